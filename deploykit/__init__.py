@@ -1,0 +1,1 @@
+"""The command line and the public Python API of deploykit."""

@@ -1,0 +1,1 @@
+"""Commands, one a module: options in, one call of the API, text or JSON out."""

@@ -1,0 +1,1 @@
+"""SavedModel directory <-> TensorFlow Serving API; export and serving will live here."""

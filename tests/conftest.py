@@ -1,0 +1,6 @@
+"""TensorFlow is quiet and started at most once per test process."""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")

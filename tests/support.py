@@ -1,0 +1,65 @@
+"""What the tests share: graphs built with TensorFlow's own ops, runs, comparisons, golden texts."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from deploykit.verification import compare
+from transforms.core import pipeline
+from transforms.core.graph import Graph
+from transforms.core.session import Session
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def build(make: Callable[[], object], inputs=(), outputs=()) -> Graph:
+    """Call `make` inside a new tf.Graph, and return what it built."""
+    import tensorflow as tf
+
+    with tf.Graph().as_default() as graph:
+        make()
+    return Graph.from_graph_def(graph.as_graph_def(), inputs, outputs)
+
+
+def random(*shape: int, seed: int = 0, low: float = -1.0, high: float = 1.0) -> np.ndarray:
+    """Return uniform float32 values that depend on the seed and the shape alone."""
+    values = np.random.default_rng([seed, *shape]).uniform(low, high, shape)
+    return values.astype(np.float32)
+
+
+def run(graph: Graph, feeds: dict[str, np.ndarray], grappler: bool = False) -> list[np.ndarray]:
+    """Return the graph's outputs; Grappler is off, so the graph itself is what computes."""
+    session = Session(b"".join(graph.serialized()), grappler)
+    return session.run(list(graph.outputs), feeds)
+
+
+def transform(graph: Graph, text: str) -> Graph:
+    """Return the graph after the steps of a transform string."""
+    for result in pipeline.run(graph, pipeline.parse(text)):
+        graph = result.graph
+    return graph
+
+
+def error(before: Graph, after: Graph, feeds: dict[str, np.ndarray]) -> float:
+    """Return the largest relative difference of the outputs of two graphs."""
+    differences = compare(run(before, feeds), run(after, feeds))
+    return max(max(d.max_relative_error, d.rms_relative_error) for d in differences)
+
+
+def ops(graph: Graph) -> dict[str, int]:
+    """Return how often each op occurs."""
+    counts: dict[str, int] = {}
+    for node in graph:
+        counts[node.op] = counts.get(node.op, 0) + 1
+    return counts
+
+
+def assert_golden(name: str, text: str) -> None:
+    """Compare a text with tests/golden/NAME.txt; `make golden` writes it instead."""
+    path = GOLDEN / f"{name}.txt"
+    if os.environ.get("DEPLOYKIT_GOLDEN") == "write":
+        path.write_text(text)
+    assert path.exists(), f"{path} is missing; run `make golden`"
+    assert text == path.read_text()

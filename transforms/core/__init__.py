@@ -1,0 +1,1 @@
+"""The mechanism that transforms share: graph, patterns, pipeline, evaluation, errors."""

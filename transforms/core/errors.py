@@ -1,0 +1,64 @@
+"""The errors of graph work, each with the exit status that the command line gives it.
+
+Error                  2  wrong usage or a bad model
+  GraphError           2  a graph that is not well formed, or that lacks what was asked for
+  PipelineError        2  a transform string that cannot be run
+  RefusedError         3  a graph that deploykit declines to touch, by policy
+  FileError            4  a file that cannot be read or written
+  VerificationError    5  a result that differs from its reference by more than the bar
+  LimitError           6  a run that took more time or memory than allowed
+"""
+
+
+class Error(Exception):
+    """Something the user can act on; the message is one sentence."""
+
+    exit_status = 2
+
+
+class GraphError(Error):
+    """The graph is not well formed, or has no such node or tensor."""
+
+
+class PipelineError(Error):
+    """The transform string does not parse, or names what does not exist."""
+
+    def __init__(self, message: str, text: str = "", position: int | None = None) -> None:
+        """Keep the message; with `position`, add the line of `text` and a caret below it."""
+        if position is not None:
+            start = text.rfind("\n", 0, position) + 1
+            line = text[start:].split("\n", 1)[0]
+            message = f"{message}\n  {line}\n  {' ' * (position - start)}^"
+        super().__init__(message)
+
+
+class RefusedError(Error):
+    """What was asked for is possible but unsafe or unwise, so it is not done."""
+
+    exit_status = 3
+
+
+class FileError(Error):
+    """A file cannot be read or written."""
+
+    exit_status = 4
+
+
+class VerificationError(Error):
+    """A result differs from its reference by more than the bar."""
+
+    exit_status = 5
+
+
+class LimitError(Error):
+    """A run took more time or memory than allowed."""
+
+    exit_status = 6
+
+
+def nearest(name: str, known: list[str] | tuple[str, ...]) -> str:
+    """Return a hint such as ` (did you mean a or b?)`, or an empty string."""
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    return f" (did you mean {' or '.join(close)}?)" if close else ""

@@ -1,0 +1,352 @@
+"""A graph: nodes that never change, an index that cannot go stale, and six methods that edit.
+
+The edits are `add`, `remove`, `replace`, `redirect`, `prune` and `sort`. All of them keep the index
+(name -> node, name -> consumers), and none recurses: a chain of 100,000 nodes is an ordinary graph.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from transforms.core.errors import GraphError, nearest
+from transforms.core.node import Node, normal, producer_name, split
+from transforms.core.protos import FunctionDefLibrary, GraphDef, VersionDef
+
+if TYPE_CHECKING:
+    from transforms.core.pattern import Match, Op
+
+logger = logging.getLogger("transforms")
+
+LOOP_EDGE_OPS = frozenset({"NextIteration", "RefNextIteration"})
+
+
+class Graph:
+    """Nodes by name, the graph's inputs and outputs (tensor names), versions and function library.
+
+    `inputs` are fed when the graph runs, so nothing above them counts and none of them is constant;
+    `outputs` are fetched, so they keep their names and values. `skipped` collects the reasons why
+    transforms left matches alone.
+    """
+
+    def __init__(
+        self,
+        nodes: Iterable[Node] = (),
+        inputs: Iterable[str] = (),
+        outputs: Iterable[str] = (),
+        versions: VersionDef | None = None,
+        library: FunctionDefLibrary | None = None,
+    ) -> None:
+        """Build the index. GraphError: a name occurs twice."""
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self.versions = versions or VersionDef()
+        self.library = library or FunctionDefLibrary()
+        self.skipped: list[str] = []
+        self._nodes: dict[str, Node] = {}
+        self._consumers: dict[str, dict[str, None]] = {}
+        for node in nodes:
+            self.add(node)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The tensors that are fed when the graph runs."""
+        return self._inputs
+
+    @inputs.setter
+    def inputs(self, tensors: Iterable[str]) -> None:
+        self._inputs = tuple(map(normal, tensors))
+        self._input_names = frozenset(map(producer_name, self._inputs))
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The tensors that are fetched when the graph runs."""
+        return self._outputs
+
+    @outputs.setter
+    def outputs(self, tensors: Iterable[str]) -> None:
+        self._outputs = tuple(map(normal, tensors))
+        self._output_names = frozenset(map(producer_name, self._outputs))
+
+    # ------------------------------------------------------------------ reading
+
+    def __getitem__(self, name: str) -> Node:
+        """Return a node by name. GraphError: there is none; the nearest names are given."""
+        try:
+            return self._nodes[name]
+        except KeyError:
+            hint = nearest(name, tuple(self._nodes))
+            raise GraphError(f"the graph has no node '{name}'{hint}") from None
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._nodes
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __iter__(self) -> Iterator[Node]:
+        """Iterate over the nodes as they are now; edits meanwhile do not disturb it."""
+        return iter(tuple(self._nodes.values()))
+
+    def __str__(self) -> str:
+        """Return one line a node, in order."""
+        return "".join(f"{node}\n" for node in self._nodes.values())
+
+    def producer(self, tensor: str) -> Node:
+        """Return the node that makes a tensor (or that a control input names)."""
+        return self[producer_name(tensor)]
+
+    def consumers(self, name: str) -> list[Node]:
+        """Return the nodes that read any output of a node or wait for it, each once."""
+        return [self._nodes[consumer] for consumer in self._consumers.get(name, ())]
+
+    def readers(self, name: str) -> list[Node]:
+        """Return the consumers that read data of a node; control edges do not count."""
+        return [
+            node
+            for node in self.consumers(name)
+            if any(producer_name(i) == name for i in node.inputs if i[:1] != "^")
+        ]
+
+    def feeds_only(self, node: Node, consumer: Node) -> bool:
+        """Say whether nobody else reads the node, and it is neither fed nor fetched."""
+        return (
+            not self.is_input(node.name)
+            and not self.is_output(node.name)
+            and all(reader.name == consumer.name for reader in self.readers(node.name))
+        )
+
+    def is_input(self, name: str) -> bool:
+        """Say whether a node is fed when the graph runs."""
+        return name in self._input_names
+
+    def is_output(self, name: str) -> bool:
+        """Say whether a node is fetched when the graph runs."""
+        return name in self._output_names
+
+    def constant(self, tensor: str) -> Node | None:
+        """Return the Const that a tensor's value comes from, directly or through Identity nodes."""
+        node, port = self.producer(tensor), split(tensor)[1]
+        while port == 0 and not self.is_input(node.name):
+            if node.op == "Const":
+                return node
+            if node.op != "Identity":
+                return None
+            node, port = self.producer(node.inputs[0]), split(node.inputs[0])[1]
+        return None
+
+    def match(self, pattern: "Op") -> "Iterator[Match]":
+        """Yield the matches of a pattern, each in the graph as it is when it is asked for."""
+        for name in tuple(self._nodes):
+            node = self._nodes.get(name)
+            if node is not None and (match := pattern.match(self, node)) is not None:
+                yield match
+
+    def unique_name(self, name: str) -> str:
+        """Return `name`, or the first of `name_1`, `name_2`, ... that no node bears."""
+        candidate, number = name, 0
+        while candidate in self._nodes:
+            number += 1
+            candidate = f"{name}_{number}"
+        return candidate
+
+    def skip(self, node: Node, reason: str) -> None:
+        """Note that a match was left alone, and why."""
+        logger.debug("node '%s' left alone: %s", node.name, reason)
+        self.skipped.append(f"node '{node.name}': {reason}")
+
+    # ------------------------------------------------------------------ editing
+
+    def add(self, node: Node) -> Node:
+        """Add a node. GraphError: its name is taken."""
+        if node.name in self._nodes:
+            raise GraphError(f"node '{node.name}' occurs more than once")
+        self._nodes[node.name] = node
+        self._link(node)
+        return node
+
+    def remove(self, node: Node) -> None:
+        """Remove a node that nobody reads or waits for. GraphError: somebody does."""
+        if self._consumers.get(node.name):
+            reader = next(iter(self._consumers[node.name]))
+            raise GraphError(f"node '{node.name}' cannot be removed: '{reader}' reads it")
+        self._unlink(self._nodes.pop(node.name))
+        self._consumers.pop(node.name, None)
+
+    def replace(self, old: Node, new: Node) -> Node:
+        """Put `new` in the place of `old`, under the name of `old`; return it as it stands then."""
+        if new.name != old.name:
+            new = new.with_name(old.name)
+        self._unlink(self[old.name])
+        self._nodes[old.name] = new
+        self._link(new)
+        return new
+
+    def redirect(self, moves: Mapping[str, str | Iterable[str]]) -> None:
+        """Let every consumer of a tensor (`a`, `a:1`, `^a`) read another, for each pair in `moves`.
+
+        Chains are followed: with {b: a, c: b}, readers of c read a. A control input may become
+        several or none. Each consumer is rewritten once. Outputs of the graph are not renamed.
+        """
+        moved = {
+            normal(old): [normal(n) for n in ((new,) if isinstance(new, str) else new)]
+            for old, new in moves.items()
+        }
+        touched = dict.fromkeys(
+            consumer for old in moved for consumer in self._consumers.get(producer_name(old), ())
+        )
+        for consumer in touched:
+            node = self._nodes[consumer]
+            if any(tensor in moved for tensor in node.inputs):
+                inputs = [new for tensor in node.inputs for new in _follow(tensor, moved)]
+                self.replace(node, node.with_inputs(*inputs))
+
+    def prune(self) -> int:
+        """Drop what no output needs; return how many nodes went. Inputs stay.
+
+        A control edge from a constant orders nothing, so it goes first: TensorFlow 2 leaves
+        hundreds of them behind when it freezes, and each would keep dead weights alive.
+        """
+        for node in tuple(self._nodes.values()):
+            if any(self._orders_nothing(tensor) for tensor in node.inputs):
+                kept = [tensor for tensor in node.inputs if not self._orders_nothing(tensor)]
+                self.replace(node, node.with_inputs(*kept))
+        roots = [producer_name(tensor) for tensor in (*self.outputs, *self.inputs)]
+        live = self.ancestors(name for name in roots if name in self._nodes)
+        dead = [name for name in self._nodes if name not in live]
+        for name in dead:
+            self._unlink(self._nodes.pop(name))
+        for name in dead:
+            self._consumers.pop(name, None)
+        return len(dead)
+
+    def sort(self) -> None:
+        """Put the nodes into execution order. GraphError: a cycle outside a while loop."""
+        self._nodes = {name: self._nodes[name] for name in self.order()}
+
+    # ------------------------------------------------------------------ the whole graph
+
+    def ancestors(self, names: Iterable[str]) -> set[str]:
+        """Return the names of these nodes and of all that they need."""
+        found = set(names)
+        waiting = list(found)
+        while waiting:
+            for tensor in self._nodes[waiting.pop()].inputs:
+                name = producer_name(tensor)
+                if name not in found and name in self._nodes:
+                    found.add(name)
+                    waiting.append(name)
+        return found
+
+    def order(self) -> list[str]:
+        """Return the names in execution order, ties as they stand. GraphError: a cycle."""
+        missing: dict[str, int] = {}
+        ready: deque[str] = deque()
+        for name, node in self._nodes.items():
+            producers = {producer_name(tensor) for tensor in node.inputs}
+            count = sum(1 for p in producers if self._nodes[p].op not in LOOP_EDGE_OPS)
+            missing[name] = count
+            if not count:
+                ready.append(name)
+        result = []
+        while ready:
+            name = ready.popleft()
+            result.append(name)
+            if self._nodes[name].op in LOOP_EDGE_OPS:
+                continue
+            for consumer in self._consumers.get(name, ()):
+                missing[consumer] -= 1
+                if not missing[consumer]:
+                    ready.append(consumer)
+        if len(result) < len(self._nodes):
+            names = [name for name, count in missing.items() if count > 0]
+            shown = ", ".join(f"'{name}'" for name in names[:3])
+            raise GraphError(
+                f"{len(names)} nodes wait for each other in a cycle, among them {shown}"
+            )
+        return result
+
+    def check(self) -> None:
+        """Raise GraphError for an input that dangles, a missing output or input, or a cycle."""
+        for name, node in self._nodes.items():
+            for tensor in node.inputs:
+                if producer_name(tensor) not in self._nodes:
+                    hint = nearest(producer_name(tensor), tuple(self._nodes))
+                    raise GraphError(
+                        f"node '{name}': its input '{tensor}' is not in the graph{hint}"
+                    )
+        for role, tensors in (("input", self.inputs), ("output", self.outputs)):
+            for tensor in tensors:
+                name, _ = split(tensor)
+                if name not in self._nodes:
+                    hint = nearest(name, tuple(self._nodes))
+                    raise GraphError(f"the graph has no node '{name}', named as {role}{hint}")
+        self.order()
+
+    def copy(self) -> "Graph":
+        """Return a graph that shares the nodes, which never change, and nothing else."""
+        result = Graph((), self.inputs, self.outputs)
+        result.versions.CopyFrom(self.versions)
+        result.library.CopyFrom(self.library)
+        result._nodes = dict(self._nodes)
+        result._consumers = {name: dict(names) for name, names in self._consumers.items()}
+        return result
+
+    @classmethod
+    def from_graph_def(
+        cls, graph_def: GraphDef, inputs: Iterable[str] = (), outputs: Iterable[str] = ()
+    ) -> "Graph":
+        """Read a GraphDef. GraphError: a node's name occurs twice."""
+        versions, library = VersionDef(), FunctionDefLibrary()
+        versions.CopyFrom(graph_def.versions)
+        library.CopyFrom(graph_def.library)
+        return cls(map(Node.from_proto, graph_def.node), inputs, outputs, versions, library)
+
+    def to_graph_def(self) -> GraphDef:
+        """Write a GraphDef, with versions and function library."""
+        return GraphDef(
+            node=[node.to_proto() for node in self._nodes.values()],
+            versions=self.versions,
+            library=self.library,
+        )
+
+    def serialized(self) -> Iterator[bytes]:
+        """Yield the GraphDef's bytes in pieces, the same for the same graph.
+
+        Protobuf messages in a row are read as one merged message, so no second copy of the graph
+        is ever held.
+        """
+        for node in self._nodes.values():
+            yield GraphDef(node=[node.to_proto()]).SerializeToString(deterministic=True)
+        rest = GraphDef(versions=self.versions, library=self.library)
+        yield rest.SerializeToString(deterministic=True)
+
+    # ------------------------------------------------------------------ the index
+
+    def _link(self, node: Node) -> None:
+        for tensor in node.inputs:
+            self._consumers.setdefault(producer_name(tensor), {})[node.name] = None
+
+    def _unlink(self, node: Node) -> None:
+        for tensor in node.inputs:
+            self._consumers.get(producer_name(tensor), {}).pop(node.name, None)
+
+    def _orders_nothing(self, tensor: str) -> bool:
+        if tensor[:1] != "^":
+            return False
+        node = self._nodes.get(tensor[1:])
+        return node is not None and node.op == "Const" and not node.inputs
+
+
+def _follow(tensor: str, moved: dict[str, list[str]]) -> list[str]:
+    """Return where a tensor's readers end up, and shorten the way there for those that follow."""
+    path = []
+    while tensor in moved and len(moved[tensor]) == 1:
+        path.append(tensor)
+        tensor = moved[tensor][0]
+        if len(path) > len(moved):
+            raise GraphError(f"the moves of '{tensor}' end in themselves")
+    end = [tensor] if tensor not in moved else [n for t in moved[tensor] for n in moved.get(t, [t])]
+    for passed in path:
+        moved[passed] = end
+    return end

@@ -1,0 +1,207 @@
+"""A node of a graph. It never changes: an edit makes another one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from transforms.core import tensors
+from transforms.core.errors import GraphError
+from transforms.core.protos import AttrValue, NodeDef
+from transforms.core.tensors import Array, DType
+
+
+def split(tensor: str) -> tuple[str, int]:
+    """Return the node and the port of a tensor's name: `a` and `a:0` -> (a, 0), `^a` -> (a, -1)."""
+    if tensor.startswith("^"):
+        return tensor[1:], -1
+    name, colon, port = tensor.rpartition(":")
+    return (name, int(port)) if colon and port.isdigit() else (tensor, 0)
+
+
+def producer_name(tensor: str) -> str:
+    """Return the name of the node that a tensor or a control input comes from."""
+    return split(tensor)[0] if ":" in tensor or tensor[:1] == "^" else tensor
+
+
+def tensor_name(name: str, port: int) -> str:
+    """Return a tensor's normal name: `a`, `a:1`, and `^a` for port -1."""
+    return name if port == 0 else f"{name}:{port}" if port > 0 else f"^{name}"
+
+
+def normal(tensor: str) -> str:
+    """Return a tensor's name in the normal form, in which port 0 is not written."""
+    return tensor_name(*split(tensor)) if ":" in tensor else tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A name, an op, its inputs (`a`, `a:1`, control inputs `^a` last), attributes and a device."""
+
+    name: str
+    op: str
+    inputs: tuple[str, ...] = ()
+    attrs: Mapping[str, AttrValue] = field(default_factory=dict)
+    device: str = ""
+    _value: Array | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def from_proto(cls, proto: NodeDef) -> "Node":
+        """Read a NodeDef."""
+        inputs = tuple(normal(i) if ":" in i else i for i in proto.input)
+        return cls(proto.name, proto.op, inputs, dict(proto.attr), proto.device)
+
+    def to_proto(self) -> NodeDef:
+        """Write a NodeDef."""
+        proto = NodeDef(name=self.name, op=self.op, input=self.inputs, device=self.device)
+        for name, value in self.attrs.items():
+            proto.attr[name].CopyFrom(value)
+        return proto
+
+    @classmethod
+    def constant(
+        cls, name: str, array: Array, dtype: str | None = None, device: str = ""
+    ) -> "Node":
+        """Make a Const that holds `array`, as TensorFlow type `dtype` (default: its own)."""
+        value = AttrValue(tensor=tensors.encode(array, dtype))
+        type_ = AttrValue(type=value.tensor.dtype)
+        return cls(name, "Const", (), {"dtype": type_, "value": value}, device)
+
+    @property
+    def data_inputs(self) -> tuple[str, ...]:
+        """The tensors that the node reads, in order."""
+        return tuple([i for i in self.inputs if i[:1] != "^"])
+
+    @property
+    def control_inputs(self) -> tuple[str, ...]:
+        """The nodes that must run before this one, each with its `^`."""
+        return tuple([i for i in self.inputs if i[:1] == "^"])
+
+    @property
+    def value(self) -> Array:
+        """The value of a Const, read-only, decoded once. GraphError: the content is not sound."""
+        if self._value is None:
+            if self.op != "Const" or "value" not in self.attrs:
+                raise GraphError(f"node '{self.name}' ({self.op}) holds no value")
+            try:
+                value = tensors.decode(self.attrs["value"].tensor)
+            except GraphError as error:
+                raise GraphError(f"node '{self.name}': {error}") from None
+            object.__setattr__(self, "_value", value)
+        assert self._value is not None
+        return self._value
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """Return an attribute as a plain value, or `default` where the node does not have it.
+
+        int, float, bool, str (bytes where it is not text), DType, a shape as a tuple with -1 for an
+        unknown size (None for an unknown rank), an array, a list of these, or a function's name.
+        """
+        value = self.attrs.get(name)
+        return default if value is None else _plain(value)
+
+    def with_name(self, name: str) -> "Node":
+        """Return the node under another name."""
+        return replace(self, name=name)
+
+    def with_inputs(self, *inputs: str) -> "Node":
+        """Return the node with these inputs; control inputs are put last, each once."""
+        data = [i for i in inputs if i[:1] != "^"]
+        control = dict.fromkeys(i for i in inputs if i[:1] == "^")
+        return replace(self, inputs=(*data, *control))
+
+    def with_control_inputs(self, *control_inputs: str) -> "Node":
+        """Return the node with more control inputs."""
+        return self.with_inputs(*self.inputs, *control_inputs) if control_inputs else self
+
+    def with_attrs(self, **values: Any) -> "Node":
+        """Return the node with these attributes set; a value of None removes one.
+
+        A tuple is a shape, a DType a type, an array a tensor; an AttrValue is taken as it is.
+        """
+        attrs = dict(self.attrs)
+        for name, value in values.items():
+            if value is None:
+                attrs.pop(name, None)
+            else:
+                attrs[name] = value if isinstance(value, AttrValue) else _attr_value(value)
+        return replace(self, attrs=attrs, _value=None)
+
+    def __str__(self) -> str:
+        """Return the node in one line: `name = Op(inputs) {attrs}`."""
+        shown = []
+        for name in sorted(self.attrs):
+            value = self.attr(name)
+            if isinstance(value, np.ndarray):
+                kind = tensors.type_name(self.attrs[name].tensor.dtype)
+                value = f"{kind}{list(value.shape)}" if value.size > 4 else value.tolist()
+            shown.append(f"{name}={value}")
+        device = f" @{self.device}" if self.device else ""
+        attrs = f" {{{', '.join(shown)}}}" if shown else ""
+        return f"{self.name} = {self.op}({', '.join(self.inputs)}){attrs}{device}"
+
+
+def _plain(value: AttrValue) -> Any:
+    kind = value.WhichOneof("value")
+    if kind == "s":
+        return _text(value.s)
+    if kind == "type":
+        return tensors.type_name(value.type)
+    if kind == "shape":
+        return _shape(value.shape)
+    if kind == "tensor":
+        return tensors.decode(value.tensor)
+    if kind == "func":
+        return value.func.name
+    if kind == "list":
+        items = value.list
+        if items.s:
+            return [_text(s) for s in items.s]
+        if items.type:
+            return [tensors.type_name(t) for t in items.type]
+        if items.shape:
+            return [_shape(s) for s in items.shape]
+        if items.func:
+            return [f.name for f in items.func]
+        return list(items.i or items.f or items.b or items.tensor)
+    return getattr(value, kind) if kind else None
+
+
+def _text(value: bytes) -> str | bytes:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def _shape(shape: Any) -> tuple[int, ...] | None:
+    return None if shape.unknown_rank else tuple(d.size for d in shape.dim)
+
+
+def _attr_value(value: Any) -> AttrValue:
+    result = AttrValue()
+    if isinstance(value, DType):
+        result.type = tensors.type_number(value)
+    elif isinstance(value, bool):
+        result.b = value
+    elif isinstance(value, int):
+        result.i = value
+    elif isinstance(value, float):
+        result.f = value
+    elif isinstance(value, str | bytes):
+        result.s = value.encode() if isinstance(value, str) else value
+    elif isinstance(value, np.ndarray):
+        result.tensor.CopyFrom(tensors.encode(value))
+    elif isinstance(value, tuple):
+        result.shape.SetInParent()
+        for size in value:
+            result.shape.dim.add(size=size)
+    elif isinstance(value, Sequence):
+        result.list.SetInParent()
+        for item in map(_attr_value, value):
+            kind = item.WhichOneof("value")
+            getattr(result.list, kind).append(getattr(item, kind))
+    else:
+        raise TypeError(f"an attribute cannot be {value!r}")
+    return result

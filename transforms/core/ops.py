@@ -1,0 +1,92 @@
+"""What TensorFlow's registry says of each op, read from a table instead of a started TensorFlow.
+
+`ops.pb.gz` is the OpList of TensorFlow 2.21 without its documentation. `python -m
+transforms.core.ops` writes it anew; a test compares it with the TensorFlow that is installed.
+"""
+
+import functools
+import gzip
+from collections.abc import Mapping
+from pathlib import Path
+
+from transforms.core.node import Node
+from transforms.core.protos import OpDef, OpList
+from transforms.core.tensors import DType, type_name
+
+TABLE = Path(__file__).with_name("ops.pb.gz")
+
+
+@functools.cache
+def op_defs() -> Mapping[str, OpDef]:
+    """Return the definition of every op by name."""
+    return {op.name: op for op in OpList.FromString(gzip.decompress(TABLE.read_bytes())).op}
+
+
+def input_types(node: Node, op_def: OpDef | None = None) -> list[DType] | None:
+    """Return the type of each data input of a node, or None where its attributes do not say."""
+    return _types(node, (op_def or op_defs()[node.op]), "input_arg")
+
+
+def output_types(node: Node, op_def: OpDef | None = None) -> list[DType] | None:
+    """Return the type of each output of a node, or None where its attributes do not say."""
+    return _types(node, (op_def or op_defs()[node.op]), "output_arg")
+
+
+def output_ports(node: Node, op_def: OpDef) -> dict[str, int]:
+    """Return the port at which each named output of an op starts (TopKV2: values 0, indices 1)."""
+    ports, port = {}, 0
+    for arg in op_def.output_arg:
+        ports[arg.name] = port
+        types = _arg_types(node, op_def, arg)
+        port += len(types) if types is not None else 1
+    return ports
+
+
+def _types(node: Node, op_def: OpDef, side: str) -> list[DType] | None:
+    result: list[DType] = []
+    for arg in getattr(op_def, side):
+        types = _arg_types(node, op_def, arg)
+        if types is None:
+            return None
+        result += types
+    return result
+
+
+def _arg_types(node: Node, op_def: OpDef, arg: OpDef.ArgDef) -> list[DType] | None:
+    if arg.type_list_attr:
+        types = _attr(node, op_def, arg.type_list_attr)
+        return list(types) if isinstance(types, list) else None
+    type_ = type_name(arg.type) if arg.type else _attr(node, op_def, arg.type_attr)
+    count = _attr(node, op_def, arg.number_attr) if arg.number_attr else 1
+    if not isinstance(type_, DType) or not isinstance(count, int) or count < 0:
+        return None
+    return [type_] * count
+
+
+def _attr(node: Node, op_def: OpDef, name: str) -> object:
+    if name in node.attrs:
+        return node.attr(name)
+    for attr in op_def.attr:
+        if attr.name == name and attr.HasField("default_value"):
+            return Node("", "", attrs={name: attr.default_value}).attr(name)
+    return None
+
+
+def _registered() -> OpList:
+    """Return the OpList of the TensorFlow that is installed, without its documentation."""
+    import tensorflow  # noqa: F401  the registry fills when TensorFlow starts
+    from tensorflow.python.client import pywrap_tf_session
+
+    buffer = pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList())
+    ops = sorted(OpList.FromString(buffer).op, key=lambda op: op.name)
+    for op in ops:
+        op.ClearField("summary")
+        op.ClearField("description")
+        for described in (*op.input_arg, *op.output_arg, *op.attr):
+            described.ClearField("description")
+    return OpList(op=ops)
+
+
+if __name__ == "__main__":
+    table = _registered().SerializeToString(deterministic=True)
+    TABLE.write_bytes(gzip.compress(table, 9, mtime=0))

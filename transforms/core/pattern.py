@@ -1,0 +1,99 @@
+"""Patterns: `Op("Mul", Op("Conv2D|MatMul", Any(), Const("weights"), name="layer"), Any("scale"))`.
+
+A pattern matches a node by its op and, where it lists operands, each data input in order. `Add`,
+`AddV2` and `Mul` are tried with their operands in both orders. For an optional node, write a second
+pattern.
+"""
+
+from collections.abc import Sequence
+
+from transforms.core.graph import Graph
+from transforms.core.node import Node, split
+
+COMMUTATIVE = frozenset({"Add", "AddV2", "Mul"})
+
+
+class Match:
+    """The nodes and tensors that the named parts of a pattern stand for."""
+
+    def __init__(self, root: Node, nodes: dict[str, Node], tensors: dict[str, str]) -> None:
+        """Hold what was found; `root` is the node that the outermost Op matched."""
+        self.root = root
+        self.nodes = nodes
+        self.tensors = tensors
+
+    def __getitem__(self, name: str) -> Node:
+        """Return the node that an Op or Const of this name matched."""
+        return self.nodes[name]
+
+    def tensor(self, name: str) -> str:
+        """Return the tensor that an Any of this name matched."""
+        return self.tensors[name]
+
+
+class Any:
+    """Any tensor."""
+
+    def __init__(self, name: str = "") -> None:
+        """Name the tensor, so that the match can be asked for it."""
+        self.name = name
+
+    def find(self, graph: Graph, tensor: str, match: Match) -> bool:
+        """Take the tensor as it is."""
+        if self.name:
+            match.tensors[self.name] = tensor
+        return True
+
+
+class Const:
+    """A Const that is not fed, read directly or through Identity nodes."""
+
+    def __init__(self, name: str = "") -> None:
+        """Name the node, so that the match can be asked for it."""
+        self.name = name
+
+    def find(self, graph: Graph, tensor: str, match: Match) -> bool:
+        """Take the Const that the tensor's value comes from."""
+        node = graph.constant(tensor)
+        if node is not None and self.name:
+            match.nodes[self.name] = node
+        return node is not None
+
+
+class Op:
+    """A node by its op (`A|B` for either) and, where given, its operands."""
+
+    def __init__(self, ops: str, *operands: "Any | Const | Op", name: str = "") -> None:
+        """Without operands, any data inputs match."""
+        self.ops = frozenset(ops.split("|"))
+        self.operands = operands
+        self.name = name
+
+    def match(self, graph: Graph, node: Node) -> Match | None:
+        """Return the match whose root is `node`, or None."""
+        match = Match(node, {}, {})
+        return match if node.op in self.ops and self._take(graph, node, match) else None
+
+    def find(self, graph: Graph, tensor: str, match: Match) -> bool:
+        """Take the node that makes the tensor as its first output."""
+        node = graph.producer(tensor)
+        return node.op in self.ops and split(tensor)[1] == 0 and self._take(graph, node, match)
+
+    def _take(self, graph: Graph, node: Node, match: Match) -> bool:
+        if self.name:
+            match.nodes[self.name] = node
+        if not self.operands:
+            return True
+        inputs = node.data_inputs
+        if len(inputs) != len(self.operands):
+            return False
+        orders: list[Sequence[str]] = [inputs]
+        if node.op in COMMUTATIVE:
+            orders.append(inputs[::-1])
+        return any(
+            all(
+                operand.find(graph, t, match)
+                for operand, t in zip(self.operands, order, strict=True)
+            )
+            for order in orders
+        )

@@ -1,0 +1,159 @@
+"""Run transforms in order on a copy of a graph, pruned and checked after each.
+
+A transform's keyword-only parameters are its only declaration. They serve the transform string, the
+Python API and the help. `ignore_errors=true` belongs to the step: a transform that fails is passed
+over, and the graph stays as it was before it.
+"""
+
+import functools
+import importlib
+import inspect
+import pkgutil
+import time
+import typing
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any
+
+import transforms
+from transforms.core import grammar
+from transforms.core.errors import Error, PipelineError, nearest
+
+if TYPE_CHECKING:
+    from transforms.core.graph import Graph
+
+IGNORE_ERRORS = "ignore_errors"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One transform with the arguments it is called with."""
+
+    name: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    ignore_errors: bool = False
+
+
+@dataclass(frozen=True)
+class Result:
+    """The graph after a step, and what the step did."""
+
+    transform: str
+    graph: "Graph"
+    seconds: float
+    skipped: tuple[str, ...]
+    error: str | None = None
+
+
+@functools.cache
+def names() -> tuple[str, ...]:
+    """Return the names of all transforms: the modules that lie directly in `transforms`."""
+    found = pkgutil.iter_modules(transforms.__path__)
+    return tuple(sorted(module.name for module in found if not module.ispkg))
+
+
+@functools.cache
+def function(name: str) -> Callable[..., None]:
+    """Return a transform by name. PipelineError: there is none; the nearest names are given."""
+    if name not in names():
+        raise PipelineError(f"there is no transform {name}{nearest(name, names())}")
+    found: Callable[..., None] = getattr(importlib.import_module(f"transforms.{name}"), name)
+    return found
+
+
+@functools.cache
+def parameters(name: str) -> dict[str, tuple[Any, Any]]:
+    """Return the parameters of a transform: name -> (type, default)."""
+    hints = typing.get_type_hints(function(name))
+    signature = inspect.signature(function(name))
+    return {
+        p.name: (hints[p.name], p.default)
+        for p in signature.parameters.values()
+        if p.kind is p.KEYWORD_ONLY
+    }
+
+
+def parse(text: str) -> list[Step]:
+    """Return the steps of a transform string.
+
+    PipelineError, with a caret: the string does not parse, or it names an unknown transform or an
+    unknown, repeated or badly typed parameter.
+    """
+    calls = grammar.parse(text)
+    for call in calls:
+        if call.name not in names():
+            message = f"there is no transform {call.name}{nearest(call.name, names())}"
+            raise PipelineError(message, text, call.position)
+    return [_bind(call, text) for call in calls]
+
+
+def _bind(call: grammar.Call, text: str) -> Step:
+    declared = parameters(call.name) | {IGNORE_ERRORS: (bool, False)}
+    arguments: dict[str, Any] = {}
+    for given in call.parameters:
+        if given.name not in declared:
+            known = ", ".join(parameters(call.name)) or "none"
+            hint = nearest(given.name, tuple(declared))
+            message = f"{call.name} has no parameter {given.name}; it has: {known}{hint}"
+            raise PipelineError(message, text, given.position)
+        type_, _ = declared[given.name]
+        try:
+            value = _convert(given.value, type_)
+        except ValueError as error:
+            message = f"{call.name}: {given.name} should be {error}, not {given.value!r}"
+            raise PipelineError(message, text, given.position) from None
+        if typing.get_origin(type_) is tuple:
+            arguments[given.name] = (*arguments.get(given.name, ()), value)
+        elif given.name in arguments:
+            message = f"{call.name}: {given.name} is given more than once"
+            raise PipelineError(message, text, given.position)
+        else:
+            arguments[given.name] = value
+    ignore_errors = arguments.pop(IGNORE_ERRORS, False)
+    for name, (_, default) in parameters(call.name).items():
+        if default is inspect.Parameter.empty and name not in arguments:
+            raise PipelineError(f"{call.name} needs the parameter {name}", text, call.position)
+    return Step(call.name, arguments, ignore_errors)
+
+
+def _convert(value: str, type_: Any) -> Any:
+    """Return `value` as a parameter of this type; for tuple[T, ...], as one T of it."""
+    if typing.get_origin(type_) is tuple:
+        type_ = typing.get_args(type_)[0]
+    if isinstance(type_, UnionType):
+        (type_,) = (t for t in typing.get_args(type_) if t is not NoneType)
+    if type_ is bool:
+        known = {"true": True, "1": True, "false": False, "0": False}
+        if value.lower() not in known:
+            raise ValueError("true or false")
+        return known[value.lower()]
+    if type_ in (int, float):
+        try:
+            return type_(value)
+        except ValueError:
+            kind = "a whole number" if type_ is int else "a number"
+            raise ValueError(kind) from None
+    return value
+
+
+def run(graph: "Graph", steps: list[Step]) -> Iterator[Result]:
+    """Yield the graph after each step; the given graph stays as it is.
+
+    GraphError: the graph is not well formed, before the first step or after one.
+    """
+    graph.check()
+    for step in steps:
+        start = time.perf_counter()
+        work, failure = graph.copy(), None
+        try:
+            function(step.name)(work, **step.arguments)
+            work.prune()
+            work.check()
+        except Error as error:
+            if not step.ignore_errors:
+                raise type(error)(f"{step.name}: {error}") from None
+            work, failure = graph.copy(), str(error)
+        graph = work
+        seconds = time.perf_counter() - start
+        yield Result(step.name, graph, seconds, tuple(work.skipped), failure)

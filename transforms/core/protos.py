@@ -1,0 +1,50 @@
+"""TensorFlow's protobuf classes without TensorFlow's start, which takes seconds.
+
+A placeholder stands for the package `tensorflow` on `sys.modules` while the generated modules load,
+so that its `__init__` does not run. A later `import tensorflow` works and shares the classes.
+"""
+
+import importlib.util
+import sys
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def _without_tensorflow_start() -> Iterator[None]:
+    spec = importlib.util.find_spec("tensorflow")
+    if "tensorflow" in sys.modules or spec is None or spec.submodule_search_locations is None:
+        yield
+        return
+    placeholder = types.ModuleType("tensorflow")
+    placeholder.__path__ = list(spec.submodule_search_locations)
+    sys.modules["tensorflow"] = placeholder
+    try:
+        yield
+    finally:
+        del sys.modules["tensorflow"]
+
+
+with _without_tensorflow_start():
+    from tensorflow.core.framework.attr_value_pb2 import AttrValue
+    from tensorflow.core.framework.function_pb2 import FunctionDef, FunctionDefLibrary
+    from tensorflow.core.framework.graph_pb2 import GraphDef
+    from tensorflow.core.framework.node_def_pb2 import NodeDef
+    from tensorflow.core.framework.op_def_pb2 import OpDef, OpList
+    from tensorflow.core.framework.tensor_pb2 import TensorProto
+    from tensorflow.core.framework.versions_pb2 import VersionDef
+    from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
+
+__all__ = [
+    "AttrValue",
+    "FunctionDef",
+    "FunctionDefLibrary",
+    "GraphDef",
+    "MetaGraphDef",
+    "NodeDef",
+    "OpDef",
+    "OpList",
+    "TensorProto",
+    "VersionDef",
+]

@@ -1,0 +1,75 @@
+"""Run a GraphDef in TensorFlow. These functions are meant for a child process: see `child.call`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from transforms.core.errors import GraphError, LimitError
+from transforms.core.protos import GraphDef
+from transforms.core.tensors import Array
+
+
+class Session:
+    """A TensorFlow session that holds one graph; Grappler is off unless asked for."""
+
+    def __init__(self, graph_def: bytes, grappler: bool = False) -> None:
+        """Import the graph. GraphError: TensorFlow does not accept it."""
+        import tensorflow as tf
+
+        self._errors = tf.errors
+        graph = tf.Graph()
+        with graph.as_default():
+            try:
+                tf.import_graph_def(GraphDef.FromString(graph_def), name="")
+            except (ValueError, tf.errors.OpError) as error:
+                raise GraphError(f"TensorFlow cannot load the graph: {_line(error)}") from None
+        config = tf.compat.v1.ConfigProto()
+        if not grappler:
+            from tensorflow.core.protobuf import rewriter_config_pb2
+
+            rewriter = config.graph_options.rewrite_options
+            rewriter.disable_meta_optimizer = True
+            rewriter.constant_folding = rewriter_config_pb2.RewriterConfig.OFF
+            config.graph_options.optimizer_options.opt_level = -1
+        self.graph = graph
+        self._session = tf.compat.v1.Session(graph=graph, config=config)
+
+    def run(self, fetches: list[str], feeds: Mapping[str, Array] | None = None) -> list[Array]:
+        """Return the values of tensors. GraphError: a kernel refuses. LimitError: out of memory."""
+        full = {_full(name): value for name, value in (feeds or {}).items()}
+        try:
+            return list(self._session.run([_full(name) for name in fetches], full))
+        except self._errors.ResourceExhaustedError as error:
+            raise LimitError(f"TensorFlow ran out of memory: {_line(error)}") from None
+        except (ValueError, KeyError, TypeError, self._errors.OpError) as error:
+            raise GraphError(f"TensorFlow cannot run the graph: {_line(error)}") from None
+
+
+def _full(tensor: str) -> str:
+    return tensor if ":" in tensor else f"{tensor}:0"
+
+
+def _line(error: Any) -> str:
+    text = str(getattr(error, "message", error)).strip()
+    return text.splitlines()[0][:300] if text else type(error).__name__
+
+
+def run_each(graph_def: bytes, fetches: list[str]) -> dict[str, Array]:
+    """Return the values of those tensors that TensorFlow can compute, without feeding anything."""
+    session = Session(graph_def)
+    values = {}
+    for name in fetches:
+        try:
+            (values[name],) = session.run([name])
+        except GraphError:
+            continue
+    return values
+
+
+def static_shapes(graph_def: bytes, tensors: list[str]) -> dict[str, tuple[int, ...] | None]:
+    """Return the shape that TensorFlow infers for each tensor: -1 unknown, None unknown rank."""
+    graph = Session(graph_def).graph
+    shapes = {name: graph.get_tensor_by_name(_full(name)).shape for name in tensors}
+    return {
+        name: None if shape.rank is None else tuple(-1 if s is None else s for s in shape.as_list())
+        for name, shape in shapes.items()
+    }

@@ -1,0 +1,182 @@
+"""TensorProto <-> NumPy array, and the types of TensorFlow by name."""
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from transforms.core.errors import GraphError
+from transforms.core.protos import TensorProto
+
+Array = npt.NDArray[Any]
+
+
+class DType(str):
+    """The name of a TensorFlow type as `tf.DType.name` spells it, such as `float32` or `qint8`."""
+
+    __slots__ = ()
+
+
+# Enumeration number: (name, NumPy type that holds it, field of TensorProto with single values).
+_TYPES = {
+    1: ("float32", "float32", "float_val"),
+    2: ("float64", "float64", "double_val"),
+    3: ("int32", "int32", "int_val"),
+    4: ("uint8", "uint8", "int_val"),
+    5: ("int16", "int16", "int_val"),
+    6: ("int8", "int8", "int_val"),
+    7: ("string", "object", "string_val"),
+    8: ("complex64", "complex64", "scomplex_val"),
+    9: ("int64", "int64", "int64_val"),
+    10: ("bool", "bool", "bool_val"),
+    11: ("qint8", "int8", "int_val"),
+    12: ("quint8", "uint8", "int_val"),
+    13: ("qint32", "int32", "int_val"),
+    14: ("bfloat16", "bfloat16", "half_val"),
+    15: ("qint16", "int16", "int_val"),
+    16: ("quint16", "uint16", "int_val"),
+    17: ("uint16", "uint16", "int_val"),
+    18: ("complex128", "complex128", "dcomplex_val"),
+    19: ("float16", "float16", "half_val"),
+    20: ("resource", "", ""),
+    21: ("variant", "", ""),
+    22: ("uint32", "uint32", "uint32_val"),
+    23: ("uint64", "uint64", "uint64_val"),
+    24: ("float8_e5m2", "float8_e5m2", "float8_val"),
+    25: ("float8_e4m3fn", "float8_e4m3fn", "float8_val"),
+}
+_REF = 100  # a reference type's number is its base type's plus this
+_NUMBERS = {name: number for number, (name, _, _) in _TYPES.items()}
+_ALIASES = {"float": "float32", "double": "float64", "half": "float16"}
+
+# A Const may declare a huge shape and give one value; nothing may be asked to fill more than this.
+MAX_DECLARED_BYTES = 2 << 30
+
+
+def type_name(number: int) -> DType:
+    """Return the name of a type's enumeration number; reference types end in `_ref`."""
+    base, suffix = (number - _REF, "_ref") if number > _REF else (number, "")
+    return DType((_TYPES[base][0] if base in _TYPES else f"type{base}") + suffix)
+
+
+def type_number(name: str) -> int:
+    """Return the enumeration number of a type's name; GTT's `float`, `double`, `half` are known."""
+    base = name.removesuffix("_ref")
+    base = _ALIASES.get(base, base)
+    number = _NUMBERS.get(base)
+    if number is None and base.startswith("type") and base[4:].isdigit():
+        number = int(base[4:])
+    if number is None:
+        raise GraphError(f"{name} is not a type; known are: {', '.join(_NUMBERS)}")
+    return number + (_REF if name.endswith("_ref") else 0)
+
+
+def numpy_type(name: str) -> np.dtype[Any]:
+    """Return the NumPy type that holds values of a TensorFlow type (`qint8` -> int8)."""
+    held_as = _TYPES[type_number(name.removesuffix("_ref"))][1]
+    if not held_as:
+        raise GraphError(f"values of type {name} cannot be read")
+    if "bfloat" in held_as or "float8" in held_as:
+        import ml_dtypes
+
+        held_as = getattr(ml_dtypes, held_as)
+    return np.dtype(held_as)
+
+
+def declared_shape(tensor: TensorProto) -> tuple[int, ...]:
+    """Return a TensorProto's shape; a GraphError says why there is none that can be trusted."""
+    shape = tuple(d.size for d in tensor.tensor_shape.dim)
+    if tensor.tensor_shape.unknown_rank or any(size < 0 for size in shape):
+        raise GraphError(f"the tensor's shape {list(shape)} is not fully defined")
+    return shape
+
+
+def decode(tensor: TensorProto) -> Array:
+    """Return the value of a TensorProto as a read-only array.
+
+    One value that stands for many becomes a broadcast view, whatever size the shape declares.
+    GraphError: a type without values, or a content that does not fit the shape.
+    """
+    shape = declared_shape(tensor)
+    if tensor.dtype not in _TYPES or not _TYPES[tensor.dtype][1]:
+        raise GraphError(f"a tensor of type {type_name(tensor.dtype)} has no readable value")
+    name, _, field = _TYPES[tensor.dtype]
+    dtype = numpy_type(name)
+    count = math.prod(shape)
+    if count * dtype.itemsize > MAX_DECLARED_BYTES:
+        raise GraphError(
+            f"the tensor's shape {list(shape)} asks for {count * dtype.itemsize} bytes"
+        )
+    if tensor.tensor_content:
+        if name == "string" or len(tensor.tensor_content) != count * dtype.itemsize:
+            raise GraphError(
+                f"the tensor holds {len(tensor.tensor_content)} bytes, but its shape {list(shape)} "
+                f"of {name} needs {count * dtype.itemsize}"
+            )
+        return np.frombuffer(tensor.tensor_content, dtype).reshape(shape)
+    values = _single_values(tensor, field, dtype)
+    if len(values) > count or (not len(values) and count and name == "string"):
+        raise GraphError(
+            f"the tensor holds {len(values)} values, but its shape {list(shape)} has {count}"
+        )
+    if len(values) == count:
+        result = values.reshape(shape)
+    elif not len(values):
+        result = np.broadcast_to(np.zeros((), dtype), shape)
+    elif len(values) == 1:
+        result = np.broadcast_to(values[0], shape)
+    else:  # TensorFlow repeats the last value up to the end
+        result = np.full(count, values[-1], dtype)
+        result[: len(values)] = values
+        result = result.reshape(shape)
+    result.flags.writeable = False
+    return result
+
+
+def _single_values(tensor: TensorProto, field: str, dtype: np.dtype[Any]) -> Array:
+    if field == "float8_val":
+        return np.frombuffer(tensor.float8_val, dtype)
+    values = list(getattr(tensor, field))
+    if field == "half_val":
+        return np.array(values, np.uint16).view(dtype)
+    if field in ("scomplex_val", "dcomplex_val"):
+        return np.array(values, np.float64).view(np.complex128).astype(dtype)
+    if field == "string_val":
+        result = np.empty(len(values), object)
+        result[:] = values
+        return result
+    return np.array(values, np.int64 if field == "int_val" else dtype).astype(dtype)
+
+
+def encode(array: Array, dtype: str | None = None) -> TensorProto:
+    """Return `array` as a TensorProto of TensorFlow type `dtype` (default: the array's own).
+
+    An array whose elements are all the same bits is written as one element, exactly.
+    """
+    array = np.asarray(array)
+    name = dtype or type_of(array)
+    number = type_number(name)
+    field = _TYPES[number][2]
+    proto = TensorProto(dtype=number)
+    for size in array.shape:
+        proto.tensor_shape.dim.add(size=size)
+    if name == "string":
+        for item in array.reshape(-1).tolist():
+            proto.string_val.append(item if isinstance(item, bytes) else str(item).encode())
+        return proto
+    array = np.ascontiguousarray(array, numpy_type(name)).reshape(-1)
+    if array.size and field.endswith(
+        ("float_val", "double_val", "int_val", "int64_val", "bool_val")
+    ):
+        bits = array.view(f"u{array.itemsize}")
+        if bits[0] == bits[-1] and not (bits != bits[0]).any():
+            getattr(proto, field).append(array[0].item())
+            return proto
+    proto.tensor_content = array.tobytes()
+    return proto
+
+
+def type_of(array: Array) -> DType:
+    """Return the TensorFlow type that an array has by itself."""
+    return DType("string" if array.dtype.kind in "OSU" else array.dtype.name)

@@ -1,0 +1,12 @@
+"""A graph without device names runs wherever TensorFlow places it."""
+
+from dataclasses import replace
+
+from transforms.core.graph import Graph
+
+
+def remove_device(graph: Graph) -> None:
+    """Remove the device from every node."""
+    for node in graph:
+        if node.device:
+            graph.replace(node, replace(node, device=""))
