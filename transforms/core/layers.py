@@ -1,5 +1,66 @@
-"""Layers: ops that multiply an input with weights, and where their output channels lie."""
+"""Layers: ops that multiply what they read with weights, and where their output channels lie."""
 
-LAYER_OPS = frozenset(
-    {"Conv2D", "Conv3D", "Conv2DBackpropInput", "DepthwiseConv2dNative", "MatMul"}
-)
+from transforms.core.graph import Graph
+from transforms.core.node import Node
+from transforms.core.tensors import Array
+
+# Op: rank of its output. The weights are the second input of each.
+LAYER_OPS = {
+    "Conv2D": 4,
+    "Conv2DBackpropInput": 4,
+    "Conv3D": 5,
+    "DepthwiseConv2dNative": 4,
+    "MatMul": 2,
+}
+WEIGHTS = 1  # the place of the weights among the inputs
+FLOATS = frozenset({"float32", "float64", "float16", "bfloat16"})
+
+
+def channel_axes(layer: Node) -> tuple[int, ...]:
+    """Return the axes of a layer's weights that make up its output channels.
+
+    Conv2D [h, w, in, out]: (3,); Conv3D: (4,); Conv2DBackpropInput [h, w, out, in]: (2,);
+    DepthwiseConv2dNative [h, w, in, multiplier]: (2, 3); MatMul [in, out]: (1,), transposed (0,).
+    """
+    if layer.op == "MatMul":
+        return (0,) if layer.attr("transpose_b", False) else (1,)
+    return {"Conv2D": (3,), "Conv2DBackpropInput": (2,), "Conv3D": (4,)}.get(layer.op, (2, 3))
+
+
+def channel_shape(layer: Node, weights: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape in which one value per output channel broadcasts against the weights."""
+    axes = channel_axes(layer)
+    return tuple(size if axis in axes else 1 for axis, size in enumerate(weights))
+
+
+def channels_first(node: Node) -> bool:
+    """Say whether a node's data format is NCHW or NCDHW."""
+    return str(node.attr("data_format", "NHWC")).startswith("NC")
+
+
+def per_channel(layer: Node, value: Array, channels: int) -> Array | None:
+    """Return `value` as a vector if it broadcasts along the output channels alone, else None."""
+    rank = LAYER_OPS[layer.op]
+    axis = 1 if channels_first(layer) else rank - 1
+    wanted = [channels if i == axis else 1 for i in range(rank)]
+    if value.ndim > rank or [1] * (rank - value.ndim) + list(value.shape) != wanted:
+        return None
+    return value.reshape(channels)
+
+
+def weights_of(graph: Graph, layer: Node) -> Node | None:
+    """Return the Const that holds a layer's float weights, or None where they are computed."""
+    inputs = layer.data_inputs
+    if layer.attr("T") not in FLOATS or len(inputs) <= WEIGHTS:
+        return None
+    return graph.constant(inputs[WEIGHTS])
+
+
+def own_weights(graph: Graph, layer: Node) -> bool:
+    """Say whether nobody but the layer reads its weights, directly or through Identity nodes."""
+    reader, node = layer, graph.producer(layer.data_inputs[WEIGHTS])
+    while graph.feeds_only(node, reader):
+        if node.op == "Const":
+            return reader is not layer or layer.data_inputs.count(node.name) == 1
+        reader, node = node, graph.producer(node.data_inputs[0])
+    return False

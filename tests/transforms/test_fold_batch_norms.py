@@ -1,0 +1,412 @@
+"""fold_batch_norms: every form after every layer, what is refused, and that the check can fail."""
+
+import numpy as np
+import pytest
+
+from tests.support import assert_golden, build, error, ops, random, run, transform
+from transforms.core.graph import Graph
+from transforms.core.node import Node
+from transforms.core.tensors import DType
+
+BAR = 1e-6 * 6  # design: 1e-6 * (5 + depth), one layer
+
+
+def conv2d(x, data_format="NHWC"):
+    import tensorflow as tf
+
+    return tf.raw_ops.Conv2D(
+        input=x, filter=tf.constant(random(3, 3, 4, 6), name="w"), strides=[1, 1, 1, 1],
+        padding="SAME", data_format=data_format, name="layer",
+    )  # fmt: skip
+
+
+def depthwise(multiplier):
+    def make(x):
+        import tensorflow as tf
+
+        w = tf.constant(random(3, 3, 4, multiplier), name="w")
+        return tf.raw_ops.DepthwiseConv2dNative(
+            input=x, filter=w, strides=[1, 1, 1, 1], padding="VALID", name="layer"
+        )
+
+    return make
+
+
+def conv3d(x):
+    import tensorflow as tf
+
+    w = tf.constant(random(2, 2, 2, 4, 6), name="w")
+    return tf.raw_ops.Conv3D(input=x, filter=w, strides=[1] * 5, padding="SAME", name="layer")
+
+
+def transposed(x):
+    import tensorflow as tf
+
+    w = tf.constant(random(3, 3, 6, 4), name="w")
+    return tf.raw_ops.Conv2DBackpropInput(
+        input_sizes=[2, 10, 10, 6], filter=w, out_backprop=x, strides=[1, 2, 2, 1],
+        padding="SAME", name="layer",
+    )  # fmt: skip
+
+
+def matmul(transpose_b):
+    def make(x):
+        import tensorflow as tf
+
+        w = tf.constant(random(6, 6), name="w")
+        return tf.raw_ops.MatMul(a=x, b=w, transpose_b=transpose_b, name="layer")
+
+    return make
+
+
+LAYERS = {
+    "conv2d": (conv2d, (2, 5, 5, 4), 6),
+    "depthwise": (depthwise(1), (2, 5, 5, 4), 4),
+    "depthwise multiplier 2": (depthwise(2), (2, 5, 5, 4), 8),
+    "conv3d": (conv3d, (2, 3, 5, 5, 4), 6),
+    "transposed conv": (transposed, (2, 5, 5, 4), 6),
+    "matmul": (matmul(False), (2, 6), 6),
+    "matmul transpose_b": (matmul(True), (2, 6), 6),
+}
+
+
+def vectors(channels):
+    """Return gamma, beta, mean and variance."""
+    return (
+        random(channels, seed=1, low=0.5, high=2),
+        random(channels, seed=2),
+        random(channels, seed=3),
+        random(channels, seed=4, low=0.1, high=3),
+    )
+
+
+def mul(y, channels):
+    return y * vectors(channels)[0]
+
+
+def mul_reversed(y, channels):
+    import tensorflow as tf
+
+    return tf.raw_ops.Mul(x=vectors(channels)[0], y=y)
+
+
+def fused(version):
+    def make(y, channels):
+        import tensorflow as tf
+
+        gamma, beta, mean, variance = vectors(channels)
+        op = getattr(tf.raw_ops, f"FusedBatchNorm{version}")
+        return op(
+            x=y, scale=gamma, offset=beta, mean=mean, variance=variance, epsilon=1e-3,
+            is_training=False, name="bn",
+        )[0]  # fmt: skip
+
+    return make
+
+
+def as_global_normalization(graph: Graph, scaled: bool) -> None:
+    """Turn the fused batch norm into the op that TensorFlow only takes from GraphDef version 8."""
+    x, gamma, beta, mean, variance = graph["bn"].inputs
+    node = Node("bn", "BatchNormWithGlobalNormalization", (x, mean, variance, beta, gamma))
+    attrs = {"T": DType("float32"), "variance_epsilon": 1e-3, "scale_after_normalization": scaled}
+    graph.replace(graph["bn"], node.with_attrs(**attrs))
+    graph.versions.producer = 8
+
+
+def decomposed(y, channels):
+    """Write what Keras 3 writes."""
+    import tensorflow as tf
+
+    gamma, beta, mean, variance = (tf.identity(tf.constant(v)) for v in vectors(channels))
+    scale = tf.raw_ops.Rsqrt(x=tf.raw_ops.AddV2(x=variance, y=1e-3)) * gamma
+    return tf.raw_ops.AddV2(x=y * scale, y=beta - mean * scale)
+
+
+def centred(y, channels):
+    gamma, beta, mean, _ = vectors(channels)
+    return (y - mean) / gamma + beta
+
+
+NORMS = {
+    "mul": mul,
+    "mul reversed": mul_reversed,
+    "fused": fused(""),
+    "fused v2": fused("V2"),
+    "fused v3": fused("V3"),
+    "global": fused(""),
+    "global without gamma": fused(""),
+    "decomposed": decomposed,
+    "centred": centred,
+}
+FOUR_DIMENSIONS = {"fused", "fused v2", "fused v3", "global", "global without gamma"}
+
+
+def bias(kind, y, channels):
+    import tensorflow as tf
+
+    value = random(channels, seed=5)
+    if kind == "bias":
+        return tf.nn.bias_add(y, value)
+    return y + value if kind == "add" else y
+
+
+CASES = [
+    (layer, norm, between)
+    for layer in LAYERS
+    for norm in NORMS
+    for between in ("", "bias", "add")
+    if norm not in FOUR_DIMENSIONS or len(LAYERS[layer][1]) == 4
+]
+
+
+def layer_with_norm(layer, norm, between) -> tuple[Graph, dict[str, np.ndarray]]:
+    make, shape, channels = LAYERS[layer]
+
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, shape, name="x")
+        y = NORMS[norm](bias(between, make(x), channels), channels)
+        tf.nn.relu(y, name="out")
+
+    graph = build(body, ["x"], ["out"])
+    if norm.startswith("global"):
+        as_global_normalization(graph, scaled=norm == "global")
+    return graph, {"x": random(*shape, seed=9)}
+
+
+@pytest.mark.parametrize(("layer", "norm", "between"), CASES)
+def test_folds(layer, norm, between):
+    before, feeds = layer_with_norm(layer, norm, between)
+    after = transform(before, "fold_batch_norms")
+    only_scale = norm.startswith("mul") and not between
+    assert set(ops(after)) - {"Const", "Placeholder", "Relu"} == {before["layer"].op} | (
+        {"BiasAdd"} if not only_scale else set()
+    )
+    assert after["w"].op == "Const"  # unshared weights keep their name
+    assert error(before, after, feeds) <= BAR
+    assert str(transform(after, "fold_batch_norms")) == str(after)  # idempotent
+
+
+@pytest.mark.parametrize("norm", ["mul", "decomposed", "fused v3"])
+def test_golden(norm):
+    before, _ = layer_with_norm("conv2d", norm, "")
+    assert_golden(f"fold_batch_norms/{norm}", str(transform(before, "fold_batch_norms")))
+
+
+def test_a_wrong_fold_is_caught():
+    """Scaling the input channels instead of the output channels must not pass the check."""
+    from transforms import fold_batch_norms
+
+    before, feeds = layer_with_norm("matmul", "mul", "")
+
+    def wrong(layer, shape):
+        return tuple(size if axis == 0 else 1 for axis, size in enumerate(shape))
+
+    right = fold_batch_norms.channel_shape
+    fold_batch_norms.channel_shape = wrong
+    try:
+        after = transform(before, "fold_batch_norms")
+    finally:
+        fold_batch_norms.channel_shape = right
+    assert error(before, after, feeds) > 0.1
+
+
+def scaled(shape):
+    def make(y):
+        return y * random(*shape, seed=6)
+
+    return make
+
+
+def training(y):
+    import tensorflow as tf
+
+    gamma, beta, mean, variance = vectors(6)
+    return tf.raw_ops.FusedBatchNormV3(
+        x=y, scale=gamma, offset=beta, mean=mean, variance=variance, is_training=True
+    )[0]
+
+
+def auxiliary(y):
+    import tensorflow as tf
+
+    gamma, beta, mean, variance = vectors(6)
+    out = tf.raw_ops.FusedBatchNormV3(
+        x=y, scale=gamma, offset=beta, mean=mean, variance=variance, is_training=False
+    )
+    return out[0] + out[1]
+
+
+def two_readers(y):
+    return mul(y, 6) + y
+
+
+def itself(y):
+    return y * y
+
+
+def zero_variance(y):
+    import tensorflow as tf
+
+    gamma, beta, mean, _ = vectors(6)
+    return tf.raw_ops.FusedBatchNormV3(
+        x=y, scale=gamma, offset=beta, mean=mean, variance=np.full(6, -1, np.float32),
+        is_training=False,
+    )[0]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        (scaled(()), "shape [] is not one value per output channel"),
+        (scaled((5, 1)), "is not one value per output channel"),
+        (scaled((5, 5, 1)), "is not one value per output channel"),
+        (scaled((5, 5, 6)), "is not one value per output channel"),
+        (scaled((1, 2, 1, 1, 6)), "is not one value per output channel"),
+        (scaled((2, 1, 1, 6)), "is not one value per output channel"),
+        (training, "training mode"),
+        (auxiliary, "is read"),
+        (two_readers, "read by 2 nodes"),
+        (itself, "more than once"),
+        (zero_variance, "NaN or Inf"),
+    ],
+)
+def test_left_alone(step, reason):
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, (2, 5, 5, 4), name="x")
+        tf.identity(step(conv2d(x)), name="out")
+
+    before = build(body, ["x"], ["out"])
+    before.prune()
+    after = before.copy()
+    from transforms.fold_batch_norms import fold_batch_norms
+
+    fold_batch_norms(after)
+    assert str(after) == str(before)
+    assert any(reason in skipped for skipped in after.skipped), after.skipped
+
+
+def test_nchw_vector_over_the_width_is_left_alone_and_channels_fold():
+    def body(shape):
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, (2, 4, 6, 6), name="x")
+        tf.identity(conv2d(x, "NCHW") * random(*shape, seed=6), name="out")
+
+    assert "Mul" in ops(transform(build(lambda: body((6,)), ["x"], ["out"]), "fold_batch_norms"))
+    folded = transform(build(lambda: body((6, 1, 1)), ["x"], ["out"]), "fold_batch_norms")
+    assert "Mul" not in ops(folded)
+    original = build(lambda: body((6, 1, 1)), ["x"], ["out"])
+    np.testing.assert_allclose(
+        folded["w"].value, original["w"].value * random(6, 1, 1, seed=6).reshape(6), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("node", ["layer", "norm"])
+@pytest.mark.parametrize("role", ["inputs", "outputs"])
+def test_fed_and_fetched_nodes_keep_their_values(node, role):
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, (2, 5, 5, 4), name="x")
+        y = tf.multiply(conv2d(x), vectors(6)[0], name="norm")
+        tf.nn.relu(tf.nn.bias_add(y, vectors(6)[1]), name="out")
+
+    before = build(body, ["x"], ["out"])
+    setattr(before, role, (*getattr(before, role), node))
+    after = transform(before, "fold_batch_norms")
+    feeds = {"x": random(2, 5, 5, 4)}
+    if role == "inputs":
+        feeds[node] = random(2, 5, 5, 6)
+    assert error(before, after, feeds) <= BAR
+
+
+def test_fed_statistics_are_not_folded():
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, (2, 5, 5, 4), name="x")
+        scale = tf.constant(vectors(6)[0], name="scale")
+        tf.identity(conv2d(x) * scale, name="out")
+
+    before = build(body, ["x", "scale"], ["out"])
+    after = transform(before, "fold_batch_norms")
+    feeds = {"x": random(2, 5, 5, 4), "scale": random(6, seed=7)}
+    assert error(before, after, feeds) == 0
+
+
+def test_shared_weights_get_a_copy_of_their_own():
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, (2, 6), name="x")
+        w = tf.constant(random(6, 6), name="w")
+        first = tf.matmul(x, w, name="first") * vectors(6)[0]
+        second = tf.matmul(x, w, name="second") * vectors(6)[1]
+        tf.concat([first, second, tf.matmul(x, w)], 1, name="out")
+
+    before = build(body, ["x"], ["out"])
+    after = transform(before, "fold_batch_norms")
+    assert "Mul" not in ops(after)
+    np.testing.assert_array_equal(after["w"].value, before["w"].value)
+    assert error(before, after, {"x": random(2, 6)}) <= BAR
+
+
+def test_control_edges_of_tf2_freezing_stop_nothing():
+    """A NoOp waits for every weight and for the layer itself; an Identity waits for the NoOp."""
+
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, (2, 5, 5, 4), name="x")
+        w = tf.identity(tf.constant(random(3, 3, 4, 6), name="w"), name="read")
+        scale = tf.identity(tf.constant(vectors(6)[0]), name="read_scale")
+        layer = tf.raw_ops.Conv2D(
+            input=x, filter=w, strides=[1, 1, 1, 1], padding="SAME", name="layer"
+        )
+        y = layer * scale
+        with tf.control_dependencies([w, scale, layer]):
+            barrier = tf.no_op()
+        with tf.control_dependencies([barrier]):
+            tf.identity(y, name="out")
+
+    before = build(body, ["x"], ["out"])
+    after = transform(before, "fold_batch_norms")
+    assert "Mul" not in ops(after)
+    assert error(before, after, {"x": random(2, 5, 5, 4)}) <= BAR
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_other_float_types(dtype):
+    bars = {"float16": 4e-3, "bfloat16": 3e-2, "float64": 1e-14}
+
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(dtype, (2, 6), name="x")
+        numpy_type = tf.as_dtype(dtype).as_numpy_dtype
+        y = tf.matmul(x, random(6, 6).astype(numpy_type)) * vectors(6)[0].astype(numpy_type)
+        tf.identity(y + vectors(6)[1].astype(numpy_type), name="out")
+
+    before = build(body, ["x"], ["out"])
+    after = transform(before, "fold_batch_norms")
+    assert "Mul" not in ops(after)
+    import tensorflow as tf
+
+    x = random(2, 6).astype(tf.as_dtype(dtype).as_numpy_dtype)
+    expected, found = (run(g, {"x": x})[0].astype(np.float64) for g in (before, after))
+    assert np.abs(expected - found).max() <= bars[dtype] * np.abs(expected).max()
+
+
+def test_folded_weights_that_overflow_are_left_alone():
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, (2, 6), name="x")
+        w = tf.constant(np.full((6, 6), 1e38, np.float32) * random(6, 6))
+        tf.identity(tf.matmul(x, w) * tf.constant([1e30] * 6), name="out")
+
+    assert "Mul" in ops(transform(build(body, ["x"], ["out"]), "fold_batch_norms"))
