@@ -1,1 +1,44 @@
-"""The command line and the public Python API of deploykit."""
+"""deploykit takes a trained TensorFlow model to a fast, verified, served one.
+
+import deploykit
+graph = deploykit.freeze("model.ckpt")
+deploykit.save_graph(deploykit.quantize(graph), "model.quantized.pb")
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from deploykit.files import load_graph, save_graph
+    from deploykit.freezing import freeze
+    from deploykit.transforming import TransformGraph, optimize, quantize, transform
+    from deploykit.verification import verify
+
+# Where each public name lives; it is imported when first used, so that `--help` is quick.
+_HOMES = {
+    "TransformGraph": "transforming",
+    "freeze": "freezing",
+    "load_graph": "files",
+    "optimize": "transforming",
+    "quantize": "transforming",
+    "save_graph": "files",
+    "transform": "transforming",
+    "verify": "verification",
+}
+
+__all__ = [
+    "TransformGraph",
+    "freeze",
+    "load_graph",
+    "optimize",
+    "quantize",
+    "save_graph",
+    "transform",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'deploykit' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"deploykit.{_HOMES[name]}"), name)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from transforms.core.child import call
-from transforms.core.errors import GraphError, LimitError
+from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
 from transforms.core.layers import LAYER_OPS
 from transforms.core.node import split
@@ -157,7 +157,8 @@ def verify(
             result holds 8-bit constants that the reference does not.
         min_sqnr: bar in dB instead; default for such a quantized result: 15.
 
-    A graph that cannot be run on synthetic input gives `verified=False` with the reason.
+    A reference that does not run on made-up inputs gives `verified=False` with the reason.
+    GraphError: TensorFlow cannot load the reference, or the data do not fit its inputs.
     """
     if tolerance is None and min_sqnr is None:
         if _is_quantized(result) and not _is_quantized(reference):
@@ -173,21 +174,18 @@ def verify(
         return Verification(True, False, bar, reason)
     names = dict(zip(reference.inputs, _paired(reference.inputs, result.inputs), strict=True))
     pairs = _outputs(reference, result)
-    try:
-        found = call(
-            "deploykit.verification:run_both",
-            _bytes(reference),
-            _bytes(result),
-            feeds,
-            names,
-            pairs,
-            labels,
-            None if data is None else _data_batch(reference),
-        )
-    except LimitError:
-        raise
-    except GraphError as error:
-        return Verification(False, False, bar, str(error))
+    found = call(
+        "deploykit.verification:run_both",
+        _bytes(reference),
+        _bytes(result),
+        feeds,
+        names,
+        pairs,
+        labels,
+        None if data is None else _data_batch(reference),
+    )
+    if "unverified" in found:
+        return Verification(False, False, bar, found["unverified"])
     if "broken" in found:
         return Verification(True, False, bar, found["broken"])
     differences = tuple(found["differences"])
@@ -220,7 +218,9 @@ def run_both(
 ) -> dict[str, Any]:
     """Run two graphs and return their differences; this is done in a child process.
 
-    GraphError: the reference does not run. Where the result does not, `broken` says why.
+    Where the result cannot be loaded or run, `broken` says why; where the reference does not run on
+    made-up inputs, `unverified`. GraphError: TensorFlow cannot load the reference, or not run it on
+    given data.
     """
     from transforms.core.session import Session
 
@@ -234,7 +234,12 @@ def run_both(
     right = np.zeros(2, np.int64)
     for start in range(0, total, batch or 1):
         part = {k: v[start : start + batch] if batch else v for k, v in feeds.items()}
-        expected = first.run([a for a, _ in pairs], part)
+        try:
+            expected = first.run([a for a, _ in pairs], part)
+        except GraphError as error:
+            if batch:
+                raise
+            return {"unverified": str(error)}
         try:
             found = second.run([b for _, b in pairs], {names[k]: v for k, v in part.items()})
         except GraphError as error:

@@ -60,6 +60,7 @@ def assert_golden(name: str, text: str) -> None:
     """Compare a text with tests/golden/NAME.txt; `make golden` writes it instead."""
     path = GOLDEN / f"{name}.txt"
     if os.environ.get("DEPLOYKIT_GOLDEN") == "write":
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     assert path.exists(), f"{path} is missing; run `make golden`"
     assert text == path.read_text()

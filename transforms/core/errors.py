@@ -60,5 +60,6 @@ def nearest(name: str, known: list[str] | tuple[str, ...]) -> str:
     """Return a hint such as ` (did you mean a or b?)`, or an empty string."""
     import difflib
 
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    close = difflib.get_close_matches(name, known[:20_000], n=3, cutoff=0.6)
+    close = close or [each for each in known if name and each.startswith(name)][:3]
     return f" (did you mean {' or '.join(close)}?)" if close else ""

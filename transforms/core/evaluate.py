@@ -5,7 +5,7 @@ ReadFile and Abort are marked stateless.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
@@ -44,8 +44,10 @@ class Constants:
     fed is not constant.
     """
 
-    def __init__(self, graph: Graph, ops: Iterable[str] = KERNELS) -> None:
-        """Find the constant nodes whose ops are in `ops`, in one pass."""
+    def __init__(
+        self, graph: Graph, ops: Iterable[str] = KERNELS, but: Collection[str] = ()
+    ) -> None:
+        """Find the constant nodes whose ops are in `ops` and that are not in `but`, in one pass."""
         self._graph = graph
         self._values: dict[str, Array] = {}
         self._names: set[str] = set()
@@ -54,7 +56,12 @@ class Constants:
             node = graph[name]
             if not graph.is_input(name) and (
                 (node.op == "Const" and not node.inputs)
-                or (node.op in allowed and node.inputs and self._all_constant(node))
+                or (
+                    node.op in allowed
+                    and name not in but
+                    and node.inputs
+                    and self._all_constant(node)
+                )
             ):
                 self._names.add(name)
 
@@ -124,6 +131,14 @@ def compute(node: Node, arrays: list[Array]) -> Array | None:
     try:
         with np.errstate(all="ignore"):
             value = np.asarray(kernel(node, *arrays))
-    except (ValueError, IndexError, TypeError, NotImplementedError, ZeroDivisionError, Error):
+    except (
+        ValueError,
+        IndexError,
+        TypeError,
+        NotImplementedError,
+        ArithmeticError,
+        MemoryError,
+        Error,
+    ):
         return None
     return value

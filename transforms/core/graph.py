@@ -4,8 +4,8 @@ The edits are `add`, `remove`, `replace`, `redirect`, `prune` and `sort`. All of
 (name -> node, name -> consumers), and none recurses: a chain of 100,000 nodes is an ordinary graph.
 """
 
+import heapq
 import logging
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -44,7 +44,8 @@ class Graph:
         self.library = library or FunctionDefLibrary()
         self.skipped: list[str] = []
         self._nodes: dict[str, Node] = {}
-        self._consumers: dict[str, dict[str, None]] = {}
+        self._consumers: dict[str, dict[str, bool]] = {}  # True: reads data, False: only waits
+        self._order: tuple[str, ...] | None = None
         for node in nodes:
             self.add(node)
 
@@ -102,11 +103,8 @@ class Graph:
 
     def readers(self, name: str) -> list[Node]:
         """Return the consumers that read data of a node; control edges do not count."""
-        return [
-            node
-            for node in self.consumers(name)
-            if any(producer_name(i) == name for i in node.inputs if i[:1] != "^")
-        ]
+        consumers = self._consumers.get(name, {})
+        return [self._nodes[consumer] for consumer, reads in consumers.items() if reads]
 
     def feeds_only(self, node: Node, consumer: Node) -> bool:
         """Say whether nobody else reads the node, and it is neither fed nor fetched."""
@@ -208,7 +206,7 @@ class Graph:
         hundreds of them behind when it freezes, and each would keep dead weights alive.
         """
         for node in tuple(self._nodes.values()):
-            if any(self._orders_nothing(tensor) for tensor in node.inputs):
+            if any(map(self._orders_nothing, node.control_inputs)):
                 kept = [tensor for tensor in node.inputs if not self._orders_nothing(tensor)]
                 self.replace(node, node.with_inputs(*kept))
         roots = [producer_name(tensor) for tensor in (*self.outputs, *self.inputs)]
@@ -218,6 +216,7 @@ class Graph:
             self._unlink(self._nodes.pop(name))
         for name in dead:
             self._consumers.pop(name, None)
+        self._forget_lost_colocations()
         return len(dead)
 
     def sort(self) -> None:
@@ -238,33 +237,52 @@ class Graph:
                     waiting.append(name)
         return found
 
-    def order(self) -> list[str]:
-        """Return the names in execution order, ties as they stand. GraphError: a cycle."""
-        missing: dict[str, int] = {}
-        ready: deque[str] = deque()
+    def order(self) -> tuple[str, ...]:
+        """Return the names in execution order, ties as they stand. GraphError: a cycle.
+
+        Of the nodes that may come next it is the first that comes, so an order that is right stays.
+        """
+        if self._order is None:
+            names = tuple(self._nodes)
+            self._order = names if self._is_ordered() else self._sorted(names)
+        return self._order
+
+    def _is_ordered(self) -> bool:
+        seen: set[str] = set()
         for name, node in self._nodes.items():
-            producers = {producer_name(tensor) for tensor in node.inputs}
-            count = sum(1 for p in producers if self._nodes[p].op not in LOOP_EDGE_OPS)
-            missing[name] = count
-            if not count:
-                ready.append(name)
+            for tensor in node.inputs:
+                producer = producer_name(tensor)
+                if producer not in seen and self._nodes[producer].op not in LOOP_EDGE_OPS:
+                    return False
+            seen.add(name)
+        return True
+
+    def _sorted(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        places = {name: place for place, name in enumerate(names)}
+        missing: dict[str, int] = {}
+        ready: list[int] = []
+        for name, node in self._nodes.items():
+            producers = set(map(producer_name, node.inputs))
+            missing[name] = sum(self._nodes[p].op not in LOOP_EDGE_OPS for p in producers)
+            if not missing[name]:
+                ready.append(places[name])
         result = []
         while ready:
-            name = ready.popleft()
+            name = names[heapq.heappop(ready)]
             result.append(name)
             if self._nodes[name].op in LOOP_EDGE_OPS:
                 continue
             for consumer in self._consumers.get(name, ()):
                 missing[consumer] -= 1
                 if not missing[consumer]:
-                    ready.append(consumer)
+                    heapq.heappush(ready, places[consumer])
         if len(result) < len(self._nodes):
-            names = [name for name, count in missing.items() if count > 0]
-            shown = ", ".join(f"'{name}'" for name in names[:3])
+            stuck = [name for name, count in missing.items() if count > 0]
+            shown = ", ".join(f"'{name}'" for name in stuck[:3])
             raise GraphError(
-                f"{len(names)} nodes wait for each other in a cycle, among them {shown}"
+                f"{len(stuck)} nodes wait for each other in a cycle, among them {shown}"
             )
-        return result
+        return tuple(result)
 
     def check(self) -> None:
         """Raise GraphError for an input that dangles, a missing output or input, or a cycle."""
@@ -288,6 +306,7 @@ class Graph:
         result = Graph((), self.inputs, self.outputs)
         result.versions.CopyFrom(self.versions)
         result.library.CopyFrom(self.library)
+        result._order = self._order
         result._nodes = dict(self._nodes)
         result._consumers = {name: dict(names) for name, names in self._consumers.items()}
         return result
@@ -324,17 +343,28 @@ class Graph:
     # ------------------------------------------------------------------ the index
 
     def _link(self, node: Node) -> None:
+        self._order = None
         for tensor in node.inputs:
-            self._consumers.setdefault(producer_name(tensor), {})[node.name] = None
+            consumers = self._consumers.setdefault(producer_name(tensor), {})
+            consumers[node.name] = consumers.get(node.name, False) or tensor[:1] != "^"
 
     def _unlink(self, node: Node) -> None:
+        self._order = None
         for tensor in node.inputs:
             self._consumers.get(producer_name(tensor), {}).pop(node.name, None)
 
+    def _forget_lost_colocations(self) -> None:
+        """Drop `loc:@a` from `_class` where node a is gone; TensorFlow would not load the graph."""
+        for node in tuple(self._nodes.values()):
+            classes = node.attr("_class") if "_class" in node.attrs else None
+            if isinstance(classes, list):
+                lost = [c for c in classes if str(c)[:5] == "loc:@" and c[5:] not in self._nodes]
+                if lost:
+                    kept = [c for c in classes if c not in lost]
+                    self.replace(node, node.with_attrs(_class=kept or None))
+
     def _orders_nothing(self, tensor: str) -> bool:
-        if tensor[:1] != "^":
-            return False
-        node = self._nodes.get(tensor[1:])
+        node = self._nodes.get(tensor[1:]) if tensor[:1] == "^" else None
         return node is not None and node.op == "Const" and not node.inputs
 
 

@@ -17,7 +17,8 @@ def split(tensor: str) -> tuple[str, int]:
     if tensor.startswith("^"):
         return tensor[1:], -1
     name, colon, port = tensor.rpartition(":")
-    return (name, int(port)) if colon and port.isdigit() else (tensor, 0)
+    is_port = colon and port.isascii() and port.isdigit() and len(port) < 10
+    return (name, int(port)) if is_port else (tensor, 0)
 
 
 def producer_name(tensor: str) -> str:
@@ -76,6 +77,8 @@ class Node:
     @property
     def control_inputs(self) -> tuple[str, ...]:
         """The nodes that must run before this one, each with its `^`."""
+        if not self.inputs or self.inputs[-1][:1] != "^":  # they stand last
+            return ()
         return tuple([i for i in self.inputs if i[:1] == "^"])
 
     @property

@@ -32,13 +32,22 @@ def output_types(node: Node, op_def: OpDef | None = None) -> list[DType] | None:
     return _types(node, (op_def or op_defs()[node.op]), "output_arg")
 
 
-def output_ports(node: Node, op_def: OpDef) -> dict[str, int]:
-    """Return the port at which each named output of an op starts (TopKV2: values 0, indices 1)."""
+def input_ports(node: Node, op_def: OpDef) -> dict[str, range]:
+    """Return the ports of each named input of an op."""
+    return _ports(node, op_def, "input_arg")
+
+
+def output_ports(node: Node, op_def: OpDef) -> dict[str, range]:
+    """Return the ports of each named output of an op (TopKV2: values 0, indices 1)."""
+    return _ports(node, op_def, "output_arg")
+
+
+def _ports(node: Node, op_def: OpDef, side: str) -> dict[str, range]:
     ports, port = {}, 0
-    for arg in op_def.output_arg:
-        ports[arg.name] = port
+    for arg in getattr(op_def, side):
         types = _arg_types(node, op_def, arg)
-        port += len(types) if types is not None else 1
+        ports[arg.name] = range(port, port + (len(types) if types is not None else 1))
+        port = ports[arg.name].stop
     return ports
 
 

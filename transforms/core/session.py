@@ -20,7 +20,7 @@ class Session:
         with graph.as_default():
             try:
                 tf.import_graph_def(GraphDef.FromString(graph_def), name="")
-            except (ValueError, tf.errors.OpError) as error:
+            except (ValueError, TypeError, tf.errors.OpError) as error:
                 raise GraphError(f"TensorFlow cannot load the graph: {_line(error)}") from None
         config = tf.compat.v1.ConfigProto()
         if not grappler:

@@ -52,6 +52,8 @@ _ALIASES = {"float": "float32", "double": "float64", "half": "float16"}
 
 # A Const may declare a huge shape and give one value; nothing may be asked to fill more than this.
 MAX_DECLARED_BYTES = 2 << 30
+MAX_RANK = 64  # NumPy's limit
+_STRING_BYTES = 24  # what TensorFlow holds for each string beside its characters
 
 
 def type_name(number: int) -> DType:
@@ -88,7 +90,43 @@ def declared_shape(tensor: TensorProto) -> tuple[int, ...]:
     """Return a TensorProto's shape; a GraphError says why there is none that can be trusted."""
     shape = tuple(d.size for d in tensor.tensor_shape.dim)
     if tensor.tensor_shape.unknown_rank or any(size < 0 for size in shape):
-        raise GraphError(f"the tensor's shape {list(shape)} is not fully defined")
+        raise GraphError(f"the tensor's shape {list(shape[:8])} is not fully defined")
+    if len(shape) > MAX_RANK:
+        raise GraphError(f"the tensor has {len(shape)} dimensions, but at most {MAX_RANK} are read")
+    return shape
+
+
+def check_size(tensor: TensorProto) -> tuple[int, ...]:
+    """Return the shape of a TensorProto whose content fits it; decode nothing.
+
+    GraphError: a type without values, a content that does not fit the shape, or a shape that asks
+    for more than MAX_DECLARED_BYTES.
+    """
+    shape = declared_shape(tensor)
+    if tensor.dtype not in _TYPES or not _TYPES[tensor.dtype][1]:
+        raise GraphError(f"a tensor of type {type_name(tensor.dtype)} has no readable value")
+    name, _, field = _TYPES[tensor.dtype]
+    itemsize = _STRING_BYTES if name == "string" else numpy_type(name).itemsize
+    # An empty array of a huge shape is no array for NumPy, so sizes of 0 count as 1.
+    declared = math.prod(max(size, 1) for size in shape) * itemsize
+    if declared > MAX_DECLARED_BYTES:
+        raise GraphError(f"the tensor's shape {list(shape)} of {name} asks for {declared} bytes")
+    count = math.prod(shape)
+    length = len(tensor.tensor_content)
+    if length and (name == "string" or length != count * itemsize):
+        needed = "has no such form" if name == "string" else f"needs {count * itemsize}"
+        raise GraphError(
+            f"the tensor holds {length} bytes, but its shape {list(shape)} of {name} {needed}"
+        )
+    values = len(getattr(tensor, field))
+    if field in ("scomplex_val", "dcomplex_val"):
+        if values % 2:
+            raise GraphError("the tensor holds a real part without its imaginary part")
+        values //= 2
+    if not length and (values > count or (not values and count and name == "string")):
+        raise GraphError(
+            f"the tensor holds {values} values, but its shape {list(shape)} has {count}"
+        )
     return shape
 
 
@@ -96,30 +134,15 @@ def decode(tensor: TensorProto) -> Array:
     """Return the value of a TensorProto as a read-only array.
 
     One value that stands for many becomes a broadcast view, whatever size the shape declares.
-    GraphError: a type without values, or a content that does not fit the shape.
+    GraphError: what `check_size` refuses.
     """
-    shape = declared_shape(tensor)
-    if tensor.dtype not in _TYPES or not _TYPES[tensor.dtype][1]:
-        raise GraphError(f"a tensor of type {type_name(tensor.dtype)} has no readable value")
+    shape = check_size(tensor)
     name, _, field = _TYPES[tensor.dtype]
     dtype = numpy_type(name)
-    count = math.prod(shape)
-    if count * dtype.itemsize > MAX_DECLARED_BYTES:
-        raise GraphError(
-            f"the tensor's shape {list(shape)} asks for {count * dtype.itemsize} bytes"
-        )
     if tensor.tensor_content:
-        if name == "string" or len(tensor.tensor_content) != count * dtype.itemsize:
-            raise GraphError(
-                f"the tensor holds {len(tensor.tensor_content)} bytes, but its shape {list(shape)} "
-                f"of {name} needs {count * dtype.itemsize}"
-            )
         return np.frombuffer(tensor.tensor_content, dtype).reshape(shape)
+    count = math.prod(shape)
     values = _single_values(tensor, field, dtype)
-    if len(values) > count or (not len(values) and count and name == "string"):
-        raise GraphError(
-            f"the tensor holds {len(values)} values, but its shape {list(shape)} has {count}"
-        )
     if len(values) == count:
         result = values.reshape(shape)
     elif not len(values):
@@ -138,8 +161,8 @@ def _single_values(tensor: TensorProto, field: str, dtype: np.dtype[Any]) -> Arr
     if field == "float8_val":
         return np.frombuffer(tensor.float8_val, dtype)
     values = list(getattr(tensor, field))
-    if field == "half_val":
-        return np.array(values, np.uint16).view(dtype)
+    if field == "half_val":  # the low 16 bits count
+        return np.array(values, np.int32).astype(np.uint16).view(dtype)
     if field in ("scomplex_val", "dcomplex_val"):
         return np.array(values, np.float64).view(np.complex128).astype(dtype)
     if field == "string_val":

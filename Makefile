@@ -1,0 +1,46 @@
+# Two commands set up a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow check golden bench ops clean
+
+help:  ## list the verbs
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(READY): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "deploykit needs Python 3.11 or later; run make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+setup: $(READY)  ## create .venv and install deploykit with what its tests need
+
+demo: setup  ## run the main job on the embedded model
+	$(BIN)/python models/fashion/demo.py
+
+test: setup  ## run the quick tests
+	$(BIN)/python -m pytest
+
+test-slow: setup  ## run the long tests
+	$(BIN)/python -m pytest -m slow
+
+check: setup  ## format, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+golden: setup  ## rewrite the golden files; read the difference before committing it
+	DEPLOYKIT_GOLDEN=write $(BIN)/python -m pytest
+	@git --no-pager diff --stat -- tests/golden README.md
+
+bench: setup  ## run the benchmarks, print their tables, write JSON to benchmark-results/
+	$(BIN)/python -m tests.benchmarks
+
+ops: setup  ## rewrite the table of ops from the installed TensorFlow
+	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m transforms.core.ops
+
+clean:  ## remove .venv and what tools left behind
+	rm -rf $(VENV) build dist .demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,75 @@
+"""What the transforms say of themselves: their docstrings and their parameters."""
+
+import inspect
+import re
+import typing
+from collections.abc import Iterable, Iterator
+from types import NoneType
+from typing import Any
+
+from transforms.core import pipeline
+
+
+def describe(name: str) -> dict[str, Any]:
+    """Return a transform's name, summary, text and parameters (name, type, default, help).
+
+    PipelineError: there is no such transform.
+    """
+    docstring = inspect.getdoc(pipeline.function(name)) or ""
+    text, _, arguments = docstring.partition("\nArgs:\n")
+    helps = _arguments(arguments)
+    return {
+        "name": name,
+        "summary": text.split("\n\n")[0].replace("\n", " "),
+        "text": text.strip(),
+        "parameters": [
+            {
+                "name": parameter,
+                "type": _type_name(type_),
+                "repeatable": typing.get_origin(type_) is tuple,
+                "default": None if default is inspect.Parameter.empty else default,
+                "required": default is inspect.Parameter.empty,
+                "help": helps.get(parameter, ""),
+            }
+            for parameter, (type_, default) in pipeline.parameters(name).items()
+        ],
+    }
+
+
+def _arguments(text: str) -> dict[str, str]:
+    """Return the help of each parameter from the `Args:` section of a docstring."""
+    found: dict[str, str] = {}
+    name = ""
+    for line in text.splitlines():
+        start = re.match(r"(?:    )?(\w+): (.*)", line)
+        if start is not None and not line.startswith(" " * 8):
+            name, found[start.group(1)] = start.group(1), start.group(2)
+        elif name and line.startswith(" " * 8):
+            found[name] += " " + line.strip()
+        else:
+            break
+    return found
+
+
+def _type_name(type_: Any) -> str:
+    if typing.get_origin(type_) is tuple:
+        type_ = typing.get_args(type_)[0]
+    inner = [t for t in typing.get_args(type_) if t is not NoneType] or [type_]
+    return str(inner[0].__name__)
+
+
+def lines(described: Iterable[dict[str, Any]], whole: bool) -> Iterator[str]:
+    """Yield the transforms as text: a line each, or with `whole` everything."""
+    for transform in described:
+        if not whole:
+            yield f"{transform['name']:28}{transform['summary']}"
+            continue
+        yield transform["name"]
+        yield ""
+        yield transform["text"]
+        for parameter in transform["parameters"]:
+            default = "required" if parameter["required"] else f"default {parameter['default']!r}"
+            repeatable = ", may be repeated" if parameter["repeatable"] else ""
+            yield ""
+            yield f"  {parameter['name']} ({parameter['type']}, {default}{repeatable})"
+            yield f"      {parameter['help']}"

@@ -1,0 +1,115 @@
+"""The command line: loads a command's module when it runs, and turns errors into exit statuses."""
+
+import importlib
+import logging
+import os
+import sys
+from typing import NoReturn
+
+import click
+
+from transforms.core.errors import Error
+
+COMMANDS = ("freeze", "inspect", "transforms", "transform", "optimize", "quantize", "verify")
+
+
+class _Commands(click.Group):
+    """The commands by name, in the order of the work."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"deploykit.commands.{cmd_name}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            from transforms.core.errors import nearest
+
+            raise click.UsageError(f"there is no command {args[0]}{nearest(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="deploykit")
+def cli() -> None:
+    """Take a trained TensorFlow model to a fast, verified, served one.
+
+    \b
+    freeze -> transform -> quantize -> verify
+
+    Exit status: 0 done; 1 a bug in deploykit; 2 wrong usage or a bad model; 3 refused by policy;
+    4 file or disk; 5 a verification failed; 6 time or memory cap.
+    """  # noqa: D301  click reads the backslash
+
+
+class _Lines(logging.Formatter):
+    """`deploykit: warning: ...`; notes and debug lines without a level."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = "warning: " if record.levelno >= logging.WARNING else ""
+        return f"deploykit: {level}{record.getMessage()}"
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Lines())
+    for name in ("deploykit", "transforms"):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.propagate = False
+        logger.setLevel(logging.INFO)
+
+
+def main() -> NoReturn:
+    """Run the command line and end the process."""
+    _log_to_stderr()
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command line and return the exit status; errors are one sentence on stderr."""
+    try:
+        cli.main(arguments, prog_name="deploykit", standalone_mode=False)
+        sys.stdout.flush()
+    except Error as error:
+        _complain(f"error: {error}")
+        return error.exit_status
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        hint = f" (see {context.command_path} --help)" if context is not None else ""
+        _complain(f"error: {' '.join(error.format_message().split()).rstrip('.')}{hint}")
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        _complain("interrupted")
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except MemoryError:
+        _complain("error: out of memory")
+        return 6
+    except Exception as error:
+        if logging.getLogger("deploykit").isEnabledFor(logging.DEBUG):
+            raise
+        kind = type(error).__name__
+        _complain(f"bug: {kind}: {error} (please report it; --debug shows the traceback)")
+        return 1
+    return 0
+
+
+def _complain(message: str) -> None:
+    click.echo(f"deploykit: {message}", err=True)
+
+
+if __name__ == "__main__":
+    main()

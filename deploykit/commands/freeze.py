@@ -1,0 +1,45 @@
+"""Read a trained model, write a frozen graph."""
+
+import click
+
+from deploykit import options
+
+
+@click.command()
+@options.source
+@options.output
+@options.limits
+@options.everywhere
+def freeze(
+    model: str,
+    inputs: tuple[str, ...],
+    outputs: tuple[str, ...],
+    pins: tuple[tuple[str, str], ...],
+    graph_file: str | None,
+    output: str | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Turn the variables of a model into constants.
+
+    MODEL is a checkpoint prefix with its .meta file (or --graph), a .keras file, or a graph that is
+    frozen already (.pb, .pbtxt). Functions are inlined. A boolean placeholder named like
+    is_training that is not fed is pinned to false.
+    """
+    from deploykit.files import check_output, default_output, save_graph
+    from deploykit.freezing import freeze as freeze_model
+    from deploykit.freezing import model_bytes
+    from deploykit.report import Report, progress, show
+
+    report = Report("freeze", model, output or str(default_output(model, "frozen")))
+    assert report.output_file is not None
+    check_output(report.output_file, force, model)
+    with progress("freeze"):
+        graph = freeze_model(
+            model, graph=graph_file, inputs=inputs, outputs=outputs, pins=dict(pins)
+        )
+    report.of(graph)
+    report.nodes_out = len(graph)
+    report.bytes_in = model_bytes(model)
+    report.bytes_out = save_graph(graph, report.output_file, force=force)
+    show(report, as_json)

@@ -1,0 +1,66 @@
+"""Run a transform string on a graph: the Graph Transform Tool's command."""
+
+import click
+
+from deploykit import options
+
+
+@click.command()
+@click.option("--in_graph", "--in-graph", required=True, metavar="FILE", help="Graph to read.")
+@click.option("--out_graph", "--out-graph", "-o", "--output", "out_graph", required=True,
+              metavar="FILE", help="Graph to write.")  # fmt: skip
+@options.signature
+@click.option("--transforms", required=True, metavar="STRING",
+              help="Such as 'fold_constants(ignore_errors=true) fold_batch_norms'.")  # fmt: skip
+@click.option("--output_as_text", "--output-as-text", is_flag=False, flag_value="true",
+              default="false", type=click.BOOL, help="Write a text proto.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace an existing output file.")
+@click.option("--verify", is_flag=True, help="Run both graphs and compare before writing.")
+@click.option("--tolerance", type=click.FloatRange(min=0), metavar="T",
+              help="Largest relative difference for --verify.")  # fmt: skip
+@options.comparison
+@options.limits
+@options.everywhere
+def transform(
+    in_graph: str,
+    out_graph: str,
+    inputs: tuple[str, ...],
+    outputs: tuple[str, ...],
+    transforms: str,
+    output_as_text: bool,
+    force: bool,
+    verify: bool,
+    tolerance: float | None,
+    data: str | None,
+    input_range: tuple[float, float],
+    allowed_ops: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Run transforms on a graph, in the order given.
+
+    Takes the flags and the transform string of the Graph Transform Tool's transform_graph.
+    `deploykit transforms` lists the transforms, `deploykit transforms NAME` explains one.
+    """
+    from transforms.core.errors import PipelineError
+    from transforms.core.pipeline import parse
+
+    if not parse(transforms):
+        raise PipelineError("--transforms names no transform; give at least one")
+
+    from deploykit.freezing import open_model
+    from deploykit.report import Report, show
+    from deploykit.rewriting import Comparison, rewrite
+
+    report = Report("transform", in_graph)
+    graph = open_model(in_graph, inputs, outputs)
+    comparison = Comparison(data, input_range, allowed_ops, tolerance) if verify else None
+    rewrite(
+        report,
+        graph,
+        transforms,
+        out_graph,
+        force=force,
+        as_text=output_as_text,
+        comparison=comparison,
+    )
+    show(report, as_json)

@@ -1,0 +1,55 @@
+"""Run two graphs on the same inputs and compare their outputs."""
+
+import click
+
+from deploykit import options
+
+
+@click.command()
+@click.argument("reference")
+@click.argument("result")
+@options.signature
+@click.option("--tolerance", type=click.FloatRange(min=0), metavar="T", help="Largest error, "
+              "relative to the largest value [default: 1e-6 * (5 + layers), <= 1e-4].")  # fmt: skip
+@click.option("--min-sqnr", type=float, metavar="DB", help="Smallest signal to noise ratio instead "
+              "[default for a quantized RESULT: 15].")  # fmt: skip
+@options.comparison
+@options.limits
+@options.everywhere
+def verify(
+    reference: str,
+    result: str,
+    inputs: tuple[str, ...],
+    outputs: tuple[str, ...],
+    tolerance: float | None,
+    min_sqnr: float | None,
+    data: str | None,
+    input_range: tuple[float, float],
+    allowed_ops: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Compare what two models compute.
+
+    Exits with 5 where the outputs of RESULT differ too much from those of REFERENCE.
+
+    Both run on the same inputs with TensorFlow's own graph optimizer off. Where an output is a
+    Softmax, what it reads is compared too. In --json, a figure without bound (no difference at
+    all) is null, and a model whose inputs cannot be made up gives "verified": false.
+    """
+    from deploykit.freezing import model_bytes, open_model
+    from deploykit.report import Report, progress, show
+    from deploykit.rewriting import Comparison
+    from transforms.core.errors import VerificationError
+
+    report = Report("verify", reference, result)
+    first = open_model(reference, inputs, outputs)
+    second = open_model(result, inputs, outputs)
+    report.of(first)
+    report.nodes_out = len(second)
+    report.bytes_in, report.bytes_out = model_bytes(reference), model_bytes(result)
+    with progress("verify"):
+        comparison = Comparison(data, input_range, allowed_ops, tolerance, min_sqnr)
+        report.verification = comparison.run(first, second)
+    show(report, as_json)
+    if report.verification.verified and not report.verification.passed:
+        raise VerificationError(f"{result}: {report.verification.reason}")

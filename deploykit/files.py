@@ -1,0 +1,196 @@
+"""Models on disk: opened with suspicion, written whole or not at all."""
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from transforms.core.validate import validate
+
+from deploykit.signature import guess_inputs, guess_outputs
+from transforms.core.errors import FileError, GraphError
+from transforms.core.graph import Graph
+from transforms.core.protos import GraphDef
+from transforms.core.tensors import Array
+
+MAX_BYTES = 2 << 30  # protobuf reads no message above 2 GiB
+
+_MAGIC = {
+    b"\x89HDF\r\n\x1a\n": "an HDF5 file",
+    b"PK\x03\x04": "a zip archive, perhaps a .keras file",
+    b"\x1f\x8b": "a gzip file; unpack it first",
+    b"\x80\x02": "a Python pickle, which deploykit never loads",
+    b"\x80\x03": "a Python pickle, which deploykit never loads",
+    b"\x80\x04": "a Python pickle, which deploykit never loads",
+    b"\x80\x05": "a Python pickle, which deploykit never loads",
+    b"version https://git-lfs": "a Git LFS pointer; run `git lfs pull`",
+}
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """Return the bytes of a regular file. FileError: it is missing, no regular file or too big."""
+    path = Path(path)
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
+            raise FileError(f"{path}: this is {kind}, expected a model file")
+        if status.st_size > MAX_BYTES:
+            raise FileError(f"{path}: {status.st_size} bytes, but a GraphDef has at most 2 GiB")
+        return path.read_bytes()
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from None
+
+
+def parse_graph_def(path: str | os.PathLike[str]) -> GraphDef:
+    """Read a GraphDef, binary or text whatever the file is called.
+
+    GraphError: the file is empty, something else, or damaged.
+    """
+    content = read_bytes(path)
+    if not content:
+        raise GraphError(f"{path}: the file is empty, expected a GraphDef")
+    for magic, kind in _MAGIC.items():
+        if content.startswith(magic):
+            raise GraphError(f"{path}: this is {kind}, expected a GraphDef")
+    from google.protobuf import message, text_format
+
+    with contextlib.suppress(message.DecodeError):
+        graph_def = GraphDef.FromString(content)
+        if graph_def.node:
+            return graph_def
+    try:
+        return text_format.Parse(content.decode(), GraphDef())
+    except (UnicodeDecodeError, text_format.ParseError):
+        raise GraphError(
+            f"{path}: this is no GraphDef, neither binary nor text; it may be cut short"
+        ) from None
+
+
+def load_graph(
+    path: str | os.PathLike[str], inputs: Iterable[str] = (), outputs: Iterable[str] = ()
+) -> Graph:
+    """Read a frozen graph from a `.pb` or `.pbtxt` file.
+
+    Args:
+        path: the file.
+        inputs: the tensors that are fed; default: the placeholders.
+        outputs: the tensors that are fetched; default: the nodes that nobody reads.
+
+    FileError: it cannot be read. GraphError: it is no sound graph, or has no such input or output.
+    """
+    try:
+        graph = Graph.from_graph_def(parse_graph_def(path))
+        graph.inputs = tuple(inputs) or guess_inputs(graph)
+        graph.outputs = tuple(outputs) or guess_outputs(graph)
+        graph.check()
+        validate(graph)
+    except GraphError as error:
+        raise (
+            error if str(error).startswith(f"{path}:") else GraphError(f"{path}: {error}")
+        ) from None
+    return graph
+
+
+def save_graph(
+    graph: Graph, path: str | os.PathLike[str], *, force: bool = False, as_text: bool = False
+) -> int:
+    """Write a graph, the same bytes for the same graph; return how many.
+
+    FileError: the file exists and `force` is not set, or it cannot be written; then nothing is.
+    """
+    if as_text:
+        from google.protobuf import text_format
+
+        return write(path, [text_format.MessageToString(graph.to_graph_def()).encode()], force)
+    return write(path, graph.serialized(), force)
+
+
+def write(path: str | os.PathLike[str], pieces: Iterable[bytes], force: bool = False) -> int:
+    """Write a file whole or not at all: under another name, synced, then renamed."""
+    path = Path(path)
+    check_output(path, force)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    size = 0
+    try:
+        with _removed_on_failure(partial), partial.open("xb") as file:
+            for piece in pieces:
+                size += file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+            partial.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise FileError(f"{path}: cannot be written: {error.strerror or error}") from None
+    return size
+
+
+def check_output(path: str | os.PathLike[str], force: bool, source: str | None = None) -> None:
+    """Raise FileError now for an output that could not be written after a long run."""
+    path = Path(path)
+    if source is not None and os.path.exists(source) and path.exists():
+        same = os.path.samefile(path, source)
+        if same:
+            raise FileError(f"{path}: the output is the input; give another name with -o")
+    if path.is_dir():
+        raise FileError(f"{path}: this is a folder, expected the name of a file to write")
+    if path.exists() and not force:
+        raise FileError(f"{path}: the file exists (use --force to replace it)")
+    if not path.parent.is_dir():
+        raise FileError(f"{path}: the folder {path.parent} does not exist")
+    if not os.access(path.parent, os.W_OK):
+        raise FileError(f"{path}: the folder {path.parent} cannot be written to")
+    _remove_leftovers(path)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove the temporary files that dead processes left beside this one."""
+    for leftover in path.parent.glob(f".{glob_escape(path.name)}.*.tmp"):
+        pid = leftover.name.split(".")[-2]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            with contextlib.suppress(OSError):
+                leftover.unlink()
+
+
+def glob_escape(name: str) -> str:
+    """Return a file name with the characters escaped that a glob would take as wildcards."""
+    import glob
+
+    return glob.escape(name)
+
+
+@contextlib.contextmanager
+def _removed_on_failure(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        raise
+
+
+def default_output(source: str | os.PathLike[str], act: str) -> Path:
+    """Return `X.act.pb` beside the input: X is the name without `.pb`, `.pbtxt` or `.keras`."""
+    path = Path(source)
+    known = path.suffix in (".pb", ".pbtxt", ".keras", ".meta", ".index")
+    stem = path.stem if known and not path.is_dir() else path.name
+    return path.with_name(f"{stem}.{act}.pb")
+
+
+def load_data(path: str | os.PathLike[str]) -> dict[str, Array]:
+    """Read a `.npz` file: arrays by name. Pickled arrays are refused."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if not hasattr(file, "files"):
+                raise GraphError(f"{path}: this is a single array, expected a .npz file by name")
+            return {name: file[name] for name in file.files}
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from None
+    except (ValueError, EOFError, KeyError) as error:
+        raise GraphError(f"{path}: this is no .npz file of plain arrays ({error})") from None

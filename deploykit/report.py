@@ -1,0 +1,184 @@
+"""What a command says at its end: a table for people, one JSON document for programs."""
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from deploykit.transforming import StepReport
+    from deploykit.verification import Verification
+    from transforms.core.graph import Graph
+
+
+@dataclass
+class Report:
+    """The facts of one run of a command; the clock starts when it is made."""
+
+    command: str
+    input_file: str
+    output_file: str | None = None
+    inputs: Sequence[str] = ()
+    outputs: Sequence[str] = ()
+    bytes_in: int | None = None
+    bytes_out: int | None = None
+    nodes_in: int | None = None
+    nodes_out: int | None = None
+    steps: "Sequence[StepReport] | None" = None
+    verification: "Verification | None" = None
+    more: dict[str, Any] = field(default_factory=dict)
+    started: float = field(default_factory=time.perf_counter)
+
+    def of(self, graph: "Graph") -> None:
+        """Take inputs, outputs and the number of nodes from the graph that was read."""
+        self.inputs, self.outputs, self.nodes_in = graph.inputs, graph.outputs, len(graph)
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON document. Numbers that are not finite are null."""
+        names = ("command", "inputs", "outputs", "input_file", "output_file", "bytes_in",
+                 "bytes_out", "nodes_in", "nodes_out")  # fmt: skip
+        document = {name: getattr(self, name) for name in names}
+        document["seconds"] = round(time.perf_counter() - self.started, 4)
+        if self.steps is not None:
+            document["steps"] = [
+                {
+                    "transform": step.transform,
+                    "seconds": round(step.seconds, 4),
+                    "nodes": step.nodes,
+                    "skipped": list(step.skipped),
+                }
+                for step in self.steps
+            ]
+        if self.verification is not None:
+            document |= _verification_document(self.verification)
+        return document | self.more
+
+
+def _verification_document(found: "Verification") -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "max_relative_error": _finite(found.max_relative_error),
+        "sqnr_db": _finite(found.sqnr_db),
+        "verified": found.verified,
+        "passed": found.passed,
+        "bar": found.bar,
+        "reason": found.reason,
+        "by_output": {
+            d.output: {
+                "max_relative_error": _finite(d.max_relative_error),
+                "rms_relative_error": _finite(d.rms_relative_error),
+                "sqnr_db": _finite(d.sqnr_db),
+            }
+            for d in found.differences
+        },
+    }
+    if found.accuracy is not None:
+        document["samples"] = found.samples
+        document["accuracy_before"], document["accuracy_after"] = found.accuracy
+    return document
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def size(count: int | None) -> str:
+    """Return a number of bytes as people read it: 812 B, 4.9 MB."""
+    if count is None:
+        return "-"
+    if count < 1000:
+        return f"{count} B"
+    for unit in ("kB", "MB"):
+        count_in_unit = count / 1000
+        if count_in_unit < 1000:
+            return (
+                f"{count_in_unit:.3g} {unit}"
+                if count_in_unit < 100
+                else f"{count_in_unit:.0f} {unit}"
+            )
+        count = round(count_in_unit)
+    return f"{count / 1000:.3g} GB"
+
+
+def show(report: Report, as_json: bool) -> None:
+    """Print a report on stdout."""
+    if as_json:
+        print(json.dumps(report.document(), indent=2, allow_nan=False))
+        return
+    from rich.console import Console
+
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(_files(report))
+    if report.steps:
+        console.print(_steps(report.steps))
+    if report.verification is not None:
+        console.print(*verification_lines(report.verification), sep="\n")
+
+
+def _table(*columns: str) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left", overflow="fold")
+    return table
+
+
+def _files(report: Report) -> "Table":
+    table = _table(report.command, "size", "nodes")
+    table.add_row(report.input_file, size(report.bytes_in), str(report.nodes_in))
+    if report.output_file is not None:
+        table.add_row(report.output_file, size(report.bytes_out), str(report.nodes_out))
+    table.caption = (
+        f"inputs: {', '.join(report.inputs) or '-'}   outputs: {', '.join(report.outputs) or '-'}"
+    )
+    table.caption_justify = "left"
+    return table
+
+
+def _steps(steps: "Sequence[StepReport]") -> "Table":
+    table = _table("transform", "seconds", "nodes", "left alone")
+    for step in steps:
+        skipped = str(len(step.skipped)) if step.skipped else ""
+        table.add_row(step.transform, f"{step.seconds:.2f}", str(step.nodes), skipped)
+    return table
+
+
+def verification_lines(found: "Verification") -> list[str]:
+    """Return the outcome of a comparison in words."""
+    if not found.verified:
+        return [f"not verified: {found.reason}"]
+    lines = []
+    if found.differences:
+        error, sqnr = found.max_relative_error, found.sqnr_db
+        quality = f", SQNR {sqnr:.1f} dB" if sqnr is not None and math.isfinite(sqnr) else ""
+        lines.append(f"largest difference {error:.2g} of the largest value{quality}")
+    if found.accuracy is not None:
+        before, after = (f"{100 * value:.1f} %" for value in found.accuracy)
+        lines.append(f"accuracy on {found.samples} samples: {before} before, {after} after")
+    outcome = "passed" if found.passed else f"FAILED: {found.reason}"
+    return [*lines, f"verification against {found.bar}: {outcome}"]
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Callable[[str, int], None]]:
+    """Show a bar on stderr while a pipeline runs, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield lambda name, count: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+
+        def advance(name: str, count: int) -> None:
+            bar.update(task, advance=1, total=count, description=f"{title}: {name}")
+
+        yield advance

@@ -1,0 +1,93 @@
+"""The inputs and outputs of a graph where nothing says them."""
+
+from transforms.core.errors import GraphError
+from transforms.core.graph import Graph
+from transforms.core.node import Node
+from transforms.core.ops import op_defs, output_types
+
+PLACEHOLDER_OPS = frozenset({"Placeholder", "PlaceholderV2"})
+
+# What training leaves unread: it saves, updates, asserts or logs, and answers nothing.
+_NO_ANSWER_OPS = frozenset(
+    {
+        "Const",
+        "IsVariableInitialized",
+        "MergeSummary",
+        "Rank",
+        "Shape",
+        "ShardedFilename",
+        "Size",
+        "VarHandleOp",
+        "VarIsInitializedOp",
+        "Variable",
+        "VariableV2",
+    }
+)
+_NO_ANSWER_PREFIXES = ("Assign", "Scatter", "Save", "Restore", "Resource", "Sparse")
+_NO_ANSWER_SCOPES = ("gradients", "save", "report_uninitialized_variables")
+
+
+def guess_inputs(graph: Graph) -> tuple[str, ...]:
+    """Return the placeholders."""
+    return tuple(node.name for node in graph if node.op in PLACEHOLDER_OPS)
+
+
+def guess_outputs(graph: Graph) -> tuple[str, ...]:
+    """Return the nodes that depend on an input and that nobody reads.
+
+    Of a training graph, only what answers: no gradient, update, saving or summary, and nothing that
+    needs more inputs than another answer does, as the loss needs the labels.
+    GraphError: there is no such node.
+    """
+    fed = _fed(graph)
+    answers = [node for node in graph if _answers(node)]
+    training = any("Apply" in node.op for node in graph)
+    unread = [n for n in answers if n.name in fed and not _read(graph, n, training)]
+    if training:
+        unread = _least_fed(graph, unread)
+    unread = unread or [node for node in answers if not graph.consumers(node.name)]
+    if not unread:
+        raise GraphError("no node looks like an output; name one with --outputs")
+    return tuple(node.name for node in unread)
+
+
+def _fed(graph: Graph) -> set[str]:
+    """Return the names of the nodes that depend on a placeholder other than a boolean switch."""
+    roots = (*PLACEHOLDER_OPS, "PlaceholderWithDefault")
+    found = {n.name for n in graph if n.op in roots and n.attr("dtype") != "bool"}
+    waiting = list(found)
+    while waiting:
+        for reader in graph.readers(waiting.pop()):
+            if reader.name not in found:
+                found.add(reader.name)
+                waiting.append(reader.name)
+    return found
+
+
+def _read(graph: Graph, node: Node, training: bool) -> bool:
+    """Say whether a node has consumers; gradients, which read every answer, do not count."""
+    consumers = graph.consumers(node.name)
+    return any(not (training and _scope(consumer) == "gradients") for consumer in consumers)
+
+
+def _least_fed(graph: Graph, nodes: list[Node]) -> list[Node]:
+    """Return the nodes that need no more placeholders than another one of them does."""
+    needs = [
+        {name for name in graph.ancestors([node.name]) if graph[name].op in PLACEHOLDER_OPS}
+        for node in nodes
+    ]
+    return [n for n, need in zip(nodes, needs, strict=True) if not any(o < need for o in needs)]
+
+
+def _answers(node: Node) -> bool:
+    if node.op in _NO_ANSWER_OPS or node.op in PLACEHOLDER_OPS or node.op.endswith("Summary"):
+        return False
+    if node.op.startswith(_NO_ANSWER_PREFIXES) or "Apply" in node.op:
+        return False
+    if _scope(node) in _NO_ANSWER_SCOPES:
+        return False
+    return node.op not in op_defs() or output_types(node) != []
+
+
+def _scope(node: Node) -> str:
+    return node.name.split("/")[0].rstrip("_0123456789")

@@ -1,0 +1,113 @@
+"""Run transforms on a graph: a string of them, the standard set, or the standard set in 8 bits."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deploykit.verification import QUANTIZED_BAR_DB, verify
+from transforms.core import pipeline
+from transforms.core.errors import VerificationError
+from transforms.core.graph import Graph
+from transforms.core.protos import GraphDef
+from transforms.core.tensors import Array
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+OPTIMIZE = """
+inline_functions
+remove_unused_functions
+strip_unused_nodes
+remove_nodes(op=Identity, op=CheckNumerics, op=StopGradient)
+fold_constants(ignore_errors=true)
+fold_batch_norms
+merge_duplicate_nodes
+sort_by_execution_order
+"""
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What one transform did: seconds, nodes left, what it left alone and why."""
+
+    transform: str
+    seconds: float
+    nodes: int
+    skipped: tuple[str, ...]
+
+
+def run_steps(
+    graph: Graph, transforms: str, on_step: Callable[[str, int], object] = lambda name, count: None
+) -> tuple[Graph, list[StepReport]]:
+    """Return the graph after the steps of a transform string, and a report of each.
+
+    `on_step` is called after each step with its name and the number of all steps.
+    """
+    steps = pipeline.parse(transforms)
+    reports = []
+    for result in pipeline.run(graph, steps):
+        graph = result.graph
+        skipped = result.skipped if result.error is None else (result.error, *result.skipped)
+        reports.append(StepReport(result.transform, result.seconds, len(graph), skipped))
+        on_step(result.transform, len(steps))
+    return graph, reports
+
+
+def quantize_string(minimum_size: int = 1024, skip: "Iterable[str]" = ()) -> str:
+    """Return the transform string of `quantize`: the standard set, then 8-bit weights."""
+    skipped = "".join(f', skip="{name}"' for name in skip)
+    return (
+        f"{OPTIMIZE} quantize_weights(minimum_size={minimum_size}{skipped}) sort_by_execution_order"
+    )
+
+
+def transform(graph: Graph, transforms: str) -> Graph:
+    """Return the graph after a transform string, such as `"fold_constants fold_batch_norms"`.
+
+    PipelineError: the string does not parse. GraphError: a transform cannot be applied.
+    """
+    return run_steps(graph, transforms)[0]
+
+
+def optimize(graph: Graph) -> Graph:
+    """Return the graph after the standard set of transforms, which keep its numbers."""
+    return transform(graph, OPTIMIZE)
+
+
+def quantize(
+    graph: Graph,
+    *,
+    minimum_size: int = 1024,
+    skip: "Iterable[str]" = (),
+    data: Mapping[str, Array] | None = None,
+    input_range: tuple[float, float] = (-1.0, 1.0),
+    min_sqnr: float = QUANTIZED_BAR_DB,
+) -> Graph:
+    """Return the optimized graph with 8-bit weights, checked against the graph it came from.
+
+    Args:
+        graph: a frozen graph.
+        minimum_size: weights with fewer elements stay float.
+        skip: names of constants that stay float.
+        data: arrays by input name for the check; default: made up within `input_range`.
+        input_range: the range of made-up inputs.
+        min_sqnr: the bar for the check, in dB.
+
+    VerificationError: the result is below the bar.
+    """
+    quantized = transform(graph, quantize_string(minimum_size, skip))
+    found = verify(graph, quantized, data=data, input_range=input_range, min_sqnr=min_sqnr)
+    if found.verified and not found.passed:
+        raise VerificationError(found.reason)
+    return quantized
+
+
+def TransformGraph(
+    input_graph_def: GraphDef,
+    inputs: list[str],
+    outputs: list[str],
+    transforms: list[str],
+) -> GraphDef:
+    """Return a transformed GraphDef: the Graph Transform Tool's Python function, for old code."""
+    graph = Graph.from_graph_def(input_graph_def, inputs, outputs)
+    return transform(graph, " ".join(transforms)).to_graph_def()

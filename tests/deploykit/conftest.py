@@ -1,0 +1,69 @@
+"""A small frozen graph as a file, and the command line called in this process."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploykit import cli
+from tests.support import build, random
+from transforms.core.graph import Graph
+
+FASHION = Path(__file__).parents[2] / "models" / "fashion"
+
+
+@dataclass
+class Outcome:
+    """What a command line ended with."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return json.loads(self.stdout)
+
+
+@pytest.fixture
+def deploykit(capfd):
+    """Run a command line; nothing but one JSON document or a table may be on stdout."""
+
+    def run(*arguments: object) -> Outcome:
+        cli._log_to_stderr()
+        status = cli.run([str(argument) for argument in arguments])
+        captured = capfd.readouterr()
+        return Outcome(status, captured.out, captured.err)
+
+    return run
+
+
+def small_graph() -> Graph:
+    """Return a convolution, its batch norm as single ops, a dense layer and a softmax."""
+
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="x")
+        y = tf.raw_ops.Conv2D(
+            input=x, filter=random(3, 3, 3, 64), strides=[1, 2, 2, 1], padding="SAME", name="conv"
+        )
+        y = tf.nn.relu(y * random(64, seed=1, low=0.5) + random(64, seed=2))
+        y = tf.matmul(tf.reduce_mean(y, [1, 2]), random(64, 10, seed=3)) + random(10, seed=4)
+        tf.nn.softmax(tf.identity(y, name="logits"), name="out")
+
+    return build(body, ["x"], ["out"])
+
+
+@pytest.fixture(scope="session")
+def small_bytes() -> bytes:
+    return b"".join(small_graph().serialized())
+
+
+@pytest.fixture
+def small(tmp_path, small_bytes) -> Path:
+    path = tmp_path / "small.pb"
+    path.write_bytes(small_bytes)
+    return path

@@ -1,0 +1,242 @@
+"""Wrong input of every kind: one sentence, the right exit status, nothing written, no traceback."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from transforms.core.graph import Graph
+from transforms.core.node import Node
+from transforms.core.tensors import DType
+
+
+def floats(name, op, *inputs, **attrs):
+    return Node(name, op, inputs).with_attrs(T=DType("float32"), **attrs)
+
+
+X = Node("x", "Placeholder").with_attrs(dtype=DType("float32"), shape=(2, 3))
+ONE = Node.constant("one", np.ones((2, 3), np.float32))
+
+
+def graph_bytes(*nodes: Node) -> bytes:
+    """Return a GraphDef with these nodes, sound or not."""
+    return b"".join(Graph([node]).serialized().__next__() for node in nodes)
+
+
+def constant_with(**changes) -> bytes:
+    from transforms.core.protos import GraphDef
+
+    graph_def = GraphDef.FromString(graph_bytes(X, ONE, floats("out", "AddV2", "x", "one")))
+    tensor = graph_def.node[1].attr["value"].tensor
+    tensor.ClearField("float_val")
+    tensor.tensor_content = changes.get("content", tensor.tensor_content)
+    if "dtype" in changes:
+        tensor.dtype = changes["dtype"]
+    if "sizes" in changes:
+        for dim, size in zip(tensor.tensor_shape.dim, changes["sizes"], strict=True):
+            dim.size = size
+    return graph_def.SerializeToString()
+
+
+NAN = Node.constant("weights", np.where(np.eye(64) > 0, np.float32("nan"), np.float32(1)))
+GOOD = graph_bytes(X, ONE, floats("out", "AddV2", "x", "one"))
+
+FILES = {
+    "missing": (None, 4, "No such file"),
+    "empty": (b"", 2, "the file is empty"),
+    "random": (np.random.default_rng(0).bytes(5000), 2, "no GraphDef"),
+    "truncated": (GOOD[:-20], 2, "no GraphDef"),
+    "no node": (b"\x22\x02\x08\x01", 2, "no"),
+    "gzip": (b"\x1f\x8b\x08\x00rest", 2, "gzip"),
+    "hdf5": (b"\x89HDF\r\n\x1a\nrest", 2, "HDF5"),
+    "pickle": (b"\x80\x04\x95rest", 2, "pickle"),
+    "git lfs pointer": (b"version https://git-lfs.github.com/spec/v1\n", 2, "git lfs pull"),
+    "dangling input": (graph_bytes(X, floats("out", "Relu", "gone")), 2, "'gone' is not in"),
+    "duplicate node": (graph_bytes(X, X, floats("out", "Relu", "x")), 2, "more than once"),
+    "cycle": (
+        graph_bytes(X, floats("a", "AddV2", "x", "b"), floats("b", "Relu", "a")),
+        2,
+        "cycle",
+    ),
+    "port out of range": (graph_bytes(X, floats("out", "Relu", "x:3")), 2, "'x:3'"),
+    "unknown op": (graph_bytes(X, floats("out", "Rleu", "x")), 2, "Rleu"),
+    "content too short": (constant_with(content=b"\0" * 8), 2, "'one'"),
+    "content of another type": (constant_with(content=b"\0" * 24, dtype=2), 2, "'one'"),
+    "huge shape": (constant_with(content=b"", sizes=(1 << 40, 1 << 20)), 2, "'one'"),
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_bad_files(case, deploykit, tmp_path):
+    content, status, message = FILES[case]
+    path = tmp_path / "model.pb"
+    if content is not None:
+        path.write_bytes(content)
+    before = sorted(tmp_path.iterdir())
+    for command in ("optimize", "quantize", "freeze", "inspect"):
+        found = deploykit(command, path, "--json")
+        assert found.status == status, found.stderr
+        assert found.stdout == ""
+        assert message in found.stderr
+        assert str(path) in found.stderr
+        assert found.stderr.startswith("deploykit: error: ")
+        assert found.stderr.count("\n") == 1
+        assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_good_file_passes_the_same_way(deploykit, tmp_path):
+    path = tmp_path / "model.pb"
+    path.write_bytes(GOOD)
+    found = deploykit("optimize", path, "--json")
+    assert found.status == 0, found.stderr
+    assert (tmp_path / "model.optimized.pb").exists()
+
+
+def test_text_proto_named_pb_is_read(deploykit, tmp_path):
+    from google.protobuf import text_format
+
+    from transforms.core.protos import GraphDef
+
+    path = tmp_path / "model.pb"
+    path.write_text(text_format.MessageToString(GraphDef.FromString(GOOD)))
+    assert deploykit("optimize", path).status == 0
+
+
+def test_nan_weights_are_named(deploykit, tmp_path):
+    x = X.with_attrs(shape=(2, 64))
+    path = tmp_path / "model.pb"
+    path.write_bytes(graph_bytes(x, NAN, floats("out", "MatMul", "x", "weights")))
+    found = deploykit("quantize", path)
+    assert found.status == 2
+    assert "'weights'" in found.stderr
+    assert "NaN" in found.stderr
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--outputs", "lgits"), ("--inputs", "y"), ("--outputs", "logits:7")]
+)
+def test_absent_names_give_the_nearest(deploykit, small, option, value):
+    found = deploykit("optimize", small, option, value)
+    assert found.status == 2
+    assert "'" + value.split(":")[0] in found.stderr
+    if value == "lgits":
+        assert "did you mean logits" in found.stderr
+    assert list(small.parent.iterdir()) == [small]
+
+
+@pytest.mark.parametrize("command", ["optimize", "quantize", "freeze"])
+def test_existing_output_is_refused_without_force(deploykit, small, command):
+    output = small.parent / "there.pb"
+    output.write_bytes(b"precious")
+    found = deploykit(command, small, "-o", output)
+    assert found.status == 4
+    assert f"{output}: the file exists (use --force" in found.stderr
+    assert output.read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_output_equal_to_input_is_refused_even_with_force(deploykit, small, small_bytes, linked):
+    output = small
+    if linked:
+        output = small.parent / "link.pb"
+        output.symlink_to(small)
+    found = deploykit("optimize", small, "-o", output, "--force")
+    assert found.status == 4
+    assert "the output is the input" in found.stderr
+    assert small.read_bytes() == small_bytes
+
+
+def test_missing_folder_and_folder_as_output(deploykit, small, tmp_path):
+    assert deploykit("optimize", small, "-o", tmp_path / "no" / "x.pb").status == 4
+    assert deploykit("optimize", small, "-o", tmp_path).status == 4
+    assert deploykit("inspect", tmp_path).status == 4
+
+
+def test_unwritable_folder(small):
+    """In a child without root's powers, which would override the folder's mode."""
+    small.parent.chmod(0o755)
+    for parent in small.parent.parents:
+        if os.stat(parent).st_uid == os.getuid() and parent != Path("/"):
+            parent.chmod(parent.stat().st_mode | 0o055)
+    code = (
+        "import os, sys; from deploykit import cli, freezing, rewriting;"
+        "from deploykit.commands import optimize;"
+        "os.setgid(65534) if os.getuid() == 0 else None;"
+        "os.setuid(65534) if os.getuid() == 0 else os.chmod(sys.argv[2], 0o555);"
+        "sys.exit(cli.run(['optimize', sys.argv[1]]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(small), str(small.parent)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 4, done.stderr
+    assert "cannot be written to" in done.stderr
+    assert list(small.parent.iterdir()) == [small]
+
+
+def test_fifo_and_device_are_no_models(deploykit, tmp_path):
+    fifo = tmp_path / "fifo.pb"
+    os.mkfifo(fifo)
+    for path in (fifo, "/dev/zero"):
+        found = deploykit("optimize", path)
+        assert found.status == 4
+        assert "no regular file" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "--transforms"),
+        (("--transforms=",), "names no transform"),
+        (("--transforms=fold_constant",), "did you mean fold_constants"),
+        (("--transforms=fold_constants(",), "never closed"),
+        (("--transforms=quantize_weights(min_size=3)",), "it has: minimum_size, per_channel, skip"),
+        (("--transforms=quantize_weights(minimum_size=many)",), "a whole number"),
+        (("--transforms=remove_nodes",), "op"),
+        (("--transforms=remove_device", "--outputs=nothing"), "'nothing'"),
+    ],
+)
+def test_wrong_transform_strings(deploykit, small, arguments, message):
+    out = small.parent / "out.pb"
+    found = deploykit("transform", f"--in_graph={small}", f"--out_graph={out}", *arguments)
+    assert found.status == 2
+    assert message in found.stderr
+    assert not out.exists()
+
+
+def test_side_effect_ops_are_refused_where_the_graph_would_run(deploykit, tmp_path):
+    name = Node.constant("name", np.array(b"/etc/hostname", object))
+    read = Node("read", "ReadFile", ("name",))
+    path = tmp_path / "model.pb"
+    path.write_bytes(graph_bytes(name, read))
+    found = deploykit("verify", path, path, "--outputs=read")
+    assert found.status == 3
+    assert "'read'" in found.stderr
+    assert "--allow-op ReadFile" in found.stderr
+
+
+def test_data_that_does_not_fit(deploykit, small, tmp_path):
+    cases = {
+        "wrong name": ({"images": np.zeros((2, 8, 8, 3), np.float32)}, "input 'x'"),
+        "wrong shape": ({"x": np.zeros((2, 9, 8, 3), np.float32)}, "shape"),
+        "wrong type": ({"x": np.array([["a"]])}, "takes float32"),
+    }
+    for arrays, message in cases.values():
+        data = tmp_path / "data.npz"
+        np.savez(data, **arrays)
+        found = deploykit("verify", small, small, "--data", data)
+        assert found.status == 2, found.stderr
+        assert message in found.stderr
+    data.write_bytes(b"no zip")
+    assert deploykit("verify", small, small, "--data", data).status == 2
+    assert deploykit("verify", small, small, "--data", tmp_path / "none.npz").status == 4
+
+
+def test_timeout_is_status_6(deploykit, small):
+    found = deploykit("verify", small, small, "--timeout", "0.2")
+    assert found.status == 6
+    assert "within 0.2 seconds" in found.stderr

@@ -1,0 +1,164 @@
+"""The commands as a user calls them: options, JSON, text, defaults, exit statuses."""
+
+import json
+
+import numpy as np
+import pytest
+
+from deploykit.files import load_graph
+from tests.support import assert_golden, ops
+
+ALWAYS = {
+    "command", "inputs", "outputs", "input_file", "output_file", "bytes_in", "bytes_out",
+    "nodes_in", "nodes_out", "seconds",
+}  # fmt: skip
+COMPARED = {"max_relative_error", "sqnr_db", "verified", "passed"}
+
+
+def test_quantize_bare(deploykit, small):
+    found = deploykit("quantize", small, "--json")
+    assert found.status == 0, found.stderr
+    document = found.document
+    assert ALWAYS | COMPARED | {"steps"} <= set(document)
+    assert document["command"] == "quantize"
+    assert document["inputs"] == ["x"]
+    assert document["outputs"] == ["out"]
+    assert document["output_file"] == str(small.parent / "small.quantized.pb")
+    assert document["bytes_out"] == (small.parent / "small.quantized.pb").stat().st_size
+    assert document["verified"] is True
+    assert document["passed"] is True
+    assert document["sqnr_db"] > 30
+    assert {"transform", "seconds", "nodes", "skipped"} == set(document["steps"][0])
+    graph = load_graph(document["output_file"])
+    assert len(graph) == document["nodes_out"]
+    assert "Dequantize" in ops(graph)
+    assert "Mul" not in ops(graph)
+    assert found.stderr == ""
+
+
+def test_optimize_writes_the_same_bytes_twice(deploykit, small):
+    outputs = [small.parent / name for name in ("a.pb", "b.pb")]
+    for output in outputs:
+        found = deploykit("optimize", small, "-o", output, "--json")
+        assert found.status == 0
+        assert ALWAYS | {"steps"} <= set(found.document)
+        assert not COMPARED & set(found.document)
+    assert outputs[0].read_bytes() == outputs[1].read_bytes()
+
+
+def test_transform_is_a_drop_in(deploykit, small):
+    out = small.parent / "out.pbtxt"
+    for flags in (
+        (f"--in_graph={small}", f"--out_graph={out}", "--output_as_text=true"),
+        ("--in-graph", small, "--out-graph", out, "--output-as-text"),
+        ("--in_graph", small, "--out_graph", out, "--output_as_text=false"),
+    ):
+        found = deploykit(
+            "transform", *flags, "--inputs=x:0", "--outputs=out", "--json", "--force",
+            "--transforms=strip_unused_nodes fold_constants(ignore_errors=true) fold_batch_norms",
+        )  # fmt: skip
+        assert found.status == 0, found.stderr
+        assert [s["transform"] for s in found.document["steps"]] == [
+            "strip_unused_nodes", "fold_constants", "fold_batch_norms",
+        ]  # fmt: skip
+        is_text = b'name: "x"' in out.read_bytes()
+        assert is_text == (flags[-1] != "--output_as_text=false")
+        assert "Mul" not in ops(load_graph(out))
+
+
+def test_transform_verify_keeps_a_broken_graph_from_being_written(deploykit, small):
+    out = small.parent / "out.pb"
+    common = ("transform", f"--in_graph={small}", f"--out_graph={out}", "--verify")
+    found = deploykit(*common, "--transforms=remove_nodes(op=Relu)")
+    assert found.status == 5
+    assert found.stdout == ""
+    assert "error" in found.stderr
+    assert not out.exists()
+    found = deploykit(*common, "--transforms=fold_batch_norms", "--json")
+    assert found.status == 0
+    assert set(found.document) >= COMPARED
+
+
+def test_verify(deploykit, small):
+    quantized = small.parent / "small.quantized.pb"
+    assert deploykit("quantize", small).status == 0
+    found = deploykit("verify", small, quantized, "--json")
+    assert found.status == 0
+    assert set(found.document) >= ALWAYS | COMPARED
+    found = deploykit("verify", small, quantized, "--tolerance", "1e-7", "--json")
+    assert found.status == 5
+    assert found.document["passed"] is False
+    found = deploykit("verify", small, small, "--json")
+    assert (found.status, found.document["max_relative_error"]) == (0, 0.0)
+    assert found.document["sqnr_db"] is None  # no difference has no bound
+
+
+def test_what_cannot_be_made_up_is_not_verified(deploykit, tmp_path):
+    from transforms.core.graph import Graph
+    from transforms.core.node import Node
+    from transforms.core.tensors import DType
+
+    nodes = [
+        Node("text", "Placeholder").with_attrs(dtype=DType("string"), shape=(-1,)),
+        Node("out", "StringLower", ("text",)),
+    ]
+    path = tmp_path / "text.pb"
+    path.write_bytes(b"".join(Graph(nodes).serialized()))
+    found = deploykit("verify", path, path, "--json")
+    assert found.status == 0
+    assert found.document["verified"] is False
+    assert "string" in found.document["reason"]
+
+
+def test_data_with_labels_gives_accuracy(deploykit, small):
+    data = small.parent / "data.npz"
+    random = np.random.default_rng(0)
+    x = random.uniform(-1, 1, (70, 8, 8, 3)).astype(np.float32)
+    np.savez(data, x=x, labels=random.integers(0, 10, 70))
+    found = deploykit("quantize", small, "--data", data, "--json")
+    assert found.status == 0, found.stderr
+    assert found.document["samples"] == 70
+    assert abs(found.document["accuracy_before"] - found.document["accuracy_after"]) < 0.1
+
+
+def test_inspect(deploykit, small):
+    document = deploykit("inspect", small, "--json").document
+    assert set(document) >= ALWAYS
+    assert document["ops"]["Conv2D"] == 1
+    assert document["parameters"] > 3 * 3 * 3 * 64
+    text = deploykit("inspect", small, "--structure").stdout
+    assert_golden("inspect", text.replace(str(small), "small.pb"))
+
+
+def test_transforms(deploykit):
+    listed = deploykit("transforms")
+    assert listed.status == 0
+    assert_golden("transforms", listed.stdout)
+    assert "minimum_size" in deploykit("transforms", "quantize_weights").stdout
+    document = json.loads(deploykit("transforms", "quantize_weights", "--json").stdout)
+    assert document["transforms"][0]["parameters"][0]["default"] == 1024
+    found = deploykit("transforms", "quantize_weight")
+    assert found.status == 2
+    assert "did you mean quantize_weights" in found.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["", "freeze", "inspect", "transforms", "transform", "optimize", "quantize", "verify"],
+)
+def test_help(deploykit, command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    found = deploykit(*filter(None, [command]), "--help")
+    assert found.status == 0
+    assert_golden(f"help/{command or 'deploykit'}", found.stdout)
+
+
+def test_old_python_code():
+    import deploykit
+    from tests.deploykit.conftest import small_graph
+
+    graph_def = small_graph().to_graph_def()
+    result = deploykit.TransformGraph(graph_def, ["x:0"], ["out"], ["fold_batch_norms"])
+    assert type(result) is type(graph_def)
+    assert len(result.node) < len(graph_def.node)
+    assert result.versions == graph_def.versions

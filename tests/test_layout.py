@@ -1,0 +1,134 @@
+"""The house keeps its shape: import directions, one transform a file, every parameter explained."""
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploykit.catalogue import describe
+from transforms.core import pipeline
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("transforms", "serving", "deploykit")
+MODULES = sorted(p for package in PACKAGES for p in (ROOT / package).rglob("*.py"))
+
+
+def imports(path: Path) -> set[str]:
+    """Return the full names that a module imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: write absolute imports"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
+    return found
+
+
+def top_level_imports(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text())
+    tree.body = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    found = set()
+    for node in tree.body:
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module]
+        found |= {str(name).split(".")[0] for name in names}
+    return found
+
+
+def forbidden(path: Path) -> list[str]:
+    """Return the imports that point against the direction of the architecture."""
+    here = path.relative_to(ROOT).with_suffix("").parts
+    found = imports(path)
+
+    def of(prefix: str) -> list[str]:
+        return sorted(n for n in found if n == prefix or n.startswith(f"{prefix}."))
+
+    wrong = []
+    if here[0] == "transforms":
+        wrong += of("deploykit") + of("serving")
+    if here[0] == "serving":
+        allowed = of("transforms.core")
+        wrong += of("deploykit") + [n for n in of("transforms") if n not in allowed]
+    if here[:2] == ("deploykit", "commands") or (here[0] == "deploykit" and here[1] != "cli"):
+        wrong += of("deploykit.commands")
+    if here[:2] == ("transforms", "core"):
+        transforms = [n for name in pipeline.names() for n in of(f"transforms.{name}")]
+        wrong += transforms
+    return wrong
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_one_way(path):
+    assert not forbidden(path), f"{path.name} imports {forbidden(path)} against the direction"
+
+
+def test_a_wrong_import_is_seen(tmp_path, monkeypatch):
+    bad = tmp_path / "transforms" / "bad.py"
+    bad.parent.mkdir()
+    bad.write_text("def f():\n    from deploykit.files import load_graph\n")
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    assert forbidden(bad) == ["deploykit.files", "deploykit.files.load_graph"]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_tensorflow_is_imported_inside_functions_only(path):
+    if path.name != "protos.py":
+        assert not {"tensorflow", "keras"} & top_level_imports(path)
+
+
+@pytest.mark.parametrize("name", pipeline.names())
+def test_a_transform_is_a_documented_tested_function_of_its_file_name(name):
+    function = pipeline.function(name)
+    assert function.__module__ == f"transforms.{name}", f"transforms/{name}.py defines {name}()"
+    first, *rest = inspect.signature(function).parameters.values()
+    assert first.name == "graph", f"{name}: the first parameter is graph"
+    assert all(p.kind is p.KEYWORD_ONLY for p in rest), f"{name}: parameters are keyword-only"
+    described = describe(name)
+    assert described["summary"].endswith("."), f"{name}: the docstring starts with a sentence"
+    for parameter in described["parameters"]:
+        assert parameter["help"], f"{name}: the docstring's Args: lacks {parameter['name']}"
+    own = [
+        other
+        for other in imports(ROOT / "transforms" / f"{name}.py")
+        if re.fullmatch(r"transforms\.(?!core)\w+", other)
+    ]
+    assert len(own) <= 1, f"{name} composes more than one transform: {own}"
+    test = ROOT / "tests" / "transforms" / f"test_{name}.py"
+    assert test.exists(), f"{name} has no test; write {test.relative_to(ROOT)}"
+
+
+def test_every_module_starts_with_a_docstring():
+    for path in MODULES:
+        assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
+
+
+def test_public_names():
+    import deploykit
+
+    assert deploykit.__all__ == sorted(deploykit.__all__)
+    assert set(deploykit.__all__) == {
+        "TransformGraph", "freeze", "load_graph", "optimize", "quantize", "save_graph",
+        "transform", "verify",
+    }  # fmt: skip
+    for name in deploykit.__all__:
+        assert callable(getattr(deploykit, name)), name
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["transform", "--in_graph=a", "--out_graph=b", "--transforms=fold_"]]
+)
+def test_help_and_typos_start_neither_tensorflow_nor_numpy(arguments):
+    """No clock: what makes a start slow is what gets imported."""
+    code = (
+        "import sys, deploykit.cli as cli; status = cli.run(sys.argv[1:]);"
+        "slow = {'tensorflow', 'numpy', 'rich', 'keras'} & set(sys.modules);"
+        "sys.exit(f'imported {slow}' if slow else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,65 @@
+from dataclasses import replace
+
+import pytest
+
+from tests.support import assert_golden, build, error, random, transform
+from transforms.core.graph import Graph
+
+
+def placed() -> Graph:
+    def make():
+        import tensorflow as tf
+
+        x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
+        with tf.device("/device:CPU:0"):
+            w = tf.constant(random(3, 2), name="w")
+            product = tf.raw_ops.MatMul(a=x, b=w, name="product")
+        with tf.device("/job:worker/task:1"):
+            tf.raw_ops.Relu(features=product, name="out")
+
+    return build(make, ["x"], ["out"])
+
+
+def on_this_machine(graph: Graph) -> Graph:
+    """Return the graph with its devices that no machine here has replaced by one that it has."""
+    result = graph.copy()
+    for node in result:
+        if "worker" in node.device:
+            result.replace(node, replace(node, device="/device:CPU:0"))
+    return result
+
+
+def devices(graph: Graph) -> set[str]:
+    return {node.device for node in graph}
+
+
+def test_golden():
+    assert_golden("remove_device/placed", str(transform(placed(), "remove_device")))
+
+
+def test_the_values_stay():
+    graph = placed()
+    result = transform(graph, "remove_device")
+    assert devices(result) == {""}
+    assert error(on_this_machine(graph), result, {"x": random(2, 3, seed=1)}) == 0
+
+
+@pytest.mark.parametrize("text", ["remove_device", "remove_device remove_device"])
+def test_a_graph_without_devices_is_left_alone(text):
+    graph = transform(placed(), "remove_device")
+    before = list(graph)
+    assert all(a is b for a, b in zip(before, transform(graph, text), strict=True))
+
+
+def test_only_the_device_changes():
+    graph = placed()
+    for before, after in zip(graph, transform(graph, "remove_device"), strict=True):
+        assert replace(before, device="") == after
+
+
+def test_the_check_catches_a_device_that_stays_on_a_constant():
+    graph = placed()
+    for node in graph:
+        if node.inputs:
+            graph.replace(node, replace(node, device=""))
+    assert devices(graph) != {""}

@@ -1,0 +1,362 @@
+import numpy as np
+import pytest
+
+from tests.support import assert_golden, build, error, ops, random, transform
+from transforms.core.errors import PipelineError
+from transforms.core.graph import Graph
+from transforms.core.node import Node
+from transforms.core.tensors import DType
+from transforms.remove_nodes import remove_nodes
+
+X = {"x": random(2, 3, seed=9)}
+
+
+def fan_out() -> Graph:
+    """Return a chain of three Identity nodes, read by two nodes; the last node is one as well."""
+
+    def make():
+        import tensorflow as tf
+
+        x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
+        y = tf.raw_ops.Neg(x=x, name="neg")
+        for i in range(3):
+            y = tf.raw_ops.Identity(input=y, name=f"pass{i}")
+        w = tf.raw_ops.Identity(input=tf.constant(random(3, 3), name="w"), name="read")
+        a = tf.raw_ops.MatMul(a=y, b=w, name="a")
+        b = tf.raw_ops.Relu(features=y, name="b")
+        tf.raw_ops.Identity(input=tf.raw_ops.AddV2(x=a, y=b, name="sum"), name="out")
+
+    return build(make, ["x"], ["out"])
+
+
+def waiting() -> Graph:
+    """Return removed nodes that wait, that are waited for, and both."""
+
+    def make():
+        import tensorflow as tf
+
+        x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
+        checked = tf.raw_ops.CheckNumerics(tensor=x, message="x", name="checked")
+        sizes = tf.raw_ops.Shape(input=x, name="sizes")
+        with tf.control_dependencies([sizes]):
+            first = tf.raw_ops.Identity(input=checked, name="first")
+            second = tf.raw_ops.Identity(input=first, name="second")
+        with tf.control_dependencies([second]):
+            third = tf.raw_ops.Identity(input=x, name="third")
+            done = tf.raw_ops.NoOp(name="done")
+        with tf.control_dependencies([done]):
+            tf.raw_ops.Mul(x=third, y=second, name="out")
+
+    return build(make, ["x"], ["out"])
+
+
+def control_flow_v1(make_body) -> Graph:
+    """Return the Switch, Merge, Enter, ... that TensorFlow 1 writes for a cond or a while_loop."""
+    import tensorflow as tf
+
+    def make():
+        x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
+        positive = tf.raw_ops.Placeholder(dtype=tf.bool, shape=[], name="positive")
+        tf.raw_ops.Neg(x=make_body(tf.compat.v1, x, positive), name="out")
+
+    tf.compat.v1.disable_control_flow_v2()
+    try:
+        return build(make, ["x", "positive"], ["out"])
+    finally:
+        tf.compat.v1.enable_control_flow_v2()
+
+
+def cond(tf, x, positive):
+    def then():
+        constant = tf.constant(random(2, 3, seed=5))  # dead only because it waits for the pivot
+        return tf.identity(tf.identity(constant))
+
+    return tf.identity(tf.cond(positive, then, lambda: tf.identity(x) - tf.constant(1.0)))
+
+
+def loop(tf, x, positive):
+    def body(i, y):
+        y = tf.identity(y) * tf.constant(2.0)
+        return tf.identity(i) + 1, tf.identity(tf.identity(y))
+
+    limit = tf.identity(tf.cast(positive, "int32") * 3)
+    return tf.identity(tf.while_loop(lambda i, y: tf.identity(i < limit), body, [0, x])[1])
+
+
+def loop_in_cond(tf, x, positive):
+    return tf.cond(positive, lambda: loop(tf, x, positive), lambda: tf.identity(x))
+
+
+def test_golden():
+    graph = transform(fan_out(), "remove_nodes(op=Identity)")
+    assert_golden("remove_nodes/fan_out", str(graph))
+
+
+def test_golden_of_control_inputs():
+    graph = transform(waiting(), "remove_nodes(op=Identity, op=CheckNumerics)")
+    assert_golden("remove_nodes/waiting", str(graph))
+
+
+@pytest.mark.parametrize("make", [fan_out, waiting])
+def test_the_values_stay(make):
+    graph = make()
+    result = transform(graph, "remove_nodes(op=Identity, op=CheckNumerics)")
+    assert len(result) < len(graph)
+    assert error(graph, result, X) == 0
+
+
+@pytest.mark.parametrize("positive", [True, False])
+@pytest.mark.parametrize("make_body", [cond, loop, loop_in_cond])
+def test_branches_and_loops_keep_their_values(make_body, positive):
+    graph = control_flow_v1(make_body)
+    result = transform(graph, "remove_nodes(op=Identity, op=Merge, op=Switch)")
+    assert ops(result)["Identity"] < ops(graph)["Identity"]
+    assert ops(result)["Switch"] == ops(graph)["Switch"]
+    assert error(graph, result, X | {"positive": np.array(positive)}) == 0
+
+
+def test_a_pivot_stays():
+    result = transform(control_flow_v1(cond), "remove_nodes(op=Identity)")
+    assert "cond/switch_t" in result
+    assert "^cond/switch_t" in result["cond/Const"].inputs
+
+
+@pytest.mark.parametrize("make_body", [cond, loop])
+def test_the_check_catches_a_pivot_that_goes(make_body):
+    """As the original does: every Identity goes, and so do the control inputs from it."""
+    graph = control_flow_v1(make_body)
+    wrong = graph.copy()
+    identities = [node for node in wrong if node.op == "Identity"]
+    wrong.redirect({node.name: node.inputs[0] for node in identities})
+    wrong.redirect({f"^{node.name}": () for node in identities})
+    wrong.prune()
+    assert is_broken(graph, wrong)
+
+
+def is_broken(graph: Graph, result: Graph) -> bool:
+    from transforms.core.errors import GraphError
+
+    try:
+        return any(error(graph, result, X | {"positive": np.array(p)}) for p in (True, False))
+    except GraphError:
+        return True
+
+
+def test_the_check_catches_the_second_input_in_the_place_of_the_first():
+    def make():
+        import tensorflow as tf
+
+        x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
+        low, high = tf.constant(-2.0, name="low"), tf.constant(2.0, name="high")
+        clipped = tf.raw_ops.ClipByValue(t=x, clip_value_min=low, clip_value_max=high, name="clip")
+        tf.raw_ops.Neg(x=clipped, name="out")
+
+    graph = build(make, ["x"], ["out"])
+    result = transform(graph, "remove_nodes(op=ClipByValue, max_inputs=3)")
+    assert [node.name for node in result] == ["x", "out"]
+    assert error(graph, result, X) == 0  # all values of x lie between the bounds
+    wrong = graph.copy()
+    wrong.redirect({"clip": "low"})
+    assert error(graph, wrong, X) > 0.1
+
+
+def node(name: str, op: str, *inputs: str, **attrs) -> Node:
+    made = Node(name, op, inputs)
+    return made.with_attrs(**attrs) if attrs else made
+
+
+LEFT_ALONE = {
+    "an output": (
+        [node("out", "Identity", "x")],
+        "node 'out': it is an output of the graph",
+    ),
+    "an input": (
+        [node("fed", "Identity", "x"), node("out", "Relu", "fed")],
+        "node 'fed': it is an input of the graph",
+    ),
+    "no data input": (
+        [node("i", "Const"), node("out", "Relu", "i")],
+        "node 'i': it has no data input that could stand for it",
+    ),
+    "too many inputs": (
+        [node("i", "FakeQuantWithMinMaxVars", "x", "x", "x"), node("out", "Relu", "i")],
+        "node 'i': it has 3 data inputs, more than max_inputs=2",
+    ),
+    "another output is read": (
+        [node("i", "IdentityN", "x", "x"), node("out", "Add", "i", "i:1")],
+        "node 'i': its output 1 is read, which no input stands for",
+    ),
+    "another type": (
+        [node("i", "Shape", "x", T=DType("float32")), node("out", "Neg", "i")],
+        "node 'i': it makes int32 out of float32",
+    ),
+    "the only way from the input": (
+        [node("c", "Const"), node("i", "Add", "c", "x"), node("out", "Neg", "i")],
+        "node 'i': its first input is constant, and the one that is fed, 'x', would be lost",
+    ),
+    "a Merge": (
+        [node("a", "Relu", "x"), node("i", "Merge", "a", "x"), node("out", "Neg", "i")],
+        "node 'i': it steers a branch or a loop",
+    ),
+    "a pivot": (
+        [
+            node("s", "Switch", "x", "p"),
+            node("i", "Identity", "s:1"),
+            node("c", "Const", "^i"),
+            node("out", "Neg", "c"),
+        ],
+        "node 'i': nodes wait for it to know the branch that 's' takes",
+    ),
+    "dead only by its control input": (
+        [
+            node("s", "Switch", "x", "p"),
+            node("pivot", "Relu", "s:1"),
+            node("i", "Identity", "x", "^pivot"),
+            node("out", "Merge", "i", "s"),
+        ],
+        "node 'i': its control inputs cannot go to 'out' (Merge)",
+    ),
+    "waiting for what is fed": (
+        [
+            node("unfed", "Placeholder"),
+            node("fed", "Relu", "unfed"),
+            node("i", "Identity", "fed"),
+            node("out", "Neg", "x", "^i"),
+        ],
+        "node 'i': nodes wait for it, and waiting for input 'fed' would compute that",
+    ),
+    "a variable": (
+        [node("v", "VariableV2"), node("i", "Identity", "v"), node("out", "Neg", "i")],
+        "node 'i': it reads variable 'v' at a certain time",
+    ),
+    "hundreds of control inputs": (
+        [
+            *[node(f"n{k}", "Neg", "x") for k in range(200)],
+            node("i", "Identity", "x", *[f"^n{k}" for k in range(200)]),
+            node("out", "Neg", "i"),
+        ],
+        "node 'i': its readers would inherit 200 control inputs",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LEFT_ALONE)
+def test_left_alone(case):
+    nodes, reason = LEFT_ALONE[case]
+    fed = [n.name for n in nodes if n.name == "fed"]
+    graph = Graph(
+        [node("x", "Placeholder"), node("p", "Placeholder"), *nodes], ["x", *fed], ["out"]
+    )
+    before = str(graph)
+    name = reason.split("'")[1]
+    remove_nodes(graph, op=(graph[name].op,), max_inputs=2)
+    assert str(graph) == before
+    assert reason in graph.skipped
+
+
+def test_the_data_inputs_of_a_node_with_several_inputs_are_lost():
+    graph = Graph(
+        [
+            node("x", "Placeholder"),
+            *[node(name, "Const") for name in ("low", "high")],
+            node("q", "FakeQuantWithMinMaxVars", "x", "low", "high"),
+            node("out", "Relu", "q"),
+        ],
+        ["x"],
+        ["out"],
+    )
+    remove_nodes(graph, op=("FakeQuantWithMinMaxVars",), max_inputs=3)
+    assert graph["out"].inputs == ("x",)
+    assert "q" not in graph
+
+
+def test_a_port_of_the_source_is_kept():
+    chain = [node("i", "Identity", "s:1"), node("j", "Identity", "i"), node("out", "Relu", "j")]
+    graph = Graph([node("s", "Split", "x", "x"), node("x", "Placeholder"), *chain], ["x"], ["out"])
+    remove_nodes(graph, op=("Identity",))
+    assert graph["out"].inputs == ("s:1",)
+
+
+def test_a_control_input_on_a_removed_node_waits_for_all_that_this_waited_for():
+    graph = Graph(
+        [
+            *[node(name, "Placeholder") for name in "xyz"],
+            node("a", "Identity", "x", "^y"),
+            node("b", "Identity", "a", "^z"),
+            node("c", "Identity", "z", "^b"),
+            node("out", "Neg", "c"),
+        ],
+        "xyz",
+        ["out"],
+    )
+    remove_nodes(graph, op=("Identity",))
+    assert graph["out"].inputs == ("z", "^x", "^y", "^z")
+    assert len(graph) == 4
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"op": ()}, "op names no op to remove, such as op=Identity"),
+        ({"op": ("Identity",), "max_inputs": 0}, "max_inputs should be at least 1, not 0"),
+        ({"op": ("Identiy",)}, r"there is no op Identiy \(did you mean Identity"),
+    ],
+)
+def test_errors(parameters, message):
+    with pytest.raises(PipelineError, match=message):
+        remove_nodes(Graph([node("x", "Placeholder")]), **parameters)
+
+
+def test_no_op_in_a_transform_string_is_an_error():
+    with pytest.raises(PipelineError, match="remove_nodes needs the parameter op"):
+        transform(fan_out(), "remove_nodes")
+
+
+def test_an_op_that_only_this_graph_knows_is_accepted():
+    graph = Graph([node("x", "Placeholder"), node("i", "MyPass", "x"), node("out", "Neg", "i")])
+    remove_nodes(graph, op=("MyPass",))
+    assert graph["out"].inputs == ("x",)
+
+
+def test_a_chain_of_100_000_nodes():
+    count = 100_000
+    nodes = [node(f"n{i}", "Identity", f"n{i - 1}" if i else "x") for i in range(count)]
+    last = node("out", "Neg", f"n{count - 1}", "^n500")
+    graph = Graph([node("x", "Placeholder"), *nodes, last], ["x"], ["out"])
+    remove_nodes(graph, op=("Identity",))
+    assert str(graph["out"]) == "out = Neg(x, ^x)"
+    assert len(graph) == 2
+
+
+def test_20_000_nodes_that_one_node_waits_for():
+    count = 20_000
+    reads = [node(f"r{i}", "Identity", f"w{i}") for i in range(count)]
+    graph = Graph(
+        [
+            node("x", "Placeholder"),
+            *[node(f"w{i}", "Const") for i in range(count)],
+            *reads,
+            node("done", "NoOp", *[f"^{read.name}" for read in reads]),
+            node("out", "Neg", "x", "^done"),
+        ],
+        ["x"],
+        ["out"],
+    )
+    remove_nodes(graph, op=("Identity",))
+    assert graph["done"].inputs == tuple(f"^w{i}" for i in range(count))
+    graph.prune()
+    assert graph["done"].inputs == ()
+
+
+def test_a_chain_in_which_every_node_waits_for_another():
+    """What is inherited is bounded, so that it does not grow with the square of the chain."""
+    count = 1_300
+    nodes = []
+    for i in range(count):
+        nodes.append(node(f"k{i}", "Neg", "x"))
+        nodes.append(node(f"n{i}", "Identity", f"n{i - 1}" if i else "x", f"^k{i}"))
+        nodes.append(node(f"r{i}", "Relu", f"n{i}"))
+    graph = Graph([node("x", "Placeholder"), *nodes], ["x"], [f"r{i}" for i in range(count)])
+    remove_nodes(graph, op=("Identity",))
+    assert max(len(n.control_inputs) for n in graph) == 65
+    assert sum(n.op == "Identity" for n in graph) == count // 65

@@ -1,0 +1,90 @@
+import pytest
+
+from tests.support import assert_golden, build, error, random, transform
+from transforms.core.errors import GraphError
+from transforms.core.graph import Graph
+from transforms.core.node import Node, producer_name
+from transforms.sort_by_execution_order import sort_by_execution_order
+
+
+def tree() -> Graph:
+    def make():
+        import tensorflow as tf
+
+        x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
+        left = tf.raw_ops.Relu(features=x, name="left")
+        right = tf.raw_ops.MatMul(a=x, b=tf.constant(random(3, 3), name="w"), name="right")
+        with tf.control_dependencies([left]):
+            tf.raw_ops.AddV2(x=left, y=tf.raw_ops.Neg(x=right, name="neg"), name="sum")
+
+    graph = build(make, ["x"], ["sum"])
+    return Graph(reversed(list(graph)), graph.inputs, graph.outputs, graph.versions)
+
+
+def is_in_execution_order(graph: Graph) -> bool:
+    seen = set()
+    for node in graph:
+        if not all(producer_name(tensor) in seen for tensor in node.inputs):
+            return False
+        seen.add(node.name)
+    return True
+
+
+def test_golden():
+    graph = transform(tree(), "sort_by_execution_order")
+    assert is_in_execution_order(graph)
+    assert_golden("sort_by_execution_order/tree", str(graph))
+
+
+def test_the_values_stay():
+    graph = tree()
+    result = transform(graph, "sort_by_execution_order")
+    assert error(graph, result, {"x": random(2, 3, seed=1)}) == 0
+
+
+@pytest.mark.parametrize("names", ["abcdef", "acebdf", "abecdf", "cdeafb"])
+def test_a_graph_that_is_in_order_stays_as_it_is(names):
+    chains = {"a": (), "b": ("a",), "c": (), "d": ("c",), "e": (), "f": ("e", "^a")}
+    graph = Graph([Node(name, "Op", chains[name]) for name in names])
+    before = str(graph)
+    sort_by_execution_order(graph)
+    assert str(graph) == before
+
+
+def test_the_order_does_not_depend_on_the_edits_that_made_the_graph():
+    graph = Graph([Node("c", "Op", ("a",)), Node("b", "Op", ("a",)), Node("a", "Op")])
+    edited = graph.copy()
+    edited.replace(edited["c"], edited["c"].with_attrs(T=1))
+    edited.replace(edited["c"], edited["c"].with_attrs(T=None))
+    sort_by_execution_order(graph)
+    sort_by_execution_order(edited)
+    assert str(graph) == str(edited)
+    assert [node.name for node in graph] == ["a", "c", "b"]
+
+
+def test_a_loop_is_no_cycle():
+    merge = Node("merge", "Merge", ("enter", "next"))
+    chain = [Node("next", "NextIteration", ("body",)), Node("body", "Relu", ("merge",)), merge]
+    graph = Graph([*chain, Node("enter", "Enter", ("x",)), Node("x", "Placeholder")])
+    sort_by_execution_order(graph)
+    assert [node.name for node in graph] == ["x", "enter", "merge", "body", "next"]
+
+
+def test_a_cycle_is_an_error():
+    graph = Graph([Node("a", "Relu", ("b",)), Node("b", "Relu", ("a",))])
+    with pytest.raises(GraphError, match="2 nodes wait for each other in a cycle"):
+        sort_by_execution_order(graph)
+
+
+def test_the_check_catches_an_order_by_name():
+    graph = tree()
+    wrong = Graph(sorted(graph, key=lambda node: node.name), graph.inputs, graph.outputs)
+    assert not is_in_execution_order(wrong)
+
+
+def test_a_chain_of_100_000_nodes():
+    count = 100_000
+    nodes = [Node(f"n{i}", "Relu", (f"n{i - 1}",) if i else ()) for i in range(count)]
+    graph = Graph(reversed(nodes))
+    sort_by_execution_order(graph)
+    assert [node.name for node in graph] == [node.name for node in nodes]

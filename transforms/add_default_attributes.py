@@ -1,0 +1,28 @@
+"""An attribute that is not written has the default that its op declares."""
+
+from transforms.core.errors import GraphError, nearest
+from transforms.core.graph import Graph
+from transforms.core.ops import op_defs
+
+
+def add_default_attributes(graph: Graph) -> None:
+    """Write the default of every attribute that a node leaves out.
+
+    Calls of the graph's own functions have no defaults and stay as they are.
+    GraphError: an op is neither TensorFlow's nor a function of the graph.
+    """
+    functions = {function.signature.name for function in graph.library.function}
+    for node in graph:
+        op_def = op_defs().get(node.op)
+        if op_def is None:
+            if node.op in functions:
+                continue
+            hint = nearest(node.op, tuple(op_defs()))
+            raise GraphError(f"node '{node.name}': there is no op {node.op}{hint}")
+        missing = {
+            attr.name: attr.default_value
+            for attr in op_def.attr
+            if attr.HasField("default_value") and attr.name not in node.attrs
+        }
+        if missing:
+            graph.replace(node, node.with_attrs(**missing))

@@ -1,0 +1,285 @@
+"""A branch that is never taken computes nothing: Switch and Merge, If and Case fold away.
+
+In TensorFlow 1's control flow a Switch passes its input on to one of its outputs, and what reads or
+waits for another output is dead; a Merge ends that, as it passes on whichever input is not. The
+newer If and Case name one function for each branch.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from transforms.core.errors import GraphError
+from transforms.core.evaluate import Constants, compute
+from transforms.core.graph import LOOP_EDGE_OPS, Graph
+from transforms.core.kernels import KERNELS
+from transforms.core.node import Node, split, tensor_name
+from transforms.core.protos import AttrValue
+from transforms.core.tensors import Array, DType
+
+SWITCH_OPS = frozenset({"Switch", "RefSwitch", "_SwitchN"})
+MERGE_OPS = frozenset({"Merge", "RefMerge"})
+ENTER_OPS = frozenset({"Enter", "RefEnter"})
+IF_OPS = frozenset({"If", "StatelessIf"})
+CASE_OPS = frozenset({"Case", "StatelessCase"})
+
+# What these pass on is their first input (of IdentityN: that of the same port), if they are alive.
+_PASSING_OPS = SWITCH_OPS | ENTER_OPS | {"Identity", "RefIdentity", "IdentityN"}
+
+
+def conditional_names(graph: Graph) -> set[str]:
+    """Return the nodes below a Switch or an Enter: they may be dead, or run in a loop."""
+    waiting = [node.name for node in graph if node.op in SWITCH_OPS | ENTER_OPS]
+    found = set(waiting)
+    while waiting:
+        for consumer in graph.consumers(waiting.pop()):
+            if consumer.name not in found:
+                found.add(consumer.name)
+                waiting.append(consumer.name)
+    return found
+
+
+def pass_on(
+    name: str,
+    tensors: Sequence[str],
+    types: Sequence[DType] | None,
+    control_inputs: Iterable[str] = (),
+    device: str = "",
+) -> Node:
+    """Return a node whose outputs are these tensors: Identity, IdentityN, or NoOp for none."""
+    if not tensors:
+        return Node(name, "NoOp", device=device).with_inputs(*control_inputs)
+    if types is None or len(types) != len(tensors):
+        raise GraphError(f"node '{name}': its attributes do not say the types of its tensors")
+    type_ = types[0] if len(types) == 1 else list(types)
+    node = Node(name, "Identity" if len(types) == 1 else "IdentityN", device=device)
+    return node.with_inputs(*tensors, *control_inputs).with_attrs(T=type_)
+
+
+def fold_dead_branches(graph: Graph) -> bool:
+    """Fold the conditionals whose condition is constant, and drop the branches not taken.
+
+    A Switch and a Merge vanish; an If or a Case becomes a call of the branch that is taken. Loops
+    stay. Return whether there are such calls: once they are inlined, more may be constant.
+
+    GraphError: an input or output of the graph lies in a branch that is never taken.
+    """
+    decided = _Decisions(graph)
+    if not (decided.live_ports or decided.branches):
+        return False
+    decided.check()
+    _splice(graph, decided)
+    for name, index in decided.branches.items():
+        graph.replace(graph[name], _call(graph[name], index))
+    _drop_idle_waits(graph)
+    graph.prune()
+    return bool(decided.branches)
+
+
+class _Decisions:
+    """Which way constant conditions go, and what is dead by them; found in one pass."""
+
+    def __init__(self, graph: Graph) -> None:
+        """Decide in execution order, so that a condition may depend on an earlier decision."""
+        self.live_ports: dict[str, int] = {}
+        self.live_inputs: dict[str, list[int]] = {}
+        self.branches: dict[str, int] = {}
+        self.dead: set[str] = set()
+        self.loops: set[str] = set()
+        """The Merges that a loop goes back to; they stay Merges."""
+        self._graph = graph
+        self._values: dict[str, Array | None] = {}
+        for name in graph.order():
+            node = graph[name]
+            if graph.is_input(name):
+                continue
+            if node.op in MERGE_OPS:
+                self._decide_merge(node)
+            elif node.op != "ControlTrigger" and any(map(self.is_dead, node.inputs)):
+                self.dead.add(name)
+            elif node.op in SWITCH_OPS:
+                self._decide_switch(node)
+            elif node.op in IF_OPS | CASE_OPS:
+                self._decide_branch(node)
+        for name in self.loops - self.dead:
+            self._decide_merge(graph[name])
+
+    def is_dead(self, tensor: str) -> bool:
+        """Say whether a tensor is never computed."""
+        name, port = split(tensor)
+        return name in self.dead or (port >= 0 and self.live_ports.get(name, port) != port)
+
+    def check(self) -> None:
+        """Raise GraphError where an output is dead, or an input only feeds on dead tensors."""
+        for tensor in self._graph.outputs:
+            if self.is_dead(tensor):
+                raise GraphError(f"output '{tensor}' lies in a branch that is never taken")
+        for tensor in self._graph.inputs:
+            if any(map(self.is_dead, self._graph.producer(tensor).inputs)):
+                raise GraphError(f"input '{tensor}' lies in a branch that is never taken")
+        for name, live in self.live_inputs.items():
+            is_read = any(f"{name}:1" in c.inputs for c in self._graph.consumers(name))
+            if len(live) > 1 and (is_read or f"{name}:1" in self._graph.outputs):
+                raise GraphError(
+                    f"node '{name}': which of its inputs is alive ('{name}:1') cannot be kept, as "
+                    "some of them are never alive"
+                )
+
+    def _decide_merge(self, node: Node) -> None:
+        """Note the inputs that are alive; a loop's edge back is as alive as the loop is.
+
+        Control inputs do not count: a Merge waits for them, dead or alive.
+        """
+        inputs = node.data_inputs
+        live = [port for port, tensor in enumerate(inputs) if not self.is_dead(tensor)]
+        back = [p for p, i in enumerate(inputs) if self._graph.producer(i).op in LOOP_EDGE_OPS]
+        if back:
+            self.loops.add(node.name)
+        if not set(live) - set(back):
+            self.dead.add(node.name)
+        elif len(live) < len(inputs):
+            self.live_inputs[node.name] = live
+
+    def _decide_switch(self, node: Node) -> None:
+        value = self._value(node.data_inputs[1])
+        if value is None or value.size != 1:
+            return
+        index, count = int(value.reshape(())), 2
+        if node.op == "_SwitchN":
+            count = node.attr("num_outs", 1)
+        self.live_ports[node.name] = index if 0 <= index < count else count - 1
+
+    def _decide_branch(self, node: Node) -> None:
+        value = self._value(node.data_inputs[0])
+        if value is None:
+            return
+        if node.op in IF_OPS:
+            self.branches[node.name] = int(_holds(value))
+        elif value.size == 1:
+            index, count = int(value.reshape(())), len(node.attrs["branches"].list.func)
+            self.branches[node.name] = index if 0 <= index < count else count - 1
+
+    def _value(self, tensor: str) -> Array | None:
+        """Return the value that a tensor has wherever it is alive, or None where it varies."""
+        waiting = [tensor]
+        while waiting:
+            current = waiting[-1]
+            operands = [] if current in self._values else self._operands(current)
+            missing = [t for t in operands or () if t not in self._values]
+            if missing:
+                waiting += missing
+                continue
+            waiting.pop()
+            if current not in self._values:
+                self._values[current] = self._computed(current, operands)
+        return self._values[tensor]
+
+    def _operands(self, tensor: str) -> list[str] | None:
+        """Return what a tensor's value follows from, or None where it cannot be known."""
+        node, port = self._graph.producer(tensor), split(tensor)[1]
+        if self._graph.is_input(node.name) or not all(map(self._is_pivot, node.control_inputs)):
+            return None
+        if node.op in _PASSING_OPS:
+            return [node.data_inputs[port if node.op == "IdentityN" else 0]]
+        if port:
+            return None
+        if node.op in MERGE_OPS:
+            live = self.live_inputs.get(node.name, [])
+            return [node.data_inputs[live[0]]] if len(live) == 1 else None
+        return list(node.data_inputs) if node.op in KERNELS or node.op == "Const" else None
+
+    def _is_pivot(self, control_input: str) -> bool:
+        """Say whether waiting for a node only means to be as alive as it is."""
+        node = self._graph.producer(control_input)
+        if node.op == "Identity" and len(node.inputs) == 1:
+            node = self._graph.producer(node.inputs[0])
+            return node.op in SWITCH_OPS
+        return node.op == "Const"
+
+    def _computed(self, tensor: str, operands: list[str] | None) -> Array | None:
+        arrays = [self._values[operand] for operand in operands or ()]
+        known = [array for array in arrays if array is not None]
+        if operands is None or len(known) < len(arrays):
+            return None
+        node = self._graph.producer(tensor)
+        if node.op == "Const":
+            return node.value
+        return known[0] if node.op in _PASSING_OPS | MERGE_OPS else compute(node, known)
+
+
+def _holds(condition: Array) -> bool:
+    """Return what a condition means to an If: not zero, or not empty for a string or an array."""
+    return bool(condition.item()) if condition.ndim == 0 else condition.size > 0
+
+
+def _call(node: Node, index: int) -> Node:
+    """Return the call of one branch of an If (0 is its else branch) or a Case."""
+    if node.op in IF_OPS:
+        function = node.attrs["then_branch" if index else "else_branch"].func
+    else:
+        function = node.attrs["branches"].list.func[index]
+    attrs = {name: node.attrs[name] for name in ("Tin", "Tout")}
+    attrs["f"] = AttrValue(func=function)
+    op = "PartitionedCall" if node.op.startswith("Stateless") else "StatefulPartitionedCall"
+    return replace(node, op=op, inputs=node.inputs[1:], attrs=attrs)
+
+
+def _splice(graph: Graph, decided: _Decisions) -> None:
+    """Let the readers of decided Switches and Merges read what those pass on.
+
+    What waits for one of them, or fetches it, finds an Identity under its name. A Switch's data and
+    condition stand below the same outer conditions, so that the data is as dead as the Switch is.
+    """
+    fetched: dict[str, int] = {}
+    for name, port in map(split, graph.outputs):
+        fetched[name] = max(port, fetched.get(name, 0))
+    moves: dict[str, str] = {}
+    for name, port in decided.live_ports.items():
+        node = graph[name]
+        source = node.data_inputs[0]
+        tensors = [source] * (fetched.get(name, 0) + 1)
+        graph.replace(node, _stand_in(node, tensors, [node.attr("T")] * len(tensors)))
+        if not node.control_inputs:
+            moves[tensor_name(name, port)] = source
+        elif port:
+            moves[tensor_name(name, port)] = name
+    for name, live in decided.live_inputs.items():
+        kept = [graph[name].data_inputs[port] for port in live]
+        waits = [i for i in graph[name].control_inputs if not decided.is_dead(i)]
+        node = graph.replace(graph[name], graph[name].with_inputs(*kept, *waits))
+        if name in decided.loops or len(live) > 1:
+            graph.replace(node, node.with_attrs(N=len(live)))
+            continue
+        index = Node.constant(graph.unique_name(f"{name}/value_index"), np.array(live[0], np.int32))
+        if fetched.get(name):
+            graph.add(index)
+            types = [node.attr("T"), DType("int32")]
+            graph.replace(node, _stand_in(node, [*kept, index.name], types))
+        else:
+            graph.replace(node, _stand_in(node, kept, [node.attr("T")]))
+            moves[f"{name}:1"] = graph.add(index.with_control_inputs(f"^{name}")).name
+        if not waits:
+            moves[name] = kept[0]
+    graph.redirect(moves)
+    for node in graph:
+        if node.op in MERGE_OPS or node.op == "ControlTrigger":
+            waits = [i for i in node.inputs if i[:1] != "^" or not decided.is_dead(i)]
+            if len(waits) < len(node.inputs):
+                graph.replace(node, node.with_inputs(*waits))
+
+
+def _stand_in(node: Node, tensors: list[str], types: list[DType]) -> Node:
+    """Return the node that passes tensors on under the name of a Switch or a Merge."""
+    result = pass_on(node.name, tensors, types, node.control_inputs, node.device)
+    is_reference = node.op.startswith("Ref") and result.op == "Identity"
+    return replace(result, op="RefIdentity") if is_reference else result
+
+
+def _drop_idle_waits(graph: Graph) -> None:
+    """Drop the control edges from constants, which order nothing."""
+    constants = Constants(graph)
+    for node in graph:
+        waits = [i for i in node.control_inputs if i[1:] not in constants]
+        if len(waits) < len(node.control_inputs):
+            graph.replace(node, node.with_inputs(*node.data_inputs, *waits))

@@ -1,0 +1,280 @@
+"""The functions of a graph's library: who refers to whom, and a function's body as graph nodes."""
+
+import functools
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from transforms.core.control_flow import conditional_names
+from transforms.core.errors import GraphError, nearest
+from transforms.core.graph import Graph
+from transforms.core.node import Node, producer_name, tensor_name
+from transforms.core.ops import input_ports, op_defs, output_ports
+from transforms.core.protos import AttrValue, FunctionDef, NodeDef, OpDef
+
+CALL_OPS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+
+# Stateful for the registry, yet nothing outside of the graph learns whether they ran.
+_UNSEEN_OPS = re.compile(
+    r"ReadVariableOp|ResourceGather(Nd)?|VarHandleOp|VarIsInitializedOp|VariableShape|Variable(V2)?"
+    r"|(Anonymous)?(Mutable(Dense)?)?HashTable(OfTensors)?(V2)?|LookupTable(Find|Size|Export)V2"
+    r"|Random\w+|TruncatedNormal|ParameterizedTruncatedNormal|Multinomial|Stateless\w+|(?!Save|Initialize)\w+Dataset\w*"
+    r"|TensorArray\w*|Empty|GuaranteeConst|DeviceIndex|Timestamp|DtypeWithDefaultOp"
+)
+_MAX_ATTR_BYTES = 1 << 20  # attributes can double from call to call; no honest one comes near this
+
+
+@dataclass(frozen=True)
+class Callee:
+    """A function with the attributes it is called with, in bytes, so that callees compare."""
+
+    name: str
+    attrs: tuple[tuple[str, bytes], ...] = ()
+
+
+@dataclass(frozen=True)
+class Body:
+    """A function as nodes of a graph; `@0`, `@1`, ... are the tensors that it is called with."""
+
+    nodes: tuple[Node, ...]
+    arguments: int
+    results: tuple[str, ...]
+    control_results: tuple[str, ...]
+    effects: tuple[str, ...]
+    """The nodes that run even where no result needs them."""
+    effects_beside: tuple[tuple[str, ...], ...]
+    """For each result, the effects that it does not need."""
+    conditional: frozenset[str]
+    """The nodes that lie below a Switch or in a loop."""
+    calls: Mapping[str, Callee]
+
+
+class Library:
+    """The functions of a graph by name, as they are now."""
+
+    def __init__(self, graph: Graph) -> None:
+        """Index the graph's library."""
+        self.functions = {f.signature.name: f for f in graph.library.function}
+        self._bodies: dict[Callee, Body] = {}
+        self._unknown_ops: dict[str, str | None] = {}
+
+    def __getitem__(self, name: str) -> FunctionDef:
+        """Return a function by name. GraphError: there is none; the nearest names are given."""
+        try:
+            return self.functions[name]
+        except KeyError:
+            hint = nearest(name, tuple(self.functions))
+            raise GraphError(f"the graph's library has no function '{name}'{hint}") from None
+
+    def callee(self, node: Node) -> Callee | None:
+        """Return what a node calls, or None where it is no call."""
+        if node.op in CALL_OPS:
+            func = node.attrs["f"].func if "f" in node.attrs else AttrValue().func
+            return _callee(func.name, func.attr)
+        if node.op in self.functions and node.op not in op_defs():
+            return _callee(node.op, node.attrs)
+        return None
+
+    def op_def(self, op: str) -> OpDef | None:
+        """Return the definition of an op, which may be a function; None where nobody knows it."""
+        if op in op_defs():
+            return op_defs()[op]
+        return self.functions[op].signature if op in self.functions else None
+
+    def unknown_op(self, name: str) -> str | None:
+        """Return an op in a function that neither TensorFlow nor the library knows."""
+        if name not in self._unknown_ops:
+            ops = dict.fromkeys(node.op for node in self[name].node_def)
+            self._unknown_ops[name] = next((op for op in ops if self.op_def(op) is None), None)
+        return self._unknown_ops[name]
+
+    def body(self, callee: Callee) -> Body:
+        """Return the body of a function. GraphError: it is not well formed."""
+        if callee not in self._bodies:
+            self._bodies[callee] = _Reader(self, callee).body()
+        return self._bodies[callee]
+
+    def has_effect(self, node: Node | NodeDef, attrs: Mapping[str, AttrValue]) -> bool:
+        """Say whether something outside of the graph learns that a node has run."""
+        used = list(names_in(attrs.values()))
+        if used or node.op in self.functions:
+            return any(name in self._with_effects for name in (*used, node.op))
+        return _acts(node.op)
+
+    @functools.cached_property
+    def _with_effects(self) -> frozenset[str]:
+        users: dict[str, list[str]] = {}
+        waiting = []
+        for name, function in self.functions.items():
+            for node in function.node_def:
+                used = [*names_in(node.attr.values()), node.op]
+                for other in used:
+                    users.setdefault(other, []).append(name)
+                if len(used) == 1 and node.op not in self.functions and _acts(node.op):
+                    waiting.append(name)
+        found = set(waiting)
+        while waiting:
+            for user in users.get(waiting.pop(), ()):
+                if user not in found:
+                    found.add(user)
+                    waiting.append(user)
+        return frozenset(found)
+
+
+def _callee(name: str, attrs: Mapping[str, AttrValue]) -> Callee:
+    content = ((key, attrs[key].SerializeToString(deterministic=True)) for key in sorted(attrs))
+    return Callee(name, tuple(content))
+
+
+def _acts(op: str) -> bool:
+    op_def = op_defs().get(op)
+    return op_def is None or (op_def.is_stateful and not _UNSEEN_OPS.fullmatch(op))
+
+
+def _beside(
+    graph: Graph, effects: tuple[str, ...], results: list[str]
+) -> tuple[tuple[str, ...], ...]:
+    producers = dict.fromkeys(map(producer_name, results)) if effects else {}
+    needed = {name: graph.ancestors([name] if name in graph else []) for name in producers}
+    return tuple(
+        tuple(name for name in effects if name not in needed[producer_name(result)])
+        for result in results
+    )
+
+
+def names_in(values: Iterable[AttrValue]) -> Iterator[str]:
+    """Yield the functions that attributes name, at any depth."""
+    waiting = list(values)
+    while waiting:
+        value = waiting.pop()
+        kind = value.WhichOneof("value")
+        functions = [value.func] if kind == "func" else value.list.func if kind == "list" else []
+        for function in functions:
+            yield function.name
+            waiting += function.attr.values()
+
+
+def reachable(graph: Graph) -> set[str]:
+    """Return the functions of the library that the graph's nodes refer to, directly or not.
+
+    The gradient of a function that is referred to counts, as it does for TensorFlow.
+    """
+    functions = Library(graph).functions
+    gradients = {entry.function_name: entry.gradient_func for entry in graph.library.gradient}
+    found: set[str] = set()
+    waiting: list[str] = []
+    for node in graph:
+        waiting += [node.op, *names_in(node.attrs.values())]
+    while waiting:
+        name = waiting.pop()
+        if name in functions and name not in found:
+            found.add(name)
+            function = functions[name]
+            waiting += names_in(function.attr.values())
+            for body_node in function.node_def:
+                waiting += [body_node.op, *names_in(body_node.attr.values())]
+            if name in gradients:
+                waiting.append(gradients[name])
+    return found
+
+
+class _Reader:
+    """Reads one function with the attributes it is called with."""
+
+    def __init__(self, library: Library, callee: Callee) -> None:
+        self._library = library
+        self._name = callee.name
+        self._function = library[callee.name]
+        defaults = {
+            attr.name: attr.default_value
+            for attr in self._function.signature.attr
+            if attr.HasField("default_value")
+        }
+        given = {name: AttrValue.FromString(content) for name, content in callee.attrs}
+        self._attrs = {**defaults, **given}
+        nodes = [Node.from_proto(proto) for proto in self._function.node_def]
+        self._nodes = [replace(node, attrs=self._filled(node)) for node in nodes]
+        signature = self._function.signature
+        self._arguments = input_ports(Node(callee.name, "", (), self._attrs), signature)
+        self._ports = {}
+        for node in self._nodes:
+            op_def = library.op_def(node.op)
+            self._ports[node.name] = output_ports(node, op_def) if op_def else {}
+
+    def body(self) -> Body:
+        function, nodes = self._function, []
+        for node, proto in zip(self._nodes, function.node_def, strict=True):
+            inputs = [tensor for i in proto.input for tensor in self._tensors(i, proto.name)]
+            nodes.append(node.with_inputs(*inputs))
+        results = []
+        for argument in function.signature.output_arg:
+            results += self._tensors(function.ret.get(argument.name, ""), argument.name)
+        control_results = [function.control_ret[n] for n in function.signature.control_output]
+        calls = {node.name: self._library.callee(node) for node in nodes}
+        graph = Graph(nodes)
+        conditional = conditional_names(graph)
+        acting = [n.name for n in nodes if self._library.has_effect(n, n.attrs)]
+        effects = tuple(name for name in acting if name not in conditional)
+        return Body(
+            nodes=tuple(nodes),
+            arguments=sum(map(len, self._arguments.values())),
+            results=tuple(results),
+            control_results=tuple(n for n in control_results if n in self._ports),
+            effects=effects,
+            effects_beside=_beside(graph, effects, results),
+            conditional=frozenset(conditional),
+            calls={name: callee for name, callee in calls.items() if callee is not None},
+        )
+
+    def _tensors(self, reference: str, reader: str) -> list[str]:
+        """Return what `x`, `x:1`, `node:output:1`, the list `node:output` or `^node` stands for."""
+        try:
+            if reference[:1] == "^":
+                name = reference[1:]
+                if name in self._ports:
+                    return [reference]
+                return [f"^@{port}" for port in self._arguments[name]]
+            name, _, rest = reference.partition(":")
+            if name in self._arguments and (not rest or rest.isdigit()):
+                index, found = rest, [f"@{port}" for port in self._arguments[name]]
+            else:
+                output, _, index = rest.partition(":")
+                found = [tensor_name(name, port) for port in self._ports[name][output]]
+            return [found[int(index)]] if index else found
+        except (KeyError, IndexError, ValueError):
+            raise GraphError(
+                f"function '{self._name}': '{reader}' reads '{reference}', which is not in it"
+            ) from None
+
+    def _filled(self, node: Node) -> Mapping[str, AttrValue]:
+        """Return a node's attributes with those in place that the caller gives."""
+        filled = dict(node.attrs)
+        for name, value in node.attrs.items():
+            if value.WhichOneof("value") in ("placeholder", "func", "list"):
+                filled[name] = self._filled_value(node, value)
+        return filled
+
+    def _filled_value(self, node: Node, value: AttrValue) -> AttrValue:
+        result = AttrValue()
+        result.CopyFrom(value)
+        waiting = [result]
+        while waiting:
+            part = waiting.pop()
+            kind = part.WhichOneof("value")
+            if kind == "placeholder":
+                if part.placeholder not in self._attrs:
+                    raise GraphError(
+                        f"function '{self._name}': node '{node.name}' needs the attribute "
+                        f"'{part.placeholder}', which its caller does not give"
+                    )
+                part.CopyFrom(self._attrs[part.placeholder])
+            elif kind == "func":
+                waiting += part.func.attr.values()
+            elif kind == "list":
+                waiting += [attr for func in part.list.func for attr in func.attr.values()]
+        if result.ByteSize() > max(_MAX_ATTR_BYTES, value.ByteSize()):
+            raise GraphError(
+                f"function '{self._name}': an attribute of node '{node.name}' grows beyond "
+                f"{_MAX_ATTR_BYTES} bytes"
+            )
+        return result

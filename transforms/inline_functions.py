@@ -1,0 +1,246 @@
+"""A call of a function is the function's body, with the call's inputs in place of its arguments."""
+
+from dataclasses import replace
+
+from transforms.core.control_flow import conditional_names, pass_on
+from transforms.core.errors import GraphError
+from transforms.core.functions import Body, Callee, Library
+from transforms.core.graph import Graph
+from transforms.core.node import Node, producer_name, split, tensor_name
+from transforms.core.ops import input_types, output_types
+
+MAX_NODES = 1_000_000
+MAX_NAME_BYTES = 1 << 28  # of all new names together: each call lengthens the names inside it
+
+
+def inline_functions(graph: Graph) -> None:
+    """Replace each call of a function by the function's body, also the calls inside it.
+
+    The nodes of a body are named `<call>/<node>`. What the call waits for comes before them, and
+    what waits for the call comes after them. Functions that branches, loops and datasets name stay
+    functions, and the library stays as it is.
+    """
+    library = Library(graph)
+    calls = {node.name: callee for node in graph if (callee := library.callee(node)) is not None}
+    if not calls:
+        return
+    _check_sizes(graph, library, calls)
+    conditional = conditional_names(graph)
+    waiting = [(name, callee, name in conditional) for name, callee in calls.items()]
+    moves: dict[str, list[str]] = {}
+    inlined: list[str] = []
+    while waiting:
+        name, callee, is_conditional = waiting.pop()
+        reason = _reason_to_stay(graph, library, graph[name], callee)
+        if reason:
+            graph.skip(graph[name], reason)
+            continue
+        call = _Call(graph, library, graph[name], library.body(callee), is_conditional)
+        call.expand()
+        moves |= call.moves()
+        waiting += call.inner_calls()
+        if graph.is_output(name):
+            call.keep_name()
+        else:
+            inlined.append(name)
+    graph.redirect(moves)
+    for name in inlined:
+        graph.remove(graph[name])
+
+
+def _check_sizes(graph: Graph, library: Library, calls: dict[str, Callee]) -> None:
+    """Raise GraphError for a missing or recursive function, or a graph that would grow too large.
+
+    Sizes are summed before anything is built, as nested calls can double them at each level.
+    """
+    sizes: dict[Callee, tuple[int, int]] = {}  # nodes, and bytes of their names
+    nodes, name_bytes = len(graph), 0
+    for name, callee in calls.items():
+        _measure(library, callee, sizes)
+        nodes += sizes[callee][0]
+        name_bytes += sizes[callee][1] + sizes[callee][0] * (len(name) + 1)
+        for size, most, unit in (
+            (nodes, MAX_NODES, "nodes"),
+            (name_bytes, MAX_NAME_BYTES, "bytes of names"),
+        ):
+            if size > most:
+                raise GraphError(
+                    f"node '{name}': with its function '{callee.name}' inlined the graph would "
+                    f"grow to {size:,} {unit}, more than {most:,}"
+                )
+
+
+def _measure(library: Library, callee: Callee, sizes: dict[Callee, tuple[int, int]]) -> None:
+    """Add the size of a function with all that it calls, and the sizes of those."""
+    path: dict[str, None] = {}
+    waiting = [(callee, False)]
+    while waiting:
+        current, is_measured = waiting.pop()
+        if is_measured:
+            del path[current.name]
+            body = library.body(current)
+            nodes, name_bytes = len(body.nodes), sum(len(node.name) for node in body.nodes)
+            for name, inner in body.calls.items():
+                nodes += sizes[inner][0]
+                name_bytes += sizes[inner][1] + sizes[inner][0] * (len(name) + 1)
+            sizes[current] = nodes, name_bytes
+        elif current.name in path:
+            names = [*path, current.name]
+            shown = " -> ".join(f"'{name}'" for name in names[names.index(current.name) :][:6])
+            raise GraphError(f"a function that calls itself cannot be inlined: {shown}")
+        elif current not in sizes and library.unknown_op(current.name):
+            sizes[current] = 0, 0
+        elif current not in sizes:
+            path[current.name] = None
+            if len(path) + len(sizes) > MAX_NODES:
+                raise GraphError(f"the graph calls more than {MAX_NODES:,} functions")
+            waiting.append((current, True))
+            waiting += [(inner, False) for inner in library.body(current).calls.values()]
+
+
+def _reason_to_stay(graph: Graph, library: Library, call: Node, callee: Callee) -> str:
+    """Return why a call is not inlined, or an empty string."""
+    if graph.is_input(call.name):
+        return "it is fed, so its function does not run"
+    op = library.unknown_op(callee.name)
+    return f"its function '{callee.name}' holds the unknown op {op}" if op else ""
+
+
+class _Call:
+    """A call on its way to becoming nodes."""
+
+    def __init__(
+        self, graph: Graph, library: Library, node: Node, body: Body, is_conditional: bool
+    ) -> None:
+        if len(node.data_inputs) != body.arguments:
+            raise GraphError(
+                f"node '{node.name}' gives {len(node.data_inputs)} inputs to a function that takes "
+                f"{body.arguments}"
+            )
+        self._graph = graph
+        self._op_def = library.op_def(node.op)
+        self._node = node
+        self._body = body
+        self._is_conditional = is_conditional
+        self._constants = {n.name for n in body.nodes if n.op == "Const" and not n.inputs}
+        self._arguments, self._waits = self._gated()
+        self._prefix = self._free_prefix()
+        self._results: list[str] = []
+        self._ends: list[str] = []
+
+    def expand(self) -> None:
+        """Add the body's nodes to the graph."""
+        names = {node.name for node in self._body.nodes}
+        for node in self._body.nodes:
+            inputs = [self._outside(tensor) for tensor in node.inputs]
+            if self._starts(node):
+                inputs += self._waits
+            device = node.device or self._node.device
+            inner = replace(node, name=self._outside(node.name), device=device)
+            self._graph.add(_with_own_names(inner, self._prefix, names).with_inputs(*inputs))
+        for port, tensor in enumerate(self._body.results):
+            self._results.append(self._result(port, tensor))
+        ends = (*self._body.control_results, *self._body.effects)
+        ends = (*self._results, *map(self._outside, ends))
+        control = dict.fromkeys(f"^{producer_name(end)}" for end in ends)
+        self._ends = self._joined("done", list(control) or self._waits)
+
+    def moves(self) -> dict[str, list[str]]:
+        """Return what the readers of the call read instead."""
+        name = self._node.name
+        moves = {tensor_name(name, port): [r] for port, r in enumerate(self._results)}
+        return {**moves, f"^{name}": self._ends}
+
+    def inner_calls(self) -> list[tuple[str, Callee, bool]]:
+        """Return the calls inside the body, and whether each lies below a Switch or in a loop."""
+        return [
+            (self._outside(name), callee, self._is_conditional or name in self._body.conditional)
+            for name, callee in self._body.calls.items()
+        ]
+
+    def keep_name(self) -> None:
+        """Put a node that passes the results on in the place of the call."""
+        node = self._node
+        after = () if self._results else self._ends
+        types = output_types(node, self._op_def)
+        kept = pass_on(node.name, self._results, types, after, node.device)
+        self._graph.replace(node, kept)
+
+    def _gated(self) -> tuple[list[str], list[str]]:
+        """Return the tensors that the body reads, and what its first nodes wait for.
+
+        A call reads all arguments at once, its body one by one. That makes no difference except
+        below a Switch or in a loop: there all pass one node, so that the body is dead as a whole,
+        and its constants live in the loop.
+        """
+        node = self._node
+        if not self._is_conditional or not node.data_inputs:
+            return list(node.data_inputs), self._joined("inputs", list(node.control_inputs))
+        types = input_types(node, self._op_def)
+        name = self._graph.unique_name(f"{node.name}/arguments")
+        gate = pass_on(name, node.data_inputs, types, node.control_inputs, node.device)
+        self._graph.add(gate)
+        ports = range(len(node.data_inputs))
+        return [tensor_name(name, port) for port in ports], [f"^{name}"]
+
+    def _free_prefix(self) -> str:
+        """Return a prefix that makes the names of all of the body's nodes new."""
+        prefix, number = self._node.name, 0
+        while any(f"{prefix}/{node.name}" in self._graph for node in self._body.nodes):
+            number += 1
+            prefix = f"{self._node.name}_{number}"
+        return prefix
+
+    def _outside(self, tensor: str) -> str:
+        """Return a tensor of the body as a tensor of the graph."""
+        name, port = split(tensor)
+        if name[:1] == "@":
+            argument = self._arguments[int(name[1:])]
+            return argument if port >= 0 else f"^{producer_name(argument)}"
+        return tensor_name(f"{self._prefix}/{name}", port)
+
+    def _starts(self, node: Node) -> bool:
+        """Say whether a node of the body must itself wait for what the call waits for.
+
+        A constant need not: it is the same at any time, unless it is dead or in a loop.
+        """
+        if self._is_conditional:
+            return not node.inputs
+        producers = {producer_name(tensor) for tensor in node.inputs}
+        return node.name not in self._constants and all(
+            name in self._constants or name[:1] == "@" for name in producers
+        )
+
+    def _result(self, port: int, tensor: str) -> str:
+        """Return a result of the body; where need be, one that comes after its effects."""
+        after = [f"^{self._outside(name)}" for name in self._body.effects_beside[port]]
+        if not self._is_conditional and (tensor[:1] == "@" or tensor in self._constants):
+            after += self._waits
+        result = self._outside(tensor)
+        if not after:
+            return result
+        name = self._graph.unique_name(f"{self._node.name}/result_{port}")
+        types = output_types(self._node, self._op_def)
+        types = types and types[port : port + 1]
+        return self._graph.add(pass_on(name, [result], types, after, self._node.device)).name
+
+    def _joined(self, name: str, control_inputs: list[str]) -> list[str]:
+        """Return one control input that stands for several."""
+        if len(control_inputs) < 2:
+            return control_inputs
+        name = self._graph.unique_name(f"{self._node.name}/{name}")
+        node = Node(name, "NoOp", tuple(control_inputs), device=self._node.device)
+        return [f"^{self._graph.add(node).name}"]
+
+
+def _with_own_names(node: Node, prefix: str, names: set[str]) -> Node:
+    """Return a node of a body with its loop and the nodes that it names made the call's own."""
+    frame = node.attr("frame_name")
+    if isinstance(frame, str):
+        node = node.with_attrs(frame_name=f"{prefix}/{frame}")
+    classes = node.attr("_class")
+    if isinstance(classes, list):
+        kept = [str(c) for c in classes if not str(c).startswith("loc:@") or str(c)[5:] in names]
+        own = [c.replace("loc:@", f"loc:@{prefix}/", 1) for c in kept]
+        node = node.with_attrs(_class=own or None)
+    return node

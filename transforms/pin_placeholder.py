@@ -1,0 +1,97 @@
+"""A placeholder that is always fed the same value is a constant, and so are the branches it picks.
+
+Many models switch between training and inference by a placeholder such as `is_training`, which
+hides their batch norms in branches; pinned to false, it leaves the inference branch alone.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from transforms.core.control_flow import fold_dead_branches
+from transforms.core.errors import GraphError, nearest
+from transforms.core.graph import Graph
+from transforms.core.node import Node, producer_name
+from transforms.core.tensors import MAX_DECLARED_BYTES, Array, DType, numpy_type
+from transforms.inline_functions import inline_functions
+
+PLACEHOLDER_OPS = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
+
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def pin_placeholder(graph: Graph, *, name: str, value: str) -> None:
+    """Replace a placeholder by a constant, and drop the branches that are then never taken.
+
+    A placeholder of known shape is filled with the value; one of unknown rank becomes a scalar.
+    Functions are inlined on the way, as conditions may lie in them.
+
+    Args:
+        name: the placeholder, such as is_training.
+        value: true or false, a number, or a text, as the placeholder's type asks for.
+    """
+    node = _placeholder(graph, producer_name(name))
+    dtype: DType = node.attr("dtype", DType(""))
+    pinned = np.broadcast_to(_converted(node, dtype, value), _shape(node, dtype))
+    graph.replace(node, Node.constant(node.name, pinned, dtype, node.device))
+    graph.inputs = tuple(t for t in graph.inputs if producer_name(t) != node.name)
+    fold_dead_branches(graph)
+    inline_functions(graph)
+    while fold_dead_branches(graph):
+        inline_functions(graph)
+
+
+def _placeholder(graph: Graph, name: str) -> Node:
+    known = tuple(node.name for node in graph if node.op in PLACEHOLDER_OPS)
+    if name not in graph:
+        hint = nearest(name, known) or nearest(name, tuple(node.name for node in graph))
+        raise GraphError(f"the graph has no placeholder '{name}'{hint}")
+    node = graph[name]
+    if node.op not in PLACEHOLDER_OPS:
+        shown = ", ".join(f"'{other}'" for other in known[:5]) or "none"
+        raise GraphError(f"node '{name}' is no placeholder but a {node.op}; there are: {shown}")
+    return node
+
+
+def _converted(node: Node, dtype: DType, text: str) -> Array:
+    """Return a text as a value of a type. GraphError: it is none."""
+    if dtype == "string":
+        return np.array(text.encode(), object)
+    if dtype == "bool":
+        value, kind = _BOOLEANS.get(text.strip().lower()), "true or false"
+        result = None if value is None else np.array(value)
+    else:
+        result, kind = _number(numpy_type(dtype), text), f"a value of type {dtype}"
+    if result is None:
+        raise GraphError(f"placeholder '{node.name}' should be {kind}, not '{text}'")
+    return result
+
+
+def _number(type_: np.dtype[Any], text: str) -> Array | None:
+    """Return a text as a number of a type, or None where it is none or does not fit."""
+    parse: Any = {"i": int, "u": int, "c": complex}.get(type_.kind, float)
+    try:
+        number = parse(text)
+        with np.errstate(all="ignore"):
+            result = np.array(number).astype(type_)
+        if parse is int:
+            return result if int(result) == number else None
+        overflows = np.isfinite(number) and not np.isfinite(result.astype(np.complex128))
+        return None if overflows else result
+    except (ValueError, OverflowError):
+        return None
+
+
+def _shape(node: Node, dtype: DType) -> tuple[int, ...]:
+    shape: tuple[int, ...] = node.attr("shape") or ()
+    if any(size < 0 for size in shape):
+        raise GraphError(
+            f"placeholder '{node.name}' has the shape {list(shape)}; only one whose sizes are all "
+            "known can be pinned"
+        )
+    if math.prod(shape) * numpy_type(dtype).itemsize > MAX_DECLARED_BYTES:
+        raise GraphError(
+            f"placeholder '{node.name}' has the shape {list(shape)}, which is too large"
+        )
+    return shape

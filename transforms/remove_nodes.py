@@ -1,0 +1,158 @@
+"""The readers of a node that passes its first input on may as well read that input."""
+
+from collections.abc import Mapping
+
+from transforms.core.errors import PipelineError, nearest
+from transforms.core.graph import Graph
+from transforms.core.node import Node, producer_name, split
+from transforms.core.ops import input_types, op_defs, output_types
+
+CONTROL_FLOW_OPS = frozenset(
+    {"Switch", "RefSwitch", "_SwitchN", "Merge", "RefMerge", "_XlaMerge", "Enter", "RefEnter"}
+    | {"Exit", "RefExit", "NextIteration", "RefNextIteration", "LoopCond", "ControlTrigger"}
+)
+_PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
+
+# Every reader of a removed node inherits its control inputs; more than these are not copied around.
+_MAX_INHERITED = 64
+
+
+def remove_nodes(graph: Graph, *, op: tuple[str, ...], max_inputs: int = 1) -> None:
+    """Remove nodes of these ops; what read them reads their first input instead.
+
+    Their control inputs go to their readers. Nodes stay that the graph's inputs, outputs, branches,
+    loops or types need.
+
+    Args:
+        op: an op whose nodes are removed, such as Identity or CheckNumerics; may be repeated.
+        max_inputs: how many data inputs a node may have to be removed; all but the first are lost.
+    """
+    _check_parameters(graph, op, max_inputs)
+    ports = _ports_read(graph)
+    varying = _varying(graph) if max_inputs > 1 else set()
+    sources: dict[str, str] = {}  # removed node -> the tensor that its readers read instead
+    waits: dict[str, dict[str, None]] = {}  # removed node -> the control inputs that they inherit
+    for name in graph.order():
+        node = graph[name]
+        if node.op not in op:
+            continue
+        reason = _reason_as_such(graph, node, max_inputs, ports.get(name, set()), varying)
+        if not reason:
+            first = node.data_inputs[0]
+            source = sources.get(first, first)
+            inherited = {**waits.get(first, {}), **_waits(node, sources, waits)}
+            reason = _reason_around(graph, node, source, inherited, ports.get(name, set()))
+        if reason:
+            graph.skip(node, reason)
+            continue
+        sources[name], waits[name] = source, inherited
+    moves: dict[str, list[str]] = {}
+    for name, source in sources.items():
+        if all(reader.name in sources for reader in graph.consumers(name)):
+            continue  # those that go need no new inputs
+        moves[name] = [source, *waits[name]]
+        moves[f"^{name}"] = [f"^{producer_name(source)}", *waits[name]]
+    graph.redirect(moves)
+    for name in reversed(sources):
+        graph.remove(graph[name])
+
+
+def _check_parameters(graph: Graph, op: tuple[str, ...], max_inputs: int) -> None:
+    if not op:
+        raise PipelineError("op names no op to remove, such as op=Identity")
+    if max_inputs < 1:
+        raise PipelineError(f"max_inputs should be at least 1, not {max_inputs}")
+    known = {node.op for node in graph} | set(op_defs())
+    for name in op:
+        if name not in known:
+            raise PipelineError(f"there is no op {name}{nearest(name, tuple(known))}")
+
+
+def _ports_read(graph: Graph) -> dict[str, set[int]]:
+    """Return the outputs of each node that somebody reads; -1 where somebody waits for the node."""
+    ports: dict[str, set[int]] = {}
+    for node in graph:
+        for tensor in node.inputs:
+            name, port = split(tensor)
+            ports.setdefault(name, set()).add(port)
+    return ports
+
+
+def _varying(graph: Graph) -> set[str]:
+    """Return the nodes whose values depend on what is fed."""
+    readers: dict[str, list[str]] = {}
+    for node in graph:
+        for tensor in node.data_inputs:
+            readers.setdefault(producer_name(tensor), []).append(node.name)
+    found = {node.name for node in graph if graph.is_input(node.name) or node.op in _PLACEHOLDERS}
+    waiting = list(found)
+    while waiting:
+        for reader in readers.get(waiting.pop(), ()):
+            if reader not in found:
+                found.add(reader)
+                waiting.append(reader)
+    return found
+
+
+def _waits(
+    node: Node, sources: Mapping[str, str], waits: Mapping[str, dict[str, None]]
+) -> dict[str, None]:
+    """Return what a node waits for, with removed nodes replaced by what they stood for."""
+    found: dict[str, None] = {}
+    for control_input in node.control_inputs:
+        name = control_input[1:]
+        if name in sources:
+            found[f"^{producer_name(sources[name])}"] = None
+            found |= waits[name]
+        else:
+            found[control_input] = None
+    return found
+
+
+def _reason_as_such(
+    graph: Graph, node: Node, max_inputs: int, ports: set[int], varying: set[str]
+) -> str:
+    """Return why a node must stay for what it is, or an empty string."""
+    inputs = node.data_inputs
+    if graph.is_output(node.name):
+        return "it is an output of the graph"
+    if graph.is_input(node.name):
+        return "it is an input of the graph"
+    if node.op in CONTROL_FLOW_OPS:
+        return "it steers a branch or a loop"
+    if not inputs:
+        return "it has no data input that could stand for it"
+    if len(inputs) > max_inputs:
+        return f"it has {len(inputs)} data inputs, more than max_inputs={max_inputs}"
+    if max(ports, default=0) > 0:
+        return f"its output {max(ports)} is read, which no input stands for"
+    if node.op in op_defs():
+        before, after = input_types(node), output_types(node)
+        if before and after and before[0] != after[0]:
+            return f"it makes {after[0]} out of {before[0]}"
+    fed = [tensor for tensor in inputs if producer_name(tensor) in varying]
+    if fed and producer_name(inputs[0]) not in varying:
+        return f"its first input is constant, and the one that is fed, '{fed[0]}', would be lost"
+    return ""
+
+
+def _reason_around(
+    graph: Graph, node: Node, source: str, inherited: dict[str, None], ports: set[int]
+) -> str:
+    """Return why a node must stay for what lies before and behind it, or an empty string."""
+    producer = graph.producer(source)
+    op_def = op_defs().get(producer.op)
+    if op_def is not None and any(arg.is_ref for arg in op_def.output_arg):
+        return f"it reads variable '{producer.name}' at a certain time"
+    if -1 in ports:
+        if producer.op in CONTROL_FLOW_OPS:
+            return f"nodes wait for it to know the branch that '{producer.name}' takes"
+        if graph.is_input(producer.name) and producer.op not in _PLACEHOLDERS:
+            return f"nodes wait for it, and waiting for input '{producer.name}' would compute that"
+    if len(inherited) > _MAX_INHERITED:
+        return f"its readers would inherit {len(inherited)} control inputs"
+    if inherited:
+        for reader in graph.consumers(node.name):
+            if reader.op in CONTROL_FLOW_OPS:
+                return f"its control inputs cannot go to '{reader.name}' ({reader.op})"
+    return ""

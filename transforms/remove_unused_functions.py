@@ -1,0 +1,17 @@
+"""A graph that refers to a function neither directly nor through others can do without it."""
+
+from transforms.core.functions import reachable
+from transforms.core.graph import Graph
+from transforms.core.protos import FunctionDefLibrary
+
+
+def remove_unused_functions(graph: Graph) -> None:
+    """Drop the functions that nothing refers to, and the gradients registered for them."""
+    graph.prune()
+    used = reachable(graph)
+    library = graph.library
+    graph.library = FunctionDefLibrary(
+        function=[f for f in library.function if f.signature.name in used],
+        gradient=[g for g in library.gradient if g.function_name in used],
+        registered_gradients=[g for g in library.registered_gradients if g.gradient_func in used],
+    )

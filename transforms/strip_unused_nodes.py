@@ -1,0 +1,200 @@
+"""What the outputs need, once the inputs are fed: an input that was computed is a Placeholder."""
+
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from transforms.core.child import call
+from transforms.core.errors import GraphError, PipelineError, nearest
+from transforms.core.graph import Graph
+from transforms.core.node import Node, normal, producer_name, split
+from transforms.core.ops import op_defs, output_types
+from transforms.core.protos import GraphDef, OpDef
+from transforms.core.tensors import DType, declared_shape, type_name, type_number
+
+Shape = tuple[int, ...]
+Wanted = tuple[DType | None, Shape | None]  # a None stays as the tensor has it
+
+_SIZE = re.compile(r"-1|[0-9]{1,18}", re.ASCII)
+_SHAPE_ATTR_OPS = frozenset(
+    {"Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "VariableV2"}
+)
+
+
+def strip_unused_nodes(
+    graph: Graph,
+    *,
+    type: str | None = None,  # noqa: A002  GTT's name
+    shape: str | None = None,
+    name: tuple[str, ...] = (),
+    type_for_name: tuple[str, ...] = (),
+    shape_for_name: tuple[str, ...] = (),
+) -> None:
+    """Keep only what the outputs need, and cut at the inputs.
+
+    An input that is no Placeholder becomes one, with the type and shape that it has. Of a node that
+    is cut at several outputs, the first keeps the node's name and the others become NODE_PORT.
+
+    Args:
+        type: the type of all inputs that become Placeholders, such as float or int32.
+        shape: their shape, such as "1,224,224,3"; -1 or ? is an unknown size, "" a scalar.
+        name: an input whose type and shape are given on their own; may be repeated.
+        type_for_name: the type of the input that name gives at the same place.
+        shape_for_name: the shape of the input that name gives at the same place.
+    """
+    everywhere = (_parsed_type(type), _parsed_shape(shape))
+    cut = [tensor for tensor in graph.inputs if graph.producer(tensor).op != "Placeholder"]
+    wanted: dict[str, Wanted] = dict.fromkeys(cut, everywhere)
+    wanted |= _wanted_by_name(graph, name, type_for_name, shape_for_name)
+    types = {tensor: _type(graph, tensor, wanted[tensor][0]) for tensor in wanted}
+    _check_cut(graph)
+    given = {tensor: shape for tensor, (_, shape) in wanted.items() if shape is not None}
+    shapes = _shapes(graph, wanted.keys() - given.keys()) | given
+    if given:
+        _forget_shapes(graph)
+    moves: dict[str, str] = {}
+    for tensor in sorted(wanted, key=split):
+        node, port = graph.producer(tensor), split(tensor)[1]
+        placeholder = node if node.op == "Placeholder" else _placeholder(node)
+        placeholder = placeholder.with_attrs(dtype=types[tensor], shape=shapes[tensor])
+        if node.name in moves.values():
+            moves[tensor] = graph.unique_name(f"{node.name}_{port}")
+            graph.add(placeholder.with_name(moves[tensor]))
+        else:
+            moves[tensor] = node.name
+            graph.replace(node, placeholder)
+    graph.redirect({old: new for old, new in moves.items() if old != new})
+    graph.inputs = tuple(moves.get(tensor, tensor) for tensor in graph.inputs)
+    graph.prune()
+
+
+def _placeholder(node: Node) -> Node:
+    return Node(node.name, "Placeholder", device=node.device)
+
+
+def _parsed_type(text: str | None) -> DType | None:
+    return None if text is None else type_name(type_number(text.strip()))
+
+
+def _parsed_shape(text: str | None) -> Shape | None:
+    if text is None:
+        return None
+    sizes = [size.strip().replace("?", "-1") for size in text.split(",")] if text.strip() else []
+    if not all(map(_SIZE.fullmatch, sizes)):
+        raise PipelineError(
+            f"'{text}' is not a shape; it should be sizes with commas between them, such as "
+            "1,224,224,3, where -1 or ? is an unknown size"
+        )
+    return tuple(map(int, sizes))
+
+
+def _wanted_by_name(
+    graph: Graph, names: tuple[str, ...], types: tuple[str, ...], shapes: tuple[str, ...]
+) -> dict[str, Wanted]:
+    """Return the type and shape that are given for single inputs."""
+    if not len(names) == len(types) == len(shapes):
+        raise PipelineError(
+            "name, type_for_name and shape_for_name should be given equally often, not "
+            f"{len(names)}, {len(types)} and {len(shapes)} times"
+        )
+    wanted: dict[str, Wanted] = {}
+    for name, type_, shape in zip(names, types, shapes, strict=True):
+        tensor = normal(name)
+        if tensor not in graph.inputs:
+            inputs = ", ".join(graph.inputs) or "none"
+            hint = nearest(tensor, graph.inputs)
+            raise PipelineError(f"the graph has no input '{name}'; it has: {inputs}{hint}")
+        wanted[tensor] = (_parsed_type(type_), _parsed_shape(shape))
+    return wanted
+
+
+def _check_cut(graph: Graph) -> None:
+    """Raise GraphError where an output is needed of a node that is cut at others of its outputs."""
+    fed = frozenset(graph.inputs)
+    found: set[str] = set()
+    waiting = list(graph.outputs)
+    while waiting:
+        tensor = waiting.pop()
+        name, port = split(tensor)
+        if graph.is_input(name):
+            if tensor not in fed and port >= 0:
+                raise GraphError(
+                    f"node '{name}' ({graph[name].op}) becomes a Placeholder as an input, but its "
+                    f"output '{tensor}' is needed too; name that as an input as well"
+                )
+        elif name not in found:
+            found.add(name)
+            waiting += graph[name].inputs
+    for tensor in graph.outputs:
+        if tensor in fed and split(tensor)[1] > 0:
+            raise GraphError(f"'{tensor}' cannot be both input and output: its name would change")
+
+
+def _type(graph: Graph, tensor: str, wanted: DType | None) -> DType:
+    """Return the type of an input; what is wanted must not contradict it."""
+    node, port = graph.producer(tensor), split(tensor)[1]
+    op_def = _op_def(graph, node.op)
+    types = output_types(node, op_def) if op_def is not None else None
+    if types is not None and port >= len(types):
+        raise GraphError(f"input '{tensor}': a node of op {node.op} has {len(types)} outputs")
+    real = DType(types[port].removesuffix("_ref")) if types is not None else wanted
+    if real is None:
+        raise GraphError(f"the type of input '{tensor}' ({node.op}) is not known; give type")
+    if wanted is not None and wanted != real:
+        raise GraphError(f"input '{tensor}' is {real}, so its readers cannot take {wanted}")
+    return real
+
+
+def _op_def(graph: Graph, op: str) -> OpDef | None:
+    functions = (function.signature for function in graph.library.function)
+    return op_defs().get(op) or next((f for f in functions if f.name == op), None)
+
+
+def _shapes(graph: Graph, tensors: Iterable[str]) -> dict[str, Shape | None]:
+    """Return the shapes of tensors, None for an unknown rank; TensorFlow infers what it must."""
+    shapes: dict[str, Shape | None] = {}
+    inner = []
+    for tensor in tensors:
+        declared = _declared_shapes(graph.producer(tensor))
+        port = split(tensor)[1]
+        if declared is not None and port < len(declared):
+            shapes[tensor] = declared[port]
+        else:
+            inner.append(tensor)
+    return shapes | _inferred_shapes(graph, sorted(inner))
+
+
+def _declared_shapes(node: Node) -> list[Any] | None:
+    """Return the shape of each output as the attributes say it, or None where they do not."""
+    if node.op in _SHAPE_ATTR_OPS:
+        return [node.attr("shape")]
+    if node.op == "Const" and "value" in node.attrs:
+        return [declared_shape(node.attrs["value"].tensor)]
+    shapes = node.attr("_output_shapes")
+    return shapes if isinstance(shapes, list) else None
+
+
+def _inferred_shapes(graph: Graph, tensors: list[str]) -> dict[str, Shape | None]:
+    unknown: dict[str, Shape | None] = dict.fromkeys(tensors)
+    if not tensors:
+        return unknown
+    needed = graph.ancestors(map(producer_name, tensors))
+    nodes = [
+        node.with_attrs(_class=None, _output_shapes=None).to_proto()
+        for node in graph
+        if node.name in needed
+    ]
+    graph_def = GraphDef(node=nodes, versions=graph.versions, library=graph.library)
+    with suppress(GraphError):  # where TensorFlow cannot load that, the ranks stay unknown
+        unknown |= call(
+            "transforms.core.session:static_shapes", graph_def.SerializeToString(), tensors
+        )
+    return unknown
+
+
+def _forget_shapes(graph: Graph) -> None:
+    """Drop recorded shapes: TensorFlow refuses those that contradict a shape given here."""
+    for node in graph:
+        if "_output_shapes" in node.attrs:
+            graph.replace(node, node.with_attrs(_output_shapes=None))
