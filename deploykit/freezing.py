@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from transforms.core.validate import validate
 
 from deploykit.files import load_graph, parse_graph_def, read_bytes
 from deploykit.signature import guess_inputs, guess_outputs
@@ -19,6 +18,7 @@ from transforms.core.node import Node
 from transforms.core.pipeline import Step
 from transforms.core.protos import GraphDef, MetaGraphDef
 from transforms.core.tensors import Array, DType
+from transforms.core.validate import validate
 
 logger = logging.getLogger("deploykit")
 
@@ -87,6 +87,16 @@ def model_bytes(source: str | Path) -> int:
     if prefix is None:
         return path.stat().st_size
     return sum(f.stat().st_size for f in prefix.parent.iterdir() if f.stem == prefix.name)
+
+
+def model_nodes(source: str | Path) -> int | None:
+    """Return the number of nodes that a model has on disk; a Keras file holds layers instead."""
+    path = Path(source)
+    prefix = checkpoint_prefix(path)
+    if prefix is not None:
+        meta = prefix.with_name(f"{prefix.name}.meta")
+        return len(_parse_meta(meta).graph_def.node) if meta.exists() else None
+    return None if path.suffix == ".keras" else len(parse_graph_def(path).node)
 
 
 def checkpoint_prefix(source: Path) -> Path | None:

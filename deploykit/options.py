@@ -125,6 +125,11 @@ output = _all(
     click.option("--force", is_flag=True, help="Replace an existing output file."),
 )  # fmt: skip
 
+result_file = _all(
+    click.option("-o", "--output", metavar="FILE", help="Write the JSON document to a file too."),
+    click.option("--force", is_flag=True, help="Replace an existing output file."),
+)  # fmt: skip
+
 comparison = _all(
     click.option("--data", metavar="FILE.npz", help="Arrays by input name to run both graphs on; "
                  "with `labels`, accuracy is shown too [default: made up, seed 0]."),

@@ -4,7 +4,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ class Report:
     """The facts of one run of a command; the clock starts when it is made."""
 
     command: str
-    input_file: str
+    input_file: str | None = None
     output_file: str | None = None
     inputs: Sequence[str] = ()
     outputs: Sequence[str] = ()
@@ -105,10 +105,28 @@ def size(count: int | None) -> str:
     return f"{count / 1000:.3g} GB"
 
 
-def show(report: Report, as_json: bool) -> None:
-    """Print a report on stdout."""
+def show(
+    report: Report,
+    as_json: bool,
+    *,
+    text: Iterable[str] | None = None,
+    output: str | None = None,
+    force: bool = False,
+) -> None:
+    """Print a report on stdout: as JSON, as the lines of `text`, or as tables.
+
+    With `output`, the JSON document is written to that file first. FileError: it cannot be.
+    """
+    document = json.dumps(report.document(), indent=2, allow_nan=False)
+    if output is not None:
+        from deploykit.files import write
+
+        write(output, [f"{document}\n".encode()], force)
     if as_json:
-        print(json.dumps(report.document(), indent=2, allow_nan=False))
+        print(document)
+        return
+    if text is not None:
+        print("\n".join(text))
         return
     from rich.console import Console
 
@@ -132,7 +150,7 @@ def _table(*columns: str) -> "Table":
 
 def _files(report: Report) -> "Table":
     table = _table(report.command, "size", "nodes")
-    table.add_row(report.input_file, size(report.bytes_in), str(report.nodes_in))
+    table.add_row(str(report.input_file), size(report.bytes_in), str(report.nodes_in))
     if report.output_file is not None:
         table.add_row(report.output_file, size(report.bytes_out), str(report.nodes_out))
     table.caption = (

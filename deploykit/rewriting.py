@@ -53,6 +53,7 @@ def rewrite(
 
     VerificationError: the result is below the bar; then nothing is written.
     """
+    assert report.input_file is not None
     check_output(output, force, report.input_file)
     report.bytes_in = model_bytes(report.input_file)
     report.of(graph)

@@ -28,7 +28,7 @@ def freeze(
     """
     from deploykit.files import check_output, default_output, save_graph
     from deploykit.freezing import freeze as freeze_model
-    from deploykit.freezing import model_bytes
+    from deploykit.freezing import model_bytes, model_nodes
     from deploykit.report import Report, progress, show
 
     report = Report("freeze", model, output or str(default_output(model, "frozen")))
@@ -39,7 +39,7 @@ def freeze(
             model, graph=graph_file, inputs=inputs, outputs=outputs, pins=dict(pins)
         )
     report.of(graph)
-    report.nodes_out = len(graph)
+    report.nodes_in, report.nodes_out = model_nodes(model), len(graph)
     report.bytes_in = model_bytes(model)
     report.bytes_out = save_graph(graph, report.output_file, force=force)
     show(report, as_json)

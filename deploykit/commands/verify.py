@@ -14,6 +14,7 @@ from deploykit import options
 @click.option("--min-sqnr", type=float, metavar="DB", help="Smallest signal to noise ratio instead "
               "[default for a quantized RESULT: 15].")  # fmt: skip
 @options.comparison
+@options.result_file
 @options.limits
 @options.everywhere
 def verify(
@@ -26,6 +27,8 @@ def verify(
     data: str | None,
     input_range: tuple[float, float],
     allowed_ops: tuple[str, ...],
+    output: str | None,
+    force: bool,
     as_json: bool,
 ) -> None:
     """Compare what two models compute.
@@ -50,6 +53,6 @@ def verify(
     with progress("verify"):
         comparison = Comparison(data, input_range, allowed_ops, tolerance, min_sqnr)
         report.verification = comparison.run(first, second)
-    show(report, as_json)
+    show(report, as_json, output=output, force=force)
     if report.verification.verified and not report.verification.passed:
         raise VerificationError(f"{result}: {report.verification.reason}")

@@ -136,6 +136,7 @@ def test_transforms(deploykit):
     assert_golden("transforms", listed.stdout)
     assert "minimum_size" in deploykit("transforms", "quantize_weights").stdout
     document = json.loads(deploykit("transforms", "quantize_weights", "--json").stdout)
+    assert set(document) >= ALWAYS
     assert document["transforms"][0]["parameters"][0]["default"] == 1024
     found = deploykit("transforms", "quantize_weight")
     assert found.status == 2
@@ -162,3 +163,50 @@ def test_old_python_code():
     assert type(result) is type(graph_def)
     assert len(result.node) < len(graph_def.node)
     assert result.versions == graph_def.versions
+
+
+def test_reports_go_to_a_file_too(deploykit, small):
+    output = small.parent / "report.json"
+    assert deploykit("inspect", small, "-o", output).status == 0
+    assert json.loads(output.read_text())["command"] == "inspect"
+    found = deploykit("inspect", small, "-o", output, "--json")
+    assert (found.status, found.stdout) == (4, "")
+    assert deploykit("inspect", small, "-o", output, "--force").status == 0
+
+
+def test_a_bug_is_status_1_without_a_traceback(deploykit, small, monkeypatch):
+    def broken(graph):
+        raise RuntimeError("oops")
+
+    monkeypatch.setattr("deploykit.inspection.inspect_graph", broken)
+    found = deploykit("inspect", small)
+    assert found.status == 1
+    assert found.stderr == (
+        "deploykit: bug: RuntimeError: oops (please report it; --debug shows the traceback)\n"
+    )
+
+
+def test_the_environment_of_the_user_wins(monkeypatch):
+    from transforms.core.child import call
+
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
+    env = {"TF_ENABLE_ONEDNN_OPTS": "1"}
+    assert call("os:getenv", "TF_ENABLE_ONEDNN_OPTS", env=env) == "1"
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    assert call("os:getenv", "TF_ENABLE_ONEDNN_OPTS", env=env) == "0"
+
+
+def test_tensorflow_is_silent_unless_debugged(small):
+    import subprocess
+    import sys
+
+    command = [sys.executable, "-m", "deploykit.cli", "verify", str(small), str(small)]
+    quiet = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert quiet.stderr == ""
+    assert "oneDNN" not in quiet.stdout
+    environment = {"TF_CPP_MIN_LOG_LEVEL": "0", "PATH": ""}
+    loud = subprocess.run(
+        [*command, "--debug", "--json"], capture_output=True, text=True, check=True, env=environment
+    )
+    assert "TensorFlow" in loud.stderr
+    assert json.loads(loud.stdout)["passed"] is True

@@ -1,4 +1,4 @@
-"""The main job on the embedded models: every batch norm folded, the numbers and the answers kept."""
+"""The main job on the embedded models: every batch norm folded, numbers and answers kept."""
 
 import numpy as np
 import pytest
