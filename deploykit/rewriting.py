@@ -4,8 +4,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from transforms.core.validate import refuse_side_effects
-
 from deploykit.files import check_output, load_data, save_graph
 from deploykit.freezing import model_bytes
 from deploykit.report import Report, progress
@@ -13,6 +11,7 @@ from deploykit.transforming import run_steps
 from deploykit.verification import Verification, verify
 from transforms.core.errors import VerificationError
 from transforms.core.graph import Graph
+from transforms.core.validate import refuse_side_effects
 
 
 @dataclass(frozen=True)

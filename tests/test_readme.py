@@ -9,7 +9,8 @@ from deploykit.cli import COMMANDS
 from transforms.core import pipeline
 
 README = Path(__file__).parents[1] / "README.md"
-TABLE = re.compile(r"(?<=<!-- transforms: written by make golden -->\n).*?(?=<!-- end -->)", re.DOTALL)
+START, END = "<!-- transforms: written by make golden -->\n", "<!-- end -->"
+TABLE = re.compile(f"(?<={START}).*?(?={END})", re.DOTALL)
 
 
 def table() -> str:

@@ -118,9 +118,10 @@ class _Decisions:
         for tensor in self._graph.inputs:
             if any(map(self.is_dead, self._graph.producer(tensor).inputs)):
                 raise GraphError(f"input '{tensor}' lies in a branch that is never taken")
-        for name, live in self.live_inputs.items():
-            is_read = any(f"{name}:1" in c.inputs for c in self._graph.consumers(name))
-            if len(live) > 1 and (is_read or f"{name}:1" in self._graph.outputs):
+        partly = [name for name, live in self.live_inputs.items() if len(live) > 1]
+        read = _tensors_read(self._graph) if partly else set()
+        for name in partly:
+            if f"{name}:1" in read:
                 raise GraphError(
                     f"node '{name}': which of its inputs is alive ('{name}:1') cannot be kept, as "
                     "some of them are never alive"
@@ -234,6 +235,7 @@ def _splice(graph: Graph, decided: _Decisions) -> None:
     fetched: dict[str, int] = {}
     for name, port in map(split, graph.outputs):
         fetched[name] = max(port, fetched.get(name, 0))
+    read = _tensors_read(graph)
     moves: dict[str, str] = {}
     for name, port in decided.live_ports.items():
         node = graph[name]
@@ -251,14 +253,17 @@ def _splice(graph: Graph, decided: _Decisions) -> None:
         if name in decided.loops or len(live) > 1:
             graph.replace(node, node.with_attrs(N=len(live)))
             continue
-        index = Node.constant(graph.unique_name(f"{name}/value_index"), np.array(live[0], np.int32))
-        if fetched.get(name):
+        tensors, types = kept, [node.attr("T")]
+        if f"{name}:1" in read:
+            value_index = np.array(live[0], np.int32)
+            index = Node.constant(graph.unique_name(f"{name}/value_index"), value_index)
+            if fetched.get(name):
+                tensors, types = [*kept, index.name], [*types, DType("int32")]
+            else:
+                index = index.with_control_inputs(f"^{name}")
+                moves[f"{name}:1"] = index.name
             graph.add(index)
-            types = [node.attr("T"), DType("int32")]
-            graph.replace(node, _stand_in(node, [*kept, index.name], types))
-        else:
-            graph.replace(node, _stand_in(node, kept, [node.attr("T")]))
-            moves[f"{name}:1"] = graph.add(index.with_control_inputs(f"^{name}")).name
+        graph.replace(node, _stand_in(node, tensors, types))
         if not waits:
             moves[name] = kept[0]
     graph.redirect(moves)
@@ -267,6 +272,10 @@ def _splice(graph: Graph, decided: _Decisions) -> None:
             waits = [i for i in node.inputs if i[:1] != "^" or not decided.is_dead(i)]
             if len(waits) < len(node.inputs):
                 graph.replace(node, node.with_inputs(*waits))
+
+
+def _tensors_read(graph: Graph) -> set[str]:
+    return {*graph.outputs, *(tensor for node in graph for tensor in node.inputs)}
 
 
 def _stand_in(node: Node, tensors: list[str], types: list[DType]) -> Node:

@@ -107,6 +107,8 @@ def _validate(graph: Graph) -> None:
     made = {node.name: rules.output_count(node) for node in graph}
     for node in graph:
         data_inputs, reads = node.data_inputs, rules.input_count(node)
+        if len(data_inputs) + len(node.control_inputs) < len(node.inputs):
+            raise GraphError(f"node '{node.name}': a data input stands after a control input")
         if len(data_inputs) != reads:
             raise GraphError(
                 f"node '{node.name}' ({node.op}) has {len(data_inputs)} data inputs, but its op "
