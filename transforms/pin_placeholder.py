@@ -32,7 +32,7 @@ def pin_placeholder(graph: Graph, *, name: str, value: str) -> None:
         value: true or false, a number, or a text, as the placeholder's type asks for.
     """
     node = _placeholder(graph, producer_name(name))
-    dtype: DType = node.attr("dtype", DType(""))
+    dtype = node.attr("dtype")
     pinned = np.broadcast_to(_converted(node, dtype, value), _shape(node, dtype))
     graph.replace(node, Node.constant(node.name, pinned, dtype, node.device))
     graph.inputs = tuple(t for t in graph.inputs if producer_name(t) != node.name)
@@ -51,6 +51,11 @@ def _placeholder(graph: Graph, name: str) -> Node:
     if node.op not in PLACEHOLDER_OPS:
         shown = ", ".join(f"'{other}'" for other in known[:5]) or "none"
         raise GraphError(f"node '{name}' is no placeholder but a {node.op}; there are: {shown}")
+    if node.attr("dtype") in (None, "resource", "variant"):
+        raise GraphError(
+            f"placeholder '{name}' is of type {node.attr('dtype')}, which has no values that could "
+            "be pinned"
+        )
     return node
 
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 import numpy as np
 
 from transforms.core.errors import GraphError
-from transforms.core.evaluate import Constants, compute
+from transforms.core.evaluate import compute
 from transforms.core.graph import LOOP_EDGE_OPS, Graph
 from transforms.core.kernels import KERNELS
-from transforms.core.node import Node, split, tensor_name
+from transforms.core.node import Node, producer_name, split, tensor_name
 from transforms.core.protos import AttrValue
 from transforms.core.tensors import Array, DType
 
@@ -286,9 +286,17 @@ def _stand_in(node: Node, tensors: list[str], types: list[DType]) -> Node:
 
 
 def _drop_idle_waits(graph: Graph) -> None:
-    """Drop the control edges from constants, which order nothing."""
-    constants = Constants(graph)
-    for node in graph:
-        waits = [i for i in node.control_inputs if i[1:] not in constants]
+    """Drop the control edges from nodes that are never dead and wait for nothing themselves.
+
+    Those are constants and what follows from them, such as the pivot of a branch that is taken.
+    """
+    idle: set[str] = set()
+    for name in graph.order():
+        node = graph[name]
+        waits = [i for i in node.control_inputs if i[1:] not in idle]
         if len(waits) < len(node.control_inputs):
-            graph.replace(node, node.with_inputs(*node.data_inputs, *waits))
+            node = graph.replace(node, node.with_inputs(*node.data_inputs, *waits))
+        is_pure = node.op in KERNELS or node.op in ("Const", "NoOp")
+        producers = map(producer_name, node.inputs)
+        if is_pure and not graph.is_input(name) and idle.issuperset(producers):
+            idle.add(name)

@@ -1,0 +1,74 @@
+"""Children that die, lie, hang or fail become one error each."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from transforms.core import child
+from transforms.core.errors import GraphError, LimitError, RefusedError
+
+HERE = "tests.transforms.core.test_child"
+
+
+def add(a, b):
+    return a + b
+
+
+def killed():
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def out_of_memory():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leaves_without_an_answer():
+    os._exit(0)
+
+
+def hangs():
+    time.sleep(60)
+
+
+def refuses():
+    raise RefusedError("not this one")
+
+
+def takes(count):
+    return len(bytearray(count))
+
+
+def test_values_go_there_and_back():
+    assert child.call(f"{HERE}:add", "a", "b") == "ab"
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("killed", GraphError, "died of SIGSEGV"),
+        ("out_of_memory", LimitError, "ran out of memory"),
+        ("leaves_without_an_answer", GraphError, "status 0 and no answer"),
+        ("refuses", RefusedError, "not this one"),
+    ],
+)
+def test_deaths(name, error, message):
+    with pytest.raises(error, match=message):
+        child.call(f"{HERE}:{name}")
+
+
+def test_deadline():
+    with (
+        child.limited(seconds=1, memory=None, show_log=False),
+        pytest.raises(LimitError, match="within 1 seconds"),
+    ):
+        child.call(f"{HERE}:hangs")
+
+
+def test_memory_cap():
+    with child.limited(seconds=60, memory=500 << 20, show_log=False):
+        assert child.call(f"{HERE}:takes", 1000) == 1000
+        with pytest.raises(LimitError, match="memory"):
+            child.call(f"{HERE}:takes", 1 << 30)
+    assert child.limits.memory is None

@@ -1,0 +1,98 @@
+"""Binding a transform string to functions, and running it on a copy."""
+
+import numpy as np
+import pytest
+
+from transforms.core import pipeline
+from transforms.core.errors import GraphError, PipelineError
+from transforms.core.graph import Graph
+from transforms.core.node import Node
+from transforms.core.tensors import DType
+
+FLOAT = {"T": DType("float32")}
+
+
+def small() -> Graph:
+    x = Node("x", "Placeholder").with_attrs(dtype=DType("float32"), shape=(2, 3))
+    same = Node("same", "Identity", ("x",), device="/cpu:0").with_attrs(**FLOAT)
+    unused = Node.constant("unused", np.ones(3, np.float32))
+    return Graph(
+        [x, same, Node("out", "Relu", ("same",)).with_attrs(**FLOAT), unused], "x", ["out"]
+    )
+
+
+def test_arguments_are_converted():
+    (step,) = pipeline.parse("quantize_weights(minimum_size=7, per_channel=FALSE, skip=a, skip=b)")
+    assert step.arguments == {"minimum_size": 7, "per_channel": False, "skip": ("a", "b")}
+    assert step.ignore_errors is False
+    (step,) = pipeline.parse("strip_unused_nodes(type=float, ignore_errors=True)")
+    assert step.arguments == {"type": "float"}
+    assert step.ignore_errors is True
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("fold_constant", "there is no transform fold_constant (did you mean fold_constants"),
+        ("core", "there is no transform core"),
+        (
+            "quantize_weights(min_size=1)",
+            "no parameter min_size; it has: minimum_size, per_channel",
+        ),
+        ("remove_device(x=1)", "no parameter x; it has: none"),
+        ("quantize_weights(minimum_size=1.5)", "minimum_size should be a whole number, not '1.5'"),
+        ("quantize_weights(per_channel=yes)", "per_channel should be true or false, not 'yes'"),
+        ("remove_device(ignore_errors=maybe)", "ignore_errors should be true or false"),
+        (
+            "quantize_weights(minimum_size=1, minimum_size=2)",
+            "minimum_size is given more than once",
+        ),
+        ("remove_nodes", "remove_nodes needs the parameter op"),
+    ],
+)
+def test_wrong_parameters(text, message):
+    with pytest.raises(PipelineError) as found:
+        pipeline.parse(text)
+    assert message in str(found.value)
+    assert str(found.value).endswith("^")
+
+
+def test_the_given_graph_stays_as_it_is():
+    graph = small()
+    before = str(graph)
+    results = list(pipeline.run(graph, pipeline.parse("remove_device remove_nodes(op=Identity)")))
+    assert str(graph) == before
+    assert [result.transform for result in results] == ["remove_device", "remove_nodes"]
+    assert not results[0].graph["same"].device
+    assert "unused" not in results[0].graph  # pruned after each step
+    assert "same" not in results[1].graph
+    assert "same" in results[0].graph
+
+
+def test_ignore_errors_passes_over_the_step_alone():
+    graph = small()
+    text = "remove_device remove_nodes(op=Nonsense{}) remove_nodes(op=Identity)"
+    with pytest.raises(PipelineError, match="remove_nodes: there is no op Nonsense"):
+        list(pipeline.run(graph, pipeline.parse(text.format(""))))
+    results = list(pipeline.run(graph, pipeline.parse(text.format(", ignore_errors=true"))))
+    assert results[1].error is not None
+    assert str(results[1].graph) == str(results[0].graph)
+    assert "same" not in results[2].graph
+
+
+def test_a_broken_graph_is_refused_before_and_after_a_step(monkeypatch):
+    graph = Graph([Node("out", "Relu", ("gone",))], [], ["out"])
+    with pytest.raises(GraphError, match="'gone' is not in the graph"):
+        list(pipeline.run(graph, pipeline.parse("remove_device")))
+
+    def breaks(graph):
+        graph.replace(graph["out"], graph["out"].with_inputs("gone"))
+
+    monkeypatch.setattr(pipeline, "function", lambda name: breaks)
+    with pytest.raises(GraphError, match="remove_device: node 'out'"):
+        list(pipeline.run(small(), [pipeline.Step("remove_device")]))
+
+
+def test_names_are_the_modules_in_the_folder():
+    assert {"fold_batch_norms", "quantize_weights", "strip_unused_nodes"} <= set(pipeline.names())
+    assert not {"core", "__init__"} & set(pipeline.names())

@@ -1,0 +1,125 @@
+"""TensorProto <-> array, held against TensorFlow's own conversion."""
+
+import numpy as np
+import pytest
+
+from transforms.core import tensors
+from transforms.core.errors import GraphError
+from transforms.core.node import Node
+from transforms.core.protos import AttrValue, TensorProto
+from transforms.core.tensors import DType, decode, encode
+
+TYPES = ["float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8",
+         "uint16", "uint32", "uint64", "bool", "complex64", "complex128"]  # fmt: skip
+
+
+def values(name: str) -> np.ndarray:
+    return np.array([[1, 0, 3], [0, 5, 6]]).astype(tensors.numpy_type(name))
+
+
+@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("form", ["different", "equal", "scalar", "empty"])
+def test_round_trip_equals_tensorflows(name, form):
+    import tensorflow as tf
+
+    array = values(name)
+    array = {"different": array, "equal": np.full_like(array, array[0, 2]),
+             "scalar": array[1, 1], "empty": array[:0]}[form]  # fmt: skip
+    array = np.asarray(array)
+    np.testing.assert_array_equal(decode(encode(array)), array)
+    np.testing.assert_array_equal(tf.make_ndarray(encode(array)), array)  # TensorFlow reads ours
+    theirs = TensorProto.FromString(tf.make_tensor_proto(array).SerializeToString())
+    found = decode(theirs)  # and we read TensorFlow's
+    np.testing.assert_array_equal(found, array)
+    assert (found.dtype, found.shape) == (array.dtype, array.shape)
+    assert not found.flags.writeable
+
+
+def test_strings():
+    import tensorflow as tf
+
+    array = np.array([b"a", b"\xff\x00"], object)
+    assert decode(encode(array)).tolist() == array.tolist()
+    assert tf.make_ndarray(encode(array)).tolist() == array.tolist()
+    assert decode(encode(np.array("text"))).tolist() == b"text"
+
+
+@pytest.mark.parametrize("name", ["qint8", "quint8", "qint32"])
+def test_quantized_types_are_held_as_integers(name):
+    array = values(name)
+    proto = encode(array, name)
+    assert tensors.type_name(proto.dtype) == name
+    np.testing.assert_array_equal(decode(proto), array)
+
+
+def test_one_value_for_many_takes_no_memory():
+    proto = encode(np.full((1000, 1000), 0.5, np.float32))
+    assert proto.ByteSize() < 50
+    assert decode(proto).strides == (0, 0)
+    assert encode(np.array([0.0, -0.0], np.float32)).ByteSize() > 12  # equal, but not the same bits
+    nan = np.full(5, np.nan, np.float32)
+    np.testing.assert_array_equal(decode(encode(nan)), nan)
+
+
+def test_the_last_value_is_repeated():
+    proto = TensorProto(dtype=1, float_val=[1, 2])
+    proto.tensor_shape.dim.add(size=4)
+    assert decode(proto).tolist() == [1, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tensor_content": b"123"}, "holds 3 bytes, but its shape"),
+        ({"float_val": [1] * 9}, "holds 9 values, but its shape"),
+        ({"sizes": [1 << 40, 1 << 20]}, "asks for"),
+        ({"sizes": [-1, 2]}, "not fully defined"),
+        ({"dtype": 20}, "no readable value"),
+        ({"dtype": 77}, "no readable value"),
+        ({"dtype": 7}, "holds 0 values"),
+    ],
+)
+def test_damaged_tensors(change, message):
+    proto = TensorProto(
+        dtype=change.get("dtype", 1), tensor_content=change.get("tensor_content", b"")
+    )
+    proto.float_val.extend(change.get("float_val", []))
+    for size in change.get("sizes", [2, 3]):
+        proto.tensor_shape.dim.add(size=size)
+    with pytest.raises(GraphError, match=message):
+        decode(proto)
+
+
+def test_type_names():
+    assert tensors.type_number("half") == tensors.type_number("float16") == 19
+    assert tensors.type_name(101) == "float32_ref"
+    assert tensors.type_number("float32_ref") == 101
+    with pytest.raises(GraphError, match="flaot is not a type"):
+        tensors.type_number("flaot")
+
+
+def test_attributes_are_plain_values():
+    attrs = {
+        "T": DType("int32"), "shape": (2, -1), "axis": 3, "flag": True, "alpha": 0.5,
+        "mode": "SAME", "strides": [1, 2], "types": [DType("float32"), DType("bool")],
+        "shapes": [(1,), (2, 3)], "names": ["a", "b"],
+    }  # fmt: skip
+    node = Node("n", "Op").with_attrs(**attrs)
+    read = Node.from_proto(node.to_proto())
+    assert {name: read.attr(name) for name in attrs} == attrs
+    assert isinstance(read.attr("T"), DType)
+    assert read.attr("none", 7) == 7
+    assert "axis" not in node.with_attrs(axis=None).attrs
+    unknown = AttrValue()
+    unknown.shape.unknown_rank = True
+    assert node.with_attrs(shape=unknown).attr("shape") is None
+    value = np.arange(6, dtype=np.int64).reshape(2, 3)
+    np.testing.assert_array_equal(node.with_attrs(value=value).attr("value"), value)
+
+
+def test_a_node_in_a_line():
+    node = Node("n", "Op", ("a", "b:1", "^c"), device="/cpu:0").with_attrs(T=DType("int32"))
+    assert str(node) == "n = Op(a, b:1, ^c) {T=int32} @/cpu:0"
+    assert node.data_inputs == ("a", "b:1")
+    assert node.control_inputs == ("^c",)
+    assert node.with_inputs("^z", "a", "^z").inputs == ("a", "^z")
