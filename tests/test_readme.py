@@ -2,6 +2,8 @@
 
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 from deploykit.catalogue import describe
@@ -46,3 +48,26 @@ def test_the_two_commands_are_the_first_ones():
         ["make", "demo"],
         ["make", "test"],
     ]
+
+
+def test_the_tour_prints_what_it_says(tmp_path):
+    """Figures may differ from processor to processor, so digits are not compared."""
+    block = re.search(r"```console\n(.*?)```", README.read_text(), re.DOTALL)
+    assert block is not None
+    bin_folder = Path(sys.executable).parent
+    (tmp_path / "models").symlink_to(README.parent / "models")
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "bin").symlink_to(bin_folder)
+    found = []
+    for line in block.group(1).splitlines():
+        if line.startswith("$ "):
+            done = subprocess.run(
+                line[2:], shell=True, cwd=tmp_path, capture_output=True, text=True, check=True
+            )
+            found += [line, *done.stdout.splitlines()]
+    assert len(found) == 6
+    assert without_digits("\n".join(found)) == without_digits(block.group(1).strip())
+
+
+def without_digits(text: str) -> str:
+    return re.sub(r"\d+(\.\d+)?", "#", text)

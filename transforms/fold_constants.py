@@ -1,18 +1,22 @@
 """A node whose inputs are all constant is a constant."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from transforms.core.evaluate import PURE_OPS, Constants
+from transforms.core.errors import Error
+from transforms.core.evaluate import PURE_OPS, Constants, compute
 from transforms.core.graph import Graph
 from transforms.core.node import Node, producer_name, split
+from transforms.core.ops import op_defs, output_types
 from transforms.core.tensors import Array, numpy_type
 
-# Folding may add this many bytes a node: the name and attributes that a Const has in the file.
-_SLACK = 256
-_SHARED = "^"  # no node bears this name
+SLACK = 512  # bytes that a folded node may add to the file: scalars and shapes always fold
+_ROUNDS = 4  # each goes on below the results that turned out too large
+_LAST_VERSION_WITHOUT_SCALARS = 21  # up to here a placeholder's shape [] meant any shape
+_ASKING_OPS = frozenset({"Rank", "Shape", "Size"})
+_SHARED, _DEAD = "^shared", "^dead"  # no node bears these names
 
 
 def fold_constants(
@@ -25,8 +29,8 @@ def fold_constants(
 ) -> None:
     """Compute what depends on constants alone, and write the results into the graph.
 
-    Only pure ops are computed. The file never grows for it: a result that is larger than the
-    constants that it makes superfluous is not written. What is quantized stays quantized.
+    Only pure ops are computed. The file does not grow for it: a result that takes more bytes than
+    the constants that it makes superfluous is not written. What is quantized stays quantized.
 
     Args:
         exclude_op: ops that are not computed.
@@ -38,108 +42,180 @@ def fold_constants(
         for node in graph:
             if "_output_shapes" in node.attrs:
                 graph.replace(node, node.with_attrs(_output_shapes=None))
-    ops = PURE_OPS - set(exclude_op)
-    _fold_static_shapes(graph, ops, exclude_node)
-    refused: set[str] = set(exclude_node)
-    for _ in range(2):  # the second time, below what turned out too large
-        constants = Constants(graph, ops, refused)
-        _bypass_identities(graph, constants)
-        too_large = _fold(graph, constants, max_constant_size_in_bytes)
-        if not too_large:
+    ops = (PURE_OPS | {"NoOp"}) - set(exclude_op)
+    left = set(exclude_node)
+    _fold_static_shapes(graph, ops, left)
+    for _ in range(_ROUNDS):
+        constants = Constants(graph, ops, left)
+        _bypass(graph, constants)
+        refused = _fold(graph, constants, max_constant_size_in_bytes)
+        if not refused:
             break
-        refused |= too_large
+        left |= refused
 
 
-def _fold_static_shapes(graph: Graph, ops: Iterable[str], kept: Iterable[str]) -> None:
-    """Fold Shape, Size and Rank of a placeholder whose shape is fully known."""
+def _fold_static_shapes(graph: Graph, ops: Collection[str], left: Collection[str]) -> None:
+    """Fold what asks for the shape of a placeholder, as far as that is known."""
+    if not any(node.op in _ASKING_OPS for node in graph):
+        return
+    constants = Constants(graph)
     for node in graph:
-        if node.op not in ("Shape", "Size", "Rank") or node.op not in ops or node.name in kept:
+        if node.op not in ops or node.name in left or graph.is_input(node.name):
             continue
-        source = graph.producer(node.inputs[0])
-        shape = source.attr("shape") if source.op == "Placeholder" else None
-        if shape is None or graph.is_input(node.name) or any(size < 0 for size in shape):
-            continue
-        value = {"Shape": shape, "Size": math.prod(shape), "Rank": len(shape)}[node.op]
-        array = np.array(value, numpy_type(node.attr("out_type", "int32")))
-        new = Node.constant(node.name, array, device=node.device)
-        graph.replace(node, new.with_control_inputs(*node.control_inputs))
+        value = None
+        if node.op in _ASKING_OPS:
+            shape = _static_shape(graph, node.inputs[0])
+            if shape is not None and (node.op == "Rank" or min(shape, default=0) >= 0):
+                known = {"Shape": shape, "Size": math.prod(shape), "Rank": len(shape)}[node.op]
+                value = np.array(known, numpy_type(node.attr("out_type", "int32")))
+        elif node.op == "StridedSlice":
+            value = _known_sizes(graph, constants, node, left)
+        if value is not None:
+            new = Node.constant(node.name, value, device=node.device)
+            graph.replace(node, new.with_control_inputs(*node.control_inputs))
 
 
-def _bypass_identities(graph: Graph, constants: Constants) -> None:
-    """Let readers of a constant behind an Identity read the constant itself: no byte is copied."""
+def _static_shape(graph: Graph, tensor: str) -> tuple[int, ...] | None:
+    """Return the shape of a placeholder with -1 for what is open, or None."""
+    node, port = graph.producer(tensor), split(tensor)[1]
+    if node.op not in ("Placeholder", "PlaceholderWithDefault") or port > 0:
+        return None
+    shape: tuple[int, ...] | None = node.attr("shape")
+    if not shape and graph.versions.producer <= _LAST_VERSION_WITHOUT_SCALARS:
+        shape = None
+    if shape is None and "_output_shapes" in node.attrs:
+        shape = node.attr("_output_shapes")[0]
+    return shape
+
+
+def _known_sizes(
+    graph: Graph, constants: Constants, node: Node, left: Collection[str]
+) -> Array | None:
+    """Return the sizes that a StridedSlice takes out of a placeholder's shape, where known."""
+    source = graph.producer(node.inputs[0])
+    if source.op != "Shape" or source.control_inputs or source.name in left:
+        return None
+    shape = None if graph.is_input(source.name) else _static_shape(graph, source.inputs[0])
+    bounds = [constants.value(tensor) for tensor in node.data_inputs[1:]]
+    known = [bound for bound in bounds if bound is not None]
+    if shape is None or len(known) < len(bounds):
+        return None
+    sizes = np.array(shape, numpy_type(source.attr("out_type", "int32")))
+    value = compute(node, [sizes, *known])
+    return None if value is None or (value < 0).any() else value
+
+
+def _bypass(graph: Graph, constants: Constants) -> None:
+    """Let readers of a constant behind an Identity read the constant itself: no byte is copied.
+
+    Nobody waits for a constant any more: there is nothing to wait for.
+    """
     moves: dict[str, str | list[str]] = {}
     for node in graph:
-        if node.op == "Identity" and node.name in constants and not graph.is_output(node.name):
-            moves[node.name] = node.inputs[0]
+        if node.name in constants and node.op != "Const":
             moves[f"^{node.name}"] = []
+            if node.op == "Identity" and not graph.is_output(node.name):
+                moves[node.name] = node.inputs[0]
     graph.redirect(moves)
 
 
 def _fold(graph: Graph, constants: Constants, max_bytes: int) -> set[str]:
-    """Fold the constant nodes that others than constant nodes read; return what is too large."""
+    """Fold the constant nodes that others than constant nodes read; return what was refused."""
     wanted = _wanted(graph, constants)
-    freed = _freed(graph, constants, set(wanted))
-    tensors = [tensor for tensors in wanted.values() for tensor in tensors]
-    values = constants.values(tensors)
-    too_large = set()
-    for name, needed in wanted.items():
-        if any(tensor not in values for tensor in needed):
-            graph.skip(graph[name], "its value cannot be computed")
-            continue
-        new = [_constant(graph, graph[name], tensor, values[tensor]) for tensor in needed]
-        size = sum(node.attrs["value"].ByteSize() for node in new)
-        if size > max_bytes or size > freed.get(name, 0) + _SLACK:
-            graph.skip(graph[name], f"its value takes {size} bytes in the file")
-            too_large.add(name)
-            continue
-        for tensor, node in zip(needed, new, strict=True):
-            if tensor == name:
-                graph.replace(graph[name], node)
+    values, reason = _values(constants, [t for tensors in wanted.values() for t in tensors])
+    refused: set[str] = set()
+    large: dict[str, list[Node]] = {}
+    for name, tensors in wanted.items():
+        size = sum(values[tensor].nbytes for tensor in tensors if tensor in values)
+        if any(split(tensor)[1] > 0 and tensor in graph.outputs for tensor in tensors):
+            graph.skip(graph[name], "a Const cannot bear the name of a second output")
+            refused.add(name)
+        elif any(tensor not in values for tensor in tensors):
+            graph.skip(graph[name], f"its value cannot be computed{reason}")
+            refused.add(name)
+        elif size > max_bytes:
+            graph.skip(graph[name], f"its value takes {size} bytes, more than {max_bytes}")
+            refused.add(name)
+        else:
+            new = [_constant(graph[name], tensor, values[tensor]) for tensor in tensors]
+            if sum(map(_bytes, new)) <= SLACK:
+                _write(graph, name, tensors, new)
             else:
-                graph.redirect({tensor: graph.add(node).name})
-    return too_large
+                large[name] = new
+    freed = _freed(graph, constants, large)
+    for name, new in large.items():
+        size = sum(map(_bytes, new))
+        if size > freed.get(name, 0) + SLACK:
+            graph.skip(
+                graph[name],
+                f"its value takes {size} bytes in the file, and what it makes superfluous "
+                f"{freed.get(name, 0)}",
+            )
+            refused.add(name)
+        else:
+            _write(graph, name, wanted[name], new)
+    return refused
 
 
 def _wanted(graph: Graph, constants: Constants) -> dict[str, list[str]]:
-    """Return the constant nodes to fold with those of their tensors that others read."""
+    """Return the constant nodes to fold, with those of their tensors that others read."""
     wanted: dict[str, dict[str, None]] = {}
-    fetched = set(graph.outputs)
-    for node in graph:
-        if node.name not in constants:
-            for tensor in node.data_inputs:
-                if producer_name(tensor) in constants:
-                    wanted.setdefault(producer_name(tensor), {})[tensor] = None
-        for tensor in (node.name,) if node.name in fetched and node.name in constants else ():
-            wanted.setdefault(node.name, {})[tensor] = None
-    fetched_ports = {producer_name(tensor) for tensor in fetched if split(tensor)[1] > 0}
-    return {
-        name: list(tensors)
-        for name, tensors in wanted.items()
-        if graph[name].op != "Const" and name not in fetched_ports
-    }
+    read = [t for node in graph if node.name not in constants for t in node.data_inputs]
+    for tensor in (*read, *graph.outputs):
+        name = producer_name(tensor)
+        if name in constants and graph[name].op not in ("Const", "NoOp"):
+            wanted.setdefault(name, {})[tensor] = None
+    return {name: list(tensors) for name, tensors in wanted.items()}
 
 
-def _freed(graph: Graph, constants: Constants, folded: set[str]) -> dict[str, int]:
-    """Return for each node to fold the bytes of the constants that nothing else needs."""
+def _values(constants: Constants, tensors: list[str]) -> tuple[dict[str, Array], str]:
+    """Return the values, and why those that only TensorFlow can compute are not among them."""
+    try:
+        return constants.values(tensors), ""
+    except Error as error:  # TensorFlow died of it, or took too long
+        found = {tensor: constants.value(tensor) for tensor in tensors}
+        return {t: value for t, value in found.items() if value is not None}, f": {error}"
+
+
+def _constant(node: Node, tensor: str, value: Array) -> Node:
+    port = split(tensor)[1]
+    types = output_types(node) if node.op in op_defs() else None
+    name = node.name if port == 0 else f"{node.name}/output_{port}"
+    return Node.constant(name, value, types[port] if types else None, node.device)
+
+
+def _bytes(node: Node) -> int:
+    """Return about how many bytes of the file the value of a Const takes."""
+    tensor = node.attrs["value"].tensor
+    return len(tensor.tensor_content) or tensor.ByteSize()
+
+
+def _write(graph: Graph, name: str, tensors: list[str], new: list[Node]) -> None:
+    for tensor, node in zip(tensors, new, strict=True):
+        if tensor == name:
+            graph.replace(graph[name], node)
+        else:
+            added = graph.add(node.with_name(graph.unique_name(node.name)))
+            graph.redirect({tensor: added.name})
+
+
+def _freed(graph: Graph, constants: Constants, large: Mapping[str, list[Node]]) -> dict[str, int]:
+    """Return for each node to fold the bytes of the constants that nothing else needs then.
+
+    Every constant node has an owner: the node to fold that alone needs it, if there is one.
+    """
     owners: dict[str, str] = {}
     freed: dict[str, int] = {}
     for name in reversed(graph.order()):
         if name not in constants:
             continue
-        if name in folded:
+        if name in large:
             owners[name] = name
             continue
-        found = {owners.get(reader.name, _SHARED) for reader in graph.readers(name)}
+        found = {owners.get(reader.name, _SHARED) for reader in graph.readers(name)} - {_DEAD}
         if graph.is_output(name):
             found.add(_SHARED)
-        owners[name] = found.pop() if len(found) == 1 else _SHARED
+        owners[name] = _DEAD if not found else found.pop() if len(found) == 1 else _SHARED
         if graph[name].op == "Const":
-            size = graph[name].attrs["value"].ByteSize()
-            freed[owners[name]] = freed.get(owners[name], 0) + size
+            freed[owners[name]] = freed.get(owners[name], 0) + _bytes(graph[name])
     return freed
-
-
-def _constant(graph: Graph, node: Node, tensor: str, value: Array) -> Node:
-    port = split(tensor)[1]
-    name = node.name if port == 0 else graph.unique_name(f"{node.name}_{port}")
-    return Node.constant(name, value, device=node.device)

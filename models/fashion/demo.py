@@ -50,7 +50,7 @@ def run(console: Console, title: str, source: Path) -> None:
             graph = step(graph)
             seconds = time.perf_counter() - start
             frozen = graph if act == "frozen" else frozen
-            path = OUTPUT / f"{source.parent.name}.{source.stem}.{act}.pb"
+            path = OUTPUT / f"{source.stem}.{act}.pb"
             deploykit.save_graph(graph, path, force=True)
             row(table, act, seconds, path, graph, verify(frozen, graph, data=data, min_sqnr=15))
     console.print(table)
@@ -66,7 +66,7 @@ def main() -> None:
         f"The files are in {OUTPUT}/. Accuracy: on 1,000 test photos that the network never saw.\n"
         "Largest difference: to the frozen graph's outputs, relative to their largest value.\n"
         "The time of `quantized` includes running both graphs on all photos to verify it.\n"
-        f"Next: .venv/bin/deploykit inspect {OUTPUT}/fashion.fashion.quantized.pb",
+        f"Next: .venv/bin/deploykit inspect {OUTPUT}/fashion.quantized.pb",
         soft_wrap=True,
     )
 

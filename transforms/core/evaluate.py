@@ -10,31 +10,37 @@ from collections.abc import Collection, Iterable
 import numpy as np
 
 from transforms.core.child import call
-from transforms.core.errors import Error
+from transforms.core.errors import Error, LimitError
 from transforms.core.graph import Graph
-from transforms.core.kernels import INTEGERS_ONLY, KERNELS
+from transforms.core.kernels import KERNELS, check_bytes
 from transforms.core.node import Node, producer_name, split
+from transforms.core.ops import op_defs, output_types
 from transforms.core.protos import GraphDef
-from transforms.core.tensors import Array
+from transforms.core.tensors import Array, numpy_type
 
 # Pure ops that NumPy does not compute here; where one is constant, TensorFlow computes it.
 TENSORFLOW_OPS = frozenset(
     re.findall(
         r"\w+",
         """
-    Acos Acosh AddN ArgMax ArgMin Asin Asinh Atan Atan2 Atanh AvgPool BatchMatMul BatchMatMulV2
-    BatchToSpaceND BiasAdd Bitcast BitwiseAnd BitwiseOr BitwiseXor Ceil ClipByValue Complex
-    ConcatOffset Conj Conv2D Conv2DBackpropInput Conv3D Cos Cosh Cumprod Cumsum DepthToSpace
-    DepthwiseConv2dNative Diag DiagPart Digamma Div DivNoNan DynamicStitch Einsum Elu Erf Erfc
-    Erfinv Exp Expm1 Gather GatherNd IdentityN Imag InvertPermutation IsFinite IsInf IsNan L2Loss
-    LeakyRelu LinSpace Lgamma Log Log1p LogSoftmax LRN MatMul MatrixBandPart MatrixDiag
-    MatrixDiagPart MaxPool Mean MirrorPad Mod MulNoNan OneHot Pad PadV2 Pow Real Relu Relu6 Reverse
-    ReverseV2 Rint Roll Round ScatterNd Selu Sigmoid Sign Sin Sinh Softmax Softplus Softsign
-    SpaceToBatchND SpaceToDepth Split SplitV Tan Tanh TopKV2 TruncateMod Unpack Where Xdivy Xlogy
+    Acos Acosh AddN ArgMax ArgMin AsString Asin Asinh Atan Atan2 Atanh AvgPool BatchMatMul
+    BatchMatMulV2 BatchMatMulV3 BatchToSpaceND BiasAdd Bitcast BitwiseAnd BitwiseOr BitwiseXor
+    BroadcastArgs BroadcastGradientArgs Ceil ClipByValue Complex ConcatOffset Conj Conv2D
+    Conv2DBackpropInput Conv3D Cos Cosh Cumprod Cumsum DepthToSpace DepthwiseConv2dNative Diag
+    DiagPart Digamma Div DivNoNan DynamicStitch Einsum Elu Erf Erfc Erfinv Exp Expm1 Gather
+    GatherNd IdentityN Imag Inv InvertPermutation IsFinite IsInf IsNan L2Loss LRN LeakyRelu
+    Lgamma LinSpace Log Log1p LogSoftmax MatMul MatrixBandPart MatrixDiag MatrixDiagPart
+    MatrixSetDiag MaxPool Mean MirrorPad Mod MulNoNan OneHot Pad PadV2 Pow Real Relu Relu6
+    ResizeBilinear ResizeNearestNeighbor Reverse ReverseSequence ReverseV2 Rint Roll Round
+    ScatterNd Selu ShapeN Sigmoid Sign Sin Sinh Softmax Softplus Softsign SpaceToBatchND
+    SpaceToDepth Split SplitV StringJoin Tan Tanh TensorScatterUpdate TopKV2 TruncateMod Unique
+    Unpack UnravelIndex Where Xdivy Xlogy
     """,
     )
 )
 PURE_OPS = TENSORFLOW_OPS | frozenset(KERNELS)
+
+_MEASURING_OPS = frozenset({"Identity", "Rank", "Shape", "Size"})  # any size is as good to them
 
 
 class Constants:
@@ -49,24 +55,19 @@ class Constants:
     ) -> None:
         """Find the constant nodes whose ops are in `ops` and that are not in `but`, in one pass."""
         self._graph = graph
-        self._values: dict[str, Array] = {}
+        self._values: dict[str, Array | None] = {}
+        self._too_large: set[str] = set()
         self._names: set[str] = set()
         allowed = frozenset(ops)
         for name in graph.order():
             node = graph[name]
-            if not graph.is_input(name) and (
-                (node.op == "Const" and not node.inputs)
-                or (
-                    node.op in allowed
-                    and name not in but
-                    and node.inputs
-                    and self._all_constant(node)
-                )
+            computed = node.op in allowed and node.inputs and name not in but
+            if (
+                (node.op == "Const" or computed)
+                and not graph.is_input(name)
+                and all(producer_name(tensor) in self._names for tensor in node.inputs)
             ):
                 self._names.add(name)
-
-    def _all_constant(self, node: Node) -> bool:
-        return all(producer_name(tensor) in self._names for tensor in node.inputs)
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
@@ -74,7 +75,7 @@ class Constants:
     def value(self, tensor: str) -> Array | None:
         """Return a tensor's value, or None where it is not constant or NumPy cannot compute it."""
         name, port = split(tensor)
-        if port > 0 or name not in self._names:
+        if port != 0 or name not in self._names:
             return None
         waiting = [name]
         while waiting:
@@ -88,32 +89,40 @@ class Constants:
                 waiting += missing
                 continue
             waiting.pop()
-            value = self._compute(node)
-            if value is None:
-                return None
-            self._values[node.name] = value
+            if node.name not in self._values:
+                self._values[node.name] = self._compute(node)
         return self._values[name]
 
     def _compute(self, node: Node) -> Array | None:
         if node.op == "Const":
             return node.value
-        if any(split(tensor)[1] > 0 for tensor in node.data_inputs):
+        operands = [self._values[producer_name(tensor)] for tensor in node.data_inputs]
+        known = [operand for operand in operands if operand is not None]
+        try:
+            if any(producer_name(tensor) in self._too_large for tensor in node.data_inputs):
+                raise LimitError("what it reads is too large to be computed")
+            if len(known) < len(operands) or any(split(t)[1] > 0 for t in node.data_inputs):
+                return None
+            return _computed(node, known)
+        except LimitError:
+            self._too_large.add(node.name)
             return None
-        return compute(node, [self._values[producer_name(t)] for t in node.data_inputs])
 
     def values(self, tensors: Iterable[str]) -> dict[str, Array]:
         """Return the values of constant tensors, with one start of TensorFlow for what needs it.
 
-        Tensors whose values cannot be computed (a kernel refuses its inputs) are left out.
+        Tensors whose values cannot be computed (a kernel refuses its inputs, or the result is too
+        large) are left out.
         """
         found: dict[str, Array] = {}
         rest = []
         for tensor in tensors:
-            value = self.value(tensor)
-            if value is None:
-                rest.append(tensor)
-            else:
+            name, port = split(tensor)
+            value = self.value(name)
+            if value is not None and port == 0:
                 found[tensor] = value
+            elif name in self._names and name not in self._too_large:
+                rest.append(tensor)
         if rest:
             needed = self._graph.ancestors(producer_name(tensor) for tensor in rest)
             nodes = [self._graph[name].to_proto() for name in self._graph.order() if name in needed]
@@ -124,13 +133,25 @@ class Constants:
 
 def compute(node: Node, arrays: list[Array]) -> Array | None:
     """Return the value of a node with these inputs, or None where NumPy does not compute it."""
+    try:
+        return _computed(node, arrays)
+    except LimitError:
+        return None
+
+
+def _computed(node: Node, arrays: list[Array]) -> Array | None:
+    """Return the value of a node, or None. LimitError: it is too large for anybody to compute."""
+    if node.op not in _MEASURING_OPS:
+        for array in arrays:
+            check_bytes(array.shape, array.dtype)
     kernel = KERNELS.get(node.op)
-    floats = bool(arrays) and arrays[0].dtype.kind not in "iub"
-    if kernel is None or (node.op in INTEGERS_ONLY and floats):
+    if kernel is None:
         return None
     try:
         with np.errstate(all="ignore"):
             value = np.asarray(kernel(node, *arrays))
+    except LimitError:
+        raise
     except (
         ValueError,
         IndexError,
@@ -141,4 +162,5 @@ def compute(node: Node, arrays: list[Array]) -> Array | None:
         Error,
     ):
         return None
-    return value
+    types = output_types(node) if node.op in op_defs() else None
+    return None if types and value.dtype != numpy_type(types[0]) else value

@@ -1,30 +1,113 @@
 """Kernels of pure ops in NumPy: what batch norms and shapes are made of.
 
 Each takes the node and its input arrays, and returns the array of its first output. A test holds
-every kernel against TensorFlow's own, within 4 ulp. What is missing here is left to TensorFlow.
+every kernel against TensorFlow's own, within 4 ulp. What is missing here, or raises
+NotImplementedError, is left to TensorFlow.
 """
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from transforms.core.errors import LimitError
 from transforms.core.node import Node
 from transforms.core.tensors import Array, numpy_type
 
 Kernel = Callable[..., Array]
 
+# A few bytes can ask for gigabytes: no constant that is worth its computing is larger than this.
+MAX_BYTES = 1 << 30
+
+
+def check_bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Raise LimitError if an array of this shape is too large to be computed."""
+    if math.prod(shape) * dtype.itemsize > MAX_BYTES:
+        raise LimitError(f"a constant of shape {list(shape)} is too large to be computed")
+
 
 def _elementwise(function: Callable[..., Array]) -> Kernel:
-    return lambda node, *arrays: function(*arrays)
+    def kernel(node: Node, *arrays: Array) -> Array:
+        shape = np.broadcast_shapes(*(array.shape for array in arrays))
+        check_bytes(shape, max((array.dtype for array in arrays), key=lambda d: d.itemsize))
+        return function(*arrays)
+
+    return kernel
 
 
-def _divide(node: Node, x: Array, y: Array) -> Array:
-    if x.dtype.kind in "iu":  # C's division truncates towards zero
-        quotient = np.abs(x) // np.abs(y)
-        return np.where((x < 0) != (y < 0), -quotient, quotient).astype(x.dtype)
-    return x / y
+def _integer_divisor(y: Array) -> None:
+    if y.dtype.kind in "iu" and not y.all():
+        raise ZeroDivisionError("an integer is divided by zero")
+
+
+def _floor_div(x: Array, y: Array) -> Array:
+    _integer_divisor(y)
+    quotient: Array = x // y if x.dtype.kind in "iu" else np.floor(x / y)
+    return quotient
+
+
+def _floor_mod(x: Array, y: Array) -> Array:
+    _integer_divisor(y)
+    if x.dtype.kind in "iu":
+        rest: Array = x % y
+        return rest
+    rest = np.fmod(x, y)
+    return np.where((rest != 0) & ((y < 0) != (rest < 0)), rest + y, rest)
+
+
+def _truncate_div(x: Array, y: Array) -> Array:
+    """Divide integers as C does: towards zero."""
+    if x.dtype.kind not in "iu":
+        raise NotImplementedError("TruncateDiv of floats")
+    _integer_divisor(y)
+    quotient: Array = x // y + ((x % y != 0) & ((x < 0) != (y < 0)))
+    return quotient
+
+
+def _squared_difference(x: Array, y: Array) -> Array:
+    if x.dtype.kind == "c":  # TensorFlow multiplies with the conjugate
+        raise NotImplementedError("SquaredDifference of complex numbers")
+    difference: Array = x - y
+    return np.square(difference)
+
+
+def _broadcast(x: Array, shape: Array) -> Array:
+    return np.broadcast_to(x, tuple(shape.tolist()))  # a view, whatever the size
+
+
+def _reshape(node: Node, x: Array, shape: Array) -> Array:
+    if (shape < -1).any():
+        raise ValueError("a size is negative")
+    return x.reshape(tuple(shape.tolist()))
+
+
+def _concat(axis: Array, xs: tuple[Array, ...]) -> Array:
+    check_bytes((sum(x.size for x in xs),), xs[0].dtype)
+    return np.concatenate(xs, int(axis.item()))
+
+
+def _pack(node: Node, *xs: Array) -> Array:
+    check_bytes((len(xs), *xs[0].shape), xs[0].dtype)
+    return np.stack(xs, node.attr("axis", 0))
+
+
+def _tile(node: Node, x: Array, multiples: Array) -> Array:
+    if multiples.shape != (x.ndim,) or (multiples < 0).any():
+        raise ValueError("there must be one multiple for each dimension")
+    check_bytes((x.size, *multiples.tolist()), x.dtype)
+    return np.tile(x, tuple(multiples.tolist()))
+
+
+def _range(node: Node, start: Array, limit: Array, step: Array) -> Array:
+    if start.dtype.kind not in "iu":
+        raise NotImplementedError("TensorFlow adds up the steps of floats")
+    first, last, by = int(start), int(limit), int(step)
+    if not by or (last - first) * by < 0:
+        raise ValueError("the limit is not in the direction of the step")
+    check_bytes((abs((last - first) // by) + 1,), start.dtype)
+    return np.arange(first, last, by, dtype=start.dtype)
 
 
 def _strided_slice(node: Node, x: Array, begin: Array, end: Array, strides: Array) -> Array:
@@ -48,8 +131,13 @@ def _strided_slice(node: Node, x: Array, begin: Array, end: Array, strides: Arra
 
 
 def _slice(node: Node, x: Array, begin: Array, size: Array) -> Array:
-    ends = [None if s == -1 else b + s for b, s in zip(begin, size, strict=True)]
-    result: Array = x[tuple(slice(b, e) for b, e in zip(begin, ends, strict=True))]
+    index = []
+    for low, count, full in zip(begin.tolist(), size.tolist(), x.shape, strict=True):
+        high = full if count == -1 else low + count
+        if not 0 <= low <= high <= full:
+            raise ValueError("the slice does not lie within the array")
+        index.append(slice(low, high))
+    result: Array = x[tuple(index)]
     return result
 
 
@@ -61,15 +149,17 @@ def _squeeze(node: Node, x: Array) -> Array:
 def _reduce(function: Callable[..., Array]) -> Kernel:
     def kernel(node: Node, x: Array, axes: Array) -> Array:
         axis = tuple(np.atleast_1d(axes).tolist())
-        return function(x, axis=axis, keepdims=node.attr("keep_dims", False), dtype=x.dtype)
+        return function(x, axis=axis, keepdims=node.attr("keep_dims", False))
 
     return kernel
 
 
-def _reduce_select(function: Callable[..., Array]) -> Kernel:
+def _accumulate(function: Callable[..., Array]) -> Kernel:
     def kernel(node: Node, x: Array, axes: Array) -> Array:
+        if x.dtype.kind not in "iu":
+            raise NotImplementedError("sums and products of floats depend on their order")
         axis = tuple(np.atleast_1d(axes).tolist())
-        return function(x, axis=axis, keepdims=node.attr("keep_dims", False))
+        return function(x, axis=axis, keepdims=node.attr("keep_dims", False), dtype=x.dtype)
 
     return kernel
 
@@ -79,84 +169,104 @@ def _out_type(node: Node) -> Any:
 
 
 def _cast(node: Node, x: Array) -> Array:
-    return x.astype(numpy_type(node.attr("DstT")))
+    to = numpy_type(node.attr("DstT"))
+    if node.attr("Truncate", False) or "O" in (x.dtype.kind, to.kind):
+        raise NotImplementedError("truncation, and text")
+    if x.dtype.kind == "c" and to.kind != "c":
+        x = x.real
+    if to.kind in "iu" and x.dtype.kind not in "biu":
+        bounds = np.iinfo(to)
+        wide = x.astype(np.float64)
+        if not ((wide > bounds.min - 1.0) & (wide < bounds.max + 1.0)).all():
+            raise NotImplementedError("floats beyond the integers, for which there is no rule")
+    return x.astype(to)
 
 
 def _gather(node: Node, x: Array, indices: Array, axis: Array) -> Array:
     if node.attr("batch_dims", 0):
         raise NotImplementedError("batch_dims")
-    return np.take(x, indices, int(axis))
+    if (indices < 0).any():
+        raise IndexError("an index is negative")
+    at = int(axis.item())
+    check_bytes((*indices.shape, x.size // max(x.shape[at], 1)), x.dtype)
+    return np.take(x, indices, at)
 
 
 def _select(node: Node, condition: Array, x: Array, y: Array) -> Array:
-    return _select_broadcast(
-        node, condition.reshape(condition.shape + (1,) * (x.ndim - condition.ndim)), x, y
-    )
+    if x.shape != y.shape:
+        raise ValueError("both branches must have the same shape")
+    if condition.shape != x.shape and condition.ndim > 1:
+        raise ValueError("the condition must be a scalar or a vector, or have the branches' shape")
+    ones = (1,) * (x.ndim - condition.ndim) if condition.ndim else ()
+    return np.where(condition.reshape(condition.shape + ones), x, y)
 
 
-def _select_broadcast(node: Node, condition: Array, x: Array, y: Array) -> Array:
-    return np.where(condition, x, y)
+def _like(function: Callable[..., Array]) -> Callable[..., Array]:
+    def like(x: Array) -> Array:
+        if x.dtype.kind == "O":
+            raise NotImplementedError("text")
+        return np.broadcast_to(function((), x.dtype), x.shape)
 
+    return like
 
-# Sums and products of floats depend on their order, so they are here for integers only.
-INTEGERS_ONLY = frozenset({"Sum", "Prod"})
 
 KERNELS: dict[str, Kernel] = {
     "Abs": _elementwise(np.abs),
     "Add": _elementwise(operator.add),
     "AddV2": _elementwise(operator.add),
-    "All": _reduce_select(np.all),
-    "Any": _reduce_select(np.any),
-    "BroadcastTo": lambda node, x, shape: np.broadcast_to(x, tuple(shape)),
+    "All": _reduce(np.all),
+    "Any": _reduce(np.any),
+    "BroadcastTo": lambda node, x, shape: _broadcast(x, shape),
     "Cast": _cast,
-    "Concat": lambda node, axis, *xs: np.concatenate(xs, int(axis)),
-    "ConcatV2": lambda node, *xs: np.concatenate(xs[:-1], int(xs[-1])),
+    "Concat": lambda node, axis, *xs: _concat(axis, xs),
+    "ConcatV2": lambda node, *xs: _concat(xs[-1], xs[:-1]),
     "Equal": _elementwise(operator.eq),
-    "ExpandDims": lambda node, x, axis: np.expand_dims(x, int(axis)),
-    "Fill": lambda node, shape, value: np.broadcast_to(value, tuple(shape)),
+    "ExpandDims": lambda node, x, axis: np.expand_dims(x, int(axis.item())),
+    "Fill": lambda node, shape, value: _broadcast(value, shape),
     "Floor": _elementwise(np.floor),
-    "FloorDiv": _elementwise(operator.floordiv),
-    "FloorMod": _elementwise(operator.mod),
+    "FloorDiv": _elementwise(_floor_div),
+    "FloorMod": _elementwise(_floor_mod),
     "GatherV2": _gather,
     "Greater": _elementwise(operator.gt),
     "GreaterEqual": _elementwise(operator.ge),
-    "Identity": _elementwise(lambda x: x),
+    "Identity": lambda node, x: x,
     "Less": _elementwise(operator.lt),
     "LessEqual": _elementwise(operator.le),
     "LogicalAnd": _elementwise(operator.and_),
     "LogicalNot": _elementwise(np.logical_not),
     "LogicalOr": _elementwise(operator.or_),
-    "Max": _reduce_select(np.max),
+    "Max": _reduce(np.max),
     "Maximum": _elementwise(np.maximum),
-    "Min": _reduce_select(np.min),
+    "Min": _reduce(np.min),
     "Minimum": _elementwise(np.minimum),
     "Mul": _elementwise(operator.mul),
     "Neg": _elementwise(operator.neg),
     "NotEqual": _elementwise(operator.ne),
-    "OnesLike": _elementwise(np.ones_like),
-    "Pack": lambda node, *xs: np.stack(xs, node.attr("axis", 0)),
-    "Prod": _reduce(np.prod),
-    "Range": lambda node, start, limit, step: np.arange(start, limit, step, dtype=start.dtype),
+    "OnesLike": _elementwise(_like(np.ones)),
+    "Pack": _pack,
+    "Prod": _accumulate(np.prod),
+    "Range": _range,
     "Rank": lambda node, x: np.array(x.ndim, np.int32),
-    "RealDiv": _divide,
+    "RealDiv": _elementwise(operator.truediv),
     "Reciprocal": _elementwise(lambda x: np.ones((), x.dtype) / x),
-    "Reshape": lambda node, x, shape: x.reshape(tuple(shape)),
+    "Reshape": _reshape,
     "Rsqrt": _elementwise(lambda x: np.ones((), x.dtype) / np.sqrt(x)),
     "Select": _select,
-    "SelectV2": _select_broadcast,
+    "SelectV2": _elementwise(np.where),
     "Shape": lambda node, x: np.array(x.shape, _out_type(node)),
     "Size": lambda node, x: np.array(x.size, _out_type(node)),
     "Slice": _slice,
-    "Snapshot": _elementwise(lambda x: x),
+    "Snapshot": lambda node, x: x,
     "Sqrt": _elementwise(np.sqrt),
     "Square": _elementwise(np.square),
-    "SquaredDifference": _elementwise(lambda x, y: np.square(x - y)),
+    "SquaredDifference": _elementwise(_squared_difference),
     "Squeeze": _squeeze,
+    "StopGradient": lambda node, x: x,
     "StridedSlice": _strided_slice,
     "Sub": _elementwise(operator.sub),
-    "Sum": _reduce(np.sum),
-    "Tile": lambda node, x, multiples: np.tile(x, tuple(multiples)),
-    "Transpose": lambda node, x, axes: np.transpose(x, tuple(axes)),
-    "TruncateDiv": _divide,
-    "ZerosLike": _elementwise(np.zeros_like),
+    "Sum": _accumulate(np.sum),
+    "Tile": _tile,
+    "Transpose": lambda node, x, axes: np.transpose(x, tuple(axes.tolist())),
+    "TruncateDiv": _elementwise(_truncate_div),
+    "ZerosLike": _elementwise(_like(np.zeros)),
 }
