@@ -1,12 +1,18 @@
-"""Option groups that several commands share."""
+"""Option groups that several commands share; some arrive in the command as one value."""
 
+import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from deploykit.comparison import Comparison
+
 if TYPE_CHECKING:
+    from transforms.core.graph import Graph
+
     _ParamType = click.ParamType[Any]
 else:
     _ParamType = click.ParamType
@@ -73,6 +79,51 @@ def _all(*options: Callable[[Command], Command]) -> Callable[[Command], Command]
     return apply
 
 
+def _as_one(
+    name: str, kind: Callable[..., object], *options: Callable[[Any], Any]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that hands the values of options to the command as one `kind`."""
+
+    def apply(command: Callable[..., Any]) -> Callable[..., Any]:
+        before = len(getattr(command, "__click_params__", ()))
+
+        @functools.wraps(command)
+        def grouped(**values: Any) -> Any:
+            values[name] = kind(**{each: values.pop(each) for each in names})
+            return command(**values)
+
+        for option in reversed(options):
+            grouped = option(grouped)
+        parameters: list[click.Parameter] = grouped.__click_params__[before:]  # type: ignore[attr-defined]
+        names = [str(parameter.name) for parameter in parameters]
+        return grouped
+
+    return apply
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model on disk and what the user says of it."""
+
+    model: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    pins: Sequence[tuple[str, str]]
+    graph_file: str | None
+
+    def freeze(self) -> "Graph":
+        """Return the model as a frozen graph."""
+        from deploykit.freezing import freeze
+
+        return freeze(
+            self.model,
+            graph=self.graph_file,
+            inputs=self.inputs,
+            outputs=self.outputs,
+            pins=dict(self.pins),
+        )
+
+
 def _debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value:
         from transforms.core.child import limits
@@ -111,7 +162,9 @@ signature = _all(
 
 model = _all(click.argument("model"), signature)
 
-source = _all(
+source = _as_one(
+    "source",
+    Source,
     model,
     click.option("--pin", "pins", type=Pin(), multiple=True,
                  help="Turn a placeholder into a constant; may be repeated."),
@@ -130,7 +183,9 @@ result_file = _all(
     click.option("--force", is_flag=True, help="Replace an existing output file."),
 )  # fmt: skip
 
-comparison = _all(
+comparison = _as_one(
+    "comparison",
+    Comparison,
     click.option("--data", metavar="FILE.npz", help="Arrays by input name to run both graphs on; "
                  "with `labels`, accuracy is shown too [default: made up, seed 0]."),
     click.option("--input-range", type=Range(), default="-1,1", show_default=True,

@@ -1,41 +1,14 @@
 """The job that transform, optimize and quantize share: rewrite, verify, then write one file."""
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
 
-from deploykit.files import check_output, load_data, save_graph
+from deploykit.comparison import Comparison
+from deploykit.files import check_output, save_graph
 from deploykit.freezing import model_bytes
 from deploykit.report import Report, progress
 from deploykit.transforming import run_steps
-from deploykit.verification import Verification, verify
 from transforms.core.errors import VerificationError
 from transforms.core.graph import Graph
-from transforms.core.validate import refuse_side_effects
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """How two graphs are compared: the data, or the range of made-up inputs, and the bar."""
-
-    data: str | None = None
-    input_range: tuple[float, float] = (-1.0, 1.0)
-    allowed_ops: Sequence[str] = ()
-    tolerance: float | None = None
-    min_sqnr: float | None = None
-
-    def run(self, reference: Graph, result: Graph) -> Verification:
-        """Return what the comparison found. RefusedError: a graph acts on files or processes."""
-        for graph in (reference, result):
-            refuse_side_effects(graph, self.allowed_ops)
-        return verify(
-            reference,
-            result,
-            data=None if self.data is None else load_data(self.data),
-            input_range=self.input_range,
-            tolerance=self.tolerance,
-            min_sqnr=self.min_sqnr,
-        )
 
 
 def rewrite(

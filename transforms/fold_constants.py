@@ -83,8 +83,9 @@ def _static_shape(graph: Graph, tensor: str) -> tuple[int, ...] | None:
     shape: tuple[int, ...] | None = node.attr("shape")
     if not shape and graph.versions.producer <= _LAST_VERSION_WITHOUT_SCALARS:
         shape = None
-    if shape is None and "_output_shapes" in node.attrs:
-        shape = node.attr("_output_shapes")[0]
+    noted = node.attr("_output_shapes")
+    if shape is None and isinstance(noted, list) and noted and isinstance(noted[0], tuple):
+        shape = noted[0]
     return shape
 
 

@@ -11,11 +11,7 @@ from deploykit import options
 @options.limits
 @options.everywhere
 def freeze(
-    model: str,
-    inputs: tuple[str, ...],
-    outputs: tuple[str, ...],
-    pins: tuple[tuple[str, str], ...],
-    graph_file: str | None,
+    source: options.Source,
     output: str | None,
     force: bool,
     as_json: bool,
@@ -27,17 +23,15 @@ def freeze(
     is_training that is not fed is pinned to false.
     """
     from deploykit.files import check_output, default_output, save_graph
-    from deploykit.freezing import freeze as freeze_model
     from deploykit.freezing import model_bytes, model_nodes
     from deploykit.report import Report, progress, show
 
+    model = source.model
     report = Report("freeze", model, output or str(default_output(model, "frozen")))
     assert report.output_file is not None
     check_output(report.output_file, force, model)
     with progress("freeze"):
-        graph = freeze_model(
-            model, graph=graph_file, inputs=inputs, outputs=outputs, pins=dict(pins)
-        )
+        graph = source.freeze()
     report.of(graph)
     report.nodes_in, report.nodes_out = model_nodes(model), len(graph)
     report.bytes_in = model_bytes(model)

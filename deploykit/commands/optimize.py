@@ -3,6 +3,7 @@
 import click
 
 from deploykit import options
+from deploykit.comparison import Comparison
 
 
 @click.command()
@@ -13,17 +14,11 @@ from deploykit import options
 @options.limits
 @options.everywhere
 def optimize(
-    model: str,
-    inputs: tuple[str, ...],
-    outputs: tuple[str, ...],
-    pins: tuple[tuple[str, str], ...],
-    graph_file: str | None,
+    source: options.Source,
     output: str | None,
     force: bool,
     verify: bool,
-    data: str | None,
-    input_range: tuple[float, float],
-    allowed_ops: tuple[str, ...],
+    comparison: Comparison,
     as_json: bool,
 ) -> None:
     """Strip and fold a model; its numbers stay.
@@ -32,13 +27,12 @@ def optimize(
     merge_duplicate_nodes and sort_by_execution_order.
     """
     from deploykit.files import default_output
-    from deploykit.freezing import freeze
     from deploykit.report import Report, show
-    from deploykit.rewriting import Comparison, rewrite
+    from deploykit.rewriting import rewrite
     from deploykit.transforming import OPTIMIZE
 
-    report = Report("optimize", model)
-    graph = freeze(model, graph=graph_file, inputs=inputs, outputs=outputs, pins=dict(pins))
-    comparison = Comparison(data, input_range, allowed_ops) if verify or data else None
-    target = output or default_output(model, "optimized")
-    show(rewrite(report, graph, OPTIMIZE, target, force=force, comparison=comparison), as_json)
+    report = Report("optimize", source.model)
+    graph = source.freeze()
+    check = comparison if verify or comparison.data else None
+    target = output or default_output(source.model, "optimized")
+    show(rewrite(report, graph, OPTIMIZE, target, force=force, comparison=check), as_json)

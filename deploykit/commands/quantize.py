@@ -1,8 +1,11 @@
 """Run the standard transforms on a model, write its weights in 8 bits, and verify the result."""
 
+from dataclasses import replace
+
 import click
 
 from deploykit import options
+from deploykit.comparison import Comparison
 
 
 @click.command()
@@ -18,19 +21,13 @@ from deploykit import options
 @options.limits
 @options.everywhere
 def quantize(
-    model: str,
-    inputs: tuple[str, ...],
-    outputs: tuple[str, ...],
-    pins: tuple[tuple[str, str], ...],
-    graph_file: str | None,
+    source: options.Source,
     output: str | None,
     force: bool,
     minimum_size: int,
     skip: tuple[str, ...],
     min_sqnr: float,
-    data: str | None,
-    input_range: tuple[float, float],
-    allowed_ops: tuple[str, ...],
+    comparison: Comparison,
     as_json: bool,
 ) -> None:
     """Optimize a model and store weights in 8 bits.
@@ -41,14 +38,13 @@ def quantize(
     the weights in float.
     """
     from deploykit.files import default_output
-    from deploykit.freezing import freeze
     from deploykit.report import Report, show
-    from deploykit.rewriting import Comparison, rewrite
+    from deploykit.rewriting import rewrite
     from deploykit.transforming import quantize_string
 
-    report = Report("quantize", model)
-    graph = freeze(model, graph=graph_file, inputs=inputs, outputs=outputs, pins=dict(pins))
-    comparison = Comparison(data, input_range, allowed_ops, min_sqnr=min_sqnr)
-    target = output or default_output(model, "quantized")
+    report = Report("quantize", source.model)
+    graph = source.freeze()
+    check = replace(comparison, min_sqnr=min_sqnr)
+    target = output or default_output(source.model, "quantized")
     steps = quantize_string(minimum_size, skip)
-    show(rewrite(report, graph, steps, target, force=force, comparison=comparison), as_json)
+    show(rewrite(report, graph, steps, target, force=force, comparison=check), as_json)

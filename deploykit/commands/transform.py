@@ -1,8 +1,11 @@
 """Run a transform string on a graph: the Graph Transform Tool's command."""
 
+from dataclasses import replace
+
 import click
 
 from deploykit import options
+from deploykit.comparison import Comparison
 
 
 @click.command()
@@ -31,9 +34,7 @@ def transform(
     force: bool,
     verify: bool,
     tolerance: float | None,
-    data: str | None,
-    input_range: tuple[float, float],
-    allowed_ops: tuple[str, ...],
+    comparison: Comparison,
     as_json: bool,
 ) -> None:
     """Run transforms on a graph, in the order given.
@@ -49,11 +50,11 @@ def transform(
 
     from deploykit.freezing import open_model
     from deploykit.report import Report, show
-    from deploykit.rewriting import Comparison, rewrite
+    from deploykit.rewriting import rewrite
 
     report = Report("transform", in_graph)
     graph = open_model(in_graph, inputs, outputs)
-    comparison = Comparison(data, input_range, allowed_ops, tolerance) if verify else None
+    check = replace(comparison, tolerance=tolerance) if verify else None
     rewrite(
         report,
         graph,
@@ -61,6 +62,6 @@ def transform(
         out_graph,
         force=force,
         as_text=output_as_text,
-        comparison=comparison,
+        comparison=check,
     )
     show(report, as_json)

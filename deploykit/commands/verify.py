@@ -1,8 +1,11 @@
 """Run two graphs on the same inputs and compare their outputs."""
 
+from dataclasses import replace
+
 import click
 
 from deploykit import options
+from deploykit.comparison import Comparison
 
 
 @click.command()
@@ -24,9 +27,7 @@ def verify(
     outputs: tuple[str, ...],
     tolerance: float | None,
     min_sqnr: float | None,
-    data: str | None,
-    input_range: tuple[float, float],
-    allowed_ops: tuple[str, ...],
+    comparison: Comparison,
     output: str | None,
     force: bool,
     as_json: bool,
@@ -41,7 +42,6 @@ def verify(
     """
     from deploykit.freezing import model_bytes, open_model
     from deploykit.report import Report, progress, show
-    from deploykit.rewriting import Comparison
     from transforms.core.errors import VerificationError
 
     report = Report("verify", reference, result)
@@ -51,8 +51,8 @@ def verify(
     report.nodes_out = len(second)
     report.bytes_in, report.bytes_out = model_bytes(reference), model_bytes(result)
     with progress("verify"):
-        comparison = Comparison(data, input_range, allowed_ops, tolerance, min_sqnr)
-        report.verification = comparison.run(first, second)
+        check = replace(comparison, tolerance=tolerance, min_sqnr=min_sqnr)
+        report.verification = check.run(first, second)
     show(report, as_json, output=output, force=force)
     if report.verification.verified and not report.verification.passed:
         raise VerificationError(f"{result}: {report.verification.reason}")
