@@ -85,7 +85,6 @@ def load_graph(
         graph = Graph.from_graph_def(parse_graph_def(path))
         graph.inputs = tuple(inputs) or guess_inputs(graph)
         graph.outputs = tuple(outputs) or guess_outputs(graph)
-        graph.check()
         validate(graph)
     except GraphError as error:
         raise (

@@ -139,7 +139,6 @@ def _read_checkpoint_graph(
     if not graph.inputs:
         present = tuple(tensor for tensor in fed if tensor.split(":")[0] in graph)
         graph.inputs = present or guess_inputs(graph)
-    graph.check()
     validate(graph)
     return _step(graph, "remove_device")
 
@@ -183,14 +182,13 @@ def _resolved(graph: Graph, pins: dict[str, str], inputs: tuple[str, ...]) -> Gr
     """Return the graph with functions inlined and placeholders pinned."""
     if graph.library.function:
         graph = _step(graph, "inline_functions")
-        graph = _step(graph, "remove_unused_functions")
     for node in graph:
         if _is_training_switch(node) and node.name not in (*inputs, *pins):
             logger.info("placeholder '%s' pinned to false (--pin %s=...)", node.name, node.name)
             pins[node.name] = "false"
     for name, value in pins.items():
         graph = _step(graph, "pin_placeholder", {"name": name, "value": value})
-    return graph
+    return _step(graph, "remove_unused_functions") if graph.library.function else graph
 
 
 def _is_training_switch(node: Node) -> bool:

@@ -96,7 +96,8 @@ class _Sums:
         ):
             self.faults.append("NaN or Inf stand in other places")
             return
-        reference, error = reference[finite], (result - reference)[finite]
+        reference = reference[finite]
+        error = result[finite] - reference
         if reference.size:
             self.largest = max(self.largest, float(np.abs(reference).max()))
             self.largest_error = max(self.largest_error, float(np.abs(error).max()))

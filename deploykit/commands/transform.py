@@ -42,6 +42,8 @@ def transform(
     Takes the flags and the transform string of the Graph Transform Tool's transform_graph.
     `deploykit transforms` lists the transforms, `deploykit transforms NAME` explains one.
     """
+    import os
+
     from transforms.core.errors import PipelineError
     from transforms.core.pipeline import parse
 
@@ -52,6 +54,7 @@ def transform(
     from deploykit.report import Report, show
     from deploykit.rewriting import rewrite
 
+    in_graph, out_graph = map(os.path.expanduser, (in_graph, out_graph))  # as the original does
     report = Report("transform", in_graph)
     graph = open_model(in_graph, inputs, outputs)
     check = replace(comparison, tolerance=tolerance) if verify else None

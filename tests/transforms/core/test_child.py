@@ -40,6 +40,14 @@ def takes(count):
     return len(bytearray(count))
 
 
+def fails():
+    raise KeyError("a bug")
+
+
+def variables(*names):
+    return [os.environ.get(name) for name in names]
+
+
 def test_values_go_there_and_back():
     assert child.call(f"{HERE}:add", "a", "b") == "ab"
 
@@ -51,11 +59,22 @@ def test_values_go_there_and_back():
         ("out_of_memory", LimitError, "ran out of memory"),
         ("leaves_without_an_answer", GraphError, "status 0 and no answer"),
         ("refuses", RefusedError, "not this one"),
+        ("fails", GraphError, "status 1 and no answer: KeyError: 'a bug'"),
     ],
 )
 def test_deaths(name, error, message):
     with pytest.raises(error, match=message):
         child.call(f"{HERE}:{name}")
+
+
+def test_the_environment_is_given_and_what_the_user_has_set_wins(monkeypatch):
+    names = ("DEPLOYKIT_TEST_A", "DEPLOYKIT_TEST_B", "TF_CPP_MIN_LOG_LEVEL")
+    monkeypatch.setenv("DEPLOYKIT_TEST_B", "user")
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
+    given = {"DEPLOYKIT_TEST_A": "given", "DEPLOYKIT_TEST_B": "given"}
+    assert child.call(f"{HERE}:variables", *names, env=given) == ["given", "user", "3"]
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
+    assert child.call(f"{HERE}:variables", *names) == [None, "user", "0"]
 
 
 def test_deadline():

@@ -123,3 +123,49 @@ def test_a_node_in_a_line():
     assert node.data_inputs == ("a", "b:1")
     assert node.control_inputs == ("^c",)
     assert node.with_inputs("^z", "a", "^z").inputs == ("a", "^z")
+
+
+@pytest.mark.parametrize("name", ["float8_e5m2", "float8_e4m3fn"])
+def test_float8(name):
+    array = np.array([[1, -2, 0.5]]).astype(tensors.numpy_type(name))
+    assert decode(encode(array)).tobytes() == array.tobytes()
+    values = TensorProto(dtype=tensors.type_number(name), float8_val=array.tobytes())
+    values.tensor_shape.dim.add(size=3)
+    assert decode(values).tobytes() == array.tobytes()
+
+
+def changed(dtype, shape, **fields) -> TensorProto:
+    proto = TensorProto(dtype=tensors.type_number(dtype), **fields)
+    for size in shape:
+        proto.tensor_shape.dim.add(size=size)
+    return proto
+
+
+@pytest.mark.parametrize(
+    ("proto", "message"),
+    [
+        (changed("complex64", [2], scomplex_val=[1, 2, 3]), "real part without its imaginary"),
+        (changed("complex64", [1], scomplex_val=[1, 2, 3, 4]), "holds 2 values"),
+        (changed("float32", [1] * 65, float_val=[1]), "has 65 dimensions"),
+        (changed("float32", [0, 1 << 60]), "asks for"),
+        (changed("string", [1 << 27], string_val=[b"a"]), "asks for 3221225472 bytes"),
+        (changed("string", [2], tensor_content=b"\1\1ab"), "holds 4 bytes, but its shape"),
+        (changed("variant", []), "type variant has no readable value"),
+    ],
+)
+def test_damage_is_seen_before_anything_is_decoded(proto, message):
+    for read in (tensors.check_size, decode):
+        with pytest.raises(GraphError, match=message):
+            read(proto)
+
+
+def test_check_size_decodes_nothing():
+    proto = changed("float32", [1 << 14, 1 << 14], float_val=[1])
+    assert tensors.check_size(proto) == (1 << 14, 1 << 14)
+    assert tensors.check_size(changed("float32", [])) == ()
+
+
+def test_values_beyond_their_type_are_cut_as_tensorflow_cuts_them():
+    assert decode(changed("int8", [3], int_val=[127, 128, -129])).tolist() == [127, -128, 127]
+    found = decode(changed("float16", [2], half_val=[15360, 15360 + (1 << 16)]))
+    assert found.tolist() == [1, 1]

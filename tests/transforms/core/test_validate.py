@@ -111,6 +111,10 @@ BAD = {
         [Node("n", "NoOp"), relu("y", "n")],
         "node 'y' reads 'n', but node 'n' (NoOp) has 0 outputs",
     ),
+    "data after control": (
+        [X, relu("y", "^x", "x")],
+        "node 'y': a data input stands after a control input",
+    ),
     "too many inputs": (
         [X, relu("y", "x", "x")],
         "node 'y' (Relu) has 2 data inputs, but its op takes 1",

@@ -1,0 +1,110 @@
+"""Files are written whole or not at all."""
+
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from deploykit.files import default_output, load_graph, save_graph, write
+from transforms.core.child import call
+from transforms.core.errors import FileError
+
+
+def test_default_names_stand_beside_the_input(tmp_path):
+    folder = tmp_path / "v1.0"
+    folder.mkdir()
+    names = {
+        "model.pb": "model.frozen.pb",
+        "model.frozen.pb": "model.frozen.frozen.pb",
+        "model.pbtxt": "model.frozen.pb",
+        "model.keras": "model.frozen.pb",
+        "model.ckpt": "model.ckpt.frozen.pb",
+        "model.ckpt-100": "model.ckpt-100.frozen.pb",
+        "v1.0": "v1.0.frozen.pb",
+    }
+    for source, expected in names.items():
+        assert default_output(tmp_path / source, "frozen") == tmp_path / expected
+
+
+def test_a_failure_midway_leaves_nothing(tmp_path):
+    def pieces():
+        yield b"first"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "x.pb", pieces())
+    (tmp_path / "old.pb").write_bytes(b"old")
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "old.pb", pieces(), force=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["old.pb"]
+    assert (tmp_path / "old.pb").read_bytes() == b"old"
+
+
+def write_with_little_room(path: str) -> str:
+    """Write more than the process may; this is done in a child process."""
+    import signal
+
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+    try:
+        write(path, [b"x" * 400] * 5)
+    except FileError as error:
+        message = str(error)
+    return message
+
+
+def test_no_room_left(tmp_path):
+    code = (
+        "import sys; from tests.deploykit.test_files import write_with_little_room as w;"
+        "print(w(sys.argv[1]))"
+    )
+    path = tmp_path / "x.pb"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
+    )
+    assert f"{path}: cannot be written" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_dead_processes_left_is_removed(tmp_path):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    leftover = tmp_path / f".x.pb.{dead.pid}.tmp"
+    leftover.write_bytes(b"half")
+    alive = tmp_path / f".x.pb.{os.getppid()}.tmp"
+    alive.write_bytes(b"at work")
+    write(tmp_path / "x.pb", [b"whole"])
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([alive.name, "x.pb"])
+
+
+def test_killed_at_any_moment_the_file_is_whole_or_absent(tmp_path):
+    code = (
+        "import sys; from deploykit.files import write\n"
+        "while True: write(sys.argv[1], [sys.argv[2].encode() * 1000] * 200, force=True)"
+    )
+    path = tmp_path / "x.pb"
+    for letter in "abcdefgh":
+        writer = subprocess.Popen([sys.executable, "-c", code, str(path), letter])
+        try:
+            writer.wait(0.3 + ord(letter) % 7 / 50)
+        except subprocess.TimeoutExpired:
+            writer.kill()
+            writer.wait()
+        if path.exists():
+            content = path.read_bytes()
+            assert len(content) == 200_000
+            assert len(set(content)) == 1
+
+
+def test_text_and_binary_read_back_the_same(small, tmp_path):
+    graph = load_graph(small)
+    for name, as_text in (("a.pb", False), ("a.pbtxt", True)):
+        save_graph(graph, tmp_path / name, as_text=as_text)
+        assert str(load_graph(tmp_path / name)) == str(graph)
+
+
+def test_children_find_the_packages_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert call("transforms.core.node:normal", "a:0") == "a"

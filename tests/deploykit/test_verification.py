@@ -1,0 +1,121 @@
+"""The comparison of two graphs: what it sees, what it does not excuse, what it cannot judge."""
+
+import math
+
+import numpy as np
+import pytest
+
+from deploykit.verification import compare, default_tolerance, verify
+from tests.support import build, random
+from transforms.core.errors import GraphError
+from transforms.core.graph import Graph
+
+
+def net(change=0.0, softmax=True, batch=None, output="float32") -> Graph:
+    """Return a dense layer with large logits; `change` is added to one weight."""
+
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [batch, 6], name="x")
+        weights = random(6, 4) * 0.01
+        weights[2, 1] += change
+        y = tf.matmul(x, weights) + np.array([30, 0, 0, 0], np.float32)
+        y = tf.nn.softmax(y) if softmax else y
+        y = tf.argmax(y, -1) if output == "int64" else y
+        tf.identity(y, name="out")
+
+    return build(body, ["x"], ["out"])
+
+
+def test_equal_graphs():
+    found = verify(net(), net())
+    assert (found.verified, found.passed) == (True, True)
+    assert found.max_relative_error == 0
+    assert found.sqnr_db == math.inf
+    assert len(found.differences) == 2  # the output, and what the softmax reads
+
+
+def test_what_a_softmax_hides_is_seen_before_it():
+    found = verify(net(), net(change=0.5))
+    assert found.differences[0].max_relative_error < 1e-6
+    assert found.differences[1].max_relative_error > 1e-3
+    assert not found.passed
+    assert "error" in found.reason
+
+
+def test_bars():
+    changed = net(change=0.5, softmax=False)
+    assert not verify(net(softmax=False), changed).passed
+    assert verify(net(softmax=False), changed, tolerance=0.1).passed
+    assert verify(net(softmax=False), changed, min_sqnr=20).passed
+    found = verify(net(softmax=False), changed, min_sqnr=60)
+    assert not found.passed
+    assert "wanted 60 dB" in found.reason
+    assert default_tolerance(net()) == pytest.approx(6e-6)
+
+
+def test_whole_numbers_must_be_equal_unless_noise_is_the_bar():
+    reference, other = net(output="int64"), net(output="int64")
+    constant = next(n for n in other if n.op == "Const" and n.value.shape == (4,))
+    values = np.array([0, 30, 0, 0], np.float32)
+    other.replace(constant, type(constant).constant(constant.name, values))
+    found = verify(reference, other)
+    assert not found.passed
+    assert "2 of 2 values differ" in found.reason
+    assert verify(reference, other, min_sqnr=10).passed
+
+
+def test_data_in_batches_and_accuracy():
+    data = {"x": random(7, 6), "labels": np.array([0, 0, 0, 0, 0, 1, 1])}
+    for batch in (None, 1, 7):
+        found = verify(net(batch=batch), net(batch=batch), data=data)
+        assert found.passed, found
+        assert found.accuracy == pytest.approx((5 / 7, 5 / 7))
+        assert found.samples == 7
+
+
+def test_a_result_that_does_not_load_fails_and_a_reference_that_does_not_is_an_error():
+    broken = net()
+    matmul = next(n for n in broken if n.op == "MatMul")
+    broken.replace(matmul, matmul.with_attrs(transpose_b=True))
+    found = verify(net(), broken)
+    assert (found.verified, found.passed) == (True, False)
+    assert "cannot" in found.reason
+    with pytest.raises(GraphError, match="TensorFlow cannot load the graph"):
+        verify(broken, net())
+
+
+def test_an_output_more_or_less_fails():
+    other = net()
+    other.outputs = ("out", "x")
+    assert not verify(net(), other).passed
+
+
+@pytest.mark.parametrize(
+    ("reference", "result", "fault"),
+    [
+        ([1.0, np.nan], [1.0, 2.0], "NaN"),
+        ([1.0, np.inf], [1.0, -np.inf], "NaN"),
+        ([1.0, 2.0], [1.0, np.nan], "NaN"),
+        ([1.0, 2.0], [[1.0, 2.0]], "shape"),
+        ([1, 2], [1, 3], "1 of 2 values differ"),
+        ([1, 2], [1.0, 2.0], "type"),
+        ([b"a"], [b"b"], "1 of 1 values differ"),
+    ],
+)
+def test_what_no_tolerance_excuses(reference, result, fault):
+    (found,) = compare([np.array(reference)], [np.array(result)])
+    assert fault in found.fault
+    assert found.max_relative_error == math.inf
+    (same,) = compare([np.array(reference)], [np.array(reference)])
+    assert (same.fault, same.max_relative_error) == ("", 0)
+
+
+def test_figures():
+    (found,) = compare([np.array([3.0, 4.0])], [np.array([3.0, 4.5])])
+    assert found.max_relative_error == pytest.approx(0.5 / 4)
+    assert found.rms_relative_error == pytest.approx(0.1)
+    assert found.sqnr_db == pytest.approx(20)
+    (found,) = compare([np.zeros(3)], [np.full(3, 1e-9)])
+    assert found.max_relative_error == math.inf  # nothing to be relative to

@@ -1,0 +1,92 @@
+"""Names of tensors out of files that nobody vouches for, and nodes as values."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from transforms.core.errors import GraphError
+from transforms.core.node import Node, normal, producer_name, split, tensor_name
+from transforms.core.protos import AttrValue, NodeDef
+
+
+@pytest.mark.parametrize(
+    ("tensor", "name", "port"),
+    [
+        ("a", "a", 0),
+        ("a:0", "a", 0),
+        ("a:12", "a", 12),
+        ("^a", "a", -1),
+        ("scope/a.b:1", "scope/a.b", 1),
+        ("a:b", "a:b", 0),
+        ("a:", "a:", 0),
+        ("a:-1", "a:-1", 0),
+        ("a:\u00b2", "a:\u00b2", 0),  # a digit for Python, but no number
+        ("a:\u0663", "a:\u0663", 0),
+        ("a:" + "9" * 5000, "a:" + "9" * 5000, 0),  # more digits than int() takes
+        ("", "", 0),
+        ("^", "", -1),
+    ],
+)
+def test_split(tensor, name, port):
+    assert split(tensor) == (name, port)
+    assert producer_name(tensor) == name
+    assert normal(normal(tensor)) == normal(tensor)
+    assert split(tensor_name(name, port)) == (name, port)
+
+
+def test_a_node_does_not_change():
+    node = Node("n", "Op", ("a",))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        node.name = "m"
+    assert node.with_name("m") == Node("m", "Op", ("a",))
+    assert node.with_control_inputs() is node
+    assert node.with_control_inputs("^b", "^b").inputs == ("a", "^b")
+    assert node.name == "n"
+
+
+def test_a_node_def_goes_there_and_back():
+    proto = NodeDef(name="n", op="Op", input=["a:0", "b:1", "^c"], device="/cpu:0")
+    proto.attr["T"].type = 1
+    node = Node.from_proto(proto)
+    assert node.inputs == ("a", "b:1", "^c")
+    again = node.to_proto()
+    assert Node.from_proto(again) == node
+    assert again.attr["T"].type == 1
+
+
+def test_the_value_of_a_const_is_decoded_once_and_read_only():
+    node = Node.constant("w", np.arange(6, dtype=np.float32).reshape(2, 3), device="/cpu:0")
+    assert node.value is node.value
+    assert node.device == "/cpu:0"
+    with pytest.raises(ValueError, match="read-only"):
+        node.value[0, 0] = 1
+    changed = node.with_attrs(value=np.zeros(3, np.float32))
+    assert changed.value.tolist() == [0, 0, 0]
+    assert Node.constant("q", np.zeros(2, np.int8), "qint8").attr("dtype") == "qint8"
+
+
+@pytest.mark.parametrize("node", [Node("n", "Relu"), Node("n", "Const")])
+def test_what_holds_no_value_says_so(node):
+    with pytest.raises(GraphError, match=rf"node 'n' \({node.op}\) holds no value"):
+        _ = node.value
+
+
+def test_a_damaged_value_names_its_node():
+    value = AttrValue()
+    value.tensor.dtype = 1
+    value.tensor.tensor_content = b"abc"
+    with pytest.raises(GraphError, match="node 'n': the tensor holds 3 bytes"):
+        _ = Node("n", "Const").with_attrs(value=value).value
+
+
+def test_large_arrays_are_shown_by_type_and_shape():
+    assert str(Node.constant("w", np.ones((8, 8), np.float32))) == (
+        "w = Const() {dtype=float32, value=float32[8, 8]}"
+    )
+    assert "value=[1, 2]" in str(Node.constant("w", np.array([1, 2])))
+
+
+def test_what_an_attribute_cannot_be():
+    with pytest.raises(TypeError, match="an attribute cannot be"):
+        Node("n", "Op").with_attrs(a=object())
