@@ -9,6 +9,7 @@ import pytest
 
 from deploykit import cli
 from tests.support import build, random
+from transforms.core.child import limited
 from transforms.core.graph import Graph
 
 FASHION = Path(__file__).parents[2] / "models" / "fashion"
@@ -33,7 +34,8 @@ def deploykit(capfd):
 
     def run(*arguments: object) -> Outcome:
         cli._log_to_stderr()
-        status = cli.run([str(argument) for argument in arguments])
+        with limited(seconds=600, memory=None, show_log=False):  # put back what options set
+            status = cli.run([str(argument) for argument in arguments])
         captured = capfd.readouterr()
         return Outcome(status, captured.out, captured.err)
 

@@ -52,7 +52,7 @@ def call(function: str, *arguments: Any, env: Mapping[str, str] | None = None) -
         log = None if limits.show_log else subprocess.PIPE
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "transforms.core.child", str(question), str(answer)],
+                [sys.executable, "-P", "-m", "transforms.core.child", str(question), str(answer)],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr if limits.show_log else subprocess.DEVNULL,
