@@ -54,14 +54,8 @@ def guess_outputs(graph: Graph) -> tuple[str, ...]:
 def _fed(graph: Graph) -> set[str]:
     """Return the names of the nodes that depend on a placeholder other than a boolean switch."""
     roots = (*PLACEHOLDER_OPS, "PlaceholderWithDefault")
-    found = {n.name for n in graph if n.op in roots and n.attr("dtype") != "bool"}
-    waiting = list(found)
-    while waiting:
-        for reader in graph.readers(waiting.pop()):
-            if reader.name not in found:
-                found.add(reader.name)
-                waiting.append(reader.name)
-    return found
+    fed = [n.name for n in graph if n.op in roots and n.attr("dtype") != "bool"]
+    return graph.descendants(fed, control=False)
 
 
 def _read(graph: Graph, node: Node, training: bool) -> bool:

@@ -80,18 +80,8 @@ def _ports_read(graph: Graph) -> dict[str, set[int]]:
 
 def _varying(graph: Graph) -> set[str]:
     """Return the nodes whose values depend on what is fed."""
-    readers: dict[str, list[str]] = {}
-    for node in graph:
-        for tensor in node.data_inputs:
-            readers.setdefault(producer_name(tensor), []).append(node.name)
-    found = {node.name for node in graph if graph.is_input(node.name) or node.op in _PLACEHOLDERS}
-    waiting = list(found)
-    while waiting:
-        for reader in readers.get(waiting.pop(), ()):
-            if reader not in found:
-                found.add(reader)
-                waiting.append(reader)
-    return found
+    fed = [node.name for node in graph if graph.is_input(node.name) or node.op in _PLACEHOLDERS]
+    return graph.descendants(fed, control=False)
 
 
 def _waits(

@@ -30,14 +30,7 @@ _PASSING_OPS = SWITCH_OPS | ENTER_OPS | {"Identity", "RefIdentity", "IdentityN"}
 
 def conditional_names(graph: Graph) -> set[str]:
     """Return the nodes below a Switch or an Enter: they may be dead, or run in a loop."""
-    waiting = [node.name for node in graph if node.op in SWITCH_OPS | ENTER_OPS]
-    found = set(waiting)
-    while waiting:
-        for consumer in graph.consumers(waiting.pop()):
-            if consumer.name not in found:
-                found.add(consumer.name)
-                waiting.append(consumer.name)
-    return found
+    return graph.descendants(node.name for node in graph if node.op in SWITCH_OPS | ENTER_OPS)
 
 
 def pass_on(

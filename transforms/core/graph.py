@@ -237,6 +237,17 @@ class Graph:
                     waiting.append(name)
         return found
 
+    def descendants(self, names: Iterable[str], control: bool = True) -> set[str]:
+        """Return the names of these nodes and of all that read them or, with `control`, wait."""
+        found = set(names)
+        waiting = list(found)
+        while waiting:
+            for consumer, reads in self._consumers.get(waiting.pop(), {}).items():
+                if consumer not in found and (reads or control):
+                    found.add(consumer)
+                    waiting.append(consumer)
+        return found
+
     def order(self) -> tuple[str, ...]:
         """Return the names in execution order, ties as they stand. GraphError: a cycle.
 

@@ -1,0 +1,94 @@
+"""What a graph is run on: the user's data, or values made up from the types of its inputs."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from transforms.core.errors import GraphError
+from transforms.core.graph import Graph
+from transforms.core.node import split
+from transforms.core.ops import op_defs, output_types
+from transforms.core.tensors import Array, numpy_type
+
+BATCH = 2  # one example would not show a mix-up of examples
+UNKNOWN_SIZE = 96  # for sizes that a placeholder leaves open; the smallest that InceptionV3 takes
+DATA_BATCH = 50
+
+
+def _placeholder(graph: Graph, tensor: str) -> tuple[str, tuple[int, ...] | None, str]:
+    """Return type and shape of an input, and why it cannot be fed with made-up values."""
+    node, port = graph.producer(tensor), split(tensor)[1]
+    types = output_types(node) if node.op in op_defs() else None
+    if types is None or port >= len(types):
+        return "", None, f"the type of input '{tensor}' is not known"
+    shape = node.attr("shape") if node.op in ("Placeholder", "PlaceholderWithDefault") else None
+    if node.op == "Const":
+        shape = node.value.shape
+    return types[port], shape, ""
+
+
+def feeds_for(
+    graph: Graph, data: Mapping[str, Array] | None, input_range: tuple[float, float]
+) -> tuple[dict[str, Array], Array | None, str]:
+    """Return the arrays to feed, labels, and why there are none."""
+    if data is not None:
+        return _data_feeds(graph, data)
+    random = np.random.default_rng(0)
+    feeds: dict[str, Array] = {}
+    for tensor in graph.inputs:
+        type_, shape, reason = _placeholder(graph, tensor)
+        if reason:
+            return {}, None, reason
+        if type_ in ("string", "resource", "variant") or type_.startswith("type"):
+            return {}, None, f"input '{tensor}' is of type {type_}, which cannot be made up"
+        if shape is None:
+            return {}, None, f"input '{tensor}' has no known shape; give --data"
+        sizes = [s if s >= 0 else BATCH if i == 0 else UNKNOWN_SIZE for i, s in enumerate(shape)]
+        dtype = numpy_type(type_)
+        if dtype.kind == "b":
+            feeds[tensor] = random.integers(0, 2, sizes).astype(dtype)
+        elif dtype.kind in "iu":
+            top = min(255, np.iinfo(dtype).max)
+            feeds[tensor] = random.integers(0, top, sizes, endpoint=True).astype(dtype)
+        else:
+            feeds[tensor] = random.uniform(*input_range, sizes).astype(dtype)
+    return feeds, None, ""
+
+
+def _data_feeds(
+    graph: Graph, data: Mapping[str, Array]
+) -> tuple[dict[str, Array], Array | None, str]:
+    feeds: dict[str, Array] = {}
+    for tensor in graph.inputs:
+        name = split(tensor)[0]
+        if name not in data:
+            known = ", ".join(sorted(data))
+            raise GraphError(f"the data has no array for input '{name}'; it has: {known}")
+        type_, shape, _ = _placeholder(graph, tensor)
+        array = np.asarray(data[name])
+        if type_ and not np.can_cast(array.dtype, numpy_type(type_), "same_kind"):
+            raise GraphError(f"the data for input '{name}' is {array.dtype}, but it takes {type_}")
+        if shape is not None and not _fits(array.shape, shape):
+            raise GraphError(
+                f"the data for input '{name}' has shape {list(array.shape)}, "
+                f"but it takes {[None if s < 0 else s for s in shape]}"
+            )
+        feeds[tensor] = array.astype(numpy_type(type_)) if type_ else array
+    counts = {len(array) for array in feeds.values() if array.ndim}
+    if len(counts) > 1:
+        raise GraphError(f"the arrays of the data hold different numbers of samples: {counts}")
+    return feeds, data.get("labels"), ""
+
+
+def _fits(actual: tuple[int, ...], declared: tuple[int, ...]) -> bool:
+    """Say whether samples of this shape can be fed, the first axis in batches."""
+    return len(actual) == len(declared) and all(
+        s < 0 or s == a for a, s in zip(actual[1:], declared[1:], strict=True)
+    )
+
+
+def samples_at_once(graph: Graph) -> int:
+    """Return how many samples are fed at once: what the inputs demand, or fifty."""
+    shapes = [_placeholder(graph, tensor)[1] for tensor in graph.inputs]
+    fixed = [shape[0] for shape in shapes if shape and shape[0] > 0]
+    return fixed[0] if fixed else DATA_BATCH
