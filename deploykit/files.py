@@ -3,6 +3,7 @@
 import contextlib
 import os
 import stat
+import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -191,5 +192,5 @@ def load_data(path: str | os.PathLike[str]) -> dict[str, Array]:
             return {name: file[name] for name in file.files}
     except OSError as error:
         raise FileError(f"{path}: {error.strerror or error}") from None
-    except (ValueError, EOFError, KeyError) as error:
-        raise GraphError(f"{path}: this is no .npz file of plain arrays ({error})") from None
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile):
+        raise GraphError(f"{path}: this is no .npz file of plain arrays") from None
