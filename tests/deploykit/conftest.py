@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deploykit import cli
+from deploykit import cli, verification
 from tests.support import build, random
 from transforms.core.child import limited
 from transforms.core.graph import Graph
@@ -40,6 +40,12 @@ def deploykit(capfd):
         return Outcome(status, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    """Compare graphs in this process: one start of TensorFlow for all, not one for each."""
+    monkeypatch.setattr(verification, "call", lambda function, *a: verification.run_both(*a))
 
 
 def small_graph() -> Graph:

@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 
 import deploykit
+from deploykit.checkpoints import checkpoint_prefix
 from deploykit.files import load_data
 from deploykit.verification import verify
 from tests.deploykit.conftest import FASHION
 from tests.support import ops
 from transforms.core.child import call
 from transforms.core.graph import Graph
+from transforms.core.protos import MetaGraphDef
 
 SOURCES = {"tf1": FASHION / "tf1" / "model.ckpt", "keras": FASHION / "fashion.keras"}
 
@@ -49,6 +51,7 @@ def test_every_batch_norm_folds(frozen, name):
     assert after["BiasAdd"] == 12
 
 
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("name", SOURCES)
 def test_optimized_within_the_bar(frozen, photos, name):
     found = verify(frozen[name], deploykit.optimize(frozen[name]), data=photos)
@@ -58,6 +61,7 @@ def test_optimized_within_the_bar(frozen, photos, name):
     assert found.accuracy[0] > 0.88
 
 
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize("name", SOURCES)
 def test_quantized_keeps_accuracy_and_loses_size(frozen, quantized, photos, name):
     found = verify(frozen[name], quantized[name], data=photos)
@@ -138,19 +142,21 @@ def run_checkpoint(prefix: str, images: np.ndarray) -> np.ndarray:
         return session.run("probabilities:0", {"images:0": images, "is_training:0": False})
 
 
-@pytest.mark.parametrize("end", [".meta", ".index", "folder", "graph"])
-def test_other_ways_to_name_a_checkpoint(frozen, tmp_path, end):
+def test_other_ways_to_name_a_checkpoint():
     prefix = SOURCES["tf1"]
-    if end == "graph":
-        from transforms.core.protos import MetaGraphDef
+    for end in (".meta", ".index"):
+        assert checkpoint_prefix(prefix.with_name(f"{prefix.name}{end}")) == prefix
+    assert checkpoint_prefix(prefix.parent) == prefix
+    assert checkpoint_prefix(prefix) == prefix
+    assert checkpoint_prefix(SOURCES["keras"]) is None
 
-        meta = MetaGraphDef.FromString(prefix.with_name("model.ckpt.meta").read_bytes())
-        graph_file = tmp_path / "graph.pb"
-        graph_file.write_bytes(meta.graph_def.SerializeToString())
-        graph = deploykit.freeze(prefix, graph=graph_file)
-    else:
-        source = prefix.parent if end == "folder" else prefix.with_name(f"{prefix.name}{end}")
-        graph = deploykit.freeze(source)
+
+def test_a_graph_def_in_place_of_the_meta_file(frozen, tmp_path):
+    prefix = SOURCES["tf1"]
+    meta = MetaGraphDef.FromString(prefix.with_name("model.ckpt.meta").read_bytes())
+    graph_file = tmp_path / "graph.pb"
+    graph_file.write_bytes(meta.graph_def.SerializeToString())
+    graph = deploykit.freeze(prefix, graph=graph_file)
     assert list(graph.serialized()) == list(frozen["tf1"].serialized())
 
 
@@ -178,8 +184,6 @@ def test_damaged_models_are_refused_in_a_sentence(deploykit, tmp_path):
 
 
 def test_a_graph_with_variables_alone_is_not_frozen(deploykit, tmp_path):
-    from transforms.core.protos import MetaGraphDef
-
     meta = MetaGraphDef.FromString(SOURCES["tf1"].with_name("model.ckpt.meta").read_bytes())
     path = tmp_path / "graph.pb"
     path.write_bytes(meta.graph_def.SerializeToString())

@@ -10,6 +10,8 @@ from tests.support import build, random
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 
 def net(change=0.0, softmax=True, batch=None, output="float32") -> Graph:
     """Return a dense layer with large logits; `change` is added to one weight."""
