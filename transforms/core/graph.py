@@ -46,6 +46,7 @@ class Graph:
         self._nodes: dict[str, Node] = {}
         self._consumers: dict[str, dict[str, bool]] = {}  # True: reads data, False: only waits
         self._order: tuple[str, ...] | None = None
+        self.edits = 0  # how often a node came or went; what has not changed need not be checked
         for node in nodes:
             self.add(node)
 
@@ -355,12 +356,14 @@ class Graph:
 
     def _link(self, node: Node) -> None:
         self._order = None
+        self.edits += 1
         for tensor in node.inputs:
             consumers = self._consumers.setdefault(producer_name(tensor), {})
             consumers[node.name] = consumers.get(node.name, False) or tensor[:1] != "^"
 
     def _unlink(self, node: Node) -> None:
         self._order = None
+        self.edits += 1
         for tensor in node.inputs:
             self._consumers.get(producer_name(tensor), {}).pop(node.name, None)
 

@@ -143,13 +143,16 @@ def run(graph: "Graph", steps: list[Step]) -> Iterator[Result]:
     GraphError: the graph is not well formed, before the first step or after one.
     """
     graph.check()
+    pruned = False
     for step in steps:
         start = time.perf_counter()
         work, failure = graph.copy(), None
         try:
             function(step.name)(work, **step.arguments)
-            work.prune()
-            work.check()
+            if work.edits or not pruned or work.outputs != graph.outputs:
+                work.prune()
+                work.check()
+                pruned = True
         except Error as error:
             if not step.ignore_errors:
                 raise type(error)(f"{step.name}: {error}") from None
