@@ -77,7 +77,10 @@ def _data_feeds(
     counts = {len(array) for array in feeds.values() if array.ndim}
     if len(counts) > 1:
         raise GraphError(f"the arrays of the data hold different numbers of samples: {counts}")
-    return feeds, data.get("labels"), ""
+    labels = data.get("labels")
+    if labels is not None and counts and counts != {len(np.atleast_1d(labels))}:
+        raise GraphError(f"the data hold {np.size(labels)} labels for {counts.pop()} samples")
+    return feeds, labels, ""
 
 
 def _fits(actual: tuple[int, ...], declared: tuple[int, ...]) -> bool:

@@ -1,6 +1,7 @@
 """Models on disk: opened with suspicion, written whole or not at all."""
 
 import contextlib
+import glob
 import os
 import stat
 import zipfile
@@ -151,18 +152,11 @@ def check_output(path: str | os.PathLike[str], force: bool, source: str | None =
 
 def _remove_leftovers(path: Path) -> None:
     """Remove the temporary files that dead processes left beside this one."""
-    for leftover in path.parent.glob(f".{glob_escape(path.name)}.*.tmp"):
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         pid = leftover.name.split(".")[-2]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists():
             with contextlib.suppress(OSError):
                 leftover.unlink()
-
-
-def glob_escape(name: str) -> str:
-    """Return a file name with the characters escaped that a glob would take as wildcards."""
-    import glob
-
-    return glob.escape(name)
 
 
 @contextlib.contextmanager

@@ -3,9 +3,7 @@
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
 from transforms.core.node import Node
-from transforms.core.ops import op_defs, output_types
-
-PLACEHOLDER_OPS = frozenset({"Placeholder", "PlaceholderV2"})
+from transforms.core.ops import FEEDABLE_OPS, PLACEHOLDER_OPS, op_defs, output_types
 
 # What training leaves unread: it saves, updates, asserts or logs, and answers nothing.
 _NO_ANSWER_OPS = frozenset(
@@ -53,8 +51,7 @@ def guess_outputs(graph: Graph) -> tuple[str, ...]:
 
 def _fed(graph: Graph) -> set[str]:
     """Return the names of the nodes that depend on a placeholder other than a boolean switch."""
-    roots = (*PLACEHOLDER_OPS, "PlaceholderWithDefault")
-    fed = [n.name for n in graph if n.op in roots and n.attr("dtype") != "bool"]
+    fed = [n.name for n in graph if n.op in FEEDABLE_OPS and n.attr("dtype") != "bool"]
     return graph.descendants(fed, control=False)
 
 

@@ -169,7 +169,11 @@ def verify(
     if len(reference.outputs) != len(result.outputs):
         reason = f"{len(result.outputs)} outputs instead of {len(reference.outputs)}"
         return Verification(True, False, bar, reason)
-    names = dict(zip(reference.inputs, _paired(reference.inputs, result.inputs), strict=True))
+    names = _inputs(reference, result)
+    if names is None:
+        shown = [", ".join(graph.inputs) or "none" for graph in (result, reference)]
+        reason = f"its inputs are {shown[0]}, those of the reference {shown[1]}"
+        return Verification(True, False, bar, reason)
     pairs = _outputs(reference, result)
     found = call(
         "deploykit.verification:run_both",
@@ -179,7 +183,7 @@ def verify(
         names,
         pairs,
         labels,
-        None if data is None else samples_at_once(reference),
+        samples_at_once(reference) if data is not None and feeds else None,
     )
     if "unverified" in found:
         return Verification(False, False, bar, found["unverified"])
@@ -238,7 +242,9 @@ def run_both(
                 raise
             return {"unverified": str(error)}
         try:
-            found = second.run([b for _, b in pairs], {names[k]: v for k, v in part.items()})
+            found = second.run(
+                [b for _, b in pairs], {names[k]: v for k, v in part.items() if k in names}
+            )
         except GraphError as error:
             return {"broken": str(error)}
         for each, a, b in zip(sums, expected, found, strict=True):
@@ -260,9 +266,18 @@ def _is_quantized(graph: Graph) -> bool:
 
 def _paired(names: Sequence[str], others: Sequence[str]) -> Sequence[str]:
     """Return for each name the one it is paired with: itself, or else the one in its place."""
-    if set(names) <= set(others):
-        return names
-    return [other for _, other in zip(names, others, strict=False)] if len(others) else names
+    return names if set(names) <= set(others) else others
+
+
+def _inputs(reference: Graph, result: Graph) -> dict[str, str] | None:
+    """Return the inputs of the result by those of the reference, or None where they do not match.
+
+    The result may have fewer: what was pinned is not fed any more.
+    """
+    names, others = reference.inputs, result.inputs
+    if set(others) <= set(names):
+        return {name: name for name in others}
+    return dict(zip(names, others, strict=True)) if len(names) == len(others) else None
 
 
 def _outputs(reference: Graph, result: Graph) -> list[tuple[str, str]]:

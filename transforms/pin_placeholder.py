@@ -13,10 +13,9 @@ from transforms.core.control_flow import fold_dead_branches
 from transforms.core.errors import GraphError, nearest
 from transforms.core.graph import Graph
 from transforms.core.node import Node, producer_name
+from transforms.core.ops import FEEDABLE_OPS
 from transforms.core.tensors import MAX_DECLARED_BYTES, Array, DType, numpy_type
 from transforms.inline_functions import inline_functions
-
-PLACEHOLDER_OPS = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
 
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -43,12 +42,12 @@ def pin_placeholder(graph: Graph, *, name: str, value: str) -> None:
 
 
 def _placeholder(graph: Graph, name: str) -> Node:
-    known = tuple(node.name for node in graph if node.op in PLACEHOLDER_OPS)
+    known = tuple(node.name for node in graph if node.op in FEEDABLE_OPS)
     if name not in graph:
         hint = nearest(name, known) or nearest(name, tuple(node.name for node in graph))
         raise GraphError(f"the graph has no placeholder '{name}'{hint}")
     node = graph[name]
-    if node.op not in PLACEHOLDER_OPS:
+    if node.op not in FEEDABLE_OPS:
         shown = ", ".join(f"'{other}'" for other in known[:5]) or "none"
         raise GraphError(f"node '{name}' is no placeholder but a {node.op}; there are: {shown}")
     if node.attr("dtype") in (None, "resource", "variant"):

@@ -5,13 +5,12 @@ from collections.abc import Mapping
 from transforms.core.errors import PipelineError, nearest
 from transforms.core.graph import Graph
 from transforms.core.node import Node, producer_name, split
-from transforms.core.ops import input_types, op_defs, output_types
+from transforms.core.ops import FEEDABLE_OPS, input_types, op_defs, output_types
 
 CONTROL_FLOW_OPS = frozenset(
     {"Switch", "RefSwitch", "_SwitchN", "Merge", "RefMerge", "_XlaMerge", "Enter", "RefEnter"}
     | {"Exit", "RefExit", "NextIteration", "RefNextIteration", "LoopCond", "ControlTrigger"}
 )
-_PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault"})
 
 # Every reader of a removed node inherits its control inputs; more than these are not copied around.
 _MAX_INHERITED = 64
@@ -80,7 +79,7 @@ def _ports_read(graph: Graph) -> dict[str, set[int]]:
 
 def _varying(graph: Graph) -> set[str]:
     """Return the nodes whose values depend on what is fed."""
-    fed = [node.name for node in graph if graph.is_input(node.name) or node.op in _PLACEHOLDERS]
+    fed = [node.name for node in graph if graph.is_input(node.name) or node.op in FEEDABLE_OPS]
     return graph.descendants(fed, control=False)
 
 
@@ -137,7 +136,7 @@ def _reason_around(
     if -1 in ports:
         if producer.op in CONTROL_FLOW_OPS:
             return f"nodes wait for it to know the branch that '{producer.name}' takes"
-        if graph.is_input(producer.name) and producer.op not in _PLACEHOLDERS:
+        if graph.is_input(producer.name) and producer.op not in FEEDABLE_OPS:
             return f"nodes wait for it, and waiting for input '{producer.name}' would compute that"
     if len(inherited) > _MAX_INHERITED:
         return f"its readers would inherit {len(inherited)} control inputs"

@@ -9,7 +9,7 @@ from transforms.core.child import call
 from transforms.core.errors import GraphError, PipelineError, nearest
 from transforms.core.graph import Graph
 from transforms.core.node import Node, normal, producer_name, split
-from transforms.core.ops import op_defs, output_types
+from transforms.core.ops import FEEDABLE_OPS, op_defs, output_types
 from transforms.core.protos import GraphDef, OpDef
 from transforms.core.tensors import DType, declared_shape, type_name, type_number
 
@@ -17,9 +17,7 @@ Shape = tuple[int, ...]
 Wanted = tuple[DType | None, Shape | None]  # a None stays as the tensor has it
 
 _SIZE = re.compile(r"-1|[0-9]{1,18}", re.ASCII)
-_SHAPE_ATTR_OPS = frozenset(
-    {"Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "VariableV2"}
-)
+_SHAPE_ATTR_OPS = FEEDABLE_OPS | {"VariableV2"}
 
 
 def strip_unused_nodes(

@@ -9,6 +9,8 @@ from deploykit.verification import compare, default_tolerance, verify
 from tests.support import build, random
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
+from transforms.core.node import Node
+from transforms.core.tensors import DType
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -86,6 +88,27 @@ def test_a_result_that_does_not_load_fails_and_a_reference_that_does_not_is_an_e
     assert "cannot" in found.reason
     with pytest.raises(GraphError, match="TensorFlow cannot load the graph"):
         verify(broken, net())
+
+
+def with_switch() -> Graph:
+    """Return the net with a second input that only training would need."""
+    graph = net()
+    switch = Node("switch", "Placeholder").with_attrs(dtype=DType("bool"), shape=())
+    graph.add(switch)
+    graph.inputs = ("x", "switch")
+    return graph
+
+
+def test_a_result_may_have_fewer_inputs_but_not_others():
+    assert verify(with_switch(), net()).passed
+    found = verify(net(), with_switch())
+    assert (found.verified, found.passed) == (True, False)
+    assert "its inputs are x, switch, those of the reference x" in found.reason
+
+
+def test_labels_must_be_as_many_as_the_samples():
+    with pytest.raises(GraphError, match="3 labels for 7 samples"):
+        verify(net(), net(), data={"x": random(7, 6), "labels": np.zeros(3, int)})
 
 
 def test_an_output_more_or_less_fails():

@@ -13,6 +13,9 @@ from transforms.core.node import Node
 from transforms.core.protos import OpDef, OpList
 from transforms.core.tensors import DType, type_name
 
+PLACEHOLDER_OPS = frozenset({"Placeholder", "PlaceholderV2"})
+FEEDABLE_OPS = PLACEHOLDER_OPS | {"PlaceholderWithDefault"}
+
 TABLE = Path(__file__).with_name("ops.pb.gz")
 
 
