@@ -1,38 +1,99 @@
-"""TF1 checkpoints: their graph, their signature, and the values of their variables."""
+"""Checkpoints on disk: where they are, which graph belongs to them, the values they hold."""
 
+import os
 import re
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path, PureWindowsPath
+from typing import TypeVar
 
-import numpy as np
-
-from deploykit.files import read_bytes
-from transforms.core.child import call
+from deploykit.files import check_regular, read_bytes
 from transforms.core.errors import FileError, GraphError
-from transforms.core.graph import Graph
-from transforms.core.node import Node
 from transforms.core.protos import MetaGraphDef
-from transforms.core.tensors import Array, DType
+from transforms.core.tensors import Array
 
-VARIABLE_OPS = frozenset({"Variable", "VariableV2", "VarHandleOp", "VarHandlesOp"})
-_REFERENCE_OPS = frozenset(
-    {"RefEnter", "RefExit", "RefIdentity", "RefMerge", "RefNextIteration", "RefSwitch"}
-)
+T = TypeVar("T")
+_END = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})")
 
 
-def checkpoint_prefix(source: Path) -> Path | None:
-    """Return the prefix of the checkpoint that a path means, or None where it means none."""
-    if source.is_dir() and (source / "checkpoint").is_file():
-        found = re.search(rb'model_checkpoint_path: "([^"]*)"', read_bytes(source / "checkpoint"))
-        if found is None:
-            raise GraphError(f"{source}/checkpoint: it names no model_checkpoint_path")
-        return source / Path(found.group(1).decode()).name
-    if source.suffix in (".meta", ".index"):
-        return source.with_suffix("")
-    beside = [source.with_name(f"{source.name}{end}") for end in (".index", ".meta")]
-    if not source.exists() and any(path.exists() for path in beside):
-        return source
-    return None
+@dataclass(frozen=True)
+class Checkpoint:
+    """The files `folder/base.index`, `folder/base.data-...` and `folder/base.meta`.
+
+    The base name may be empty; a checkpoint of TensorFlow 0.x is the one file `folder/base`.
+    """
+
+    folder: Path
+    base: str
+
+    @property
+    def prefix(self) -> str:
+        """What TensorFlow calls the checkpoint."""
+        return os.path.join(self.folder, self.base)
+
+    def file(self, end: str) -> Path:
+        """Return the path of the file with an end such as `.meta`."""
+        return self.folder / f"{self.base}{end}"
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that are there."""
+        found = [
+            path
+            for path in sorted(self.folder.iterdir())
+            if path.name.startswith(self.base) and _END.fullmatch(path.name[len(self.base) :])
+        ]
+        whole = self.file("")
+        return [whole, *found] if self.base and whole.is_file() else found
+
+    def check(self) -> None:
+        """Raise FileError for a file that is missing or no regular file."""
+        ends = [path.name[len(self.base) :] for path in self.files]
+        if not ends:
+            raise FileError(f"{self.prefix}.index: not found; the variables' values are missing")
+        for path in self.files:
+            check_regular(path)
+        shards = {int(n) for end in ends for n in re.findall(r"-of-(\d{5})$", end)}
+        count = max(shards, default=0)
+        wanted = [f".data-{number:05}-of-{count:05}" for number in range(count)]
+        if "" not in ends:
+            wanted = [".index", *(wanted or [".data-00000-of-00001"])]
+        for end in wanted:
+            if end not in ends:
+                raise FileError(f"{self.prefix}{end}: not found; the checkpoint is not whole")
+
+
+def find_checkpoint(source: str | os.PathLike[str]) -> Checkpoint | None:
+    """Return the checkpoint that a path means, or None where it means none.
+
+    A path is a prefix, one of the checkpoint's files, or a folder that holds one. The file
+    `checkpoint` of a folder counts by the base name it gives: the folder may have moved.
+    """
+    path = Path(source)
+    if path.is_dir():
+        if (path / "checkpoint").is_file():
+            return _latest(path)
+        return Checkpoint(path, "") if (path / ".index").is_file() else None
+    if end := re.search(r"\.(index|meta)$", path.name):
+        return Checkpoint(path.parent, path.name[: end.start()])
+    found = Checkpoint(path.parent, path.name)
+    ends = (".meta",) if path.exists() else (".index", ".meta")
+    return found if any(found.file(end).exists() for end in ends) else None
+
+
+def _latest(folder: Path) -> Checkpoint:
+    found = re.search(rb'model_checkpoint_path: "([^"]*)"', read_bytes(folder / "checkpoint"))
+    if found is None:
+        raise GraphError(f"{folder}/checkpoint: it names no model_checkpoint_path")
+    text = found.group(1).decode(errors="replace")
+    written = PureWindowsPath(text.replace("\\\\", "\\")).name  # takes both kinds of slashes
+    latest = Checkpoint(folder, "" if text.endswith("/") else written)
+    if not latest.files:
+        there = sorted(p.name[: -len(".index")] for p in folder.iterdir() if p.suffix == ".index")
+        shown = f"; there are: {', '.join(there)}" if there else ""
+        raise FileError(
+            f"{folder}/checkpoint: it names '{latest.base}', which is not in the folder{shown}"
+        )
+    return latest
 
 
 def parse_meta(path: Path) -> MetaGraphDef:
@@ -47,88 +108,55 @@ def parse_meta(path: Path) -> MetaGraphDef:
         raise GraphError(f"{path}: this is no MetaGraphDef; it may be cut short") from None
 
 
-def signature_of(meta: MetaGraphDef) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the inputs and outputs of the default signature, empty where there is none."""
-    if "serving_default" not in meta.signature_def:
-        return (), ()
-    signature = meta.signature_def["serving_default"]
-    fed, fetched = (
-        tuple(info.name for _, info in sorted(side.items()))
-        for side in (signature.inputs, signature.outputs)
-    )
-    return fed, fetched
+def read_checkpoint(prefix: str, wanted: dict[T, tuple[str, str]]) -> dict[T, Array]:
+    """Return tensors of a checkpoint by what they are wanted for; this is done in a child process.
 
-
-def fill_variables(graph: Graph, prefix: Path) -> None:
-    """Replace each variable by its value in the checkpoint, and each way of reading one."""
-    variables = {node.name: _checkpoint_key(node) for node in graph if node.op in VARIABLE_OPS}
-    if not variables:
-        return
-    values = call("deploykit.checkpoints:read_checkpoint", str(prefix), sorted(variables.values()))
-    for name, key in variables.items():
-        node = graph[name]
-        if node.attr("dtype") is not None and node.attr("shape") is not None:
-            _check_variable(node, values[key])
-        graph.replace(node, Node.constant(name, values[key], node.attr("dtype"), node.device))
-    for node in graph:
-        if node.op in _REFERENCE_OPS:
-            graph.replace(node, replace(node, op=node.op.removeprefix("Ref")))
-        elif node.op == "ReadVariableOp":
-            read = Node(node.name, "Identity", node.inputs, device=node.device)
-            graph.replace(node, read.with_attrs(T=node.attr("dtype")))
-        elif node.op == "ResourceGather":
-            _replace_gather(graph, node)
-
-
-def _checkpoint_key(node: Node) -> str:
-    return str(node.attr("shared_name") or node.name)
-
-
-def _check_variable(node: Node, value: Array) -> None:
-    shape = node.attr("shape")
-    same = len(shape) == value.ndim and all(
-        s in (-1, v) for s, v in zip(shape, value.shape, strict=True)
-    )
-    if not same:
-        raise GraphError(
-            f"node '{node.name}': the graph gives it the shape {list(shape)}, "
-            f"but the checkpoint {list(value.shape)}"
-        )
-
-
-def _replace_gather(graph: Graph, node: Node) -> None:
-    number = np.array(node.attr("batch_dims", 0), np.int32)
-    axis = graph.add(Node.constant(graph.unique_name(f"{node.name}/axis"), number))
-    gather = Node(node.name, "GatherV2", (*node.data_inputs, axis.name, *node.control_inputs))
-    gather = gather.with_attrs(
-        Tparams=node.attr("dtype"), Tindices=node.attr("Tindices"), Taxis=DType("int32"),
-        batch_dims=node.attr("batch_dims", 0),
-    )  # fmt: skip
-    graph.replace(node, replace(gather, device=node.device))
-
-
-def read_checkpoint(prefix: str, names: list[str]) -> dict[str, Array]:
-    """Return tensors of a checkpoint by name; this is done in a child process.
-
-    GraphError: it cannot be read, or lacks one of the names.
+    `wanted` gives for each its key in the checkpoint, and which part of the tensor it is: empty for
+    all of it, or sizes and a `start,length` or `-` for each axis, as in `10 4 0,5:-`.
+    GraphError: the checkpoint cannot be read, or lacks one of the keys.
     """
     import tensorflow as tf
 
     try:
         reader = tf.compat.v1.train.NewCheckpointReader(prefix)
-        known = reader.get_variable_to_shape_map()
-        # Keras and tf.train.Checkpoint write a variable's name with this end.
-        keys = {name: name for name in names} | {
-            name: f"{name}/.ATTRIBUTES/VARIABLE_VALUE"
-            for name in names
-            if name not in known and f"{name}/.ATTRIBUTES/VARIABLE_VALUE" in known
-        }
-        missing = [name for name in names if keys[name] not in known]
+        keys = _keys(reader)
+        missing = [key for key, _ in wanted.values() if key not in keys]
         if missing:
-            shown = ", ".join(f"'{name}'" for name in missing[:3])
+            shown = ", ".join(f"'{key}'" for key in missing[:3])
             raise GraphError(f"the checkpoint lacks {len(missing)} variables, among them {shown}")
-        return {name: reader.get_tensor(key) for name, key in keys.items()}
+        return {
+            name: _part(reader.get_tensor(keys[key]), part) for name, (key, part) in wanted.items()
+        }
     except GraphError:
         raise
     except Exception as error:  # TensorFlow raises whatever the damage happens to cause
         raise GraphError(f"the checkpoint cannot be read: {str(error).splitlines()[0]}") from None
+
+
+def _keys(reader: object) -> dict[str, str]:
+    """Return what a variable may be called, and its key: tf.train.Checkpoint writes paths."""
+    from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
+
+    known = reader.get_variable_to_shape_map()  # type: ignore[attr-defined]
+    keys = {key: key for key in known}
+    end = "/.ATTRIBUTES/VARIABLE_VALUE"
+    for key in known:
+        if key.endswith(end):
+            keys.setdefault(key.removesuffix(end), key)
+    if "_CHECKPOINTABLE_OBJECT_GRAPH" in known:
+        content = reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH")  # type: ignore[attr-defined]
+        for node in TrackableObjectGraph.FromString(content).nodes:
+            for attribute in node.attributes:
+                if attribute.full_name and attribute.checkpoint_key in known:
+                    keys.setdefault(attribute.full_name, attribute.checkpoint_key)
+    return keys
+
+
+def _part(value: Array, part: str) -> Array:
+    if not part:
+        return value
+    slices = []
+    for extent in part.split(" ")[-1].split(":"):
+        start, _, length = extent.partition(",")
+        slices.append(slice(None) if extent == "-" else slice(int(start), int(start) + int(length)))
+    return value[tuple(slices)]

@@ -19,6 +19,7 @@ from transforms.core.validate import validate
 
 MAX_BYTES = 2 << 30  # protobuf reads no message above 2 GiB
 
+_ENDS = (".pb", ".pbtxt", ".keras", ".h5", ".hdf5", ".meta", ".index")
 _MAGIC = {
     b"\x89HDF\r\n\x1a\n": "an HDF5 file",
     b"PK\x03\x04": "a zip archive, perhaps a .keras file",
@@ -31,17 +32,25 @@ _MAGIC = {
 }
 
 
+def check_regular(path: str | os.PathLike[str]) -> os.stat_result:
+    """Return the status of a regular file. FileError: it is missing or something else."""
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from None
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
+        raise FileError(f"{path}: this is {kind}, expected a file")
+    return status
+
+
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """Return the bytes of a regular file. FileError: it is missing, no regular file or too big."""
-    path = Path(path)
+    size = check_regular(path).st_size
+    if size > MAX_BYTES:
+        raise FileError(f"{path}: {size} bytes, but protobuf reads at most 2 GiB")
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
-            raise FileError(f"{path}: this is {kind}, expected a model file")
-        if status.st_size > MAX_BYTES:
-            raise FileError(f"{path}: {status.st_size} bytes, but a GraphDef has at most 2 GiB")
-        return path.read_bytes()
+        return Path(path).read_bytes()
     except OSError as error:
         raise FileError(f"{path}: {error.strerror or error}") from None
 
@@ -170,15 +179,18 @@ def _removed_on_failure(path: Path) -> Iterator[None]:
 
 
 def default_output(source: str | os.PathLike[str], act: str) -> Path:
-    """Return `X.act.pb` beside the input: X is the name without `.pb`, `.pbtxt` or `.keras`."""
-    path = Path(source)
-    known = path.suffix in (".pb", ".pbtxt", ".keras", ".meta", ".index")
-    stem = path.stem if known and not path.is_dir() else path.name
-    return path.with_name(f"{stem}.{act}.pb")
+    """Return `X.act.pb` beside the input: X is its name without an end such as `.pb` or `.h5`."""
+    path = Path(os.path.abspath(source))
+    if path.name in ("saved_model.pb", "saved_model.pbtxt", ".index", ".meta"):
+        path = path.parent  # the name says nothing; the folder is the model
+    stem = path.name if path.is_dir() or path.suffix not in _ENDS else path.stem
+    beside = Path(source).parent if path.name == Path(source).name else path.parent
+    return beside / f"{stem}.{act}.pb"
 
 
 def load_data(path: str | os.PathLike[str]) -> dict[str, Array]:
     """Read a `.npz` file: arrays by name. Pickled arrays are refused."""
+    check_regular(path)
     try:
         with np.load(path, allow_pickle=False) as file:
             if not hasattr(file, "files"):

@@ -2,26 +2,23 @@
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from deploykit.checkpoints import (
-    VARIABLE_OPS,
-    checkpoint_prefix,
-    fill_variables,
-    parse_meta,
-    signature_of,
-)
+from deploykit.checkpoints import parse_meta
 from deploykit.files import load_graph, parse_graph_def
+from deploykit.initialisers import Initialisers
+from deploykit.interface import Interface
 from deploykit.keras_files import read_keras
-from deploykit.signature import guess_inputs, guess_outputs
+from deploykit.location import Location, locate
+from deploykit.meta_graphs import answering_graph, whole_graph
+from deploykit.saved_models import is_function, parse_saved_model, read_function
 from transforms.core import pipeline
 from transforms.core.errors import Error, GraphError
 from transforms.core.graph import Graph
 from transforms.core.node import Node
 from transforms.core.pipeline import Step
 from transforms.core.protos import MetaGraphDef
-from transforms.core.validate import validate
 
 logger = logging.getLogger("deploykit")
 
@@ -35,33 +32,36 @@ def freeze(
     graph: str | Path | None = None,
     inputs: Iterable[str] = (),
     outputs: Iterable[str] = (),
+    tags: Sequence[str] = (),
+    signature: str | None = None,
     pins: Mapping[str, str] | None = None,
 ) -> Graph:
     """Read a model and return it as a frozen graph: no variables, no function calls.
 
     Args:
-        source: a checkpoint prefix (or its `.meta` or `.index` file, or the folder that holds
-            `checkpoint`), a `.keras` file, or a frozen `.pb` or `.pbtxt` file.
-        graph: the GraphDef file that belongs to a checkpoint without a `.meta` file.
+        source: a SavedModel folder, a checkpoint prefix (or its `.meta` or `.index` file, or the
+            folder that holds `checkpoint`), a `.keras` or `.h5` file, or a frozen `.pb` or
+            `.pbtxt` file.
+        graph: what a file of values alone belongs to: the GraphDef of a checkpoint without a
+            `.meta` file, or the JSON file of a Keras model whose weights are in an `.h5` file.
         inputs: the tensors that are fed; default: the signature's, or else the placeholders.
         outputs: the tensors that are fetched; default: the signature's, or else what nobody reads.
+        tags: which graph of a SavedModel; default: `serve`, or the only one.
+        signature: which signature; default: `serving_default`, or the only one. A SavedModel's
+            function that is no signature may be named too.
         pins: placeholders to turn into constants. A boolean placeholder that is not among the
             inputs and is named like `is_training` is pinned to false without being asked.
 
-    FileError: a file is missing or unreadable. GraphError: the model is not sound.
+    FileError: a file is missing or unreadable. GraphError: the model is not sound, or has no such
+    tags or signature. RefusedError: it holds code.
     """
-    prefix = checkpoint_prefix(Path(source))
     try:
-        if prefix is not None:
-            frozen = _read_checkpoint_graph(prefix, graph, inputs, outputs)
-        elif Path(source).suffix == ".keras":
-            frozen = read_keras(Path(source), inputs, outputs)
-        else:
-            frozen = load_graph(source, inputs, outputs)
+        interface = Interface(tuple(inputs), tuple(outputs), tuple(tags), signature)
+        frozen, initialisers = _read(locate(source), graph, interface)
         frozen = _resolved(frozen, dict(pins or {}), tuple(inputs))
-        if prefix is not None:
-            fill_variables(frozen, prefix)
-        _refuse_variables(frozen)
+        initialisers.fill(frozen)
+        _refuse_updates(frozen)
+        frozen = _step(frozen, "remove_unused_functions") if frozen.library.function else frozen
         frozen.prune()
         frozen.check()
     except Error as error:
@@ -69,68 +69,49 @@ def freeze(
     return frozen
 
 
-def open_model(
-    source: str | Path, inputs: Iterable[str] = (), outputs: Iterable[str] = ()
-) -> Graph:
-    """Return the graph of a GraphDef file as it stands, and any other model frozen."""
-    path = Path(source)
-    if path.suffix == ".keras" or checkpoint_prefix(path) is not None:
-        return freeze(path, inputs=inputs, outputs=outputs)
-    return load_graph(path, inputs, outputs)
-
-
 def model_bytes(source: str | Path) -> int:
-    """Return the size of a model on disk: its file, or the files of its checkpoint."""
-    path = Path(source)
-    prefix = checkpoint_prefix(path)
-    if prefix is None:
-        return path.stat().st_size
-    return sum(f.stat().st_size for f in prefix.parent.iterdir() if f.stem == prefix.name)
+    """Return the size of a model on disk: its file, or all of its files."""
+    return locate(source).bytes
 
 
-def model_nodes(source: str | Path) -> int | None:
+def model_nodes(source: str | Path, tags: Sequence[str] = ()) -> int | None:
     """Return the number of nodes that a model has on disk; a Keras file holds layers instead."""
-    path = Path(source)
-    prefix = checkpoint_prefix(path)
-    if prefix is not None:
-        meta = prefix.with_name(f"{prefix.name}.meta")
-        return len(parse_meta(meta).graph_def.node) if meta.exists() else None
-    return None if path.suffix == ".keras" else len(parse_graph_def(path).node)
+    location = locate(source)
+    if location.kind == "graph":
+        return len(parse_graph_def(location.proto).node)
+    if location.kind == "keras" or not location.proto.exists():
+        return None
+    meta = _parse_meta_graph(location, tags)
+    bodies = meta.graph_def.library.function
+    return len(meta.graph_def.node) + sum(len(function.node_def) for function in bodies)
 
 
-def _read_checkpoint_graph(
-    prefix: Path, graph_file: str | Path | None, inputs: Iterable[str], outputs: Iterable[str]
-) -> Graph:
-    """Return the graph that belongs to a checkpoint, pruned to its outputs, variables still in it.
-
-    The proto is pruned before anything imports it: gradients in a training graph carry shapes that
-    today's TensorFlow rejects.
-    """
+def _read(
+    location: Location, graph_file: str | Path | None, interface: Interface
+) -> tuple[Graph, Initialisers]:
+    """Return the graph that answers, variables still in it, and what gives them their values."""
+    if location.kind == "graph":
+        graph = load_graph(location.path, interface.inputs, interface.outputs)
+        return graph, Initialisers(graph.copy())
+    if location.kind == "keras":
+        architecture = None if graph_file is None else Path(graph_file)
+        return interface.put_on(read_keras(location.path, architecture)), Initialisers(Graph())
     if graph_file is not None:
-        graph_def, meta = parse_graph_def(graph_file), MetaGraphDef()
+        meta = MetaGraphDef(graph_def=parse_graph_def(graph_file))
     else:
-        meta = parse_meta(prefix.with_name(f"{prefix.name}.meta"))
-        graph_def = meta.graph_def
-    for node in graph_def.node:
-        node.attr.pop("_output_shapes", None)
-    graph = Graph.from_graph_def(graph_def)
-    fed, fetched = signature_of(meta)
-    graph.outputs = tuple(outputs) or fetched or _said("output", guess_outputs(graph))
-    graph.inputs = tuple(inputs)
-    for tensor in (*graph.inputs, *graph.outputs):
-        graph.producer(tensor)
-    graph.prune()
-    if not graph.inputs:
-        present = tuple(tensor for tensor in fed if tensor.split(":")[0] in graph)
-        graph.inputs = present or guess_inputs(graph)
-    validate(graph)
-    return _step(graph, "remove_device")
+        meta = _parse_meta_graph(location, interface.tags)
+    if is_function(meta, interface.signature):
+        graph = read_function(location.path, meta, str(interface.signature))
+        return interface.put_on(graph), Initialisers(Graph())
+    whole = whole_graph(meta)
+    graph = answering_graph(whole, meta, interface)
+    return graph, Initialisers.of(meta, whole, location.checkpoint, location.path)
 
 
-def _said(role: str, tensors: tuple[str, ...]) -> tuple[str, ...]:
-    names = ", ".join(tensors)
-    logger.info("%s guessed: %s (name others with --%ss)", role, names or "none", role)
-    return tensors
+def _parse_meta_graph(location: Location, tags: Sequence[str]) -> MetaGraphDef:
+    if location.kind == "saved_model":
+        return parse_saved_model(location.proto, tags)
+    return parse_meta(location.proto)
 
 
 def _step(graph: Graph, transform: str, arguments: dict[str, object] | None = None) -> Graph:
@@ -161,14 +142,9 @@ def _is_training_switch(node: Node) -> bool:
     )
 
 
-def _refuse_variables(graph: Graph) -> None:
-    """Raise GraphError for what a frozen graph cannot hold, by name."""
+def _refuse_updates(graph: Graph) -> None:
+    """Raise GraphError for a node that a frozen graph cannot hold, by name."""
     for node in graph:
-        if node.op in VARIABLE_OPS:
-            raise GraphError(
-                f"node '{node.name}' is a variable ({node.op}), so the graph is not frozen; "
-                "give the checkpoint that holds its value"
-            )
         if node.op.startswith(_UPDATE_OPS) and any(
             graph.constant(tensor) is not None for tensor in node.data_inputs[:1]
         ):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from deploykit.comparison import Comparison
+from deploykit.interface import Interface
 
 if TYPE_CHECKING:
     from transforms.core.graph import Graph
@@ -102,14 +103,12 @@ def _as_one(
 
 
 @dataclass(frozen=True)
-class Source:
+class Source(Interface):
     """A model on disk and what the user says of it."""
 
-    model: str
-    inputs: Sequence[str]
-    outputs: Sequence[str]
-    pins: Sequence[tuple[str, str]]
-    graph_file: str | None
+    model: str = ""
+    pins: Sequence[tuple[str, str]] = ()
+    graph_file: str | None = None
 
     def freeze(self) -> "Graph":
         """Return the model as a frozen graph."""
@@ -120,6 +119,8 @@ class Source:
             graph=self.graph_file,
             inputs=self.inputs,
             outputs=self.outputs,
+            tags=self.tags,
+            signature=self.signature,
             pins=dict(self.pins),
         )
 
@@ -153,23 +154,28 @@ everywhere = _all(
     ),
 )  # fmt: skip
 
-signature = _all(
+_interface = (
     click.option("--inputs", type=Names(), default=(), help="Tensors that are fed [default: the "
                  "signature's, or the placeholders]."),
     click.option("--outputs", type=Names(), default=(), help="Tensors that are fetched [default: "
                  "the signature's, or the nodes that nobody reads]."),
+    click.option("--tags", type=Names(), default=(), help="Tags of a SavedModel's graph [default: "
+                 "serve, or the only graph]."),
+    click.option("--signature", metavar="NAME", help="Signature of the model [default: "
+                 "serving_default, or the only one]."),
 )  # fmt: skip
-
-model = _all(click.argument("model"), signature)
+interface = _as_one("interface", Interface, *_interface)
 
 source = _as_one(
     "source",
     Source,
-    model,
+    click.argument("model"),
+    *_interface,
     click.option("--pin", "pins", type=Pin(), multiple=True,
                  help="Turn a placeholder into a constant; may be repeated."),
     click.option("--graph", "graph_file", metavar="FILE",
-                 help="The GraphDef of a checkpoint that has no .meta file."),
+                 help="The GraphDef of a checkpoint that has no .meta file, or the JSON file of a "
+                 "Keras model whose weights are in an .h5 file."),
 )  # fmt: skip
 
 output = _all(

@@ -18,9 +18,10 @@ def freeze(
 ) -> None:
     """Turn the variables of a model into constants.
 
-    MODEL is a checkpoint prefix with its .meta file (or --graph), a .keras file, or a graph that is
-    frozen already (.pb, .pbtxt). Functions are inlined. A boolean placeholder named like
-    is_training that is not fed is pinned to false.
+    MODEL is a SavedModel folder, a checkpoint prefix with its .meta file (or --graph), a .keras or
+    .h5 file, or a graph that is frozen already (.pb, .pbtxt). Functions are inlined. A boolean
+    placeholder named like is_training that is not fed is pinned to false. Lookup tables are filled
+    within the graph.
     """
     from deploykit.files import check_output, default_output, save_graph
     from deploykit.freezing import model_bytes, model_nodes
@@ -33,7 +34,7 @@ def freeze(
     with progress("freeze"):
         graph = source.freeze()
     report.of(graph)
-    report.nodes_in, report.nodes_out = model_nodes(model), len(graph)
+    report.nodes_in, report.nodes_out = model_nodes(model, source.tags), len(graph)
     report.bytes_in = model_bytes(model)
     report.bytes_out = save_graph(graph, report.output_file, force=force)
     show(report, as_json)

@@ -6,13 +6,14 @@ import click
 
 from deploykit import options
 from deploykit.comparison import Comparison
+from deploykit.interface import Interface
 
 
 @click.command()
 @click.option("--in_graph", "--in-graph", required=True, metavar="FILE", help="Graph to read.")
 @click.option("--out_graph", "--out-graph", "-o", "--output", "out_graph", required=True,
               metavar="FILE", help="Graph to write.")  # fmt: skip
-@options.signature
+@options.interface
 @click.option("--transforms", required=True, metavar="STRING",
               help="Such as 'fold_constants(ignore_errors=true) fold_batch_norms'.")  # fmt: skip
 @click.option("--output_as_text", "--output-as-text", is_flag=False, flag_value="true",
@@ -27,8 +28,7 @@ from deploykit.comparison import Comparison
 def transform(
     in_graph: str,
     out_graph: str,
-    inputs: tuple[str, ...],
-    outputs: tuple[str, ...],
+    interface: Interface,
     transforms: str,
     output_as_text: bool,
     force: bool,
@@ -50,13 +50,12 @@ def transform(
     if not parse(transforms):
         raise PipelineError("--transforms names no transform; give at least one")
 
-    from deploykit.freezing import open_model
     from deploykit.report import Report, show
     from deploykit.rewriting import rewrite
 
     in_graph, out_graph = map(os.path.expanduser, (in_graph, out_graph))  # as the original does
     report = Report("transform", in_graph)
-    graph = open_model(in_graph, inputs, outputs)
+    graph = interface.open(in_graph)
     check = replace(comparison, tolerance=tolerance) if verify else None
     rewrite(
         report,

@@ -6,12 +6,13 @@ import click
 
 from deploykit import options
 from deploykit.comparison import Comparison
+from deploykit.interface import Interface
 
 
 @click.command()
 @click.argument("reference")
 @click.argument("result")
-@options.signature
+@options.interface
 @click.option("--tolerance", type=click.FloatRange(min=0), metavar="T", help="Largest error, "
               "relative to the largest value [default: 1e-6 * (5 + layers), <= 1e-4].")  # fmt: skip
 @click.option("--min-sqnr", type=float, metavar="DB", help="Smallest signal to noise ratio instead "
@@ -23,8 +24,7 @@ from deploykit.comparison import Comparison
 def verify(
     reference: str,
     result: str,
-    inputs: tuple[str, ...],
-    outputs: tuple[str, ...],
+    interface: Interface,
     tolerance: float | None,
     min_sqnr: float | None,
     comparison: Comparison,
@@ -40,13 +40,13 @@ def verify(
     Softmax, what it reads is compared too. In --json, a figure without bound (no difference at
     all) is null, and a model whose inputs cannot be made up gives "verified": false.
     """
-    from deploykit.freezing import model_bytes, open_model
+    from deploykit.freezing import model_bytes
     from deploykit.report import Report, progress, show
     from transforms.core.errors import VerificationError
 
     report = Report("verify", reference, result)
-    first = open_model(reference, inputs, outputs)
-    second = open_model(result, inputs, outputs)
+    first = interface.open(reference)
+    second = interface.open(result)
     report.of(first)
     report.nodes_out = len(second)
     report.bytes_in, report.bytes_out = model_bytes(reference), model_bytes(result)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.checkpoints import checkpoint_prefix
+from deploykit.checkpoints import Checkpoint, find_checkpoint
 from deploykit.files import load_data
 from deploykit.verification import verify
 from tests.deploykit.conftest import FASHION
@@ -144,11 +144,12 @@ def run_checkpoint(prefix: str, images: np.ndarray) -> np.ndarray:
 
 def test_other_ways_to_name_a_checkpoint():
     prefix = SOURCES["tf1"]
+    found = Checkpoint(prefix.parent, "model.ckpt")
     for end in (".meta", ".index"):
-        assert checkpoint_prefix(prefix.with_name(f"{prefix.name}{end}")) == prefix
-    assert checkpoint_prefix(prefix.parent) == prefix
-    assert checkpoint_prefix(prefix) == prefix
-    assert checkpoint_prefix(SOURCES["keras"]) is None
+        assert find_checkpoint(prefix.with_name(f"{prefix.name}{end}")) == found
+    assert find_checkpoint(prefix.parent) == found
+    assert find_checkpoint(prefix) == found
+    assert find_checkpoint(SOURCES["keras"]) is None
 
 
 def test_a_graph_def_in_place_of_the_meta_file(frozen, tmp_path):

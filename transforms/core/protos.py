@@ -35,6 +35,7 @@ with _without_tensorflow_start():
     from tensorflow.core.framework.tensor_pb2 import TensorProto
     from tensorflow.core.framework.versions_pb2 import VersionDef
     from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 __all__ = [
     "AttrValue",
@@ -45,6 +46,7 @@ __all__ = [
     "NodeDef",
     "OpDef",
     "OpList",
+    "SavedModel",
     "TensorProto",
     "VersionDef",
 ]

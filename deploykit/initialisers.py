@@ -1,0 +1,235 @@
+"""What a model runs before it answers: it restores its variables and fills its tables.
+
+A frozen graph runs nothing before it answers. So variables become constants, and each table is
+filled in the graph itself, from constants, by a node that its readers wait for: TensorFlow skips a
+table that holds as many entries already.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from deploykit.checkpoints import Checkpoint
+from deploykit.variables import VARIABLE_OPS, fill_variables
+from transforms.core.child import call
+from transforms.core.errors import GraphError
+from transforms.core.graph import Graph
+from transforms.core.node import Node, producer_name, split
+from transforms.core.protos import MetaGraphDef
+from transforms.core.tensors import Array, DType
+from transforms.core.validate import refuse_side_effects, validate
+from transforms.inline_functions import inline_functions
+from transforms.remove_unused_functions import remove_unused_functions
+
+logger = logging.getLogger("deploykit")
+
+_TABLE_OPS = frozenset(
+    f"{kind}{version}"
+    for kind in ("HashTable", "MutableHashTable", "MutableHashTableOfTensors")
+    for version in ("", "V2")
+)
+_ASSIGN_OPS = frozenset({"Assign", "AssignVariableOp"})
+_FILLING_OPS = ("InitializeTable", "LookupTableImport")
+_READING_FILES = ("InitializeTableFromTextFile", "InitializeTableFromTextFileV2")
+_INIT_SIGNATURE = "__saved_model_init_op"
+_INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op", "table_initializer", "local_init_op")
+
+
+@dataclass(frozen=True)
+class Initialisers:
+    """How the variables and tables of a model get their contents."""
+
+    whole: Graph
+    """The graph with its saver and initialisers, not cut to what answers."""
+    checkpoint: Checkpoint | None = None
+    restore_op: str = ""
+    init_ops: tuple[str, ...] = ()
+    assets: Mapping[str, Path] = field(default_factory=dict)
+    """Files by the names of the nodes that give their paths."""
+
+    @classmethod
+    def of(
+        cls, meta: MetaGraphDef, whole: Graph, checkpoint: Checkpoint | None, folder: Path
+    ) -> "Initialisers":
+        """Read from a MetaGraphDef what it says of its initialisers; `folder` holds its assets."""
+        init_ops = [
+            name for key in _INIT_COLLECTIONS for name in meta.collection_def[key].node_list.value
+        ]
+        if _INIT_SIGNATURE in meta.signature_def:
+            init_ops += [t.name for t in meta.signature_def[_INIT_SIGNATURE].outputs.values()]
+        assets = {
+            producer_name(asset.tensor_info.name): folder / "assets" / Path(asset.filename).name
+            for asset in meta.asset_file_def
+        }
+        restore_op = meta.saver_def.restore_op_name
+        return cls(whole, checkpoint, restore_op, tuple(map(producer_name, init_ops)), assets)
+
+    def fill(self, graph: Graph) -> None:
+        """Turn the variables of a graph into constants, and fill its tables.
+
+        GraphError: one of them has no contents, or none that fit. FileError: a file is missing.
+        """
+        variables = {node.name: _key(node) for node in graph if node.op in VARIABLE_OPS}
+        tables = {node.name: _key(node) for node in graph if _is_empty_table(graph, node)}
+        if not variables and not tables:
+            return
+        keys = {*variables.values(), *tables.values()}
+        contents = self._restored(keys)
+        contents |= self._computed(keys - set(contents))
+        missing = [name for name, key in (variables | tables).items() if key not in contents]
+        if missing:
+            node = graph[missing[0]]
+            more = f" (nor {len(missing) - 1} others)" if len(missing) > 1 else ""
+            what = "variable" if node.op in VARIABLE_OPS else "table"
+            raise GraphError(
+                f"node '{node.name}' is a {what} ({node.op}) that nothing initialises{more}, so "
+                "the graph is not frozen; give the checkpoint or SavedModel with its contents"
+            )
+        fill_variables(graph, {name: contents[key][0] for name, key in variables.items()})
+        for name, key in tables.items():
+            _fill_table(graph, graph[name], *contents[key])
+            logger.info("table '%s' is filled within the graph", name)
+
+    def _restored(self, keys: set[str]) -> dict[str, list[Array]]:
+        """Return what the checkpoint holds: values of variables, keys and values of tables.
+
+        The restore op tells what comes from where; without one, variables go by their names.
+        """
+        if self.checkpoint is None:
+            return {}
+        places = {(key, 0): (key, "") for key in keys}
+        if self.restore_op:
+            graph = self._leading_to([self.restore_op])
+            places = {
+                (key, number): place
+                for key, setter in _setters(graph).items()
+                if key in keys
+                for number, tensor in enumerate(setter.data_inputs[1:])
+                if (place := _place(graph, tensor)) is not None
+            }
+        if not places:
+            return {}
+        self.checkpoint.check()
+        read = call("deploykit.checkpoints:read_checkpoint", self.checkpoint.prefix, places)
+        contents: dict[str, list[Array]] = {}
+        for key, number in sorted(read):
+            contents.setdefault(key, []).append(read[key, number])
+        return contents
+
+    def _computed(self, keys: set[str]) -> dict[str, list[Array]]:
+        """Return what the init ops put into variables and tables; a TensorFlow child computes it.
+
+        RefusedError: they do more than read the model's own vocabulary files.
+        """
+        filling = [node.name for node in self.whole if node.op.startswith(_FILLING_OPS)]
+        graph = self._leading_to([*self.init_ops, *filling]) if keys else Graph()
+        sources = {
+            key: _contents_of(graph, setter)
+            for key, setter in _setters(graph).items()
+            if key in keys
+        }
+        graph.outputs = tuple(tensor for tensors in sources.values() for tensor in tensors)
+        if not graph.outputs:
+            return {}
+        graph.prune()
+        refuse_side_effects(graph, _READING_FILES)
+        content = b"".join(graph.serialized())
+        values = call("transforms.core.session:run_each", content, list(graph.outputs))
+        return {
+            key: [values[tensor] for tensor in tensors]
+            for key, tensors in sources.items()
+            if all(tensor in values for tensor in tensors)
+        }
+
+    def _leading_to(self, names: Iterable[str]) -> Graph:
+        """Return what the nodes need to run, checked, with functions inlined."""
+        graph = self.whole.copy()
+        graph.inputs, graph.outputs = (), tuple(n for n in names if producer_name(n) in graph)
+        for name, path in self.assets.items():
+            if name in graph:
+                graph.replace(graph[name], Node.constant(name, np.array(str(path), object)))
+        if not graph.outputs:
+            return Graph()
+        graph.prune()
+        remove_unused_functions(graph)
+        validate(graph)
+        inline_functions(graph)
+        return graph
+
+
+def _key(node: Node) -> str:
+    """Return the name under which functions, initialisers and checkpoints know a resource."""
+    return str(node.attr("shared_name") or node.name)
+
+
+def _setters(graph: Graph) -> dict[str, Node]:
+    """Return the nodes that give variables and tables their contents, by the keys of these."""
+    setters = {}
+    for node in graph:
+        if node.op in _ASSIGN_OPS or node.op.startswith(_FILLING_OPS):
+            resource = graph.producer(node.inputs[0])
+            while resource.op == "Identity":
+                resource = graph.producer(resource.inputs[0])
+            if resource.op in VARIABLE_OPS or resource.op in _TABLE_OPS:
+                setters[_key(resource)] = node
+    return setters
+
+
+def _place(graph: Graph, tensor: str) -> tuple[str, str] | None:
+    """Return the key and the part of a tensor in the checkpoint, or None where it is elsewhere."""
+    node, port = graph.producer(tensor), split(tensor)[1]
+    while node.op == "Identity":
+        tensor = node.inputs[0]
+        node, port = graph.producer(tensor), split(tensor)[1]
+    if node.op != "RestoreV2":
+        return None
+    names, parts = (graph.constant(i) for i in node.data_inputs[1:])
+    if names is None or parts is None or max(names.value.size, parts.value.size) <= port:
+        return None
+    return names.value[port].decode(), parts.value[port].decode()
+
+
+def _contents_of(graph: Graph, setter: Node) -> list[str]:
+    """Return the tensors that hold what a node puts in: a value, or the keys and the values."""
+    if setter.op in _ASSIGN_OPS or len(setter.data_inputs) == 3:
+        return list(setter.data_inputs[1:])
+    table = graph.producer(setter.inputs[0])
+    while table.op == "Identity":
+        table = graph.producer(table.inputs[0])
+    exported = Node(graph.unique_name(f"{setter.name}/export"), "LookupTableExportV2")
+    exported = exported.with_inputs(setter.inputs[0], f"^{setter.name}")
+    exported = exported.with_attrs(Tkeys=table.attr("key_dtype"), Tvalues=table.attr("value_dtype"))
+    graph.add(exported)
+    return [exported.name, f"{exported.name}:1"]
+
+
+def _is_empty_table(graph: Graph, node: Node) -> bool:
+    if node.op not in _TABLE_OPS:
+        return False
+    return not any(reader.op.startswith(_FILLING_OPS) for reader in graph.readers(node.name))
+
+
+def _fill_table(graph: Graph, table: Node, keys: Array, values: Array) -> None:
+    """Let the readers of a table wait until it holds these entries."""
+    readers = graph.consumers(table.name)
+    order = np.argsort(keys, kind="stable") if keys.ndim == 1 else slice(None)
+    arrays = {
+        "keys": (keys[order], table.attr("key_dtype")),
+        "values": (values[order], table.attr("value_dtype")),
+    }
+    names = [
+        graph.add(Node.constant(graph.unique_name(f"{table.name}/{name}"), array, dtype)).name
+        for name, (array, dtype) in arrays.items()
+    ]
+    is_fixed = table.op.startswith("HashTable")
+    op = "InitializeTable" if is_fixed else "LookupTableImport"
+    op += "V2" if table.op.endswith("V2") else ""
+    filling = Node(graph.unique_name(f"{table.name}/fill"), op, (table.name, *names))
+    types = [DType(dtype) for _, dtype in arrays.values()]
+    attrs = zip(("Tkey", "Tval") if is_fixed else ("Tin", "Tout"), types, strict=True)
+    graph.add(filling.with_attrs(**dict(attrs)))
+    for reader in readers:
+        graph.replace(reader, reader.with_control_inputs(f"^{filling.name}"))

@@ -1,0 +1,45 @@
+"""Which part of a model is wanted: its inputs and outputs by name, or those of a signature."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transforms.core.graph import Graph
+
+
+@dataclass(frozen=True)
+class Interface:
+    """Names of tensors that are fed and fetched; tags and signature of a SavedModel.
+
+    What is empty or None defaults to the model's own: the graph for serving, its default
+    signature, and that signature's inputs and outputs.
+    """
+
+    inputs: Sequence[str] = ()
+    outputs: Sequence[str] = ()
+    tags: Sequence[str] = ()
+    signature: str | None = None
+
+    def open(self, model: str) -> "Graph":
+        """Return the graph of a GraphDef file as it stands, and any other model frozen."""
+        from deploykit.files import load_graph
+        from deploykit.freezing import freeze
+        from deploykit.location import locate
+
+        if locate(model).kind == "graph":
+            return load_graph(model, self.inputs, self.outputs)
+        return freeze(
+            model,
+            inputs=self.inputs,
+            outputs=self.outputs,
+            tags=self.tags,
+            signature=self.signature,
+        )
+
+    def put_on(self, graph: "Graph") -> "Graph":
+        """Give a graph the inputs and outputs that are named; it keeps its own otherwise."""
+        graph.inputs = tuple(self.inputs) or graph.inputs
+        graph.outputs = tuple(self.outputs) or graph.outputs
+        graph.check()
+        return graph

@@ -1,0 +1,68 @@
+"""What a path means: the kind of model that lies there, and its files."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from deploykit.checkpoints import Checkpoint, find_checkpoint
+from deploykit.files import check_regular
+from transforms.core.errors import FileError
+
+KERAS_ENDS = (".keras", ".h5", ".hdf5")
+_SAVED_MODEL = ("saved_model.pb", "saved_model.pbtxt")
+
+
+@dataclass(frozen=True)
+class Location:
+    """A model on disk; `path` is its file or its SavedModel folder."""
+
+    kind: Literal["graph", "checkpoint", "saved_model", "keras"]
+    path: Path
+    checkpoint: Checkpoint | None = None
+    """Where the variables are."""
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that the model is made of."""
+        if self.kind == "saved_model":
+            folders = [self.path, self.path / "variables", self.path / "assets"]
+            found = [file for folder in folders if folder.is_dir() for file in folder.iterdir()]
+            return sorted(file for file in found if file.is_file())
+        return self.checkpoint.files if self.checkpoint else [self.path]
+
+    @property
+    def bytes(self) -> int:
+        """The size of its files."""
+        return sum(file.stat().st_size for file in self.files)
+
+    @property
+    def proto(self) -> Path:
+        """The file that holds the graph: a GraphDef, a MetaGraphDef or a SavedModel."""
+        if self.kind == "saved_model":
+            return next(p for name in _SAVED_MODEL if (p := self.path / name).exists())
+        return self.checkpoint.file(".meta") if self.checkpoint else self.path
+
+
+def locate(source: str | os.PathLike[str]) -> Location:
+    """Return what a path means. FileError: there is nothing, or no model."""
+    path = Path(source)
+    folder = path.parent if path.name in _SAVED_MODEL else path
+    if any((folder / name).exists() for name in _SAVED_MODEL):
+        variables = Checkpoint(folder / "variables", "variables")
+        return Location("saved_model", folder, variables if variables.folder.is_dir() else None)
+    checkpoint = find_checkpoint(path)
+    if checkpoint is not None:
+        return Location("checkpoint", path, checkpoint)
+    if path.is_dir():
+        raise FileError(f"{path}: {_what_lies_in(path)}")
+    check_regular(path)
+    return Location("keras" if path.suffix in KERAS_ENDS else "graph", path)
+
+
+def _what_lies_in(folder: Path) -> str:
+    versions = [p.name for p in folder.iterdir() if any((p / n).exists() for n in _SAVED_MODEL)]
+    if versions:
+        newest = max(versions, key=lambda name: (name.isdigit() and int(name), name))
+        return f"it holds the SavedModels {', '.join(sorted(versions)[:5])}; give {folder / newest}"
+    return "this folder holds neither saved_model.pb nor a checkpoint, expected a model"

@@ -1,0 +1,157 @@
+"""A MetaGraphDef, as a checkpoint or a SavedModel has it, cut to the part that answers."""
+
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from deploykit.interface import Interface
+from deploykit.signature import guess_inputs, guess_outputs
+from transforms.core.errors import GraphError, nearest
+from transforms.core.functions import Library
+from transforms.core.graph import Graph
+from transforms.core.node import Node, normal, producer_name, split
+from transforms.core.ops import output_types
+from transforms.core.protos import MetaGraphDef
+from transforms.core.validate import validate
+from transforms.remove_device import remove_device
+from transforms.remove_unused_functions import remove_unused_functions
+
+logger = logging.getLogger("deploykit")
+
+DEFAULT_SIGNATURE = "serving_default"
+_LEGAL_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/-]*")
+
+
+def signatures(meta: MetaGraphDef) -> list[str]:
+    """Return the names of the signatures that answer."""
+    return sorted(name for name in meta.signature_def if not name.startswith("__saved_model_"))
+
+
+def functions(meta: MetaGraphDef) -> list[str]:
+    """Return the names of the functions that a SavedModel's root object has."""
+    nodes = meta.object_graph_def.nodes
+    return sorted(
+        child.local_name
+        for child in (nodes[0].children if nodes else ())
+        if nodes[child.node_id].function.concrete_functions
+    )
+
+
+def _what_answers(meta: MetaGraphDef) -> str:
+    found = [f"its signatures: {', '.join(signatures(meta)) or 'none'}"]
+    if functions(meta):
+        found.append(f"its functions: {', '.join(functions(meta))}")
+    return "; ".join(found)
+
+
+def whole_graph(meta: MetaGraphDef) -> Graph:
+    """Return all of a MetaGraphDef's graph, with what saves, restores and trains.
+
+    Gradients in a training graph carry `_output_shapes` that today's TensorFlow rejects, so these
+    go; whatever is run of the graph is cut to what it needs before anything imports it.
+    """
+    for node in meta.graph_def.node:
+        node.attr.pop("_output_shapes", None)
+    return Graph.from_graph_def(meta.graph_def)
+
+
+def answering_graph(whole: Graph, meta: MetaGraphDef, interface: Interface) -> Graph:
+    """Return what leads from the inputs to the outputs, checked; its variables are still in it.
+
+    Inputs and outputs may be names of the signature or of tensors; they default to the signature's,
+    or to guesses where there is none.
+    """
+    graph = whole.copy()
+    name = _chosen(meta, interface.signature)
+    fed, fetched = _sides(meta, name)
+    graph.outputs = tuple(fetched.get(o, o) for o in interface.outputs) or tuple(fetched.values())
+    if not graph.outputs and meta.object_graph_def.nodes:
+        raise GraphError(f"choose what to freeze with --signature; {_what_answers(meta)}")
+    if not graph.outputs:
+        graph.outputs = guess_outputs(graph)
+        logger.info("output guessed: %s (name others with --outputs)", ", ".join(graph.outputs))
+    graph.inputs = tuple(fed.get(i, i) for i in interface.inputs)
+    for tensor in (*graph.inputs, *graph.outputs):
+        graph.producer(tensor)
+    graph.prune()
+    if not graph.inputs:
+        present = tuple(tensor for tensor in fed.values() if producer_name(tensor) in graph)
+        graph.inputs = present or guess_inputs(graph)
+    remove_unused_functions(graph)
+    validate(graph)
+    remove_device(graph)
+    _take_names(graph, name, fed, fetched)
+    return graph
+
+
+def _chosen(meta: MetaGraphDef, wanted: str | None) -> str | None:
+    """Return the signature to use: the wanted one, the default one, or the only one."""
+    known = signatures(meta)
+    if wanted is not None:
+        if wanted not in known:
+            hint = nearest(wanted, known)
+            raise GraphError(f"it has no signature '{wanted}'{hint}; {_what_answers(meta)}")
+        return wanted
+    if DEFAULT_SIGNATURE in known:
+        return DEFAULT_SIGNATURE
+    if len(known) > 1:
+        raise GraphError(f"choose one of its signatures with --signature: {', '.join(known)}")
+    return known[0] if known else None
+
+
+def _sides(meta: MetaGraphDef, signature: str | None) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the tensors of a signature's inputs and outputs, by their names in it."""
+    if signature is None:
+        return {}, {}
+    chosen = meta.signature_def[signature]
+    fed, fetched = (
+        {
+            name if len(tensors) == 1 else f"{name}/{part}": normal(tensor)
+            for name, info in sorted(side.items())
+            for tensors in [_tensors(info)]
+            for part, tensor in tensors.items()
+        }
+        for side in (chosen.inputs, chosen.outputs)
+    )
+    return fed, fetched
+
+
+def _tensors(info: Any) -> dict[str, str]:
+    """Return the tensors that a value of a signature consists of: one, or those of a sparse one."""
+    if info.WhichOneof("encoding") != "coo_sparse":
+        return {"": info.name}
+    sparse = info.coo_sparse
+    return {
+        "values": sparse.values_tensor_name,
+        "indices": sparse.indices_tensor_name,
+        "dense_shape": sparse.dense_shape_tensor_name,
+    }
+
+
+def _take_names(
+    graph: Graph, signature: str | None, fed: Mapping[str, str], fetched: Mapping[str, str]
+) -> None:
+    """Give inputs and outputs their names in the signature where TensorFlow 2 made up others.
+
+    It calls an input `serving_default_x` and the outputs `StatefulPartitionedCall:0`, `...:1`;
+    a frozen graph has no signature, so its own names must tell which is which.
+    """
+    for name, tensor in fed.items():
+        if tensor == f"{signature}_{name}" and tensor in graph and _is_free(graph, name):
+            graph.add(graph[tensor].with_name(name))
+            graph.redirect({tensor: name, f"^{tensor}": f"^{name}"})
+            graph.inputs = tuple(name if i == tensor else i for i in graph.inputs)
+            graph.remove(graph[tensor])
+    library = Library(graph)
+    for name, tensor in fetched.items():
+        if tensor in graph.outputs and _is_free(graph, name):
+            call, port = graph.producer(tensor), split(tensor)[1]
+            types = output_types(call, library.op_def(call.op)) if library.callee(call) else None
+            if types is not None:
+                graph.add(Node(name, "Identity", (tensor,)).with_attrs(T=types[port]))
+                graph.outputs = tuple(name if o == tensor else o for o in graph.outputs)
+
+
+def _is_free(graph: Graph, name: str) -> bool:
+    return _LEGAL_NAME.fullmatch(name) is not None and name not in graph
