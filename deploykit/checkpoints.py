@@ -124,9 +124,16 @@ def read_checkpoint(prefix: str, wanted: dict[T, tuple[str, str]]) -> dict[T, Ar
         if missing:
             shown = ", ".join(f"'{key}'" for key in missing[:3])
             raise GraphError(f"the checkpoint lacks {len(missing)} variables, among them {shown}")
-        return {
-            name: _part(reader.get_tensor(keys[key]), part) for name, (key, part) in wanted.items()
-        }
+        types = reader.get_variable_to_dtype_map()
+        found = [keys[key] for key, _ in wanted.values()]
+        parts = [part for _, part in wanted.values()]
+        values = tf.raw_ops.RestoreV2(
+            prefix=prefix,
+            tensor_names=found,
+            shape_and_slices=parts,
+            dtypes=[types[key] for key in found],
+        )
+        return {name: value.numpy() for name, value in zip(wanted, values, strict=True)}
     except GraphError:
         raise
     except Exception as error:  # TensorFlow raises whatever the damage happens to cause
@@ -150,13 +157,3 @@ def _keys(reader: object) -> dict[str, str]:
                 if attribute.full_name and attribute.checkpoint_key in known:
                     keys.setdefault(attribute.full_name, attribute.checkpoint_key)
     return keys
-
-
-def _part(value: Array, part: str) -> Array:
-    if not part:
-        return value
-    slices = []
-    for extent in part.split(" ")[-1].split(":"):
-        start, _, length = extent.partition(",")
-        slices.append(slice(None) if extent == "-" else slice(int(start), int(start) + int(length)))
-    return value[tuple(slices)]

@@ -14,7 +14,9 @@ from deploykit.location import Location, locate
 from deploykit.meta_graphs import answering_graph, whole_graph
 from deploykit.saved_models import is_function, parse_saved_model, read_function
 from transforms.core import pipeline
+from transforms.core.control_flow import conditional_names
 from transforms.core.errors import Error, GraphError
+from transforms.core.functions import Library
 from transforms.core.graph import Graph
 from transforms.core.node import Node
 from transforms.core.pipeline import Step
@@ -59,6 +61,8 @@ def freeze(
         interface = Interface(tuple(inputs), tuple(outputs), tuple(tags), signature)
         frozen, initialisers = _read(locate(source), graph, interface)
         frozen = _resolved(frozen, dict(pins or {}), tuple(inputs))
+        _forget_idle_waits(frozen)
+        frozen.prune()
         initialisers.fill(frozen)
         _refuse_updates(frozen)
         frozen = _step(frozen, "remove_unused_functions") if frozen.library.function else frozen
@@ -152,3 +156,18 @@ def _refuse_updates(graph: Graph) -> None:
                 f"node '{node.name}' ({node.op}) updates a variable, which a frozen graph cannot; "
                 "pin the placeholder that switches training (--pin NAME=false) or name --outputs"
             )
+
+
+def _forget_idle_waits(graph: Graph) -> None:
+    """Drop control edges that order nothing: those from where nothing before has an effect.
+
+    TensorFlow 2 lets a function's results wait for all that read variables, so each result would
+    keep alive what the others need. Below a Switch an edge also tells whether a node runs.
+    """
+    library = Library(graph)
+    acting = [node.name for node in graph if library.has_effect(node, node.attrs)]
+    kept = graph.descendants(acting) | conditional_names(graph)
+    for node in graph:
+        idle = {i for i in node.control_inputs if i[1:] not in kept}
+        if idle:
+            graph.replace(node, node.with_inputs(*(i for i in node.inputs if i not in idle)))

@@ -13,12 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from deploykit.checkpoints import Checkpoint
+from deploykit.files import check_regular
 from deploykit.variables import VARIABLE_OPS, fill_variables
 from transforms.core.child import call
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
 from transforms.core.node import Node, producer_name, split
-from transforms.core.protos import MetaGraphDef
+from transforms.core.protos import AssetFileDef, MetaGraphDef
 from transforms.core.tensors import Array, DType
 from transforms.core.validate import refuse_side_effects, validate
 from transforms.inline_functions import inline_functions
@@ -62,7 +63,7 @@ class Initialisers:
             init_ops += [t.name for t in meta.signature_def[_INIT_SIGNATURE].outputs.values()]
         assets = {
             producer_name(asset.tensor_info.name): folder / "assets" / Path(asset.filename).name
-            for asset in meta.asset_file_def
+            for asset in _assets(meta)
         }
         restore_op = meta.saver_def.restore_op_name
         return cls(whole, checkpoint, restore_op, tuple(map(producer_name, init_ops)), assets)
@@ -154,10 +155,19 @@ class Initialisers:
         if not graph.outputs:
             return Graph()
         graph.prune()
+        for name, path in self.assets.items():
+            if name in graph:
+                check_regular(path)
         remove_unused_functions(graph)
         validate(graph)
         inline_functions(graph)
         return graph
+
+
+def _assets(meta: MetaGraphDef) -> list[AssetFileDef]:
+    """Return the vocabulary files: TensorFlow 1 wrote them into a collection."""
+    packed = meta.collection_def["saved_model_assets"].any_list.value
+    return list(meta.asset_file_def) or [AssetFileDef.FromString(each.value) for each in packed]
 
 
 def _key(node: Node) -> str:

@@ -1,12 +1,14 @@
 """Keras files as graphs: loaded in safe mode, in a child process."""
 
 import json
+import tempfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from deploykit.files import read_bytes
+from deploykit.keras_2 import in_words_of_keras_3
 from transforms.core.child import call
 from transforms.core.errors import Error, GraphError, RefusedError
 from transforms.core.graph import Graph
@@ -36,12 +38,7 @@ def freeze_keras(path: str, architecture: bytes | None) -> tuple[bytes, list[str
     import tensorflow as tf
 
     try:
-        _refuse_code(_config(path) if architecture is None else json.loads(architecture))
-        if architecture is None:
-            model = keras.saving.load_model(path, compile=False, safe_mode=True)
-        else:
-            model = keras.models.model_from_json(architecture.decode())
-            model.load_weights(path)
+        model = _load(path, architecture)
         if not getattr(model, "inputs", None):
             raise GraphError("the model was saved before it saw an input, so its shapes are open")
     except Error:
@@ -60,19 +57,45 @@ def freeze_keras(path: str, architecture: bytes | None) -> tuple[bytes, list[str
     return frozen_function(answer.get_concrete_function(), model.output_names)
 
 
-def _config(path: str) -> Any:
-    """Return the description of a model out of its file. GraphError: there are weights alone."""
+def _load(path: str, architecture: bytes | None) -> Any:
+    """Load a model whole, or its weights into what its JSON file describes. RefusedError: code."""
+    import keras
+
+    if path.endswith(".keras"):
+        with zipfile.ZipFile(path) as archive:
+            _refuse_code(json.loads(archive.read("config.json")))
+        return keras.saving.load_model(path, compile=False, safe_mode=True)
     import h5py
 
-    if not path.endswith(".keras"):
-        with h5py.File(path, "r") as file:
-            if "model_config" not in file.attrs:
-                raise GraphError(
-                    "the file holds weights alone; give the model's JSON file with --graph"
-                )
-            return json.loads(file.attrs["model_config"])
-    with zipfile.ZipFile(path) as archive:
-        return json.loads(archive.read("config.json"))
+    with h5py.File(path, "r") as file:
+        found = file.attrs.get("model_config", architecture)
+        if found is None:
+            raise GraphError(
+                "the file holds weights alone; give the model's JSON file with --graph"
+            )
+        config = json.loads(found)
+        _refuse_code(config)
+        if "layer_names" in file.attrs or "model_weights" in file:
+            return _load_hdf5(file, config)
+    model = keras.models.model_from_json(found.decode())
+    model.load_weights(path)
+    return model
+
+
+def _load_hdf5(file: Any, config: Any) -> Any:
+    """Load a model in the format of Keras 2, which Keras 3 writes too; the weights may be alone."""
+    import h5py
+    import keras
+
+    weights = file.get("model_weights", file)
+    if str(weights.attrs.get("keras_version", "")).startswith(("1.", "2.")):
+        config = in_words_of_keras_3(config)
+    with tempfile.TemporaryDirectory() as folder:
+        joined = f"{folder}/model.h5"
+        with h5py.File(joined, "w") as model:
+            model.attrs["model_config"] = json.dumps(config)
+            model.copy(weights, "model_weights")
+        return keras.saving.load_model(joined, compile=False, safe_mode=True)
 
 
 def _refuse_code(config: Any) -> None:

@@ -64,7 +64,8 @@ def freeze_function(path: str, tags: list[str], name: str) -> tuple[bytes, list[
     import tensorflow as tf
 
     try:
-        function = getattr(tf.saved_model.load(path, tags), name)
+        model = tf.saved_model.load(path, tags)  # its variables live as long as it does
+        function = getattr(model, name)
     except Exception as error:  # TensorFlow raises whatever the damage happens to cause
         raise GraphError(f"TensorFlow cannot load it: {str(error).splitlines()[0]}") from None
     traced = function.concrete_functions

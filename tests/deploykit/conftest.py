@@ -1,5 +1,6 @@
 """A small frozen graph as a file, and the command line called in this process."""
 
+import importlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deploykit import cli, verification
+from deploykit import cli, initialisers, keras_files, saved_models, verification
 from tests.support import build, random
 from transforms.core.child import limited
 from transforms.core.graph import Graph
@@ -44,8 +45,14 @@ def deploykit(capfd):
 
 @pytest.fixture
 def in_process(monkeypatch):
-    """Compare graphs in this process: one start of TensorFlow for all, not one for each."""
-    monkeypatch.setattr(verification, "call", lambda function, *a: verification.run_both(*a))
+    """Run TensorFlow in this process: one start for all, not one for each call of a child."""
+
+    def call(function: str, *arguments: Any, env: object = None) -> Any:
+        module, name = function.split(":")
+        return getattr(importlib.import_module(module), name)(*arguments)
+
+    for module in (initialisers, keras_files, saved_models, verification):
+        monkeypatch.setattr(module, "call", call)
 
 
 def small_graph() -> Graph:

@@ -34,10 +34,11 @@ with _without_tensorflow_start():
     from tensorflow.core.framework.op_def_pb2 import OpDef, OpList
     from tensorflow.core.framework.tensor_pb2 import TensorProto
     from tensorflow.core.framework.versions_pb2 import VersionDef
-    from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
+    from tensorflow.core.protobuf.meta_graph_pb2 import AssetFileDef, MetaGraphDef
     from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 __all__ = [
+    "AssetFileDef",
     "AttrValue",
     "FunctionDef",
     "FunctionDefLibrary",

@@ -49,8 +49,13 @@ def _full(tensor: str) -> str:
 
 
 def _line(error: Any) -> str:
+    """Return the line of TensorFlow's message that says what is wrong, and with which node."""
     text = str(getattr(error, "message", error)).strip()
-    return text.splitlines()[0][:300] if text else type(error).__name__
+    lines = [line.strip() for line in text.splitlines()]
+    at = max((i for i, line in enumerate(lines) if line.startswith("Node: ")), default=-1)
+    if 0 <= at < len(lines) - 1:  # below "Graph execution error:" and where it was detected
+        return f"node {lines[at].removeprefix('Node: ')}: {lines[at + 1]}"[:300]
+    return lines[0][:300] if text else type(error).__name__
 
 
 def run_each(graph_def: bytes, fetches: list[str]) -> dict[str, Array]:

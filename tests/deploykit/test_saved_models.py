@@ -1,0 +1,255 @@
+"""SavedModels of TensorFlow 1 and 2: tags, signatures, names, functions, tables, bad input."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+import deploykit
+from tests.support import ops, run
+from transforms.core.errors import FileError, GraphError, RefusedError
+from transforms.core.protos import SavedModel
+
+pytestmark = pytest.mark.usefixtures("in_process")
+
+X = np.random.default_rng(0).uniform(-1, 1, (2, 3)).astype(np.float32)
+WORDS = np.array([b"two", b"none", b"one"], object)
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory) -> str:
+    """Return a SavedModel of TensorFlow 1: two graphs, two signatures, a vocabulary, v1 frames."""
+    import tensorflow.compat.v1 as tf
+
+    base = tmp_path_factory.mktemp("old")
+    vocabulary = base / "words.txt"
+    vocabulary.write_text("zero\none\ntwo\n")
+    tf.disable_control_flow_v2()
+    builder = tf.saved_model.Builder(str(base / "model"))
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.placeholder(tf.float32, [None, 3], name="x")
+        w = tf.get_variable("w", [3, 3], initializer=tf.ones_initializer(), use_resource=True)
+        count = tf.get_local_variable("count", [], initializer=tf.constant_initializer(2.0))
+        _, y = tf.while_loop(
+            lambda i, y: i < 3, lambda i, y: (i + 1, tf.matmul(y, w) * 0.5), [0, x * count]
+        )
+        y = tf.identity(y, name="y")
+        words = tf.placeholder(tf.string, [None], name="words")
+        table = tf.lookup.StaticVocabularyTable(
+            tf.lookup.TextFileInitializer(
+                str(vocabulary),
+                tf.string,
+                tf.lookup.TextFileIndex.WHOLE_LINE,
+                tf.int64,
+                tf.lookup.TextFileIndex.LINE_NUMBER,
+            ),
+            num_oov_buckets=2,
+        )
+        ids = tf.identity(table.lookup(words), name="ids")
+        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        session.run(tf.tables_initializer())
+        make = tf.saved_model.build_signature_def
+        info = tf.saved_model.build_tensor_info
+        signatures = {
+            "numbers": make({"in": info(x)}, {"out": info(y)}),
+            "words": make({"text": info(words)}, {"ids": info(ids)}),
+        }
+        start = tf.group(tf.tables_initializer(), tf.local_variables_initializer())
+        builder.add_meta_graph_and_variables(
+            session, ["serve"], signatures, tf.get_collection("asset_filepaths"), main_op=start
+        )
+        builder.add_meta_graph(["serve", "gpu"], {"numbers": signatures["numbers"]})
+        builder.save()
+    tf.enable_control_flow_v2()
+    vocabulary.unlink()
+    return str(base / "model")
+
+
+@pytest.fixture(scope="module")
+def new(tmp_path_factory) -> str:
+    """Return a SavedModel of TensorFlow 2: loops and branches that read variables, tables."""
+    import tensorflow as tf
+
+    class Model(tf.Module):
+        def __init__(self, vocabulary: str) -> None:
+            super().__init__()
+            self.w = tf.Variable(np.full((3, 3), 0.25), dtype=tf.float32, name="w")
+            self.half = tf.Variable(np.ones(3), dtype=tf.float16, name="half")
+            self.rows = tf.Variable(np.arange(12.0).reshape(4, 3), dtype=tf.float32, name="rows")
+            index = tf.lookup.TextFileIndex
+            self.table = tf.lookup.StaticHashTable(
+                tf.lookup.TextFileInitializer(
+                    vocabulary, tf.string, index.WHOLE_LINE, tf.int64, index.LINE_NUMBER
+                ),
+                default_value=-1,
+            )
+            self.changing = tf.lookup.experimental.MutableHashTable(tf.string, tf.float32, -1.0)
+            self.changing.insert([b"one", b"two"], [10.0, 20.0])
+
+        @tf.function(
+            input_signature=[
+                tf.TensorSpec([None, 3], tf.float32, "x"),
+                tf.TensorSpec([None], tf.string, "words"),
+            ]
+        )
+        def __call__(self, x, words):
+            def body(i, y):
+                y = tf.matmul(y, self.w) + tf.cast(self.half, tf.float32)
+                y = tf.cond(tf.reduce_sum(y) > 0, lambda: y @ self.w, lambda: y - self.w[0])
+                return i + 1, y + tf.gather(self.rows, tf.minimum(i, 3))
+
+            _, y = tf.while_loop(lambda i, y: i < 5, body, (0, x))
+            y = tf.switch_case(
+                tf.shape(x)[0], [lambda: y, lambda: y + self.rows[1], lambda: y @ self.w]
+            )
+            return {"y": y, "ids": self.table.lookup(words), "sums": self.changing.lookup(words)}
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, "x")])
+        def double(self, x):
+            return tf.matmul(x, self.w) * 2.0
+
+    base = tmp_path_factory.mktemp("new")
+    vocabulary = base / "words.txt"
+    vocabulary.write_text("zero\none\ntwo\n")
+    model = Model(str(vocabulary))
+    tf.saved_model.save(model, str(base / "model"), signatures=model.__call__)
+    vocabulary.unlink()
+    return str(base / "model")
+
+
+def test_new_loops_and_branches_take_values_for_variables(new):
+    import tensorflow as tf
+
+    graph = deploykit.freeze(new)
+    assert graph.inputs == ("words", "x")
+    assert graph.outputs == ("ids", "sums", "y")
+    found = ops(graph)
+    assert not {"VarHandleOp", "ReadVariableOp", "StatefulPartitionedCall"} & set(found)
+    assert {"While", "StatelessWhile"} & set(found)
+    assert {"Case", "StatelessCase"} & set(found)
+    bodies = {node.op for f in graph.library.function for node in f.node_def}
+    assert not {"ReadVariableOp", "ResourceGather"} & bodies
+    answer = tf.saved_model.load(new).signatures["serving_default"]
+    expected = answer(x=tf.constant(X), words=tf.constant(WORDS))
+    for grappler in (False, True):
+        values = run(graph, {"x": X, "words": WORDS}, grappler)
+        np.testing.assert_array_equal(values[0], [2, -1, 1])
+        np.testing.assert_array_equal(values[1], [20, -1, 10])
+        np.testing.assert_allclose(values[2], expected["y"], rtol=1e-6)
+
+
+def test_the_result_goes_through_the_whole_job(new):
+    graph = deploykit.freeze(new)
+    optimized = deploykit.optimize(graph)
+    found = deploykit.verify(graph, optimized, data={"x": X, "words": WORDS[:2]})
+    assert found.passed, found
+    again = deploykit.transform(graph, "strip_unused_nodes sort_by_execution_order")
+    np.testing.assert_array_equal(run(again, {"x": X, "words": WORDS})[0], [2, -1, 1])
+
+
+def test_old_frames_vocabularies_and_local_variables(old):
+    graph = deploykit.freeze(old, signature="numbers")
+    assert graph.inputs == ("x",)
+    assert graph.outputs == ("y",)
+    assert {"Enter", "Merge", "NextIteration"} <= set(ops(graph))
+    y = X * 2
+    for _ in range(3):
+        y = y @ np.ones((3, 3), np.float32) * 0.5
+    np.testing.assert_allclose(run(graph, {"x": X})[0], y, rtol=1e-6)
+    graph = deploykit.freeze(old, signature="words")
+    assert "InitializeTableFromTextFileV2" not in ops(graph)
+    np.testing.assert_array_equal(run(graph, {"words": WORDS[::2]})[0], [2, 1])
+
+
+def test_outputs_by_their_names_in_the_signature(new):
+    graph = deploykit.freeze(new, outputs=["ids"])
+    assert graph.outputs == ("ids",)
+    assert "While" not in ops(graph)
+
+
+def test_a_function_that_is_no_signature(new):
+    graph = deploykit.freeze(new, signature="double")
+    np.testing.assert_allclose(run(graph, {"x": X})[0], X @ np.full((3, 3), 0.5), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({}, "model: choose one of its signatures with --signature: numbers, words"),
+        ({"tags": ["train"]}, "no graph with the tags train; its graphs have: serve; gpu,serve"),
+        (
+            {"signature": "word"},
+            r"no signature 'word' \(did you mean words\?\); its signatures: numbers, words",
+        ),
+    ],
+)
+def test_what_there_is_is_listed(old, wanted, message):
+    with pytest.raises(GraphError, match=message):
+        deploykit.freeze(old, **wanted)
+    assert deploykit.freeze(old, tags=["gpu", "serve"]).outputs == ("y",)
+
+
+def copy(source: str, folder) -> SavedModel:
+    shutil.copytree(source, folder)
+    return SavedModel.FromString((folder / "saved_model.pb").read_bytes())
+
+
+def test_a_text_proto_is_read_too(new, tmp_path):
+    from google.protobuf import text_format
+
+    model = copy(new, tmp_path / "text")
+    (tmp_path / "text" / "saved_model.pb").unlink()
+    (tmp_path / "text" / "saved_model.pbtxt").write_text(text_format.MessageToString(model))
+    assert deploykit.freeze(tmp_path / "text").outputs == ("ids", "sums", "y")
+
+
+def test_damaged_saved_models(new, tmp_path):
+    model = copy(new, tmp_path / "model")
+    folder = tmp_path / "model"
+    data = folder / "variables" / "variables.data-00000-of-00001"
+    data.rename(folder / "variables" / "variables.data-00000-of-00002")
+    with pytest.raises(FileError, match="variables.data-00001-of-00002: not found"):
+        deploykit.freeze(folder)
+    shutil.rmtree(folder / "variables")
+    with pytest.raises(GraphError, match=r"is a variable \(VarHandleOp\) that nothing initial"):
+        deploykit.freeze(folder)
+    custom = model.meta_graphs[0].graph_def.library.function
+    for function in custom:
+        for node in function.node_def:
+            if node.op == "MatMul":
+                node.op = "FancyMatMul"
+    (folder / "saved_model.pb").write_bytes(model.SerializeToString())
+    with pytest.raises(GraphError, match="FancyMatMul is neither an op of TensorFlow nor a funct"):
+        deploykit.freeze(folder)
+    (folder / "saved_model.pb").write_bytes(b"\x00\x01")
+    with pytest.raises(GraphError, match="its saved_model file is no SavedModel"):
+        deploykit.freeze(folder)
+
+
+def test_a_missing_vocabulary(old, tmp_path):
+    copy(old, tmp_path / "model")
+    shutil.rmtree(tmp_path / "model" / "assets")
+    with pytest.raises(FileError, match="assets/words.txt: No such file"):
+        deploykit.freeze(tmp_path / "model", signature="words")
+
+
+def test_an_initialiser_that_runs_python_is_refused(old, tmp_path):
+    model = copy(old, tmp_path / "model")
+    graph_def = model.meta_graphs[0].graph_def
+    fill = next(n for n in graph_def.node if n.op.startswith("InitializeTableFromTextFile"))
+    node = graph_def.node.add(name="evil", op="PyFunc")
+    node.attr["token"].s = b"x"
+    node.attr["Tin"].list.SetInParent()
+    node.attr["Tout"].list.type.append(7)
+    del fill.input[1]
+    fill.input.insert(1, "evil")
+    (tmp_path / "model" / "saved_model.pb").write_bytes(model.SerializeToString())
+    with pytest.raises(RefusedError, match=r"PyFunc.*runs Python code"):
+        deploykit.freeze(tmp_path / "model", signature="words")
+
+
+def test_a_folder_of_versions_says_which_to_give(new, tmp_path):
+    for version in ("2", "10"):
+        shutil.copytree(new, tmp_path / version)
+    with pytest.raises(FileError, match=f"it holds the SavedModels 10, 2; give {tmp_path}/10"):
+        deploykit.freeze(tmp_path)
