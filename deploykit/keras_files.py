@@ -34,7 +34,6 @@ def freeze_keras(path: str, architecture: bytes | None) -> tuple[bytes, list[str
 
     RefusedError: the file holds code (a Lambda layer). GraphError: it is damaged.
     """
-    import keras
     import tensorflow as tf
 
     try:

@@ -81,7 +81,7 @@ def test_the_folder_has_moved_from_another_machine(tmp_path):
         (tmp_path / "checkpoint").write_text(f'model_checkpoint_path: "{text}"\n')
         np.testing.assert_array_equal(run(freeze(tmp_path), IDS)[0], expected)
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/a/model.ckpt-9"\n')
-    with pytest.raises(FileError, match="names 'model.ckpt-9', which is not in the folder; there"):
+    with pytest.raises(FileError, match=r"names 'model.ckpt-9', which is not in the folder; there"):
         freeze(tmp_path)
 
 

@@ -208,7 +208,7 @@ def test_damaged_saved_models(new, tmp_path):
     folder = tmp_path / "model"
     data = folder / "variables" / "variables.data-00000-of-00001"
     data.rename(folder / "variables" / "variables.data-00000-of-00002")
-    with pytest.raises(FileError, match="variables.data-00001-of-00002: not found"):
+    with pytest.raises(FileError, match=r"variables.data-00001-of-00002: not found"):
         deploykit.freeze(folder)
     shutil.rmtree(folder / "variables")
     with pytest.raises(GraphError, match=r"is a variable \(VarHandleOp\) that nothing initial"):
@@ -229,7 +229,7 @@ def test_damaged_saved_models(new, tmp_path):
 def test_a_missing_vocabulary(old, tmp_path):
     copy(old, tmp_path / "model")
     shutil.rmtree(tmp_path / "model" / "assets")
-    with pytest.raises(FileError, match="assets/words.txt: No such file"):
+    with pytest.raises(FileError, match=r"assets/words.txt: No such file"):
         deploykit.freeze(tmp_path / "model", signature="words")
 
 
