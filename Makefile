@@ -25,7 +25,7 @@ test: setup  ## run the quick tests
 	$(BIN)/python -m pytest
 
 test-slow: setup  ## run the long tests
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -rs
 
 check: setup  ## format, lint and types
 	$(BIN)/ruff format --check .

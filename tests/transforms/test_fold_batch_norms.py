@@ -219,6 +219,25 @@ def scaled(shape):
     return make
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1, 1, 1)])
+@pytest.mark.parametrize("layer", ["conv2d", "depthwise multiplier 2"])
+def test_one_value_for_all_channels_folds(layer, shape):
+    """Keras's hard sigmoid adds 3 to what a convolution makes."""
+    make, input_shape, channels = LAYERS[layer]
+
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, input_shape, name="x")
+        y = scaled(shape)(bias("bias", make(x), channels)) + np.full(shape, 3, np.float32)
+        tf.nn.relu6(y, name="out")
+
+    before = build(body, ["x"], ["out"])
+    after = transform(before, "fold_batch_norms")
+    assert set(ops(after)) == {"Placeholder", "Const", before["layer"].op, "BiasAdd", "Relu6"}
+    assert error(before, after, {"x": random(*input_shape, seed=9)}) <= BAR
+
+
 def training(y):
     import tensorflow as tf
 
@@ -259,7 +278,6 @@ def zero_variance(y):
 @pytest.mark.parametrize(
     ("step", "reason"),
     [
-        (scaled(()), "shape [] is not one value per output channel"),
         (scaled((5, 1)), "is not one value per output channel"),
         (scaled((5, 5, 1)), "is not one value per output channel"),
         (scaled((5, 5, 6)), "is not one value per output channel"),

@@ -1,0 +1,1 @@
+"""Example models: the scripts that build or fetch them. Not installed with deploykit."""

