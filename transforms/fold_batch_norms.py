@@ -31,9 +31,9 @@ LAYER = Op("|".join(LAYER_OPS), name="layer")
 def fold_batch_norms(graph: Graph) -> None:
     """Fold batch norms, scales and shifts into the weights and the bias of the layer before them.
 
-    Folds a Mul, Add, Sub or division by a constant (one value, or one per output channel), a
-    BiasAdd, and every form of batch norm in inference mode (FusedBatchNorm v1 to V3,
-    BatchNormWithGlobalNormalization, and the single ops that Keras 3 writes) after Conv2D,
+    Folds a Mul or division by a constant per output channel, an Add or Sub of such a one or of a
+    single number, a BiasAdd, and every form of batch norm in inference mode (FusedBatchNorm v1 to
+    V3, BatchNormWithGlobalNormalization, and the single ops that Keras 3 writes) after Conv2D,
     DepthwiseConv2dNative, Conv3D, Conv2DBackpropInput and MatMul. What is left is the layer and at
     most one BiasAdd.
     """

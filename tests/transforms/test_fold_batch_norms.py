@@ -221,7 +221,7 @@ def scaled(shape):
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1, 1, 1)])
 @pytest.mark.parametrize("layer", ["conv2d", "depthwise multiplier 2"])
-def test_one_value_for_all_channels_folds(layer, shape):
+def test_a_shift_by_one_value_for_all_channels_folds(layer, shape):
     """Keras's hard sigmoid adds 3 to what a convolution makes."""
     make, input_shape, channels = LAYERS[layer]
 
@@ -229,7 +229,7 @@ def test_one_value_for_all_channels_folds(layer, shape):
         import tensorflow as tf
 
         x = tf.compat.v1.placeholder(tf.float32, input_shape, name="x")
-        y = scaled(shape)(bias("bias", make(x), channels)) + np.full(shape, 3, np.float32)
+        y = bias("bias", make(x), channels) + np.full(shape, 3, np.float32)
         tf.nn.relu6(y, name="out")
 
     before = build(body, ["x"], ["out"])
@@ -278,6 +278,7 @@ def zero_variance(y):
 @pytest.mark.parametrize(
     ("step", "reason"),
     [
+        (scaled(()), "shape [] is not one value per output channel"),
         (scaled((5, 1)), "is not one value per output channel"),
         (scaled((5, 5, 1)), "is not one value per output channel"),
         (scaled((5, 5, 6)), "is not one value per output channel"),

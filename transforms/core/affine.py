@@ -81,6 +81,9 @@ def _vector(
         if value.shape != (channels,) or not _same_channels(layer, step):
             return "its bias does not lie along the layer's output channels"
         return value.astype(np.float64)
+    is_shift = step.op in ("Add", "AddV2", "Sub")
+    if is_shift and value.size == 1 and value.ndim <= LAYER_OPS[layer.op]:
+        return np.full(channels, value.reshape(()), np.float64)
     vector = per_channel(layer, value, channels)
     if vector is None:
         return f"its constant of shape {list(value.shape)} is not one value per output channel"

@@ -1,7 +1,5 @@
 """Layers: ops that multiply what they read with weights, and where their output channels lie."""
 
-import numpy as np
-
 from transforms.core.graph import Graph
 from transforms.core.node import Node
 from transforms.core.tensors import Array
@@ -41,14 +39,13 @@ def channels_first(node: Node) -> bool:
 
 
 def per_channel(layer: Node, value: Array, channels: int) -> Array | None:
-    """Return `value` as one value per output channel, or None where it varies in another way."""
+    """Return `value` as a vector if it broadcasts along the output channels alone, else None."""
     rank = LAYER_OPS[layer.op]
     axis = 1 if channels_first(layer) else rank - 1
     wanted = [channels if i == axis else 1 for i in range(rank)]
-    shape = [1] * (rank - value.ndim) + list(value.shape)
-    if value.ndim > rank or shape not in (wanted, [1] * rank):
+    if value.ndim > rank or [1] * (rank - value.ndim) + list(value.shape) != wanted:
         return None
-    return np.broadcast_to(value.reshape(-1), channels)
+    return value.reshape(channels)
 
 
 def weights_of(graph: Graph, layer: Node) -> Node | None:
