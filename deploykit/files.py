@@ -115,7 +115,19 @@ def save_graph(
         from google.protobuf import text_format
 
         return write(path, [text_format.MessageToString(graph.to_graph_def()).encode()], force)
-    return write(path, graph.serialized(), force)
+    return write(path, _within_limit(graph.serialized()), force)
+
+
+def _within_limit(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the pieces of a message. GraphError: they are more than protobuf could read back."""
+    size = 0
+    for piece in pieces:
+        size += len(piece)
+        if size > MAX_BYTES:
+            raise GraphError(
+                "the graph takes more than 2 GiB, which no GraphDef file holds; quantize it first"
+            )
+        yield piece
 
 
 def write(path: str | os.PathLike[str], pieces: Iterable[bytes], force: bool = False) -> int:

@@ -178,13 +178,29 @@ def test_unwritable_folder(small):
     assert list(small.parent.iterdir()) == [small]
 
 
-def test_fifo_and_device_are_no_models(deploykit, tmp_path):
-    fifo = tmp_path / "fifo.pb"
-    os.mkfifo(fifo)
-    for path in (fifo, "/dev/zero"):
+@pytest.mark.parametrize("name", ["x.pb", "x.keras", "x.h5", "x.meta", "saved_model.pb"])
+def test_fifo_and_device_are_no_models(deploykit, tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    for path in (tmp_path / name, "/dev/zero"):
         found = deploykit("optimize", path)
         assert found.status == 4
         assert "no regular file" in found.stderr
+
+
+def test_a_fifo_is_no_data(deploykit, small, tmp_path):
+    os.mkfifo(tmp_path / "data.npz")
+    found = deploykit("verify", small, small, "--data", tmp_path / "data.npz")
+    assert found.status == 4
+    assert "no regular file" in found.stderr
+
+
+@pytest.mark.parametrize("name", ["x.pb", "x.pbtxt", "x.meta", "saved_model.pb"])
+def test_a_file_of_3_gb_is_not_read(deploykit, tmp_path, name):
+    with (tmp_path / name).open("wb") as file:
+        file.truncate(3_000_000_000)
+    found = deploykit("optimize", tmp_path / name)
+    assert found.status == 4
+    assert f"{name}: 3000000000 bytes, but protobuf reads at most 2 GiB" in found.stderr
 
 
 @pytest.mark.parametrize(

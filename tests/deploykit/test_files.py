@@ -5,11 +5,15 @@ import resource
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+from deploykit import files
 from deploykit.files import default_output, load_graph, save_graph, write
 from transforms.core.child import call
-from transforms.core.errors import FileError
+from transforms.core.errors import FileError, GraphError
+from transforms.core.graph import Graph
+from transforms.core.node import Node
 
 
 def test_default_names_stand_beside_the_input(tmp_path):
@@ -65,6 +69,14 @@ def test_no_room_left(tmp_path):
         [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
     )
     assert f"{path}: cannot be written" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_graph_above_2_gib_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MAX_BYTES", 1000)
+    graph = Graph([Node.constant("a", np.arange(200.0)), Node.constant("b", np.arange(3.0))])
+    with pytest.raises(GraphError, match="the graph takes more than 2 GiB"):
+        files.save_graph(graph, tmp_path / "x.pb")
     assert list(tmp_path.iterdir()) == []
 
 

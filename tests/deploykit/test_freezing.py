@@ -1,13 +1,12 @@
-"""Freezing what the embedded models do not have: resource variables, new control flow, Lambdas."""
+"""Freezing what the embedded models do not have: resource variables, new control flow."""
 
 import numpy as np
-import pytest
 
 import deploykit
 from deploykit.freezing import freeze
+from tests.deploykit.conftest import small_graph
 from tests.support import ops
 from transforms.core.child import call
-from transforms.core.errors import GraphError, RefusedError
 
 HERE = "tests.deploykit.test_freezing"
 
@@ -52,41 +51,17 @@ def test_resource_variables_and_new_control_flow(tmp_path, deploykit):
     assert missing.status == 0
 
 
-def save_keras(folder: str) -> None:
-    """Save a model of two inputs and two outputs, and one with a Lambda layer."""
-    import keras
-
-    a, b = keras.Input((4,), name="a"), keras.Input((4,), name="b", dtype="int32")
-    total = keras.layers.Add()([a, keras.layers.Dense(4)(b)])
-    outputs = [keras.layers.Dense(3, name="y")(total), keras.layers.Dense(2, name="z")(total)]
-    keras.Model({"a": a, "b": b}, outputs).save(f"{folder}/two.keras")
-    x = keras.Input((4,), name="x")
-    keras.Model(x, keras.layers.Lambda(lambda t: t * 2)(x)).save(f"{folder}/lambda.keras")
-
-
-def test_keras_models(tmp_path):
-    call(f"{HERE}:save_keras", str(tmp_path))
-    graph = deploykit.freeze(tmp_path / "two.keras")
-    assert graph.inputs == ("a", "b")
-    assert graph.outputs == ("y", "z")
-    with pytest.raises(RefusedError, match=r"lambda.keras: the model holds a Lambda layer"):
-        deploykit.freeze(tmp_path / "lambda.keras")
-
-
-def test_a_checkpoint_that_lacks_a_variable_names_it(tmp_path):
-    call(f"{HERE}:save_resource_variables", str(tmp_path))
-    call(f"{HERE}:save_other", str(tmp_path))
-    meta = (tmp_path / "model.ckpt.meta").read_bytes()
-    (tmp_path / "other.ckpt.meta").write_bytes(meta)
-    with pytest.raises(GraphError, match="lacks 1 variables, among them 'half'"):
-        deploykit.freeze(tmp_path / "other.ckpt")
-
-
-def save_other(folder: str) -> None:
-    """Save a checkpoint with one of the two variables."""
-    import tensorflow.compat.v1 as tf
-
-    with tf.Graph().as_default(), tf.Session() as session:
-        tf.get_variable("table", [9, 4])
-        session.run(tf.global_variables_initializer())
-        tf.train.Saver().save(session, f"{folder}/other.ckpt")
+def test_the_oldest_graph_defs(tmp_path, in_process):
+    """Graphs of TensorFlow 0.x have no version, and no attribute that came later."""
+    graph_def = small_graph().to_graph_def()
+    graph_def.ClearField("versions")
+    for node in graph_def.node:
+        for name in ("data_format", "dilations", "explicit_paddings", "use_cudnn_on_gpu"):
+            node.attr.pop(name, None)
+    (tmp_path / "old.pb").write_bytes(graph_def.SerializeToString())
+    frozen = freeze(tmp_path / "old.pb")
+    assert frozen.to_graph_def().versions.producer == 0
+    optimized = deploykit.optimize(frozen)
+    assert "Mul" not in ops(optimized)
+    found = deploykit.verify(frozen, optimized)
+    assert found.passed, found
