@@ -15,7 +15,7 @@ from deploykit.meta_graphs import answering_graph, whole_graph
 from deploykit.saved_models import is_function, parse_saved_model, read_function
 from transforms.core import pipeline
 from transforms.core.control_flow import conditional_names
-from transforms.core.errors import Error, GraphError
+from transforms.core.errors import Error
 from transforms.core.functions import Library
 from transforms.core.graph import Graph
 from transforms.core.node import Node
@@ -24,7 +24,6 @@ from transforms.core.protos import MetaGraphDef
 
 logger = logging.getLogger("deploykit")
 
-_UPDATE_OPS = ("Assign", "ResourceApply", "ResourceScatter", "ScatterUpdate", "ScatterAdd")
 _TRAINING_SWITCH = re.compile(r"(^|_)(is_)?(train|training|trainable|learning_phase)(_|$)|istrain")
 
 
@@ -64,7 +63,6 @@ def freeze(
         _forget_idle_waits(frozen)
         frozen.prune()
         initialisers.fill(frozen)
-        _refuse_updates(frozen)
         frozen = _step(frozen, "remove_unused_functions") if frozen.library.function else frozen
         frozen.prune()
         frozen.check()
@@ -104,12 +102,13 @@ def _read(
         meta = MetaGraphDef(graph_def=parse_graph_def(graph_file))
     else:
         meta = _parse_meta_graph(location, interface.tags)
-    if is_function(meta, interface.signature):
-        graph = read_function(location.path, meta, str(interface.signature))
-        return interface.put_on(graph), Initialisers(Graph())
     whole = whole_graph(meta)
-    graph = answering_graph(whole, meta, interface)
-    return graph, Initialisers.of(meta, whole, location.checkpoint, location.path)
+    initialisers = Initialisers.of(meta, whole, location.checkpoint, location.path)
+    if not is_function(meta, interface.signature):
+        return answering_graph(whole, meta, interface), initialisers
+    initialisers.refuse_side_effects()
+    graph = read_function(location.path, meta, str(interface.signature))
+    return interface.put_on(graph), Initialisers(Graph())
 
 
 def _parse_meta_graph(location: Location, tags: Sequence[str]) -> MetaGraphDef:
@@ -144,18 +143,6 @@ def _is_training_switch(node: Node) -> bool:
         and node.attr("dtype") == "bool"
         and _TRAINING_SWITCH.search(last) is not None
     )
-
-
-def _refuse_updates(graph: Graph) -> None:
-    """Raise GraphError for a node that a frozen graph cannot hold, by name."""
-    for node in graph:
-        if node.op.startswith(_UPDATE_OPS) and any(
-            graph.constant(tensor) is not None for tensor in node.data_inputs[:1]
-        ):
-            raise GraphError(
-                f"node '{node.name}' ({node.op}) updates a variable, which a frozen graph cannot; "
-                "pin the placeholder that switches training (--pin NAME=false) or name --outputs"
-            )
 
 
 def _forget_idle_waits(graph: Graph) -> None:

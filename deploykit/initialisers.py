@@ -94,6 +94,10 @@ class Initialisers:
             _fill_table(graph, graph[name], *contents[key])
             logger.info("table '%s' is filled within the graph", name)
 
+    def refuse_side_effects(self) -> None:
+        """Raise RefusedError if the init ops do more than read the model's vocabulary files."""
+        refuse_side_effects(self._leading_to(self.init_ops), _READING_FILES)
+
     def _restored(self, keys: set[str]) -> dict[str, list[Array]]:
         """Return what the checkpoint holds: values of variables, keys and values of tables.
 

@@ -13,7 +13,7 @@ from transforms.core.errors import GraphError
 from transforms.core.functions import Library, names_in
 from transforms.core.graph import Graph
 from transforms.core.node import Node, split, tensor_name
-from transforms.core.ops import op_defs, output_ports
+from transforms.core.ops import input_ports, op_defs, output_ports
 from transforms.core.protos import AttrValue, FunctionDef
 from transforms.core.tensors import Array, DType, type_number
 
@@ -33,15 +33,14 @@ _FUNCTION_OPS = {
     "StatelessWhile": ("T", ("cond", "body"), 0),
     "While": ("T", ("cond", "body"), 0),
 }
-
-
+_RESOURCE = type_number("resource")
 _AXIS = "@axis"  # what a gather reads until its axis is a node
 
 
 def fill_variables(graph: Graph, values: Mapping[str, Array]) -> None:
     """Replace variables by their values, given by the names of their nodes.
 
-    GraphError: a value does not fit its variable.
+    GraphError: a value does not fit its variable, or a node needs the variable itself.
     """
     types: dict[str, DType] = {}
     for name, value in values.items():
@@ -68,6 +67,28 @@ def fill_variables(graph: Graph, values: Mapping[str, Array]) -> None:
                         types[name] = types[tensor]
                         waiting.append(name)
     functions.finish()
+    for node in graph:
+        for tensor in _variables_of(node):
+            if graph.constant(tensor) is not None:
+                raise _needs_variable(node)
+
+
+def _variables_of(node: Node) -> list[str]:
+    """Return the inputs at which a node takes a variable itself, not its value."""
+    op_def = op_defs().get(node.op)
+    if op_def is None or not any(arg.is_ref or arg.type == _RESOURCE for arg in op_def.input_arg):
+        return []
+    ports = input_ports(node, op_def)
+    places = [ports[arg.name] for arg in op_def.input_arg if arg.is_ref or arg.type == _RESOURCE]
+    return [node.data_inputs[port] for place in places for port in place]
+
+
+def _needs_variable(node: Node) -> GraphError:
+    return GraphError(
+        f"node '{node.name}' ({node.op}) needs the variable itself, as updates do, and a frozen "
+        "graph has none; pin the placeholder that switches training (--pin NAME=false) or name "
+        "other --outputs"
+    )
 
 
 def _check_shape(node: Node, value: Array) -> None:
@@ -113,7 +134,7 @@ def _with_value(
     if base.op == "VarIsInitializedOp":
         return Node.constant(node.name, np.array(True), device=node.device), []
     if base.op not in _READING_OPS or port:
-        return node, []  # ops of old variables read values anyway; a check names all others
+        return node, []  # ops of old variables read values anyway; what is left is refused
     reading = Node(node.name, "", node.inputs, device=node.device)
     if node.op == "ReadVariableOp":
         return replace(reading, op="Identity").with_attrs(T=dtype), []
@@ -223,6 +244,8 @@ class _Functions:
         proto = function.node_def[index]
         old = replace(Node.from_proto(proto), inputs=tuple(proto.input))
         node, passed_on = _with_value(old, port, dtype, self)
+        if node is old:
+            raise _needs_variable(node)
         if _AXIS in node.inputs:
             axis = _axis(f"{node.name}/axis_{len(function.node_def)}", node)
             function.node_def.add().CopyFrom(axis.to_proto())

@@ -194,6 +194,28 @@ def copy(source: str, folder) -> SavedModel:
     return SavedModel.FromString((folder / "saved_model.pb").read_bytes())
 
 
+@pytest.mark.parametrize("in_loop", [False, True])
+def test_a_model_that_updates_variables_is_refused_by_name(tmp_path, in_loop):
+    import tensorflow as tf
+
+    class Counting(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls = tf.Variable(0.0, name="calls")
+
+        @tf.function(input_signature=[tf.TensorSpec([3], tf.float32, "x")])
+        def __call__(self, x):
+            if not in_loop:
+                return x + self.calls.assign_add(1.0)
+            for _ in tf.range(3):
+                x += self.calls.assign_add(1.0)
+            return x
+
+    tf.saved_model.save(Counting(), str(tmp_path / "model"))
+    with pytest.raises(GraphError, match=r"\(AssignAddVariableOp\) needs the variable itself"):
+        deploykit.freeze(tmp_path / "model")
+
+
 def test_a_text_proto_is_read_too(new, tmp_path):
     from google.protobuf import text_format
 

@@ -16,7 +16,7 @@ from transforms.core.session import Session
 pytestmark = pytest.mark.slow
 
 SOURCES = {
-    "html": "<!DOCTYPE html>\n<html><head><title>x</title></head><body><p>Hello</p></body></html>\n",
+    "html": "<!DOCTYPE html>\n<html><head><title>x</title><body><p>Hello</p></body></html>\n",
     "java": "import java.util.List;\npublic class A {\n  public static void main(String[] args) {\n"
     '    System.out.println("x");\n  }\n}\n',
     "rs": 'fn main() {\n    let mut v: Vec<i32> = Vec::new();\n    println!("{}", v.len());\n}\n',
