@@ -335,11 +335,10 @@ class Graph:
 
     def to_graph_def(self) -> GraphDef:
         """Write a GraphDef, with versions and function library."""
-        return GraphDef(
-            node=[node.to_proto() for node in self._nodes.values()],
-            versions=self.versions,
-            library=self.library,
-        )
+        graph_def = GraphDef(versions=self.versions, library=self.library)
+        for node in self._nodes.values():
+            node.to_proto(into=graph_def.node.add())
+        return graph_def
 
     def serialized(self) -> Iterator[bytes]:
         """Yield the GraphDef's bytes in pieces, the same for the same graph.
@@ -348,7 +347,9 @@ class Graph:
         is ever held.
         """
         for node in self._nodes.values():
-            yield GraphDef(node=[node.to_proto()]).SerializeToString(deterministic=True)
+            piece = GraphDef()
+            node.to_proto(into=piece.node.add())
+            yield piece.SerializeToString(deterministic=True)
         rest = GraphDef(versions=self.versions, library=self.library)
         yield rest.SerializeToString(deterministic=True)
 
