@@ -62,8 +62,9 @@ def strip_unused_nodes(
         else:
             moves[tensor] = node.name
             graph.replace(node, placeholder)
-    graph.redirect({old: new for old, new in moves.items() if old != new})
-    graph.inputs = tuple(moves.get(tensor, tensor) for tensor in graph.inputs)
+    if moves:
+        graph.redirect({old: new for old, new in moves.items() if old != new})
+        graph.inputs = tuple(moves.get(tensor, tensor) for tensor in graph.inputs)
     graph.prune()
 
 
