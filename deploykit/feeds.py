@@ -23,7 +23,7 @@ def _placeholder(graph: Graph, tensor: str) -> tuple[str, tuple[int, ...] | None
         return "", None, f"the type of input '{tensor}' is not known"
     shape = node.attr("shape") if node.op in ("Placeholder", "PlaceholderWithDefault") else None
     if node.op == "Const":
-        shape = node.value.shape
+        shape = node.shape
     return types[port], shape, ""
 
 

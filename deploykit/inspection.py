@@ -1,10 +1,9 @@
 """What is in a graph: inputs, outputs, parameters, ops, functions, batch norms."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
-
-import numpy as np
 
 from deploykit.report import Report, size
 from transforms.core.affine import BATCH_NORM_OPS
@@ -12,13 +11,12 @@ from transforms.core.graph import Graph
 from transforms.core.layers import LAYER_OPS
 from transforms.core.node import split
 from transforms.core.ops import op_defs, output_types
-from transforms.core.tensors import declared_shape
 
 
 def inspect_graph(graph: Graph) -> dict[str, Any]:
     """Return the facts of a graph as plain values."""
     nodes = list(graph)
-    elements = [int(np.prod(declared_shape(n.attrs["value"].tensor))) for n in _constants(nodes)]
+    elements = [math.prod(n.shape) for n in _constants(nodes)]
     return {
         "input_tensors": [_tensor(graph, name) for name in graph.inputs],
         "output_tensors": [_tensor(graph, name) for name in graph.outputs],

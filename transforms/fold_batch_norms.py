@@ -74,7 +74,7 @@ def _chain(graph: Graph, constants: Constants, layer: Node, ops: frozenset[str])
     weights = weights_of(graph, layer)
     if weights is None or graph.is_input(layer.name):
         return None
-    channels = int(np.prod(channel_shape(layer, weights.value.shape)))
+    channels = int(np.prod(channel_shape(layer, weights.shape)))
     steps: list[Node] = []
     affine, last = Affine(), layer
     while not graph.is_output(last.name):
@@ -113,11 +113,10 @@ def _scaled_weights(chain: _Chain) -> Array | None:
     if chain.affine.scale is None:
         return weights
     scale = chain.affine.scale.reshape(channel_shape(chain.layer, weights.shape))
+    scaled = np.empty_like(weights)
     with np.errstate(over="ignore"):
-        scaled = (weights.astype(np.float64) * scale).astype(weights.dtype)
-    if np.isfinite(weights).all() and not np.isfinite(scaled).all():
-        return None
-    return scaled
+        np.multiply(weights, scale, out=scaled, dtype=np.float64, casting="unsafe")  # in pieces
+    return None if not np.isfinite(scaled).all() and np.isfinite(weights).all() else scaled
 
 
 def _rewrite(graph: Graph, chain: _Chain, weights: Array) -> None:

@@ -124,11 +124,12 @@ def _fold(graph: Graph, constants: Constants, max_bytes: int) -> set[str]:
     """Fold the constant nodes that others than constant nodes read; return what was refused."""
     wanted = _wanted(graph, constants)
     values, reason = _values(constants, [t for tensors in wanted.values() for t in tensors])
+    outputs = frozenset(graph.outputs)
     refused: set[str] = set()
     large: dict[str, list[Node]] = {}
     for name, tensors in wanted.items():
         size = sum(values[tensor].nbytes for tensor in tensors if tensor in values)
-        if any(split(tensor)[1] > 0 and tensor in graph.outputs for tensor in tensors):
+        if any(split(tensor)[1] > 0 and tensor in outputs for tensor in tensors):
             graph.skip(graph[name], "a Const cannot bear the name of a second output")
             refused.add(name)
         elif any(tensor not in values for tensor in tensors):
@@ -143,7 +144,7 @@ def _fold(graph: Graph, constants: Constants, max_bytes: int) -> set[str]:
                 _write(graph, name, tensors, new)
             else:
                 large[name] = new
-    freed = _freed(graph, constants, large)
+    freed = _freed(graph, constants, large) if large else {}
     for name, new in large.items():
         size = sum(map(_bytes, new))
         if size > freed.get(name, 0) + SLACK:

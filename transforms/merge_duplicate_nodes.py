@@ -1,8 +1,8 @@
 """Two nodes that compute the same from the same are one node."""
 
 import functools
-import hashlib
 import re
+from collections.abc import Hashable
 
 from transforms.core.graph import Graph
 from transforms.core.node import Node, producer_name, split, tensor_name
@@ -27,14 +27,14 @@ def merge_duplicate_nodes(graph: Graph) -> None:
     """
     first: dict[str, str] = {}  # node -> the first one that is equal to it
     keeper: dict[str, str] = {}  # that first one -> the one that stands for them all
-    seen: dict[bytes, list[Node]] = {}
+    seen: dict[tuple[Hashable, ...], list[Node]] = {}
     for name in graph.order():
         node = graph[name]
         if graph.is_input(name) or not _is_pure(node.op):
             continue
-        node = node.with_inputs(*_canonical(node, first))
-        alike = seen.setdefault(_digest(node), [])
-        twin = next((other.name for other in alike if _are_equal(node, other)), None)
+        key = (node.op, _canonical(node, first), node.device, _attrs_hash(node))
+        alike = seen.setdefault(key, [])
+        twin = next((other.name for other in alike if _have_equal_attrs(node, other)), None)
         if twin is None:
             alike.append(node)
             first[name] = keeper[name] = name
@@ -54,11 +54,12 @@ def merge_duplicate_nodes(graph: Graph) -> None:
         {
             tensor: tensor_name(gone[producer_name(tensor)], split(tensor)[1])
             for node in graph
+            if node.name not in gone  # those that go need no new inputs
             for tensor in node.inputs
             if producer_name(tensor) in gone
         }
     )
-    for name in gone:
+    for name in reversed(gone):  # readers first
         graph.remove(graph[name])
 
 
@@ -74,33 +75,29 @@ def _is_pure(op: str) -> bool:
     )
 
 
-def _canonical(node: Node, first: dict[str, str]) -> list[str]:
-    """Return the inputs of a node with the first of equal nodes in each place."""
+def _canonical(node: Node, first: dict[str, str]) -> tuple[str, ...]:
+    """Return a node's inputs with the first of equal nodes in each place, control inputs sorted."""
     inputs = []
     for tensor in node.inputs:
-        name, port = split(tensor)
-        inputs.append(tensor_name(first.get(name, name), port))
-    count = len(node.data_inputs)
-    return inputs[:count] + sorted(inputs[count:])
+        name = producer_name(tensor)
+        twin = first.get(name, name)
+        inputs.append(tensor if twin == name else tensor_name(twin, split(tensor)[1]))
+    count = len(inputs) - len(node.control_inputs)
+    return (*inputs[:count], *sorted(set(inputs[count:])))
 
 
-def _digest(node: Node) -> bytes:
-    """Return a key under which equal nodes meet, without a second copy of large constants."""
-    digest = hashlib.blake2b(repr((node.op, node.inputs, node.device)).encode())
-    for name in sorted(node.attrs):
-        digest.update(name.encode())
-        digest.update(node.attrs[name].SerializeToString(deterministic=True))
-    return digest.digest()
+def _attrs_hash(node: Node) -> int:
+    """Return a number under which equal attributes meet; as a key, they would be held twice."""
+    return hash(tuple([(name, hash(_content(node, name))) for name in sorted(node.attrs)]))
 
 
-def _are_equal(a: Node, b: Node) -> bool:
-    """Compare contents; as bytes, since a NaN is not equal to itself as a number."""
-    return (
-        (a.op, a.inputs, a.device) == (b.op, b.inputs, b.device)
-        and a.attrs.keys() == b.attrs.keys()
-        and all(
-            a.attrs[name].SerializeToString(deterministic=True)
-            == b.attrs[name].SerializeToString(deterministic=True)
-            for name in a.attrs
-        )
+def _have_equal_attrs(a: Node, b: Node) -> bool:
+    return a.attrs.keys() == b.attrs.keys() and all(
+        _content(a, name) == _content(b, name) for name in a.attrs
     )
+
+
+def _content(node: Node, attr: str) -> bytes:
+    """Return an attribute as bytes: a NaN is not equal to itself as a number."""
+    content: bytes = node.attrs[attr].SerializeToString(deterministic=True)
+    return content

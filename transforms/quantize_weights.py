@@ -48,7 +48,7 @@ def quantize_weights(
     for node in graph:
         if node.op != "Const" or node.attr("dtype") not in FLOATS:
             continue
-        if node.value.size < max(minimum_size, 1):
+        if math.prod(node.shape) < max(minimum_size, 1):
             continue
         uses = _uses(graph, node)
         reason = "it is listed in skip" if node.name in listed else _reason(graph, node, uses)
@@ -185,7 +185,7 @@ def _rewrite(graph: Graph, node: Node, axes: Axes, codes: Array, low: Array, hig
         # what the Const waited for is its loop or branch, and all of them belong there
         return graph.add(const.with_control_inputs(*node.control_inputs)).name
 
-    shape = form = node.value.shape
+    shape = form = node.shape
     attrs: dict[str, object] = {"T": DType("quint8"), "mode": "MIN_FIRST"}
     if codes.dtype == np.int8:
         attrs = {"T": DType("qint8"), "mode": "SCALED", "narrow_range": True}

@@ -27,7 +27,7 @@ def remove_nodes(graph: Graph, *, op: tuple[str, ...], max_inputs: int = 1) -> N
         max_inputs: how many data inputs a node may have to be removed; all but the first are lost.
     """
     _check_parameters(graph, op, max_inputs)
-    ports = _ports_read(graph)
+    ports = _ports_read(graph, op)
     varying = _varying(graph) if max_inputs > 1 else set()
     sources: dict[str, str] = {}  # removed node -> the tensor that its readers read instead
     waits: dict[str, dict[str, None]] = {}  # removed node -> the control inputs that they inherit
@@ -35,12 +35,12 @@ def remove_nodes(graph: Graph, *, op: tuple[str, ...], max_inputs: int = 1) -> N
         node = graph[name]
         if node.op not in op:
             continue
-        reason = _reason_as_such(graph, node, max_inputs, ports.get(name, set()), varying)
+        reason = _reason_as_such(graph, node, max_inputs, ports[name], varying)
         if not reason:
             first = node.data_inputs[0]
             source = sources.get(first, first)
             inherited = {**waits.get(first, {}), **_waits(node, sources, waits)}
-            reason = _reason_around(graph, node, source, inherited, ports.get(name, set()))
+            reason = _reason_around(graph, node, source, inherited, ports[name])
         if reason:
             graph.skip(node, reason)
             continue
@@ -50,7 +50,8 @@ def remove_nodes(graph: Graph, *, op: tuple[str, ...], max_inputs: int = 1) -> N
         if all(reader.name in sources for reader in graph.consumers(name)):
             continue  # those that go need no new inputs
         moves[name] = [source, *waits[name]]
-        moves[f"^{name}"] = [f"^{producer_name(source)}", *waits[name]]
+        if -1 in ports[name]:
+            moves[f"^{name}"] = [f"^{producer_name(source)}", *waits[name]]
     graph.redirect(moves)
     for name in reversed(sources):
         graph.remove(graph[name])
@@ -67,13 +68,13 @@ def _check_parameters(graph: Graph, op: tuple[str, ...], max_inputs: int) -> Non
             raise PipelineError(f"there is no op {name}{nearest(name, tuple(known))}")
 
 
-def _ports_read(graph: Graph) -> dict[str, set[int]]:
-    """Return the outputs of each node that somebody reads; -1 where somebody waits for the node."""
-    ports: dict[str, set[int]] = {}
+def _ports_read(graph: Graph, ops: tuple[str, ...]) -> dict[str, set[int]]:
+    """Return the outputs that somebody reads of each node of these ops; -1: somebody waits."""
+    ports: dict[str, set[int]] = {node.name: set() for node in graph if node.op in ops}
     for node in graph:
         for tensor in node.inputs:
-            name, port = split(tensor)
-            ports.setdefault(name, set()).add(port)
+            if (name := producer_name(tensor)) in ports:
+                ports[name].add(split(tensor)[1])
     return ports
 
 

@@ -11,7 +11,7 @@ from transforms.core.graph import Graph
 from transforms.core.node import Node, normal, producer_name, split
 from transforms.core.ops import FEEDABLE_OPS, op_defs, output_types
 from transforms.core.protos import GraphDef, OpDef
-from transforms.core.tensors import DType, declared_shape, type_name, type_number
+from transforms.core.tensors import DType, type_name, type_number
 
 Shape = tuple[int, ...]
 Wanted = tuple[DType | None, Shape | None]  # a None stays as the tensor has it
@@ -62,8 +62,9 @@ def strip_unused_nodes(
         else:
             moves[tensor] = node.name
             graph.replace(node, placeholder)
-    graph.redirect({old: new for old, new in moves.items() if old != new})
-    graph.inputs = tuple(moves.get(tensor, tensor) for tensor in graph.inputs)
+    if moves:
+        graph.redirect({old: new for old, new in moves.items() if old != new})
+        graph.inputs = tuple(moves.get(tensor, tensor) for tensor in graph.inputs)
     graph.prune()
 
 
@@ -168,7 +169,7 @@ def _declared_shapes(node: Node) -> list[Any] | None:
     if node.op in _SHAPE_ATTR_OPS:
         return [node.attr("shape")]
     if node.op == "Const" and "value" in node.attrs:
-        return [declared_shape(node.attrs["value"].tensor)]
+        return [node.shape]
     shapes = node.attr("_output_shapes")
     return shapes if isinstance(shapes, list) else None
 

@@ -65,7 +65,7 @@ class Constants:
             if (
                 (node.op == "Const" or computed)
                 and not graph.is_input(name)
-                and all(producer_name(tensor) in self._names for tensor in node.inputs)
+                and self._names.issuperset(map(producer_name, node.inputs))
             ):
                 self._names.add(name)
 
@@ -80,11 +80,8 @@ class Constants:
         waiting = [name]
         while waiting:
             node = self._graph[waiting[-1]]
-            missing = [
-                producer_name(tensor)
-                for tensor in node.data_inputs
-                if producer_name(tensor) not in self._values
-            ]
+            needed = map(producer_name, node.data_inputs)
+            missing = [name for name in needed if name not in self._values]
             if missing:
                 waiting += missing
                 continue
@@ -96,12 +93,13 @@ class Constants:
     def _compute(self, node: Node) -> Array | None:
         if node.op == "Const":
             return node.value
-        operands = [self._values[producer_name(tensor)] for tensor in node.data_inputs]
+        producers = [split(tensor) for tensor in node.data_inputs]
+        operands = [self._values[name] for name, _ in producers]
         known = [operand for operand in operands if operand is not None]
         try:
-            if any(producer_name(tensor) in self._too_large for tensor in node.data_inputs):
+            if any(name in self._too_large for name, _ in producers):
                 raise LimitError("what it reads is too large to be computed")
-            if len(known) < len(operands) or any(split(t)[1] > 0 for t in node.data_inputs):
+            if len(known) < len(operands) or any(port > 0 for _, port in producers):
                 return None
             return _computed(node, known)
         except LimitError:

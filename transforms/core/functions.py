@@ -160,6 +160,8 @@ def reachable(graph: Graph) -> set[str]:
     The gradient of a function that is referred to counts, as it does for TensorFlow.
     """
     functions = Library(graph).functions
+    if not functions:
+        return set()
     gradients = {entry.function_name: entry.gradient_func for entry in graph.library.gradient}
     found: set[str] = set()
     waiting: list[str] = []

@@ -38,6 +38,8 @@ class Graph:
         library: FunctionDefLibrary | None = None,
     ) -> None:
         """Build the index. GraphError: a name occurs twice."""
+        self._edits = 0  # counts changes: what was found out at this number still holds
+        self._pruned_at = self._checked_at = -1
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self.versions = versions or VersionDef()
@@ -46,7 +48,6 @@ class Graph:
         self._nodes: dict[str, Node] = {}
         self._consumers: dict[str, dict[str, bool]] = {}  # True: reads data, False: only waits
         self._order: tuple[str, ...] | None = None
-        self.edits = 0  # how often a node came or went; what has not changed need not be checked
         for node in nodes:
             self.add(node)
 
@@ -59,6 +60,7 @@ class Graph:
     def inputs(self, tensors: Iterable[str]) -> None:
         self._inputs = tuple(map(normal, tensors))
         self._input_names = frozenset(map(producer_name, self._inputs))
+        self._edits += 1
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -69,6 +71,7 @@ class Graph:
     def outputs(self, tensors: Iterable[str]) -> None:
         self._outputs = tuple(map(normal, tensors))
         self._output_names = frozenset(map(producer_name, self._outputs))
+        self._edits += 1
 
     # ------------------------------------------------------------------ reading
 
@@ -206,6 +209,8 @@ class Graph:
         A control edge from a constant orders nothing, so it goes first: TensorFlow 2 leaves
         hundreds of them behind when it freezes, and each would keep dead weights alive.
         """
+        if self._pruned_at == self._edits:
+            return 0
         for node in tuple(self._nodes.values()):
             if any(map(self._orders_nothing, node.control_inputs)):
                 kept = [tensor for tensor in node.inputs if not self._orders_nothing(tensor)]
@@ -218,6 +223,7 @@ class Graph:
         for name in dead:
             self._consumers.pop(name, None)
         self._forget_lost_colocations()
+        self._pruned_at = self._edits
         return len(dead)
 
     def sort(self) -> None:
@@ -298,6 +304,8 @@ class Graph:
 
     def check(self) -> None:
         """Raise GraphError for an input that dangles, a missing output or input, or a cycle."""
+        if self._checked_at == self._edits:
+            return
         for name, node in self._nodes.items():
             for tensor in node.inputs:
                 if producer_name(tensor) not in self._nodes:
@@ -312,13 +320,15 @@ class Graph:
                     hint = nearest(name, tuple(self._nodes))
                     raise GraphError(f"the graph has no node '{name}', named as {role}{hint}")
         self.order()
+        self._checked_at = self._edits
 
     def copy(self) -> "Graph":
         """Return a graph that shares the nodes, which never change, and nothing else."""
         result = Graph((), self.inputs, self.outputs)
         result.versions.CopyFrom(self.versions)
         result.library.CopyFrom(self.library)
-        result._order = self._order
+        result._edits, result._order = self._edits, self._order
+        result._pruned_at, result._checked_at = self._pruned_at, self._checked_at
         result._nodes = dict(self._nodes)
         result._consumers = {name: dict(names) for name, names in self._consumers.items()}
         return result
@@ -335,11 +345,10 @@ class Graph:
 
     def to_graph_def(self) -> GraphDef:
         """Write a GraphDef, with versions and function library."""
-        return GraphDef(
-            node=[node.to_proto() for node in self._nodes.values()],
-            versions=self.versions,
-            library=self.library,
-        )
+        graph_def = GraphDef(versions=self.versions, library=self.library)
+        for node in self._nodes.values():
+            node.to_proto(into=graph_def.node.add())
+        return graph_def
 
     def serialized(self) -> Iterator[bytes]:
         """Yield the GraphDef's bytes in pieces, the same for the same graph.
@@ -348,7 +357,9 @@ class Graph:
         is ever held.
         """
         for node in self._nodes.values():
-            yield GraphDef(node=[node.to_proto()]).SerializeToString(deterministic=True)
+            piece = GraphDef()
+            node.to_proto(into=piece.node.add())
+            yield piece.SerializeToString(deterministic=True)
         rest = GraphDef(versions=self.versions, library=self.library)
         yield rest.SerializeToString(deterministic=True)
 
@@ -356,14 +367,14 @@ class Graph:
 
     def _link(self, node: Node) -> None:
         self._order = None
-        self.edits += 1
+        self._edits += 1
         for tensor in node.inputs:
             consumers = self._consumers.setdefault(producer_name(tensor), {})
             consumers[node.name] = consumers.get(node.name, False) or tensor[:1] != "^"
 
     def _unlink(self, node: Node) -> None:
         self._order = None
-        self.edits += 1
+        self._edits += 1
         for tensor in node.inputs:
             self._consumers.get(producer_name(tensor), {}).pop(node.name, None)
 

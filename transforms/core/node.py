@@ -1,15 +1,17 @@
 """A node of a graph. It never changes: an edit makes another one."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 
 from transforms.core import tensors
 from transforms.core.errors import GraphError
-from transforms.core.protos import AttrValue, NodeDef
+from transforms.core.protos import AttrValue, NodeDef, TensorProto
 from transforms.core.tensors import Array, DType
+
+T = TypeVar("T")
 
 
 def split(tensor: str) -> tuple[str, int]:
@@ -45,7 +47,6 @@ class Node:
     inputs: tuple[str, ...] = ()
     attrs: Mapping[str, AttrValue] = field(default_factory=dict)
     device: str = ""
-    _value: Array | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def from_proto(cls, proto: NodeDef) -> "Node":
@@ -53,9 +54,11 @@ class Node:
         inputs = tuple(normal(i) if ":" in i else i for i in proto.input)
         return cls(proto.name, proto.op, inputs, dict(proto.attr), proto.device)
 
-    def to_proto(self) -> NodeDef:
-        """Write a NodeDef."""
-        proto = NodeDef(name=self.name, op=self.op, input=self.inputs, device=self.device)
+    def to_proto(self, into: NodeDef | None = None) -> NodeDef:
+        """Write a NodeDef: a new one, or the empty one given, so that weights are copied once."""
+        proto = NodeDef() if into is None else into
+        proto.name, proto.op, proto.device = self.name, self.op, self.device
+        proto.input.extend(self.inputs)
         for name, value in self.attrs.items():
             proto.attr[name].CopyFrom(value)
         return proto
@@ -65,8 +68,8 @@ class Node:
         cls, name: str, array: Array, dtype: str | None = None, device: str = ""
     ) -> "Node":
         """Make a Const that holds `array`, as TensorFlow type `dtype` (default: its own)."""
-        value = AttrValue(tensor=tensors.encode(array, dtype))
-        type_ = AttrValue(type=value.tensor.dtype)
+        value = AttrValue()
+        type_ = AttrValue(type=tensors.encode(array, dtype, into=value.tensor).dtype)
         return cls(name, "Const", (), {"dtype": type_, "value": value}, device)
 
     @property
@@ -83,17 +86,24 @@ class Node:
 
     @property
     def value(self) -> Array:
-        """The value of a Const, read-only, decoded once. GraphError: the content is not sound."""
-        if self._value is None:
-            if self.op != "Const" or "value" not in self.attrs:
-                raise GraphError(f"node '{self.name}' ({self.op}) holds no value")
-            try:
-                value = tensors.decode(self.attrs["value"].tensor)
-            except GraphError as error:
-                raise GraphError(f"node '{self.name}': {error}") from None
-            object.__setattr__(self, "_value", value)
-        assert self._value is not None
-        return self._value
+        """The value of a Const, read-only: a copy, so weights are not held a second time.
+
+        GraphError: the content is not sound.
+        """
+        return self._read(tensors.decode)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a Const's value, which is not read for it. GraphError: it has none."""
+        return self._read(tensors.declared_shape)
+
+    def _read(self, read: Callable[[TensorProto], T]) -> T:
+        if self.op != "Const" or "value" not in self.attrs:
+            raise GraphError(f"node '{self.name}' ({self.op}) holds no value")
+        try:
+            return read(self.attrs["value"].tensor)
+        except GraphError as error:
+            raise GraphError(f"node '{self.name}': {error}") from None
 
     def attr(self, name: str, default: Any = None) -> Any:
         """Return an attribute as a plain value, or `default` where the node does not have it.
@@ -106,13 +116,13 @@ class Node:
 
     def with_name(self, name: str) -> "Node":
         """Return the node under another name."""
-        return replace(self, name=name)
+        return Node(name, self.op, self.inputs, self.attrs, self.device)
 
     def with_inputs(self, *inputs: str) -> "Node":
         """Return the node with these inputs; control inputs are put last, each once."""
         data = [i for i in inputs if i[:1] != "^"]
-        control = dict.fromkeys(i for i in inputs if i[:1] == "^")
-        return replace(self, inputs=(*data, *control))
+        control = dict.fromkeys([i for i in inputs if i[:1] == "^"])
+        return Node(self.name, self.op, (*data, *control), self.attrs, self.device)
 
     def with_control_inputs(self, *control_inputs: str) -> "Node":
         """Return the node with more control inputs."""
@@ -129,7 +139,7 @@ class Node:
                 attrs.pop(name, None)
             else:
                 attrs[name] = value if isinstance(value, AttrValue) else _attr_value(value)
-        return replace(self, attrs=attrs, _value=None)
+        return Node(self.name, self.op, self.inputs, attrs, self.device)
 
     def __str__(self) -> str:
         """Return the node in one line: `name = Op(inputs) {attrs}`."""
@@ -195,7 +205,7 @@ def _attr_value(value: Any) -> AttrValue:
     elif isinstance(value, str | bytes):
         result.s = value.encode() if isinstance(value, str) else value
     elif isinstance(value, np.ndarray):
-        result.tensor.CopyFrom(tensors.encode(value))
+        tensors.encode(value, into=result.tensor)
     elif isinstance(value, tuple):
         result.shape.SetInParent()
         for size in value:

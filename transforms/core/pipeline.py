@@ -143,16 +143,13 @@ def run(graph: "Graph", steps: list[Step]) -> Iterator[Result]:
     GraphError: the graph is not well formed, before the first step or after one.
     """
     graph.check()
-    pruned = False
     for step in steps:
         start = time.perf_counter()
         work, failure = graph.copy(), None
         try:
             function(step.name)(work, **step.arguments)
-            if work.edits or not pruned or work.outputs != graph.outputs:
-                work.prune()
-                work.check()
-                pruned = True
+            work.prune()
+            work.check()
         except Error as error:
             if not step.ignore_errors:
                 raise type(error)(f"{step.name}: {error}") from None

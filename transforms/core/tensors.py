@@ -1,5 +1,6 @@
 """TensorProto <-> NumPy array, and the types of TensorFlow by name."""
 
+import functools
 import math
 from typing import Any
 
@@ -56,12 +57,14 @@ MAX_RANK = 64  # NumPy's limit
 _STRING_BYTES = 24  # what TensorFlow holds for each string beside its characters
 
 
+@functools.lru_cache
 def type_name(number: int) -> DType:
     """Return the name of a type's enumeration number; reference types end in `_ref`."""
     base, suffix = (number - _REF, "_ref") if number > _REF else (number, "")
     return DType((_TYPES[base][0] if base in _TYPES else f"type{base}") + suffix)
 
 
+@functools.lru_cache
 def type_number(name: str) -> int:
     """Return the enumeration number of a type's name; GTT's `float`, `double`, `half` are known."""
     base = name.removesuffix("_ref")
@@ -74,6 +77,7 @@ def type_number(name: str) -> int:
     return number + (_REF if name.endswith("_ref") else 0)
 
 
+@functools.lru_cache
 def numpy_type(name: str) -> np.dtype[Any]:
     """Return the NumPy type that holds values of a TensorFlow type (`qint8` -> int8)."""
     held_as = _TYPES[type_number(name.removesuffix("_ref"))][1]
@@ -96,8 +100,10 @@ def declared_shape(tensor: TensorProto) -> tuple[int, ...]:
     return shape
 
 
-def check_size(tensor: TensorProto) -> tuple[int, ...]:
+def check_size(tensor: TensorProto, content: bytes | None = None) -> tuple[int, ...]:
     """Return the shape of a TensorProto whose content fits it; decode nothing.
+
+    Who has read `content` already gives it: reading it out of the proto copies it.
 
     GraphError: a type without values, a content that does not fit the shape, or a shape that asks
     for more than MAX_DECLARED_BYTES.
@@ -112,7 +118,7 @@ def check_size(tensor: TensorProto) -> tuple[int, ...]:
     if declared > MAX_DECLARED_BYTES:
         raise GraphError(f"the tensor's shape {list(shape)} of {name} asks for {declared} bytes")
     count = math.prod(shape)
-    length = len(tensor.tensor_content)
+    length = len(tensor.tensor_content if content is None else content)
     if length and (name == "string" or length != count * itemsize):
         needed = "has no such form" if name == "string" else f"needs {count * itemsize}"
         raise GraphError(
@@ -136,11 +142,12 @@ def decode(tensor: TensorProto) -> Array:
     One value that stands for many becomes a broadcast view, whatever size the shape declares.
     GraphError: what `check_size` refuses.
     """
-    shape = check_size(tensor)
+    content = tensor.tensor_content
+    shape = check_size(tensor, content)
     name, _, field = _TYPES[tensor.dtype]
     dtype = numpy_type(name)
-    if tensor.tensor_content:
-        return np.frombuffer(tensor.tensor_content, dtype).reshape(shape)
+    if content:
+        return np.frombuffer(content, dtype).reshape(shape)
     count = math.prod(shape)
     values = _single_values(tensor, field, dtype)
     if len(values) == count:
@@ -172,18 +179,20 @@ def _single_values(tensor: TensorProto, field: str, dtype: np.dtype[Any]) -> Arr
     return np.array(values, np.int64 if field == "int_val" else dtype).astype(dtype)
 
 
-def encode(array: Array, dtype: str | None = None) -> TensorProto:
+def encode(array: Array, dtype: str | None = None, into: TensorProto | None = None) -> TensorProto:
     """Return `array` as a TensorProto of TensorFlow type `dtype` (default: the array's own).
 
-    An array whose elements are all the same bits is written as one element, exactly.
+    It is a new one, or the empty one given, so that weights are copied once. An array whose
+    elements are all the same bits is written as one element, exactly.
     """
     array = np.asarray(array)
     name = dtype or type_of(array)
     number = type_number(name)
     field = _TYPES[number][2]
-    proto = TensorProto(dtype=number)
+    proto = TensorProto() if into is None else into
+    proto.dtype = number
     for size in array.shape:
-        proto.tensor_shape.dim.add(size=size)
+        proto.tensor_shape.dim.add().size = size
     if name == "string":
         for item in array.reshape(-1).tolist():
             proto.string_val.append(item if isinstance(item, bytes) else str(item).encode())

@@ -121,6 +121,22 @@ def test_check():
         cycle.check()
 
 
+def test_an_edit_makes_prune_and_check_look_again():
+    graph = diamond()
+    graph.prune()
+    graph.check()
+    broken, grown = graph.copy(), graph.copy()
+    broken.replace(broken["d"], node("d", "gone"))
+    with pytest.raises(GraphError, match="'gone' is not in the graph"):
+        broken.check()
+    grown.add(node("dead", "d"))
+    assert grown.prune() == 1
+    grown.remove(grown["d"])
+    with pytest.raises(GraphError, match="'d', named as output"):
+        grown.check()
+    graph.check()
+
+
 def test_sort_is_stable_and_deterministic():
     graph = Graph([node("c", "b"), node("z"), node("b", "a"), node("a")])
     graph.sort()

@@ -1,6 +1,7 @@
 """Names of tensors out of files that nobody vouches for, and nodes as values."""
 
 import dataclasses
+import weakref
 
 import numpy as np
 import pytest
@@ -55,9 +56,11 @@ def test_a_node_def_goes_there_and_back():
     assert again.attr["T"].type == 1
 
 
-def test_the_value_of_a_const_is_decoded_once_and_read_only():
+def test_the_value_of_a_const_is_read_only_and_not_held():
     node = Node.constant("w", np.arange(6, dtype=np.float32).reshape(2, 3), device="/cpu:0")
-    assert node.value is node.value
+    value = weakref.ref(node.value)
+    assert value() is None  # weights lie in memory once, not twice
+    assert node.value.shape == node.shape == (2, 3)
     assert node.device == "/cpu:0"
     with pytest.raises(ValueError, match="read-only"):
         node.value[0, 0] = 1
@@ -70,6 +73,8 @@ def test_the_value_of_a_const_is_decoded_once_and_read_only():
 def test_what_holds_no_value_says_so(node):
     with pytest.raises(GraphError, match=rf"node 'n' \({node.op}\) holds no value"):
         _ = node.value
+    with pytest.raises(GraphError, match=rf"node 'n' \({node.op}\) holds no value"):
+        _ = node.shape
 
 
 def test_a_damaged_value_names_its_node():

@@ -1,0 +1,91 @@
+"""A figure: what was measured in every round, and what it should reach. Tables and JSON of them."""
+
+import json
+import os
+import platform
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+RESULTS = Path("benchmark-results")
+WIDTH = 110
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of a table. The rounds of `ours` and `peer` were taken in turn.
+
+    Of what is asked, `at_most` and `at_least` hold for the median of ours, `at_most_ratio` for the
+    median of ours / peer, round by round; None: nothing is asked.
+    """
+
+    what: str
+    unit: str
+    ours: Sequence[float]
+    peer: Sequence[float] = ()
+    at_most: float | None = None
+    at_least: float | None = None
+    at_most_ratio: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """The median of ours / peer, which holds where the machine's speed drifts."""
+        if not self.peer:
+            return None
+        return statistics.median(a / b for a, b in zip(self.ours, self.peer, strict=True))
+
+    @property
+    def asked(self) -> str:
+        """What is asked, in words."""
+        bars = (
+            ("<=", self.at_most, f" {self.unit}"),
+            (">=", self.at_least, f" {self.unit}"),
+            ("ratio <=", self.at_most_ratio, ""),
+        )
+        return ", ".join(
+            f"{sign} {_shown(bar)}{unit}" for sign, bar, unit in bars if bar is not None
+        )
+
+    @property
+    def reached(self) -> bool | None:
+        """Whether all that is asked is reached; None where nothing is."""
+        ours, ratio = statistics.median(self.ours), self.ratio
+        bars = [
+            self.at_most is None or ours <= self.at_most,
+            self.at_least is None or ours >= self.at_least,
+            self.at_most_ratio is None or (ratio is not None and ratio <= self.at_most_ratio),
+        ]
+        return all(bars) if self.asked else None
+
+
+def show(name: str, figures: Sequence[Figure]) -> None:
+    """Print the figures of a benchmark, and write them to benchmark-results/NAME.json."""
+    table = Table(name, box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("ours (median)", "peer (median)", "ratio", "asked", "reached"):
+        table.add_column(column, justify="right")
+    for figure in figures:
+        medians = [
+            f"{_shown(statistics.median(values))} {figure.unit}" if values else ""
+            for values in (figure.ours, figure.peer)
+        ]
+        ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
+        reached = {True: "yes", False: "NO", None: ""}[figure.reached]
+        table.add_row(figure.what, *medians, ratio, figure.asked, reached)
+    Console(width=WIDTH, highlight=False).print(table)
+    machine = {"cpus": os.cpu_count(), "platform": platform.platform()}
+    found = [
+        asdict(figure) | {"ratio": figure.ratio, "reached": figure.reached} for figure in figures
+    ]
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps({"machine": machine, "figures": found}, indent=2) + "\n")
+    print(f"raw figures: {path}")
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,0 +1,68 @@
+"""Graphs of 100,000 nodes through the default pipeline: quick, and linear in the nodes."""
+
+import sys
+import time
+
+import numpy as np
+
+import deploykit
+from tests.benchmarks.figures import Figure
+from tests.benchmarks.measuring import in_turn
+from transforms.core.graph import Graph
+from transforms.core.node import Node
+from transforms.core.tensors import DType
+
+NODES = 100_000
+SECONDS = 10.0
+LINEAR = 2.5  # what twice the nodes may take; quadratic would be 4
+FLOAT = {"T": DType("float32")}
+
+
+def chain(count: int) -> Graph:
+    """Return a placeholder and `count` nodes in a row."""
+    nodes = [Node("x", "Placeholder").with_attrs(dtype=DType("float32"), shape=(2, 3))]
+    for number in range(count):
+        nodes.append(Node(f"n{number}", "Relu", (nodes[-1].name,)).with_attrs(**FLOAT))
+    return Graph(nodes, ["x"], [nodes[-1].name])
+
+
+def fan_out(count: int) -> Graph:
+    """Return `count` nodes: identities of one placeholder plus negatives of one constant."""
+    nodes = [Node("x", "Placeholder").with_attrs(dtype=DType("float32"), shape=(2, 3))]
+    nodes.append(Node.constant("c", np.ones((2, 3), np.float32)))
+    for i in range(count // 4):
+        nodes.append(Node(f"i{i}", "Identity", ("x",)).with_attrs(**FLOAT))
+        nodes.append(Node(f"d{i}", "Neg", ("c",)).with_attrs(**FLOAT))
+        nodes.append(Node(f"a{i}", "AddV2", (f"i{i}", f"d{i}")).with_attrs(**FLOAT))
+        nodes.append(Node(f"n{i}", "Relu", (f"a{i}",)).with_attrs(**FLOAT))
+    return Graph(nodes, ["x"], [node.name for node in nodes if node.op == "Relu"])
+
+
+GRAPHS = {"chain": chain, "fan_out": fan_out}
+
+
+def figures() -> list[Figure]:
+    """Measure each graph at two sizes in turn, each time in a process of its own."""
+    commands = {
+        f"{name} {count}": [sys.executable, "-m", __name__, name, str(count)]
+        for name in GRAPHS
+        for count in (NODES // 2, NODES)
+    }
+    seconds = {
+        name: [float(run.output) for run in runs] for name, runs in in_turn(commands).items()
+    }
+    found = []
+    for name in GRAPHS:
+        half, whole = seconds[f"{name} {NODES // 2}"], seconds[f"{name} {NODES}"]
+        found += [
+            Figure(f"optimize a {name} of {NODES:,} nodes", "s", whole, at_most=SECONDS),
+            Figure(f"... against one of {NODES // 2:,}", "s", whole, half, at_most_ratio=LINEAR),
+        ]
+    return found
+
+
+if __name__ == "__main__":
+    graph = GRAPHS[sys.argv[1]](int(sys.argv[2]))
+    start = time.perf_counter()
+    deploykit.optimize(graph)
+    print(time.perf_counter() - start)

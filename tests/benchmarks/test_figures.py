@@ -1,0 +1,41 @@
+"""What a figure asks, and whether it is reached; no clock is asked here."""
+
+import json
+
+import pytest
+
+from tests.benchmarks import figures
+from tests.benchmarks.figures import Figure
+
+
+@pytest.mark.parametrize(
+    ("bars", "asked", "reached"),
+    [
+        ({}, "", None),
+        ({"at_most": 2}, "<= 2 s", True),
+        ({"at_most": 1.9}, "<= 1.9 s", False),
+        ({"at_least": 2.5}, ">= 2.5 s", False),
+        ({"at_most_ratio": 0.5}, "ratio <= 0.5", True),
+        ({"at_most_ratio": 0.4, "at_most": 1000}, "<= 1,000 s, ratio <= 0.4", False),
+    ],
+)
+def test_a_figure_is_judged_by_its_medians(bars, asked, reached):
+    figure = Figure("act", "s", ours=(1, 2, 9), peer=(2, 8, 18), **bars)
+    assert figure.ratio == 0.5  # the ratio of each round counts, not that of the medians
+    assert (figure.asked, figure.reached) == (asked, reached)
+
+
+def test_a_ratio_without_a_peer_is_not_reached():
+    assert Figure("act", "s", (1,), at_most_ratio=2).reached is False
+
+
+def test_a_table_and_a_file_show_what_was_measured(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(figures, "RESULTS", tmp_path / "results")
+    figures.show("speed", [Figure("act", "s", (1.0, 3.0, 2.0), (4.0, 6.0, 4.0), at_most=1)])
+    shown = capsys.readouterr().out
+    assert "2 s" in shown
+    assert "0.5" in shown
+    assert "NO" in shown
+    (found,) = json.loads((tmp_path / "results" / "speed.json").read_text())["figures"]
+    assert found["ours"] == [1.0, 3.0, 2.0]
+    assert (found["ratio"], found["reached"]) == (0.5, False)
