@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 
+from transforms.core.affine import BIAS_OPS
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
 from transforms.core.layers import FLOATS, LAYER_OPS, WEIGHTS, channel_axes
@@ -35,8 +36,8 @@ def quantize_weights(
     """Store large float32 constants in 8 bits: about a quarter of the file, and no gain in time.
 
     Each becomes a Const of codes and a Dequantize under its name. What would keep less than 30 dB
-    of a channel stays float, with a warning. GraphError: a layer's weights hold NaN or Inf, or
-    `skip` names no node.
+    of a channel stays float, with a warning, and so do biases, unless there is one range for all.
+    GraphError: a layer's weights hold NaN or Inf, or `skip` names no node.
 
     Args:
         minimum_size: constants with fewer elements stay as they are.
@@ -51,7 +52,11 @@ def quantize_weights(
         if math.prod(node.shape) < max(minimum_size, 1):
             continue
         uses = _uses(graph, node)
-        reason = "it is listed in skip" if node.name in listed else _reason(graph, node, uses)
+        reason = (
+            "it is listed in skip"
+            if node.name in listed
+            else _reason(graph, node, uses, per_channel)
+        )
         if reason is not None:
             graph.skip(node, reason)
         elif uses:
@@ -71,7 +76,9 @@ def _uses(graph: Graph, const: Node) -> list[tuple[Node, int]]:
     return uses
 
 
-def _reason(graph: Graph, node: Node, uses: list[tuple[Node, int]]) -> str | None:
+def _reason(
+    graph: Graph, node: Node, uses: list[tuple[Node, int]], per_channel: bool
+) -> str | None:
     """Return why a Const has to keep its exact values, or None."""
     if graph.is_input(node.name):
         return "it is an input of the graph"
@@ -79,6 +86,8 @@ def _reason(graph: Graph, node: Node, uses: list[tuple[Node, int]]) -> str | Non
         return "it is an output of the graph"
     if node.attr("dtype") != "float32":
         return f"it holds {node.attr('dtype')}, and only float32 is quantized"
+    if per_channel and any(reader.op in BIAS_OPS for reader, _ in uses):
+        return "it is a bias: small, and its error stays in every value of its channel"
     exact = next((reader for reader, _ in uses if _needs_exact_values(reader)), None)
     return None if exact is None else f"'{exact.name}' ({exact.op}) needs its exact values"
 

@@ -35,7 +35,7 @@ class Figure:
     @property
     def ratio(self) -> float | None:
         """The median of ours / peer, which holds where the machine's speed drifts."""
-        if not self.peer:
+        if not self.peer or not all(self.peer):
             return None
         return statistics.median(a / b for a, b in zip(self.ours, self.peer, strict=True))
 

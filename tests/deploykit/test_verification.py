@@ -144,3 +144,24 @@ def test_figures():
     assert found.sqnr_db == pytest.approx(20)
     (found,) = compare([np.zeros(3)], [np.full(3, 1e-9)])
     assert found.max_relative_error == math.inf  # nothing to be relative to
+
+
+def test_an_sqnr_is_judged_before_the_softmax(in_process):
+    """Sharp answers: noise in the logits that is small for them is large behind the Softmax."""
+
+    def body(noise):
+        def make():
+            import tensorflow as tf
+
+            x = tf.compat.v1.placeholder(tf.float32, [2, 8], name="x")
+            logits = tf.matmul(x, (random(8, 99) + noise * random(8, 99, seed=1)) * 9)
+            tf.nn.softmax(tf.identity(logits, name="logits"), name="out")
+
+        return build(make, ["x"], ["out"])
+
+    found = verify(body(0), body(0.1), min_sqnr=15)
+    by_output = {d.output: d for d in found.differences}
+    assert by_output["out"].sqnr_db < 15 < by_output["logits"].sqnr_db == found.sqnr_db
+    assert found.passed
+    assert not verify(body(0), body(0.5), min_sqnr=15).passed
+    assert not verify(body(0), body(0.1), tolerance=1e-3).passed

@@ -44,28 +44,10 @@ class Net:
     quantized: Graph
 
 
-def save(name: str, path: str) -> None:
-    """Save a Keras application whose batch norms are not the identity; done in a child."""
-    import keras
-    import numpy as np
-
-    keras.utils.set_random_seed(0)
-    model = getattr(keras.applications, name)(weights=None)
-    random = np.random.default_rng(0)
-    for layer in model.layers:
-        if isinstance(layer, keras.layers.BatchNormalization):
-            size = layer.moving_mean.shape[0]
-            gamma, variance = random.uniform(0.5, 1.5, size), random.uniform(0.5, 2, size)
-            beta, mean = random.normal(0, 0.2, (2, size))
-            scaled = [gamma] if layer.scale else []
-            layer.set_weights([*scaled, beta, mean, variance])
-    model.save(path)
-
-
 @pytest.fixture(scope="module", params=NETS)
 def net(request, tmp_path_factory) -> Net:
     path = tmp_path_factory.mktemp(request.param) / "model.keras"
-    call("tests.real.test_keras_applications:save", request.param, str(path))
+    call("tests.real.keras_nets:save", request.param, str(path))
     frozen = deploykit.freeze(path)
     optimized = deploykit.optimize(frozen)
     quantized = deploykit.transform(optimized, "quantize_weights sort_by_execution_order")

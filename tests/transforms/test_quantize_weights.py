@@ -407,3 +407,17 @@ def test_per_channel_false_is_the_original_form():
             np.testing.assert_array_equal(node.value, other.value)
     for name in ("w_conv", "w_matmul", "w_gather"):
         np.testing.assert_array_equal(values(ours, name), values(theirs, name))
+
+
+def test_a_bias_stays_float_unless_one_range_is_for_all():
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [1, 8], name="x")
+        tf.nn.bias_add(tf.matmul(x, random(8, 2048)), tf.constant(random(2048), name="b"), name="y")
+
+    before = build(body, ["x"], ["y"])
+    after = transform(before, "quantize_weights")
+    assert after["b"].op == "Const"
+    assert ops(after)["Dequantize"] == 1
+    assert ops(transform(before, "quantize_weights(per_channel=false)"))["Dequantize"] == 2
