@@ -1,6 +1,6 @@
 """A layer followed by a per-channel scale and shift is that layer with other weights and bias."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from transforms.core.affine import (
     BATCH_NORM_OPS,
     BIAS_OPS,
     Affine,
+    read_batch_norm,
     read_step,
 )
 from transforms.core.evaluate import Constants
@@ -35,9 +36,13 @@ def fold_batch_norms(graph: Graph) -> None:
     single number, a BiasAdd, and every form of batch norm in inference mode (FusedBatchNorm v1 to
     V3, BatchNormWithGlobalNormalization, and the single ops that Keras 3 writes) after Conv2D,
     DepthwiseConv2dNative, Conv3D, Conv2DBackpropInput and MatMul. What is left is the layer and at
-    most one BiasAdd.
+    most one BiasAdd. A batch norm that follows no layer becomes one Mul and one AddV2.
     """
     fold_steps(graph, ARITHMETIC_OPS | BIAS_OPS | BATCH_NORM_OPS)
+    constants = Constants(graph)
+    for node in graph:
+        if node.op in BATCH_NORM_OPS and not graph.is_input(node.name):
+            _fold_parameters(graph, constants, node)
 
 
 @dataclass(frozen=True)
@@ -151,3 +156,31 @@ def _with_weights(graph: Graph, layer: Node, old: Node, weights: Array) -> Node:
     inputs = list(layer.inputs)
     inputs[WEIGHTS] = new.name
     return layer.with_inputs(*inputs)
+
+
+def _fold_parameters(graph: Graph, constants: Constants, batch_norm: Node) -> None:
+    """Put `x * scale + offset` in the place of a batch norm that no layer can take in."""
+    tensor = batch_norm.inputs[0]
+    if graph.producer(tensor).op in BIAS_OPS | LAYER_OPS.keys():
+        return None  # the layer's turn has passed, and it said why
+    affine = _only_port_0(graph, batch_norm) or read_batch_norm(constants, batch_norm)
+    if isinstance(affine, str):
+        return graph.skip(batch_norm, affine)
+    assert affine.scale is not None
+    assert affine.offset is not None
+    type_ = batch_norm.attr("T")
+    if type_ != "float32" or not affine.finite:
+        return graph.skip(batch_norm, "it is not computed in float32, or not finite")
+    data_format = batch_norm.attr("data_format", "NHWC")
+    shape = (-1,) + (1,) * (len(data_format) - 2 if data_format[1] == "C" else 0)
+    names = []
+    for part, value in (("scale", affine.scale), ("offset", affine.offset)):
+        array = value.astype(np.float32).reshape(shape)
+        name = graph.unique_name(f"{batch_norm.name}_bn_{part}")
+        names.append(graph.add(Node.constant(name, array, device=batch_norm.device)).name)
+    name = graph.unique_name(f"{batch_norm.name}_scaled")
+    scaled = Node(name, "Mul", (tensor, names[0]), device=batch_norm.device).with_attrs(T=type_)
+    shifted = Node(batch_norm.name, "AddV2", (graph.add(scaled).name, names[1]))
+    shifted = replace(shifted, device=batch_norm.device).with_attrs(T=type_)
+    graph.replace(batch_norm, shifted.with_control_inputs(*batch_norm.control_inputs))
+    return None

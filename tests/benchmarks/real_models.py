@@ -2,7 +2,7 @@
 
 The peer is the Graph Transform Tool with the transforms that its users were told to give. A batch
 norm counts as folded where neither its op is left nor the Mul that it decomposes into. The first of
-basic-pitch's normalises a spectrogram: no layer stands before it that could take it in.
+basic-pitch's normalises a spectrogram that no layer made, and becomes one Mul and one AddV2.
 """
 
 import sys

@@ -429,3 +429,48 @@ def test_folded_weights_that_overflow_are_left_alone():
         tf.identity(tf.matmul(x, w) * tf.constant([1e30] * 6), name="out")
 
     assert "Mul" in ops(transform(build(body, ["x"], ["out"]), "fold_batch_norms"))
+
+
+@pytest.mark.parametrize("data_format", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("before", ["placeholder", "residual add"])
+def test_a_batch_norm_without_a_layer_becomes_one_mul_and_one_add(data_format, before):
+    shape = [2, 3, 4, 5]
+    channels = shape[data_format.index("C")]
+
+    def body():
+        import tensorflow as tf
+
+        x = y = tf.compat.v1.placeholder(tf.float32, shape, name="x")
+        if before == "residual add":
+            y = x + tf.nn.relu(x)
+        parameters = [random(channels, seed=s, low=0.5) for s in range(4)]
+        out = tf.raw_ops.FusedBatchNormV3(
+            x=y, scale=parameters[0], offset=parameters[1], mean=parameters[2],
+            variance=parameters[3], data_format=data_format, is_training=False,
+        )  # fmt: skip
+        tf.nn.relu6(out[0], name="out")
+
+    after = transform(build(body, ["x"], ["out"]), "fold_batch_norms")
+    assert "FusedBatchNormV3" not in ops(after)
+    assert ops(after)["Mul"] == 1
+    x = random(*shape, seed=9)
+    y = x + np.maximum(x, 0) if before == "residual add" else x
+    gamma, beta, mean, variance = (
+        random(channels, seed=s, low=0.5).reshape((-1, 1, 1) if data_format == "NCHW" else -1)
+        for s in range(4)
+    )
+    expected = gamma * (y - mean) / np.sqrt(variance + 1e-4) + beta
+    (found,) = run(after, {"x": x})  # the CPU has no FusedBatchNormV3 for NCHW
+    np.testing.assert_allclose(found, np.clip(expected, 0, 6), rtol=1e-5, atol=1e-6)
+
+
+def test_a_batch_norm_in_training_without_a_layer_is_left_alone():
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [2, 3, 4, 6], name="x")
+        tf.nn.relu(training(x), name="out")
+
+    graph = build(body, ["x"], ["out"])
+    after = transform(graph, "fold_batch_norms")
+    assert "FusedBatchNormV3" in ops(after)

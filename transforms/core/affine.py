@@ -95,6 +95,16 @@ def _same_channels(layer: Node, step: Node) -> bool:
 
 
 def _batch_norm(constants: Constants, layer: Node, channels: int, step: Node) -> Affine | str:
+    if not _same_channels(layer, step):
+        return "the batch norm does not lie along the layer's output channels"
+    found = read_batch_norm(constants, step)
+    if isinstance(found, Affine) and found.scale is not None and found.scale.shape != (channels,):
+        return "a parameter of the batch norm is not one value per output channel"
+    return found
+
+
+def read_batch_norm(constants: Constants, step: Node) -> Affine | str:
+    """Return what a batch norm does to each channel of what it reads, or why that is not known."""
     if step.op in FUSED_BATCH_NORM_OPS:
         if step.attr("is_training", True):
             return "the batch norm is in training mode"
@@ -102,14 +112,12 @@ def _batch_norm(constants: Constants, layer: Node, channels: int, step: Node) ->
     else:  # inputs: x, mean, variance, beta, gamma
         order, epsilon = (4, 3, 1, 2), step.attr("variance_epsilon")
         scaled = step.attr("scale_after_normalization")
-    if not _same_channels(layer, step):
-        return "the batch norm does not lie along the layer's output channels"
     values = [constants.value(step.data_inputs[i]) for i in order]
     if any(value is None for value in values) or epsilon is None:
         return "a parameter of the batch norm is not constant"
-    if any(value.shape != (channels,) for value in values if value is not None):
-        return "a parameter of the batch norm is not one value per output channel"
     gamma, beta, mean, variance = (np.asarray(v, np.float64) for v in values)
+    if mean.ndim != 1 or any(v.shape != mean.shape for v in (gamma, beta, variance)):
+        return "a parameter of the batch norm is not one value per output channel"
     with np.errstate(invalid="ignore", divide="ignore"):
         scale = (gamma if scaled else 1.0) / np.sqrt(variance + epsilon)
     return Affine(scale, beta - mean * scale)
