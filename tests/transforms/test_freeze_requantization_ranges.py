@@ -144,7 +144,7 @@ def test_what_cannot_be(freeze, lines, parameters, error_type, message):
 def test_a_log_is_needed_and_must_be_there():
     with pytest.raises(PipelineError, match="needs the parameter min_max_log_file"):
         transform(quantized(), "freeze_requantization_ranges")
-    with pytest.raises(FileError, match="nowhere.log: No such file"):
+    with pytest.raises(FileError, match=r"nowhere\.log: No such file"):
         transform(quantized(), "freeze_requantization_ranges(min_max_log_file=nowhere.log)")
     with pytest.raises(FileError, match="No such file"):
         transform(quantized(), 'freeze_requantization_ranges(min_max_log_file="")')

@@ -1,4 +1,4 @@
-"""The machinery is that of inline_functions, which tests/transforms/test_inline_functions.py tests."""
+"""inline_partitionedcall: which calls it takes; test_inline_functions.py tests how they go."""
 
 import pytest
 
