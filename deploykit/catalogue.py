@@ -13,14 +13,16 @@ from transforms.core import pipeline
 def describe(name: str) -> dict[str, Any]:
     """Return a transform's name, summary, text and parameters (name, type, default, help).
 
-    PipelineError: there is no such transform.
+    An alias has those of the transforms that it stands for. PipelineError: there is none such.
     """
+    if name in pipeline.ALIASES:
+        return _describe_alias(name)
     docstring = inspect.getdoc(pipeline.function(name)) or ""
     text, _, arguments = docstring.partition("\nArgs:\n")
     helps = _arguments(arguments)
     return {
         "name": name,
-        "summary": text.split("\n\n")[0].replace("\n", " "),
+        "summary": text.strip().split("\n\n")[0].replace("\n", " "),
         "text": text.strip(),
         "parameters": [
             {
@@ -33,6 +35,18 @@ def describe(name: str) -> dict[str, Any]:
             }
             for parameter, (type_, default) in pipeline.parameters(name).items()
         ],
+    }
+
+
+def _describe_alias(name: str) -> dict[str, Any]:
+    meant = [describe(each) for each in pipeline.ALIASES[name]]
+    text = f"Another name for {', then '.join(each['name'] for each in meant)}."
+    parameters = {p["name"]: p for each in meant for p in each["parameters"]}
+    return {
+        "name": name,
+        "summary": text,
+        "text": text,
+        "parameters": list(parameters.values()),
     }
 
 
@@ -62,7 +76,7 @@ def lines(described: Iterable[dict[str, Any]], whole: bool) -> Iterator[str]:
     """Yield the transforms as text: a line each, or with `whole` everything."""
     for transform in described:
         if not whole:
-            yield f"{transform['name']:28}{transform['summary']}"
+            yield f"{transform['name']:29}{transform['summary']}"
             continue
         yield transform["name"]
         yield ""

@@ -1,17 +1,14 @@
-"""Checkpoints on disk: where they are, which graph belongs to them, the values they hold."""
+"""Checkpoints on disk: where they are, which files they have, which graph belongs to them."""
 
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
-from typing import TypeVar
 
 from deploykit.files import check_regular, read_bytes
 from transforms.core.errors import FileError, GraphError
 from transforms.core.protos import MetaGraphDef
-from transforms.core.tensors import Array
 
-T = TypeVar("T")
 _END = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})")
 
 
@@ -106,54 +103,3 @@ def parse_meta(path: Path) -> MetaGraphDef:
         return MetaGraphDef.FromString(read_bytes(path))
     except DecodeError:
         raise GraphError(f"{path}: this is no MetaGraphDef; it may be cut short") from None
-
-
-def read_checkpoint(prefix: str, wanted: dict[T, tuple[str, str]]) -> dict[T, Array]:
-    """Return tensors of a checkpoint by what they are wanted for; this is done in a child process.
-
-    `wanted` gives for each its key in the checkpoint, and which part of the tensor it is: empty for
-    all of it, or sizes and a `start,length` or `-` for each axis, as in `10 4 0,5:-`.
-    GraphError: the checkpoint cannot be read, or lacks one of the keys.
-    """
-    import tensorflow as tf
-
-    try:
-        reader = tf.compat.v1.train.NewCheckpointReader(prefix)
-        keys = _keys(reader)
-        missing = [key for key, _ in wanted.values() if key not in keys]
-        if missing:
-            shown = ", ".join(f"'{key}'" for key in missing[:3])
-            raise GraphError(f"the checkpoint lacks {len(missing)} variables, among them {shown}")
-        types = reader.get_variable_to_dtype_map()
-        found = [keys[key] for key, _ in wanted.values()]
-        parts = [part for _, part in wanted.values()]
-        values = tf.raw_ops.RestoreV2(
-            prefix=prefix,
-            tensor_names=found,
-            shape_and_slices=parts,
-            dtypes=[types[key] for key in found],
-        )
-        return {name: value.numpy() for name, value in zip(wanted, values, strict=True)}
-    except GraphError:
-        raise
-    except Exception as error:  # TensorFlow raises whatever the damage happens to cause
-        raise GraphError(f"the checkpoint cannot be read: {str(error).splitlines()[0]}") from None
-
-
-def _keys(reader: object) -> dict[str, str]:
-    """Return what a variable may be called, and its key: tf.train.Checkpoint writes paths."""
-    from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
-
-    known = reader.get_variable_to_shape_map()  # type: ignore[attr-defined]
-    keys = {key: key for key in known}
-    end = "/.ATTRIBUTES/VARIABLE_VALUE"
-    for key in known:
-        if key.endswith(end):
-            keys.setdefault(key.removesuffix(end), key)
-    if "_CHECKPOINTABLE_OBJECT_GRAPH" in known:
-        content = reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH")  # type: ignore[attr-defined]
-        for node in TrackableObjectGraph.FromString(content).nodes:
-            for attribute in node.attributes:
-                if attribute.full_name and attribute.checkpoint_key in known:
-                    keys.setdefault(attribute.full_name, attribute.checkpoint_key)
-    return keys

@@ -18,8 +18,9 @@ from deploykit.variables import VARIABLE_OPS, fill_variables
 from transforms.core.child import call
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
-from transforms.core.node import Node, producer_name, split
+from transforms.core.node import Node, producer_name
 from transforms.core.protos import AssetFileDef, MetaGraphDef
+from transforms.core.restoring import place_of
 from transforms.core.tensors import Array, DType
 from transforms.core.validate import refuse_side_effects, validate
 from transforms.inline_functions import inline_functions
@@ -113,12 +114,12 @@ class Initialisers:
                 for key, setter in _setters(graph).items()
                 if key in keys
                 for number, tensor in enumerate(setter.data_inputs[1:])
-                if (place := _place(graph, tensor)) is not None
+                if (place := place_of(graph, tensor)) is not None
             }
         if not places:
             return {}
         self.checkpoint.check()
-        read = call("deploykit.checkpoints:read_checkpoint", self.checkpoint.prefix, places)
+        read = call("transforms.core.restoring:read_checkpoint", self.checkpoint.prefix, places)
         contents: dict[str, list[Array]] = {}
         for key, number in sorted(read):
             contents.setdefault(key, []).append(read[key, number])
@@ -190,20 +191,6 @@ def _setters(graph: Graph) -> dict[str, Node]:
             if resource.op in VARIABLE_OPS or resource.op in _TABLE_OPS:
                 setters[_key(resource)] = node
     return setters
-
-
-def _place(graph: Graph, tensor: str) -> tuple[str, str] | None:
-    """Return the key and the part of a tensor in the checkpoint, or None where it is elsewhere."""
-    node, port = graph.producer(tensor), split(tensor)[1]
-    while node.op == "Identity":
-        tensor = node.inputs[0]
-        node, port = graph.producer(tensor), split(tensor)[1]
-    if node.op != "RestoreV2":
-        return None
-    names, parts = (graph.constant(i) for i in node.data_inputs[1:])
-    if names is None or parts is None or max(names.value.size, parts.value.size) <= port:
-        return None
-    return names.value[port].decode(), parts.value[port].decode()
 
 
 def _contents_of(graph: Graph, setter: Node) -> list[str]:

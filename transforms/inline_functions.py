@@ -20,7 +20,12 @@ def inline_functions(graph: Graph) -> None:
     what waits for the call comes after them. Functions that branches, loops and datasets name stay
     functions, and the library stays as it is.
     """
-    library = Library(graph)
+    inline_calls(graph)
+
+
+def inline_calls(graph: Graph, ops: frozenset[str] | None = None) -> None:
+    """Inline the calls by nodes of these ops, by default all; what they wait for comes first."""
+    library = Library(graph, ops)
     calls = {node.name: callee for node in graph if (callee := library.callee(node)) is not None}
     if not calls:
         return

@@ -2,15 +2,12 @@
 
 from collections.abc import Mapping
 
-from transforms.core.errors import PipelineError, nearest
+from transforms.core.control_flow import CONTROL_FLOW_OPS
+from transforms.core.errors import PipelineError
 from transforms.core.graph import Graph
-from transforms.core.node import Node, producer_name, split
+from transforms.core.node import Node, producer_name
 from transforms.core.ops import FEEDABLE_OPS, input_types, op_defs, output_types
-
-CONTROL_FLOW_OPS = frozenset(
-    {"Switch", "RefSwitch", "_SwitchN", "Merge", "RefMerge", "_XlaMerge", "Enter", "RefEnter"}
-    | {"Exit", "RefExit", "NextIteration", "RefNextIteration", "LoopCond", "ControlTrigger"}
-)
+from transforms.core.selection import check_ops, ports_read
 
 # Every reader of a removed node inherits its control inputs; more than these are not copied around.
 _MAX_INHERITED = 64
@@ -27,7 +24,7 @@ def remove_nodes(graph: Graph, *, op: tuple[str, ...], max_inputs: int = 1) -> N
         max_inputs: how many data inputs a node may have to be removed; all but the first are lost.
     """
     _check_parameters(graph, op, max_inputs)
-    ports = _ports_read(graph, op)
+    ports = ports_read(graph, [node for node in graph if node.op in op])
     varying = _varying(graph) if max_inputs > 1 else set()
     sources: dict[str, str] = {}  # removed node -> the tensor that its readers read instead
     waits: dict[str, dict[str, None]] = {}  # removed node -> the control inputs that they inherit
@@ -62,20 +59,7 @@ def _check_parameters(graph: Graph, op: tuple[str, ...], max_inputs: int) -> Non
         raise PipelineError("op names no op to remove, such as op=Identity")
     if max_inputs < 1:
         raise PipelineError(f"max_inputs should be at least 1, not {max_inputs}")
-    known = {node.op for node in graph} | set(op_defs())
-    for name in op:
-        if name not in known:
-            raise PipelineError(f"there is no op {name}{nearest(name, tuple(known))}")
-
-
-def _ports_read(graph: Graph, ops: tuple[str, ...]) -> dict[str, set[int]]:
-    """Return the outputs that somebody reads of each node of these ops; -1: somebody waits."""
-    ports: dict[str, set[int]] = {node.name: set() for node in graph if node.op in ops}
-    for node in graph:
-        for tensor in node.inputs:
-            if (name := producer_name(tensor)) in ports:
-                ports[name].add(split(tensor)[1])
-    return ports
+    check_ops(graph, op)
 
 
 def _varying(graph: Graph) -> set[str]:

@@ -18,7 +18,8 @@ def transforms(name: str | None, output: str | None, force: bool, as_json: bool)
     from deploykit.report import Report, show
     from transforms.core import pipeline
 
-    described = [describe(each) for each in ([name] if name else pipeline.names())]
+    listed = sorted((*pipeline.names(), *pipeline.ALIASES))
+    described = [describe(each) for each in ([name] if name else listed)]
     report = Report("transforms", more={"transforms": described})
     text = lines(described, whole=name is not None)
     show(report, as_json, text=text, output=output, force=force)

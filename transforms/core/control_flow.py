@@ -23,6 +23,13 @@ MERGE_OPS = frozenset({"Merge", "RefMerge"})
 ENTER_OPS = frozenset({"Enter", "RefEnter"})
 IF_OPS = frozenset({"If", "StatelessIf"})
 CASE_OPS = frozenset({"Case", "StatelessCase"})
+CONTROL_FLOW_OPS = (SWITCH_OPS | MERGE_OPS | ENTER_OPS | LOOP_EDGE_OPS) | {
+    "_XlaMerge",
+    "Exit",
+    "RefExit",
+    "LoopCond",
+    "ControlTrigger",
+}
 
 # What these pass on is their first input (of IdentityN: that of the same port), if they are alive.
 _PASSING_OPS = SWITCH_OPS | ENTER_OPS | {"Identity", "RefIdentity", "IdentityN"}

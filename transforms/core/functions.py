@@ -52,8 +52,9 @@ class Body:
 class Library:
     """The functions of a graph by name, as they are now."""
 
-    def __init__(self, graph: Graph) -> None:
-        """Index the graph's library."""
+    def __init__(self, graph: Graph, call_ops: frozenset[str] | None = None) -> None:
+        """Index the graph's library; with `call_ops`, nodes of other ops do not count as calls."""
+        self._call_ops = call_ops
         self.functions = {f.signature.name: f for f in graph.library.function}
         self._bodies: dict[Callee, Body] = {}
         self._unknown_ops: dict[str, str | None] = {}
@@ -68,6 +69,8 @@ class Library:
 
     def callee(self, node: Node) -> Callee | None:
         """Return what a node calls, or None where it is no call."""
+        if self._call_ops is not None and node.op not in self._call_ops:
+            return None
         if node.op in CALL_OPS:
             func = node.attrs["f"].func if "f" in node.attrs else AttrValue().func
             return _callee(func.name, func.attr)

@@ -7,6 +7,7 @@ transforms.core.ops` writes it anew; a test compares it with the TensorFlow that
 import functools
 import gzip
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from transforms.core.node import Node
@@ -43,6 +44,13 @@ def input_ports(node: Node, op_def: OpDef) -> dict[str, range]:
 def output_ports(node: Node, op_def: OpDef) -> dict[str, range]:
     """Return the ports of each named output of an op (TopKV2: values 0, indices 1)."""
     return _ports(node, op_def, "output_arg")
+
+
+def with_op(node: Node, op: str) -> Node:
+    """Return a node with another op, and without the attributes that the new op does not know."""
+    known = {attr.name for attr in op_defs()[op].attr}
+    attrs = {name: value for name, value in node.attrs.items() if name in known or name[:1] == "_"}
+    return replace(node, op=op, attrs=attrs)
 
 
 def _ports(node: Node, op_def: OpDef, side: str) -> dict[str, range]:

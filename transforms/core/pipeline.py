@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
 IGNORE_ERRORS = "ignore_errors"
 
+# What the Graph Transform Tool's README calls its three fusions, and its old spelling.
+ALIASES = {
+    "fuse_convolutions": ("fuse_resize_pad_and_conv", "fuse_resize_and_conv", "fuse_pad_and_conv"),
+    "obsfucate_names": ("obfuscate_names",),
+}
+
 
 @dataclass(frozen=True)
 class Step:
@@ -75,25 +81,29 @@ def parameters(name: str) -> dict[str, tuple[Any, Any]]:
 
 
 def parse(text: str) -> list[Step]:
-    """Return the steps of a transform string.
+    """Return the steps of a transform string; an alias makes one for each transform it stands for.
 
     PipelineError, with a caret: the string does not parse, or it names an unknown transform or an
     unknown, repeated or badly typed parameter.
     """
     calls = grammar.parse(text)
+    known = (*names(), *ALIASES)
     for call in calls:
-        if call.name not in names():
-            message = f"there is no transform {call.name}{nearest(call.name, names())}"
+        if call.name not in known:
+            message = f"there is no transform {call.name}{nearest(call.name, known)}"
             raise PipelineError(message, text, call.position)
-    return [_bind(call, text) for call in calls]
+    return [step for call in calls for step in _bind(call, text)]
 
 
-def _bind(call: grammar.Call, text: str) -> Step:
-    declared = parameters(call.name) | {IGNORE_ERRORS: (bool, False)}
+def _bind(call: grammar.Call, text: str) -> list[Step]:
+    """Return the steps of a call; of an alias's parameters, each gets those that it has."""
+    meant = ALIASES.get(call.name, (call.name,))
+    own = {name: found for each in meant for name, found in parameters(each).items()}
+    declared = own | {IGNORE_ERRORS: (bool, False)}
     arguments: dict[str, Any] = {}
     for given in call.parameters:
         if given.name not in declared:
-            known = ", ".join(parameters(call.name)) or "none"
+            known = ", ".join(own) or "none"
             hint = nearest(given.name, tuple(declared))
             message = f"{call.name} has no parameter {given.name}; it has: {known}{hint}"
             raise PipelineError(message, text, given.position)
@@ -111,10 +121,13 @@ def _bind(call: grammar.Call, text: str) -> Step:
         else:
             arguments[given.name] = value
     ignore_errors = arguments.pop(IGNORE_ERRORS, False)
-    for name, (_, default) in parameters(call.name).items():
+    for name, (_, default) in own.items():
         if default is inspect.Parameter.empty and name not in arguments:
             raise PipelineError(f"{call.name} needs the parameter {name}", text, call.position)
-    return Step(call.name, arguments, ignore_errors)
+    return [
+        Step(each, {n: v for n, v in arguments.items() if n in parameters(each)}, ignore_errors)
+        for each in meant
+    ]
 
 
 def _convert(value: str, type_: Any) -> Any:

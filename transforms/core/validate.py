@@ -18,7 +18,7 @@ from transforms.core.ops import op_defs
 from transforms.core.protos import AttrValue, FunctionDef, NodeDef, OpDef
 from transforms.core.tensors import check_size, type_name
 
-_LEGAL_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")  # TensorFlow's own rule
+LEGAL_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")  # TensorFlow's own rule
 
 # Nothing honest comes near these; TensorFlow takes minutes or all memory beyond them.
 MAX_OUTPUTS = 1 << 20  # of one node
@@ -178,7 +178,7 @@ class _Rules:
 
     def check(self, node: Node, in_function: bool = False) -> None:
         """Check a node by itself: name, op and attributes."""
-        if not _LEGAL_NAME.fullmatch(node.name):
+        if not LEGAL_NAME.fullmatch(node.name):
             raise GraphError(
                 f"node '{node.name[:80]}': its name is not legal; a name starts with a letter, a "
                 "digit or a dot, and goes on with these and _ / \\ - >"

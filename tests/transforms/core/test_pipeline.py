@@ -96,3 +96,33 @@ def test_a_broken_graph_is_refused_before_and_after_a_step(monkeypatch):
 def test_names_are_the_modules_in_the_folder():
     assert {"fold_batch_norms", "quantize_weights", "strip_unused_nodes"} <= set(pipeline.names())
     assert not {"core", "__init__"} & set(pipeline.names())
+
+
+def test_an_alias_stands_for_its_transforms():
+    assert pipeline.parse("obsfucate_names") == [pipeline.Step("obfuscate_names")]
+    assert not set(pipeline.ALIASES) & set(pipeline.names())
+    with pytest.raises(PipelineError, match="did you mean obsfucate_names"):
+        pipeline.parse("obsfuscate_name")
+
+
+@pytest.mark.parametrize("alias", pipeline.ALIASES)
+def test_what_an_alias_stands_for_exists(alias):
+    assert set(pipeline.ALIASES[alias]) <= set(pipeline.names())
+    assert [step.name for step in pipeline.parse(alias)] == list(pipeline.ALIASES[alias])
+
+
+def test_an_alias_passes_its_parameters_on_where_they_fit(monkeypatch):
+    meant = ("quantize_weights", "remove_device", "round_weights")
+    monkeypatch.setitem(pipeline.ALIASES, "shrink", meant)
+    text = "remove_device shrink(minimum_size=7, num_steps=3, ignore_errors=true)"
+    assert pipeline.parse(text) == [
+        pipeline.Step("remove_device"),
+        pipeline.Step("quantize_weights", {"minimum_size": 7}, ignore_errors=True),
+        pipeline.Step("remove_device", {}, ignore_errors=True),
+        pipeline.Step("round_weights", {"num_steps": 3}, ignore_errors=True),
+    ]
+    with pytest.raises(PipelineError, match="shrink has no parameter steps; it has: minimum_size"):
+        pipeline.parse("shrink(steps=3)")
+    monkeypatch.setitem(pipeline.ALIASES, "rename", ("rename_op", "rename_node"))
+    with pytest.raises(PipelineError, match="rename needs the parameter new_op_name"):
+        pipeline.parse("rename(old_op_name=Add)")

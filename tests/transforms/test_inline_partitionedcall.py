@@ -1,0 +1,110 @@
+"""inline_partitionedcall: which calls it takes; test_inline_functions.py tests how they go."""
+
+import pytest
+
+from tests.support import assert_golden, build, error, ops, random, transform
+from transforms.core.errors import GraphError
+from transforms.core.graph import Graph
+from transforms.core.node import Node
+from transforms.core.tensors import DType
+
+X = {"x": random(4, 6)}
+
+
+def calls(outer_op: str = "PartitionedCall", inner_op: str = "PartitionedCall") -> Graph:
+    """Return a graph that calls a function which calls another, by these ops.
+
+    The inner one gives the second output of TopKV2, which the original tool takes for the first.
+    """
+
+    def make():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [4, 6], name="x")
+
+        @tf.function
+        def inner(a):
+            values, indices = tf.math.top_k(a, 3, name="top")
+            return tf.cast(indices, tf.float32), values
+
+        @tf.function
+        def outer(a):
+            indices, values = inner(a * 2.0)
+            return indices - values
+
+        tf.identity(outer(x), name="out")
+
+    graph = build(make, ["x"], ["out"])
+    graph.prune()
+    for node in graph:
+        if node.op == "PartitionedCall":
+            graph.replace(node, Node(node.name, outer_op, node.inputs, node.attrs))
+    for function in graph.library.function:
+        for node in function.node_def:
+            if node.op == "PartitionedCall":
+                node.op = inner_op
+    return graph
+
+
+def test_golden():
+    result = transform(calls(), "inline_partitionedcall")
+    assert_golden("inline_partitionedcall/calls", str(result))
+
+
+def test_the_values_stay_also_of_second_outputs():
+    graph = calls()
+    result = transform(graph, "inline_partitionedcall")
+    assert "PartitionedCall" not in ops(result)
+    assert "PartitionedCall/PartitionedCall/top" in result
+    assert error(graph, result, X) == 0
+
+
+def test_it_is_what_inline_functions_does_when_there_is_nothing_else():
+    ours, whole = (
+        transform(calls(), f"inline_{what}") for what in ("partitionedcall", "functions")
+    )
+    assert str(ours) == str(whole)
+
+
+def test_other_calls_are_left_alone():
+    graph = calls(inner_op="StatefulPartitionedCall")
+    result = transform(graph, "inline_partitionedcall")
+    assert ops(result)["StatefulPartitionedCall"] == 1
+    assert result["PartitionedCall/PartitionedCall"].op == "StatefulPartitionedCall"
+    assert error(graph, result, X) == 0
+    graph = calls(outer_op="StatefulPartitionedCall")
+    assert str(transform(graph, "inline_partitionedcall")) == str(graph)
+
+
+def test_an_output_that_is_a_call_keeps_its_name():
+    """The original tool loses it."""
+    graph = calls()
+    graph.outputs = ["PartitionedCall"]
+    result = transform(graph, "inline_partitionedcall")
+    assert result["PartitionedCall"].op == "Identity"
+    assert error(graph, result, X) == 0
+
+
+def test_a_function_that_is_missing_is_an_error():
+    graph = calls()
+    name = graph["PartitionedCall"].attr("f")
+    del graph.library.function[:]
+    with pytest.raises(GraphError, match=f"library has no function '{name}'"):
+        transform(graph, "inline_partitionedcall")
+
+
+def test_the_library_stays():
+    graph = calls()
+    assert transform(graph, "inline_partitionedcall").library == graph.library
+
+
+def test_the_check_catches_the_first_output_in_place_of_the_second():
+    graph = calls()
+    result = transform(graph, "inline_partitionedcall")
+    for node in result:
+        if "PartitionedCall/PartitionedCall/top:1" in node.inputs:
+            result.replace(node, node.with_inputs("PartitionedCall/PartitionedCall/top"))
+            cast = node
+    assert cast.op == "Cast"
+    result.replace(result[cast.name], result[cast.name].with_attrs(SrcT=DType("float32")))
+    assert error(graph, result, X) > 0.1

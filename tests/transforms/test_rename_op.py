@@ -1,0 +1,71 @@
+import logging
+
+import pytest
+
+from tests.support import assert_golden, build, error, ops, random, transform
+from transforms.core.errors import GraphError, PipelineError
+from transforms.core.graph import Graph
+
+X = {"x": random(2, 4, seed=1)}
+
+
+def sums() -> Graph:
+    def make():
+        import tensorflow as tf
+
+        x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 4], name="x")
+        first = tf.raw_ops.AddV2(x=x, y=random(4), name="first")
+        second = tf.raw_ops.AddV2(x=first, y=x, name="second")
+        tf.raw_ops.Relu(features=second, name="out")
+
+    return build(make, ["x"], ["out"])
+
+
+def test_golden():
+    text = "rename_op(old_op_name=AddV2, new_op_name=Add)"
+    assert_golden("rename_op/sums", str(transform(sums(), text)))
+
+
+def test_an_op_that_does_the_same_keeps_the_values():
+    graph = sums()
+    result = transform(graph, "rename_op(old_op_name=AddV2, new_op_name=Add)")
+    assert ops(result)["Add"] == 2
+    assert "AddV2" not in ops(result)
+    assert error(graph, result, X) == 0
+
+
+def test_the_check_catches_another_op():
+    graph = sums()
+    result = transform(graph, "rename_op(old_op_name=AddV2, new_op_name=Sub)")
+    assert error(graph, result, X) > 0.1
+
+
+@pytest.mark.parametrize("text", ["old_op_name=Sub, new_op_name=Add",
+                                  "old_op_name=AddV2, new_op_name=AddV2"])  # fmt: skip
+def test_left_alone(text):
+    graph = sums()
+    graph.prune()
+    assert str(transform(graph, f"rename_op({text})")) == str(graph)
+
+
+def test_an_op_of_ones_own_is_taken_with_a_warning(caplog):
+    with caplog.at_level(logging.WARNING, logger="transforms"):
+        result = transform(sums(), "rename_op(old_op_name=Relu, new_op_name=MyRelu)")
+        assert result["out"].op == "MyRelu"
+        assert result["out"].inputs == ("second",)
+        assert caplog.messages == ["TensorFlow has no op MyRelu; whoever loads the graph needs it"]
+        caplog.clear()
+        transform(sums(), "rename_op(old_op_name=Sub, new_op_name=MySub)")
+        assert not caplog.messages
+
+
+def test_a_wrong_number_of_inputs_is_refused_before_anything_changes():
+    graph = sums()
+    with pytest.raises(GraphError, match="'first' has 2 data inputs, but Relu takes 1"):
+        transform(graph, "rename_op(old_op_name=AddV2, new_op_name=Relu)")
+
+
+@pytest.mark.parametrize("name", ["AddV3", "*"])
+def test_an_op_that_nobody_knows_cannot_be_renamed(name):
+    with pytest.raises(PipelineError, match="there is no op"):
+        transform(sums(), f'rename_op(old_op_name="{name}", new_op_name=Add)')

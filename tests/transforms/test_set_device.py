@@ -1,0 +1,78 @@
+from dataclasses import replace
+
+import pytest
+
+from tests.support import assert_golden, build, error, random, transform
+from transforms.core.errors import PipelineError
+from transforms.core.graph import Graph
+
+X = {"x": random(2, 3, seed=1)}
+
+
+def placed() -> Graph:
+    def make():
+        import tensorflow as tf
+
+        x = tf.raw_ops.Placeholder(dtype=tf.float32, shape=[2, 3], name="x")
+        with tf.device("/device:CPU:0"):
+            product = tf.raw_ops.MatMul(a=x, b=tf.constant(random(3, 2), name="w"), name="product")
+        tf.raw_ops.Relu(features=product, name="out")
+
+    return build(make, ["x"], ["out"])
+
+
+def devices(graph: Graph) -> dict[str, str]:
+    return {node.name: node.device for node in graph}
+
+
+def test_golden():
+    result = transform(placed(), "set_device(device=/device:GPU:0, if_default=true)")
+    assert_golden("set_device/placed", str(result))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ('device="/cpu:0"', dict.fromkeys(["x", "w", "product", "out"], "/cpu:0")),
+        ("", dict.fromkeys(["x", "w", "product", "out"], "")),
+        ("device=/cpu:0, if_default=true",
+         {"x": "/cpu:0", "w": "/device:CPU:0", "product": "/device:CPU:0", "out": "/cpu:0"}),
+        ("device=/cpu:0, if_default=false", dict.fromkeys(["x", "w", "product", "out"], "/cpu:0")),
+    ],
+)  # fmt: skip
+def test_devices_change_and_values_stay(parameters, expected):
+    graph = placed()
+    result = transform(graph, f"set_device({parameters})")
+    assert devices(result) == expected
+    assert error(graph, result, X) == 0
+    for before, after in zip(graph, result, strict=True):
+        assert replace(before, device=after.device) == after
+
+
+@pytest.mark.parametrize(
+    "parameters", ["device=/device:CPU:0", "if_default=true", 'device="", if_default=true']
+)
+def test_left_alone(parameters):
+    graph = transform(placed(), "set_device(device=/device:CPU:0)")
+    result = transform(graph, f"set_device({parameters})")
+    assert all(a is b for a, b in zip(graph, result, strict=True))
+
+
+@pytest.mark.parametrize(
+    "device",
+    ["/job:worker/replica:0/task:1/device:GPU:0", "/GPU:1", "/device:TPU:*", "/task:3", "/job:*"],
+)
+def test_forms_of_a_device(device):
+    assert set(devices(transform(placed(), f'set_device(device="{device}")')).values()) == {device}
+
+
+@pytest.mark.parametrize("device", ["cpu:0", "gpu", "/device:CPU", "/cpu:first", "/", "/gpu:0 "])
+def test_what_is_no_device_is_refused(device):
+    with pytest.raises(PipelineError, match="device should be such as /device:CPU:0"):
+        transform(placed(), f'set_device(device="{device}")')
+
+
+def test_the_check_catches_a_device_that_is_overwritten():
+    result = transform(placed(), "set_device(device=/cpu:0, if_default=true)")
+    wrong = transform(placed(), "set_device(device=/cpu:0)")
+    assert devices(result) != devices(wrong)

@@ -1,0 +1,31 @@
+"""Concat takes the axis before the tensors, ConcatV2 after them."""
+
+import numpy as np
+
+from transforms.core.graph import Graph
+from transforms.core.node import Node
+from transforms.core.ops import with_op
+from transforms.core.tensors import DType
+
+
+def backport_concatv2(graph: Graph) -> None:
+    """Turn ConcatV2 into Concat, for TensorFlow before 0.12."""
+    for node in graph:
+        if node.op != "ConcatV2":
+            continue
+        *tensors, axis = node.data_inputs
+        if node.attr("Tidx", DType("int32")) != "int32":
+            axis = _axis_as_int32(graph, node, axis)
+        concat = with_op(node, "Concat")
+        graph.replace(node, concat.with_inputs(axis, *tensors, *node.control_inputs))
+
+
+def _axis_as_int32(graph: Graph, node: Node, axis: str) -> str:
+    """Return the axis in the type that Concat takes: a constant, or cast."""
+    name, const = graph.unique_name(f"{node.name}/axis"), graph.constant(axis)
+    if const is not None:
+        new = Node.constant(name, const.value.astype(np.int32), device=node.device)
+        return graph.add(new.with_control_inputs(*const.control_inputs)).name
+    cast = Node(name, "Cast", (axis,), {}, node.device)
+    types = {"SrcT": node.attr("Tidx"), "DstT": DType("int32")}
+    return graph.add(cast.with_attrs(**types)).name

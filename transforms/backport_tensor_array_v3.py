@@ -1,0 +1,72 @@
+"""A TensorArray of version 2 is the same array; its handle is a string, and it makes no flow."""
+
+import numpy as np
+
+from transforms.core.control_flow import conditional_names
+from transforms.core.errors import GraphError
+from transforms.core.graph import Graph
+from transforms.core.node import Node, tensor_name
+from transforms.core.ops import op_defs, with_op
+from transforms.core.tensors import DType
+
+_MAKING_OPS = {f"TensorArray{kind}V3": f"TensorArray{kind}V2" for kind in ("", "Grad")}
+_ACTS = ("Close", "Concat", "Gather", "Read", "Scatter", "Size", "Split", "Write")
+_USING_OPS = {f"TensorArray{act}V3": f"TensorArray{act}V2" for act in _ACTS}
+_VERSION_2 = _MAKING_OPS | _USING_OPS
+# These put out what they read, Switch on two ports; TensorFlow 1's loops consist of them.
+_PASSING_OPS = frozenset({"Enter", "Exit", "Identity", "Merge", "NextIteration", "Switch"})
+
+
+def backport_tensor_array_v3(graph: Graph) -> None:
+    """Turn version 3 of the TensorArray ops into version 2, for TensorFlow before 1.0.
+
+    What read the flow of a new array reads a constant named `<array>/replacement_flow_node`. The
+    graph then says that it is older than version 3, else TensorFlow would not load it.
+    GraphError: a handle or a flow goes where version 2 has none, such as into a function; inline
+    functions first.
+    """
+    arrays = [node for node in graph if node.op in _MAKING_OPS]
+    passing = _passing(graph, arrays)
+    conditional = conditional_names(graph) if arrays else set()
+    for node in graph:
+        if node.op in _VERSION_2:
+            graph.replace(node, with_op(node, _VERSION_2[node.op]))
+        elif node.name in passing:
+            graph.replace(node, node.with_attrs(T=DType("string")))
+    moves: dict[str, str] = {}
+    for array in arrays:
+        flow = tensor_name(array.name, 1)
+        if any(flow in reader.inputs for reader in graph.readers(array.name)):
+            name = graph.unique_name(f"{array.name}/replacement_flow_node")
+            const = Node.constant(name, np.array(1, np.float32), device=array.device)
+            # a constant that is not tied to its loop or branch lies outside of it
+            waits = [f"^{array.name}"] if array.name in conditional else []
+            moves[flow] = graph.add(const.with_control_inputs(*waits)).name
+    graph.redirect(moves)
+    if arrays:
+        removed = op_defs()["TensorArrayV2"].deprecation.version
+        graph.versions.producer = min(graph.versions.producer, removed - 1)
+
+
+def _passing(graph: Graph, arrays: list[Node]) -> set[str]:
+    """Return the nodes that pass the handles of these arrays on to those who use them."""
+    passing: set[str] = set()
+    waiting = [array.name for array in arrays]
+    for name in waiting:
+        if tensor_name(name, 1) in graph.outputs:
+            raise GraphError(f"output '{name}:1' is a flow, which version 2 does not have")
+    while waiting:
+        name = waiting.pop()
+        handles = {name, tensor_name(name, 1)} if graph[name].op == "Switch" else {name}
+        for reader in graph.readers(name):
+            is_known = reader.op in _VERSION_2 or reader.name in passing
+            if is_known or handles.isdisjoint(reader.inputs):
+                continue
+            if reader.op not in _PASSING_OPS:
+                raise GraphError(
+                    f"node '{reader.name}' ({reader.op}) reads the handle of a TensorArray, and "
+                    "has no form for version 2"
+                )
+            passing.add(reader.name)
+            waiting.append(reader.name)
+    return passing

@@ -1,0 +1,75 @@
+"""The values that a checkpoint holds, and which of them a graph restores."""
+
+from typing import TypeVar
+
+from transforms.core.errors import GraphError
+from transforms.core.graph import Graph
+from transforms.core.node import split
+from transforms.core.tensors import Array
+
+T = TypeVar("T")
+
+
+def place_of(graph: Graph, tensor: str) -> tuple[str, str] | None:
+    """Return the key and the part of a tensor that a restore op reads, or None for any other."""
+    node, port = graph.producer(tensor), split(tensor)[1]
+    while node.op == "Identity":
+        tensor = node.inputs[0]
+        node, port = graph.producer(tensor), split(tensor)[1]
+    if node.op != "RestoreV2":
+        return None
+    names, parts = (graph.constant(i) for i in node.data_inputs[1:])
+    if names is None or parts is None or max(names.value.size, parts.value.size) <= port:
+        return None
+    return names.value[port].decode(), parts.value[port].decode()
+
+
+def read_checkpoint(prefix: str, wanted: dict[T, tuple[str, str]]) -> dict[T, Array]:
+    """Return tensors of a checkpoint by what they are wanted for; this is done in a child process.
+
+    `wanted` gives for each its key in the checkpoint, and which part of the tensor it is: empty for
+    all of it, or sizes and a `start,length` or `-` for each axis, as in `10 4 0,5:-`.
+    GraphError: the checkpoint cannot be read, or lacks one of the keys.
+    """
+    import tensorflow as tf
+
+    try:
+        reader = tf.compat.v1.train.NewCheckpointReader(prefix)
+        keys = _keys(reader)
+        missing = [key for key, _ in wanted.values() if key not in keys]
+        if missing:
+            shown = ", ".join(f"'{key}'" for key in missing[:3])
+            raise GraphError(f"the checkpoint lacks {len(missing)} variables, among them {shown}")
+        types = reader.get_variable_to_dtype_map()
+        found = [keys[key] for key, _ in wanted.values()]
+        parts = [part for _, part in wanted.values()]
+        values = tf.raw_ops.RestoreV2(
+            prefix=prefix,
+            tensor_names=found,
+            shape_and_slices=parts,
+            dtypes=[types[key] for key in found],
+        )
+        return {name: value.numpy() for name, value in zip(wanted, values, strict=True)}
+    except GraphError:
+        raise
+    except Exception as error:  # TensorFlow raises whatever the damage happens to cause
+        raise GraphError(f"the checkpoint cannot be read: {str(error).splitlines()[0]}") from None
+
+
+def _keys(reader: object) -> dict[str, str]:
+    """Return what a variable may be called, and its key: tf.train.Checkpoint writes paths."""
+    from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
+
+    known = reader.get_variable_to_shape_map()  # type: ignore[attr-defined]
+    keys = {key: key for key in known}
+    end = "/.ATTRIBUTES/VARIABLE_VALUE"
+    for key in known:
+        if key.endswith(end):
+            keys.setdefault(key.removesuffix(end), key)
+    if "_CHECKPOINTABLE_OBJECT_GRAPH" in known:
+        content = reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH")  # type: ignore[attr-defined]
+        for node in TrackableObjectGraph.FromString(content).nodes:
+            for attribute in node.attributes:
+                if attribute.full_name and attribute.checkpoint_key in known:
+                    keys.setdefault(attribute.full_name, attribute.checkpoint_key)
+    return keys

@@ -1,0 +1,89 @@
+"""A range that was measured on enough data need not be measured again at each run."""
+
+import math
+import re
+
+import numpy as np
+
+from transforms.core.errors import FileError, GraphError, PipelineError
+from transforms.core.graph import Graph
+from transforms.core.node import Node, tensor_name
+
+# What insert_logging(op=RequantizationRange, show_name=true, message="__requant_min_max:") prints.
+_RECORD = re.compile(r"(?:^|;)([^;]+)__print__;__requant_min_max:\[([^][;]*)\]\[([^][;]*)\]")
+
+
+def freeze_requantization_ranges(
+    graph: Graph,
+    *,
+    min_max_log_file: str,
+    min_percentile: float = 5.0,
+    max_percentile: float = 5.0,
+) -> None:
+    """Replace RequantizationRange by the range that a log of earlier runs shows, as constants.
+
+    The log is what a graph wrote to standard error after `insert_logging(op=RequantizationRange,
+    show_name=true, message="__requant_min_max:")`. Lines without a range of finite numbers are
+    passed over, and a minimum above zero counts as zero, which Requantize demands.
+    FileError: the log cannot be read. GraphError: it holds no range, or names a node that the graph
+    does not have or that is no RequantizationRange, or the percentiles leave no range.
+
+    Args:
+        min_max_log_file: the log.
+        min_percentile: how many percent of the lowest minima are taken for outliers.
+        max_percentile: how many percent of the highest maxima are taken for outliers.
+    """
+    for name, value in (("min", min_percentile), ("max", max_percentile)):
+        if not 0 <= value <= 100:
+            raise PipelineError(f"{name}_percentile should be from 0 to 100, not {value:g}")
+    moves: dict[str, str] = {}
+    for name, (minima, maxima) in _records(min_max_log_file).items():
+        node = graph[name]
+        if node.op != "RequantizationRange":
+            raise GraphError(f"node '{name}' in {min_max_log_file} is a {node.op}, not a range")
+        low = min(_at(minima, min_percentile / 100), 0.0)
+        high = _at(maxima, 1 - max_percentile / 100)
+        if high < low:
+            raise GraphError(
+                f"node '{name}': percentiles {min_percentile:g} and {max_percentile:g} leave the "
+                f"range [{low:g}, {high:g}]; choose lower ones"
+            )
+        for port, (part, value) in enumerate((("min", low), ("max", high))):
+            free = graph.unique_name(f"{name}/frozen_{part}")
+            const = Node.constant(free, np.array(value, np.float32), device=node.device)
+            moves[tensor_name(name, port)] = graph.add(const).name
+    graph.redirect(moves)
+
+
+def _records(path: str) -> dict[str, tuple[list[float], list[float]]]:
+    """Return the minima and maxima that a log shows for each node; one range a line, the last."""
+    found: dict[str, tuple[list[float], list[float]]] = {}
+    try:
+        with open(path, encoding="utf-8", errors="replace") as log:
+            for line in log:
+                for name, low, high in _RECORD.findall(line)[-1:]:
+                    numbers = _number(low), _number(high)
+                    if all(map(math.isfinite, numbers)):
+                        minima, maxima = found.setdefault(name, ([], []))
+                        minima.append(numbers[0])
+                        maxima.append(numbers[1])
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from None
+    if not found:
+        raise GraphError(
+            f"{path}: no line shows a range, as `;NODE__print__;__requant_min_max:[MIN][MAX]`"
+        )
+    return found
+
+
+def _number(text: str) -> float:
+    try:
+        return float(np.float32(text))
+    except ValueError:
+        return math.nan
+
+
+def _at(values: list[float], fraction: float) -> float:
+    """Return the value that this fraction of all lies below, as the original tool counts."""
+    index = math.floor(len(values) * fraction + 0.5)
+    return sorted(values)[min(index, len(values) - 1)]

@@ -1,0 +1,13 @@
+"""A PartitionedCall is its function's body, with the call's inputs in place of its arguments."""
+
+from transforms.core.graph import Graph
+from transforms.inline_functions import inline_calls
+
+
+def inline_partitionedcall(graph: Graph) -> None:
+    """Replace each PartitionedCall by its function's body, also those inside it.
+
+    The nodes of a body are named `<call>/<node>`. Other calls, such as StatefulPartitionedCall,
+    stay as they are: `inline_functions` takes them all.
+    """
+    inline_calls(graph, frozenset({"PartitionedCall"}))

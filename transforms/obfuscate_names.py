@@ -1,0 +1,34 @@
+"""A graph computes the same under names that tell nothing."""
+
+from transforms.core.graph import Graph
+from transforms.core.renaming import rename
+
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def obfuscate_names(graph: Graph) -> None:
+    """Replace names by numbers; inputs and outputs of the graph keep theirs.
+
+    The functions of the graph's library, with what is inside them, keep their names too: run
+    inline_functions and remove_unused_functions first where nobody should read those.
+    """
+    kept = {node.name for node in graph if graph.is_input(node.name) or graph.is_output(node.name)}
+    names: dict[str, str] = {}
+    number = 0
+    for node in graph:
+        if node.name in kept:
+            continue
+        while (name := _numeral(number)) in kept:
+            number += 1
+        names[node.name] = name
+        number += 1
+    rename(graph, names)
+
+
+def _numeral(number: int) -> str:
+    """Return a number to the base 62."""
+    numeral = ""
+    while number or not numeral:
+        number, digit = divmod(number, len(_DIGITS))
+        numeral = _DIGITS[digit] + numeral
+    return numeral

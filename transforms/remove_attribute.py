@@ -1,0 +1,19 @@
+"""A node without an attribute behaves as its op's default says."""
+
+from transforms.core.graph import Graph
+from transforms.core.selection import ANY, select
+
+
+def remove_attribute(graph: Graph, *, attribute_name: str, op_name: str = ANY) -> None:
+    """Remove an attribute from every node, or from the nodes of one op.
+
+    TensorFlow takes the default of an attribute that is left out, and does not load a node that
+    lacks one without a default.
+
+    Args:
+        attribute_name: the attribute, such as _class or _output_shapes.
+        op_name: the op whose nodes lose it; * for all.
+    """
+    for node in select(graph, [op_name]):
+        if attribute_name in node.attrs:
+            graph.replace(node, node.with_attrs(**{attribute_name: None}))

@@ -1,0 +1,24 @@
+"""A graph is the same whatever its nodes are called."""
+
+from transforms.core.errors import GraphError, PipelineError
+from transforms.core.graph import Graph
+from transforms.core.node import producer_name
+from transforms.core.renaming import rename
+from transforms.core.validate import LEGAL_NAME
+
+
+def rename_node(graph: Graph, *, old_node_name: str, new_node_name: str) -> None:
+    """Rename one node; an input or output of the graph is an input or output by its new name.
+
+    GraphError: there is no such node, or the new name is taken.
+
+    Args:
+        old_node_name: the node as it is called.
+        new_node_name: its new name.
+    """
+    node = graph[producer_name(old_node_name)]
+    if not LEGAL_NAME.fullmatch(new_node_name):
+        raise PipelineError(f"new_node_name='{new_node_name}' is not a legal name of a node")
+    if new_node_name in graph:
+        raise GraphError(f"the graph has a node '{new_node_name}' already")
+    rename(graph, {node.name: new_node_name})

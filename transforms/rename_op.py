@@ -1,0 +1,44 @@
+"""A node of another op with the same inputs and attributes: another version, or one's own op."""
+
+import logging
+from dataclasses import replace
+
+from transforms.core.errors import GraphError
+from transforms.core.graph import Graph
+from transforms.core.node import Node
+from transforms.core.ops import input_types, op_defs
+from transforms.core.selection import check_ops
+
+logger = logging.getLogger("transforms")
+
+
+def rename_op(graph: Graph, *, old_op_name: str, new_op_name: str) -> None:
+    """Change the op of all nodes of one op; inputs and attributes stay.
+
+    An op that TensorFlow does not have is taken with a warning: whoever loads the graph has to
+    register it. The functions of the graph's library stay as they are.
+    GraphError: TensorFlow's new op takes another number of inputs.
+
+    Args:
+        old_op_name: the op as it is.
+        new_op_name: the op that takes its place.
+    """
+    check_ops(graph, [old_op_name])
+    nodes = [node for node in graph if node.op == old_op_name]
+    functions = {function.signature.name for function in graph.library.function}
+    if nodes and new_op_name not in op_defs() and new_op_name not in functions:
+        logger.warning("TensorFlow has no op %s; whoever loads the graph needs it", new_op_name)
+    renamed = [replace(node, op=new_op_name) for node in nodes]
+    for node in renamed:
+        _check_inputs(node)
+    for node in renamed:
+        graph.replace(node, node)
+
+
+def _check_inputs(node: Node) -> None:
+    types = input_types(node) if node.op in op_defs() else None
+    if types is not None and len(types) != len(node.data_inputs):
+        raise GraphError(
+            f"node '{node.name}' has {len(node.data_inputs)} data inputs, but {node.op} takes "
+            f"{len(types)}"
+        )

@@ -1,0 +1,25 @@
+"""A node runs on the device that it names."""
+
+import re
+from dataclasses import replace
+
+from transforms.core.errors import PipelineError
+from transforms.core.graph import Graph
+
+_DEVICE = re.compile(
+    r"(/job:(\w+|\*)|/replica:(\d+|\*)|/task:(\d+|\*)|/(device:\w+|(?i:cpu|gpu|tpu)):(\d+|\*))*"
+)
+
+
+def set_device(graph: Graph, *, device: str = "", if_default: bool = False) -> None:
+    """Set the device of every node.
+
+    Args:
+        device: such as /device:GPU:0, or /job:worker/task:1; empty for none.
+        if_default: set it only where a node has none.
+    """
+    if not _DEVICE.fullmatch(device):
+        raise PipelineError(f"device should be such as /device:CPU:0, not '{device}'")
+    for node in graph:
+        if node.device != device and not (if_default and node.device):
+            graph.replace(node, replace(node, device=device))

@@ -1,0 +1,161 @@
+"""A column of weights that are mostly zero is a hash table of the others, looked up by row."""
+
+import numpy as np
+
+from transforms.core.child import call
+from transforms.core.errors import GraphError
+from transforms.core.graph import Graph
+from transforms.core.node import Node, split
+from transforms.core.restoring import place_of
+from transforms.core.tensors import Array, DType
+
+NEAR_ZERO = np.float64(1e-5)  # compared as such, as the original tool does
+
+_GATHER_OPS = frozenset({"Gather", "GatherV2"})
+_VARIABLE_OPS = frozenset({"Variable", "VariableV2"})
+_KEY, _VALUE = DType("int64"), DType("float32")
+
+
+def sparsify_gather(
+    graph: Graph, *, input_checkpoint: str = "", group_init_node: str = "group_deps"
+) -> None:
+    """Look rows up in a hash table, where Gather takes them from a mostly empty column of weights.
+
+    Takes float32 weights of shape [N, 1] in a Const, or in a variable of TensorFlow 1 that the
+    checkpoint has; for variables in parts, this has to be the first step, while the graph still
+    tells how they are restored. Weights nearer to zero than 1e-5 become zero, and a row that does
+    not exist is zero too, where Gather fails. The lookup itself waits for the node that fills the
+    table, so that nothing has to be run before; remove_control_dependencies would undo that.
+
+    Args:
+        input_checkpoint: the prefix of the checkpoint with the values of variables.
+        group_init_node: a NoOp that initialises the model; if there is one, it fills the tables.
+    """
+    if group_init_node in graph and graph[group_init_node].op != "NoOp":
+        raise GraphError(f"group_init_node '{group_init_node}' is no NoOp, so it cannot wait")
+    gathers: dict[str, Node] = {}
+    for node in graph:
+        if node.op in _GATHER_OPS:
+            weights = _weights(graph, node)
+            reason = _reason(graph, node, weights)
+            if reason:
+                graph.skip(node, reason)
+            elif weights is not None:
+                gathers[node.name] = weights
+    sources = {weights.name: weights for weights in gathers.values()}
+    variables = [weights for weights in sources.values() if weights.op in _VARIABLE_OPS]
+    restored = _restored(graph, variables, input_checkpoint)
+    tables = {
+        name: _add_table(graph, name, weights.value if weights.op == "Const" else restored[name])
+        for name, weights in sources.items()
+    }
+    for name, weights in gathers.items():
+        _look_up(graph, graph[name], *tables[weights.name])
+    if group_init_node in graph:
+        group = graph[group_init_node]
+        filling = [f"^{filling}" for _, filling in tables.values()]
+        graph.replace(group, group.with_control_inputs(*filling))
+
+
+def _weights(graph: Graph, gather: Node) -> Node | None:
+    """Return the Const or variable that a Gather reads, directly or through Identity nodes."""
+    node, port = graph.producer(gather.inputs[0]), split(gather.inputs[0])[1]
+    while node.op == "Identity" and not graph.is_input(node.name):
+        node, port = graph.producer(node.inputs[0]), split(node.inputs[0])[1]
+    is_source = (node.op == "Const" or node.op in _VARIABLE_OPS) and port == 0
+    return node if is_source and not graph.is_input(node.name) else None
+
+
+def _reason(graph: Graph, gather: Node, weights: Node | None) -> str:
+    """Return why a Gather stays as it is, or an empty string."""
+    if graph.is_input(gather.name):
+        return "it is an input of the graph"
+    if weights is None:
+        return "it reads neither a constant nor a variable"
+    if weights.control_inputs:
+        return f"its weights '{weights.name}' belong to a branch or a loop"
+    if weights.attr("dtype") != _VALUE:
+        return f"its weights '{weights.name}' hold {weights.attr('dtype')}, not float32"
+    shape = weights.shape if weights.op == "Const" else weights.attr("shape")
+    if shape is None or len(shape) != 2 or shape[1] != 1:
+        return f"its weights '{weights.name}' have the shape {shape and list(shape)}, not [N, 1]"
+    if gather.op == "GatherV2":
+        axis = graph.constant(gather.data_inputs[2])
+        if axis is None or axis.value != 0:
+            return "its axis is not 0"
+    return "it gathers by batches" if gather.attr("batch_dims", 0) else ""
+
+
+def _restored(graph: Graph, variables: list[Node], checkpoint: str) -> dict[str, Array]:
+    """Return the values of variables; a TensorFlow child reads them."""
+    if not variables:
+        return {}
+    if not checkpoint:
+        raise GraphError(
+            f"node '{variables[0].name}' is a variable: give input_checkpoint, the prefix of the "
+            "checkpoint with its values, or freeze the model first"
+        )
+    places = {variable.name: _place(graph, variable) for variable in variables}
+    restored: dict[str, Array] = call(
+        "transforms.core.restoring:read_checkpoint", checkpoint, places
+    )
+    for variable in variables:
+        expected, found = list(variable.attr("shape")), list(restored[variable.name].shape)
+        if found != expected:
+            raise GraphError(
+                f"node '{variable.name}': the graph gives it the shape {expected}, but the "
+                f"checkpoint {found}"
+            )
+    return restored
+
+
+def _place(graph: Graph, variable: Node) -> tuple[str, str]:
+    """Return the key and the part of a variable in its checkpoint, as the restore op tells."""
+    for reader in graph.readers(variable.name):
+        if reader.op == "Assign" and reader.data_inputs[0] == variable.name:
+            place = place_of(graph, reader.data_inputs[1])
+            if place is not None:
+                return place
+    if variable.name.rpartition("/")[2].startswith("part_"):
+        raise GraphError(
+            f"node '{variable.name}' is a part of a variable, and no restore op tells which; make "
+            "sparsify_gather the first step, or freeze the model first"
+        )
+    return variable.name, ""
+
+
+def _add_table(graph: Graph, name: str, weights: Array) -> tuple[str, str]:
+    """Add a table and what fills it; return the names of both."""
+    column = weights.reshape(-1)
+    rows = np.flatnonzero(~(np.abs(column) < NEAR_ZERO))  # which keeps NaN
+    kept = column[rows]
+    if not rows.size:  # no table may be empty
+        rows, kept = np.zeros(1, np.int64), np.zeros(1, np.float32)
+    table = Node(graph.unique_name(f"{name}/HashTable"), "HashTable")
+    graph.add(table.with_attrs(key_dtype=_KEY, value_dtype=_VALUE))
+    inputs = [
+        graph.add(Node.constant(graph.unique_name(f"{name}/{part}"), array)).name
+        for part, array in (("indices", rows.astype(np.int64)), ("values", kept))
+    ]
+    filling = Node(graph.unique_name(f"{name}/InitializeTable"), "InitializeTable")
+    filling = filling.with_inputs(table.name, *inputs).with_attrs(Tkey=_KEY, Tval=_VALUE)
+    return table.name, graph.add(filling).name
+
+
+def _look_up(graph: Graph, gather: Node, table: str, filling: str) -> None:
+    """Put a lookup, with a last axis of one added, in the place of a Gather."""
+
+    def add(part: str, node: Node) -> str:
+        return graph.add(node.with_name(graph.unique_name(f"{gather.name}/{part}"))).name
+
+    ids = gather.data_inputs[1]
+    if gather.attr("Tindices") == "int32":
+        ids = add("ids", Node("", "Cast", (ids,)).with_attrs(SrcT=DType("int32"), DstT=_KEY))
+    default = add("Const", Node.constant("", np.array(0, np.float32)))
+    find = Node("", "LookupTableFind", (table, ids, default, f"^{filling}"))
+    find = find.with_control_inputs(*gather.control_inputs).with_attrs(Tin=_KEY, Tout=_VALUE)
+    inputs = (
+        add("LookupTableFind", find),
+        add("ExpandDims/Const", Node.constant("", np.array(-1, np.int32))),
+    )
+    graph.replace(gather, Node(gather.name, "ExpandDims", inputs).with_attrs(T=_VALUE))
