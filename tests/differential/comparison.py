@@ -15,7 +15,7 @@ def differences(expected: Graph, found: Graph, tolerance: float, names: bool = T
     if (expected.inputs, expected.outputs) != (found.inputs, found.outputs):
         return [f"inputs or outputs: {found.inputs} {found.outputs}, not "
                 f"{expected.inputs} {expected.outputs}"]  # fmt: skip
-    ends = [name for name in map(producer_name, (*expected.outputs, *expected.inputs))]
+    ends = list(map(producer_name, (*expected.outputs, *expected.inputs)))
     peers: dict[str, str] = {}
     owners: dict[str, str] = {}
     waiting = [(name, name) for name in ends if name in expected or name in found]
@@ -73,5 +73,5 @@ def _equal(a: object, b: object, tolerance: float) -> bool:
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     if a.dtype.kind != "f" or not tolerance:
-        return a.tobytes() == b.tobytes() or a.dtype.kind == "O" and np.array_equal(a, b)
+        return np.array_equal(a, b) if a.dtype.kind == "O" else a.tobytes() == b.tobytes()
     return bool(np.abs(a - b).max(initial=0) <= tolerance * np.abs(a).max(initial=0))
