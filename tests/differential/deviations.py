@@ -95,7 +95,7 @@ DEVIATIONS = {
         renames=True,
     ),
     "constants wait for nothing": Deviation(
-        "a folded constant is the same at any time; the original lets it wait for what it came from",
+        "a folded constant is the same at any time; the original lets it wait for its source",
         _with_constants_that_wait_for_nothing,
     ),
     "recorded shapes": Deviation(

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-import numpy as np
-
 from tests.differential.case import Case, Refusal
 from tests.differential.graphs import (
     const,
