@@ -1,13 +1,17 @@
-"""Graphs that several cases use, built with TensorFlow's own ops."""
+"""Graphs that several cases use, built with TensorFlow's own ops, and values to feed them."""
 
 import functools
 
 import numpy as np
 
 import deploykit
+from deploykit.feeds import feeds_for
 from tests.deploykit.conftest import FASHION
 from tests.support import build, random
 from transforms.core.graph import Graph
+from transforms.core.node import Node
+from transforms.core.ops import output_types
+from transforms.core.session import static_shapes
 
 
 def placeholder(*shape, name="x", dtype="float32"):
@@ -93,3 +97,15 @@ def fashion_tf1() -> Graph:
 def fashion_keras() -> Graph:
     """Return the embedded Keras model, frozen."""
     return _fashion("fashion.keras").copy()
+
+
+def feeds(graph: Graph) -> dict[str, np.ndarray]:
+    """Return made-up values for the inputs, also for those that are inner nodes."""
+    shapes = static_shapes(b"".join(graph.serialized()), list(graph.inputs))
+    inputs = []
+    for name in graph.inputs:
+        (dtype,) = output_types(graph[name])
+        inputs.append(Node(name, "Placeholder").with_attrs(dtype=dtype, shape=shapes[name]))
+    found, _, reason = feeds_for(Graph(inputs, graph.inputs), None, (-1.0, 1.0))
+    assert not reason
+    return found

@@ -3,20 +3,15 @@
 import importlib
 import pkgutil
 
-import numpy as np
 import pytest
 
-from deploykit.feeds import feeds_for
 from tests.differential import cases
 from tests.differential.case import Case, Refusal
 from tests.differential.comparison import differences, left_over
 from tests.differential.deviations import DEVIATIONS
+from tests.differential.graphs import feeds
 from tests.support import error, transform
 from transforms.core.errors import Error
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.ops import output_types
-from transforms.core.session import static_shapes
 
 MODULES = sorted(module.name for module in pkgutil.iter_modules(cases.__path__))
 
@@ -29,18 +24,6 @@ def parameters(kind: type) -> list:
             if isinstance(case, kind):
                 marks = pytest.mark.slow if getattr(case, "slow", False) else ()
                 found.append(pytest.param(case, id=f"{name}: {case.what}", marks=marks))
-    return found
-
-
-def feeds(graph: Graph) -> dict[str, np.ndarray]:
-    """Return made-up values for the inputs, also for those that are inner nodes."""
-    shapes = static_shapes(b"".join(graph.serialized()), list(graph.inputs))
-    inputs = []
-    for name in graph.inputs:
-        (dtype,) = output_types(graph[name])
-        inputs.append(Node(name, "Placeholder").with_attrs(dtype=dtype, shape=shapes[name]))
-    found, _, reason = feeds_for(Graph(inputs, graph.inputs), None, (-1.0, 1.0))
-    assert not reason
     return found
 
 
