@@ -77,9 +77,12 @@ def _chain(graph: Graph, constants: Constants, layer: Node, ops: frozenset[str])
     channels = int(np.prod(channel_shape(layer, weights.shape)))
     steps: list[Node] = []
     affine, last = Affine(), layer
-    while not graph.is_output(last.name):
+    while True:
         readers = graph.readers(last.name)
         if not any(reader.op in ops for reader in readers):
+            break
+        if graph.is_output(last.name):
+            graph.skip(layer, f"'{last.name}' is an output of the graph")
             break
         if len(readers) > 1:
             graph.skip(layer, f"'{last.name}' is read by {len(readers)} nodes")

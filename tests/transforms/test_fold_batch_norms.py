@@ -429,3 +429,11 @@ def test_folded_weights_that_overflow_are_left_alone():
         tf.identity(tf.matmul(x, w) * tf.constant([1e30] * 6), name="out")
 
     assert "Mul" in ops(transform(build(body, ["x"], ["out"]), "fold_batch_norms"))
+
+
+def test_a_layer_that_is_an_output_is_left_alone():
+    before, _ = layer_with_norm("conv2d", "mul", "")
+    before.outputs = ("layer", "out")
+    after = transform(before, "fold_batch_norms")
+    assert str(after) == str(before)
+    assert after.skipped == ["node 'layer': 'layer' is an output of the graph"]
