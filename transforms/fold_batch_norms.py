@@ -82,15 +82,18 @@ def _chain(graph: Graph, constants: Constants, layer: Node, ops: frozenset[str])
     channels = int(np.prod(channel_shape(layer, weights.shape)))
     steps: list[Node] = []
     affine, last = Affine(), layer
-    while not graph.is_output(last.name):
+    while True:
         readers = graph.readers(last.name)
         if not any(reader.op in ops for reader in readers):
+            break
+        if graph.is_output(last.name):
+            graph.skip(layer, f"'{last.name}' is an output of the graph")
             break
         if len(readers) > 1:
             graph.skip(layer, f"'{last.name}' is read by {len(readers)} nodes")
             break
         step = readers[0]
-        kept = "it is fed" if graph.is_input(step.name) else _only_port_0(graph, step)
+        kept = "it is fed" if graph.is_input(step.name) else only_port_0(graph, step)
         found = kept or read_step(constants, layer, channels, step, last.name)
         if isinstance(found, str):
             graph.skip(layer, f"'{step.name}' is not folded: {found}")
@@ -103,7 +106,7 @@ def _chain(graph: Graph, constants: Constants, layer: Node, ops: frozenset[str])
     return _Chain(layer, weights, tuple(steps), affine)
 
 
-def _only_port_0(graph: Graph, step: Node) -> str:
+def only_port_0(graph: Graph, step: Node) -> str:
     """Return why a batch norm's other outputs keep it, or an empty string."""
     read = {tensor for reader in graph.readers(step.name) for tensor in reader.data_inputs}
     for tensor in (*read, *graph.outputs):

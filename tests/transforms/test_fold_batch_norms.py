@@ -474,3 +474,11 @@ def test_a_batch_norm_in_training_without_a_layer_is_left_alone():
     graph = build(body, ["x"], ["out"])
     after = transform(graph, "fold_batch_norms")
     assert "FusedBatchNormV3" in ops(after)
+
+
+def test_a_layer_that_is_an_output_is_left_alone():
+    before, _ = layer_with_norm("conv2d", "mul", "")
+    before.outputs = ("layer", "out")
+    after = transform(before, "fold_batch_norms")
+    assert str(after) == str(before)
+    assert after.skipped == ["node 'layer': 'layer' is an output of the graph"]

@@ -1,9 +1,16 @@
 """fold_old_batch_norms: the batch norm ops alone; the forms made of single ops are left."""
 
+import importlib
+
 import pytest
 
-from tests.support import assert_golden, error, ops, transform
+from tests.differential.cases.fold_old_batch_norms import atrous, concatenated
+from tests.differential.graphs import conv, depthwise
+from tests.support import assert_golden, error, ops, random, transform
 from tests.transforms.test_fold_batch_norms import BAR, LAYERS, NORMS, layer_with_norm
+from transforms.fold_old_batch_norms import fold_old_batch_norms
+
+fold_module = importlib.import_module("transforms.fold_old_batch_norms")
 
 OPS = [norm for norm in NORMS if norm.startswith(("fused", "global"))]
 
@@ -29,6 +36,96 @@ def test_leaves_single_ops_alone(norm, between):
     before, _ = layer_with_norm("conv2d", norm, between)
     before.prune()
     assert str(transform(before, "fold_old_batch_norms")) == str(before)
+
+
+JOINED = {
+    "dilated": (atrous(conv, random(3, 3, 2, 4)), {"x": random(2, 7, 7, 2)}),
+    "dilated depthwise": (atrous(depthwise, random(3, 3, 2, 2)), {"x": random(2, 7, 7, 2)}),
+    "channels": (concatenated(3), {name: random(1, 1, 6, 2, seed=ord(name)) for name in "xy"}),
+    "columns": (concatenated(2), {name: random(1, 1, 6, 2, seed=ord(name)) for name in "xy"}),
+    "last axis": (concatenated(-1), {name: random(1, 1, 6, 2, seed=ord(name)) for name in "xy"}),
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_folds_before_joins(name):
+    make, feeds = JOINED[name]
+    before = make()
+    after = transform(before, "fold_old_batch_norms")
+    assert "FusedBatchNorm" not in ops(after)
+    assert ops(after)["BiasAdd"] == len(feeds)
+    assert error(before, after, feeds) <= BAR
+    assert str(transform(after, "fold_old_batch_norms")) == str(after)
+
+
+def read_elsewhere(graph):
+    graph.outputs = (*graph.outputs, "one")
+
+
+def layer_fed(graph):
+    graph.inputs = ("one", "y")
+
+
+def axis_fed(graph):
+    graph.inputs = (*graph.inputs, "axis")
+
+
+def one_layer_twice(graph):
+    graph.redirect({"two": "one"})
+
+
+def waited_for(graph):
+    graph.replace(graph["out"], graph["out"].with_control_inputs("^concat"))
+
+
+def other_output_read(graph):
+    graph.outputs = (*graph.outputs, "bn:3")
+
+
+def training(graph):
+    graph.replace(graph["bn"], graph["bn"].with_attrs(is_training=True))
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        (read_elsewhere, "'one' before 'concat' is used elsewhere too"),
+        (layer_fed, "'one' before 'concat' is used elsewhere too"),
+        (axis_fed, "the axis of 'concat' is not constant"),
+        (one_layer_twice, "'one' before 'concat' is used elsewhere too"),
+        (waited_for, "'concat' is used elsewhere too"),
+        (other_output_read, "its output 'bn:3' is read"),
+        (training, "the batch norm is in training mode"),
+    ],
+)
+def test_leaves_alone_behind_joins(edit, reason):
+    graph = JOINED["channels"][0]()
+    edit(graph)
+    before = str(graph)
+    fold_old_batch_norms(graph)
+    assert str(graph) == before
+    assert graph.skipped[0] == f"node 'bn': {reason}"
+
+
+def test_golden_before_a_join():
+    after = transform(JOINED["channels"][0](), "fold_old_batch_norms")
+    assert_golden("fold_old_batch_norms/concat", str(after))
+
+
+def test_a_wrong_share_of_the_channels_is_caught():
+    before = JOINED["channels"][0]()
+    right, shares = fold_module._Part, []
+
+    def wrong(layer, name, channels):
+        shares.append(channels)
+        return right(layer, name, shares[0])
+
+    fold_module._Part = wrong
+    try:
+        after = transform(before, "fold_old_batch_norms")
+    finally:
+        fold_module._Part = right
+    assert error(before, after, JOINED["channels"][1]) > 0.1
 
 
 def test_a_wrong_fold_is_caught():

@@ -1,0 +1,34 @@
+"""A case: a graph, and a transform string that both tools are given."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from transforms.core.graph import Graph
+
+
+@dataclass(frozen=True)
+class Case:
+    """What both tools make alike, but for the deviations that are named.
+
+    `tolerance` holds for constants and for what the graphs compute, relative to the largest value;
+    0 means equal bits.
+    """
+
+    what: str
+    graph: Callable[[], Graph]
+    transforms: str
+    ours: str = ""  # deploykit's string, where it is another
+    deviations: tuple[str, ...] = ()  # see deviations.py, in the order in which they apply
+    tolerance: float = 0.0
+    slow: bool = False
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What both tools refuse; each message must hold a given text."""
+
+    what: str
+    graph: Callable[[], Graph]
+    transforms: str
+    theirs: str
+    ours: str

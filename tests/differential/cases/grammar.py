@@ -1,0 +1,59 @@
+"""Transform strings that both read alike."""
+
+from tests.differential.case import Case, Refusal
+from tests.differential.graphs import const, placeholder
+from tests.support import build, random
+from transforms.core.graph import Graph
+
+
+def small() -> Graph:
+    """Return an Identity, a CheckNumerics and a device to remove."""
+
+    def make():
+        import tensorflow as tf
+
+        raw = tf.raw_ops
+        x = raw.Identity(input=placeholder(2, 3), name="same")
+        with tf.device("/CPU:0"):
+            x = raw.CheckNumerics(tensor=x, message="no", name="checked")
+        raw.Mul(x=x, y=const(random(3), "c"), name="out")
+
+    return build(make, ["x"], ["out"])
+
+
+STRINGS = {
+    "empty": "",
+    "blanks": "  \t ",
+    "no parameters": "remove_device()",
+    "several": "remove_device  sort_by_execution_order remove_nodes(op=Identity)",
+    "repeated parameters": "remove_nodes(op=Identity, op=CheckNumerics)",
+    "no comma": "remove_nodes(op=Identity op=CheckNumerics)",
+    "no blank after a comma": "remove_nodes(op=Identity,op=CheckNumerics)",
+    "double quotes": 'remove_nodes(op="Identity", op="CheckNumerics")',
+    "ignore_errors": "fold_constants(ignore_errors=true) remove_device(ignore_errors=FALSE)",
+    "the same twice": "remove_nodes(op=Identity) remove_nodes(op=Identity)",
+    "line breaks": "remove_device\n\nremove_nodes(op=Identity)\n",
+}
+REFUSED = {
+    "unknown transform": ("remove_devise", "Transform 'remove_devise' not recognized",
+                          "there is no transform remove_devise"),
+    "comma between transforms": ("remove_device,remove_device",
+                                 "Looking for transform name, but found ,",
+                                 "expected the name of a transform, found ','"),
+    "semicolon": ("remove_device;", "Looking for transform name, but found ;",
+                  "expected the name of a transform, found ';'"),
+    "comma at the end": ("remove_nodes(op=Identity,)", "Looking for parameter name, but found )",
+                         "expected the name of a parameter after the comma"),
+    "no value": ("remove_nodes(op=)", "Looking for parameter name, but found )",
+                 "expected a value for op"),
+    "no name": ("remove_nodes(=Identity)", "Looking for parameter name, but found =",
+                "expected the name of a parameter, found '='"),
+    "ignore_errors is no truth value": ("remove_device(ignore_errors=yes)",
+                                        "ignore_errors should be true or false, found yes",
+                                        "ignore_errors should be true or false, not 'yes'"),
+}  # fmt: skip
+
+CASES = [
+    *(Case(what, small, text) for what, text in STRINGS.items()),
+    *(Refusal(what, small, *texts) for what, texts in REFUSED.items()),
+]

@@ -1,0 +1,91 @@
+"""Large float constants become 8 bits; deploykit writes the original's form with one range each."""
+
+import numpy as np
+
+from tests.differential.case import Case, Refusal
+from tests.differential.graphs import (
+    const,
+    conv,
+    depthwise,
+    fashion_keras,
+    fashion_tf1,
+    placeholder,
+    two_layers,
+)
+from tests.support import build, random
+
+NAME = "quantize_weights"
+OURS = "quantize_weights(per_channel=false)"
+
+
+def sum_with(value, dtype=None):
+    """Return the sum of what is fed and a Const."""
+
+    def make():
+        import tensorflow as tf
+
+        c = const(value, "w", dtype)
+        x = placeholder(*c.shape, dtype=c.dtype.name)
+        tf.raw_ops.AddV2(x=x, y=c, name="out")
+
+    return lambda: build(make, ["x"], ["out"])
+
+
+def layers():
+    """Return a convolution, a depthwise one and a matrix product, all large enough."""
+
+    def make():
+        import tensorflow as tf
+
+        raw = tf.raw_ops
+        y = conv(placeholder(2, 6, 6, 16), random(3, 3, 16, 32))
+        y = depthwise(raw.Relu(features=y, name="relu"), random(3, 3, 32, 4), "depthwise")
+        y = raw.Reshape(tensor=y, shape=const([2, 512], "form"), name="rows")
+        w = raw.Identity(input=const(random(512, 40), "dense/w"), name="dense/w/read")
+        y = raw.MatMul(a=y, b=w, name="dense")
+        raw.BiasAdd(value=y, bias=const(random(40), "dense/b"), name="out")
+
+    return build(make, ["x"], ["out"])
+
+
+def shared_weights():
+    def make():
+        import tensorflow as tf
+
+        w = const(random(40, 40), "w")
+        y = tf.raw_ops.MatMul(a=placeholder(3, 40), b=w, name="one")
+        tf.raw_ops.MatMul(a=y, b=w, transpose_b=True, name="out")
+
+    return build(make, ["x"], ["out"])
+
+
+CASES = [
+    Case("1,023 values", sum_with(random(1023)), NAME, OURS),
+    Case("1,024 values", sum_with(random(1024)), NAME, OURS),
+    Case("minimum_size", sum_with(random(20)), f"{NAME}(minimum_size=16)",
+         f"{NAME}(minimum_size=16, per_channel=false)"),
+    Case("below minimum_size", sum_with(random(2000)), f"{NAME}(minimum_size=2001)",
+         f"{NAME}(minimum_size=2001, per_channel=false)"),
+    Case("all positive", sum_with(random(1024, low=0.5)), NAME, OURS),
+    Case("all negative", sum_with(-random(1024, low=0.5)), NAME, OURS,
+         deviations=("range up to 0",)),
+    Case("far from zero", sum_with(random(1024, low=0.99)), NAME, OURS),
+    Case("from tiny to huge", sum_with(random(1024) * np.float32(1e30)), NAME, OURS),
+    Case("zeros among them", sum_with(np.maximum(random(1024), 0)), NAME, OURS),
+    Case("halves", sum_with(np.arange(1024, dtype=np.float32) / 2), NAME, OURS),
+    Case("one value 1,024 times", sum_with(np.full(1024, 2.5, np.float32)), NAME, OURS,
+         deviations=("one value",)),
+    Case("whole numbers", sum_with(np.arange(2000, dtype=np.int32)), NAME, OURS),
+    Case("float16", sum_with(random(1024).astype(np.float16)), NAME, OURS),
+    Case("float64", sum_with(random(1024).astype(np.float64)), NAME, OURS),
+    Case("layers", layers, NAME, OURS),
+    Case("twice", layers, f"{NAME} {NAME}", f"{OURS} {OURS}"),
+    Case("shared weights", shared_weights, NAME, OURS),
+    Case("small net", two_layers, f"remove_device {NAME}(minimum_size=400)",
+         f"remove_device {NAME}(minimum_size=400, per_channel=false)"),
+    Case("frozen Fashion, TF1", fashion_tf1, NAME, OURS),
+    Case("frozen Fashion, Keras", fashion_keras, NAME, OURS),
+    Refusal("a size that is no whole number", layers, f"{NAME}(minimum_size=1.5)",
+            "Couldn't interpret the minimum_size argument as a number:1.5",
+            "minimum_size should be a whole number, not '1.5'"),
+]  # fmt: skip

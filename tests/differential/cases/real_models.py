@@ -1,0 +1,72 @@
+"""Whole networks through each transform, compared before their softmax."""
+
+import functools
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import deploykit
+from tests.differential.case import Case
+from tests.real.conftest import made_by
+from transforms.core.child import call
+from transforms.core.graph import Graph
+
+
+@functools.cache
+def _keras(name: str) -> Graph:
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder, "model.keras"))
+        call("tests.real.test_keras_applications:save", name, path)
+        return _before_softmax(deploykit.freeze(path))
+
+
+@functools.cache
+def _lite0() -> Graph:
+    folder = made_by("efficientnet_lite0/build.py")
+    return _before_softmax(deploykit.load_graph(folder / "frozen.pb"))
+
+
+def _before_softmax(graph: Graph) -> Graph:
+    (softmax,) = (node for node in graph if node.op == "Softmax")
+    graph.outputs = softmax.inputs
+    graph.prune()
+    return graph
+
+
+NETS: dict[str, Callable[[], Graph]] = {
+    "MobileNetV2": lambda: _keras("MobileNetV2").copy(),
+    "ResNet50": lambda: _keras("ResNet50").copy(),
+    "Lite0": lambda: _lite0().copy(),
+}
+BAR = 1e-4  # the bar of folding fifty batch norms
+
+# transform string -> deploykit's, deviations, tolerance
+STRINGS: dict[str, tuple[str, tuple[str, ...], float]] = {
+    "add_default_attributes": ("", (), 0),
+    "remove_control_dependencies": ("", (), 0),
+    "remove_device": ("", (), 0),
+    "remove_nodes(op=Identity, op=CheckNumerics)": ("", (), 0),
+    "strip_unused_nodes": ("", (), 0),
+    "sort_by_execution_order": ("", (), 0),
+    "merge_duplicate_nodes": ("", ("which of equals stays",), 0),
+    "inline_partitionedcall": ("inline_functions", (), 0),
+    "fold_constants": ("", ("names of folded nodes", "names behind Identity"), BAR),
+    "fold_constants fold_batch_norms": (
+        "", ("names behind Identity", "more batch norms", "names of folded layers"), BAR
+    ),
+    "fold_old_batch_norms": ("", (), 0),
+}  # fmt: skip
+
+CASES = [
+    Case(f"{net}, {text}", make, text, ours, deviations, tolerance, slow=True)
+    for net, make in NETS.items()
+    for text, (ours, deviations, tolerance) in STRINGS.items()
+] + [
+    Case(f"{net}, quantize_weights", NETS[net], f"quantize_weights(minimum_size={size})",
+         f"quantize_weights(minimum_size={size}, per_channel=false)", deviations, slow=True)
+    for net, size, deviations in (
+        ("MobileNetV2", 1024, ()),
+        ("ResNet50", 2049, ()),  # its 2,048 biases are all zero, of which the original makes NaN
+        ("Lite0", 1024, ("range up to 0",)),
+    )
+]  # fmt: skip

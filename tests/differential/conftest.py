@@ -1,0 +1,32 @@
+"""One worker with the original tool for all tests, and one TensorFlow for all of deploykit."""
+
+import importlib
+from typing import Any
+
+import pytest
+
+from deploykit import initialisers, keras_files
+from tests.differential.original import Original
+from transforms.core import evaluate
+
+
+@pytest.fixture(scope="package")
+def original():
+    worker = Original()
+    yield worker
+    worker.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def in_process():
+    """Run what would start TensorFlow in a child here, where it has been started."""
+
+    def call(function: str, *arguments: Any, env: object = None) -> Any:
+        module, name = function.split(":")
+        return getattr(importlib.import_module(module), name)(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        strip_unused_nodes = importlib.import_module("transforms.strip_unused_nodes")
+        for module in (evaluate, initialisers, keras_files, strip_unused_nodes):
+            patch.setattr(module, "call", call)
+        yield

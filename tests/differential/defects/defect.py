@@ -1,0 +1,27 @@
+"""A defect of the original: a graph, a transform string, and what the two tools make of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.differential.judging import Right, Shown
+from tests.differential.original import SECONDS
+from transforms.core.graph import Graph
+
+SOON = 5.0  # seconds after which the original counts as hanging; else it is done within one
+
+
+@dataclass(frozen=True)
+class Defect:
+    """One line of the README's table: what each tool does in words, and as a check."""
+
+    transform: str
+    what: str
+    graph: Callable[[], Graph]
+    transforms: str
+    original: str
+    shown: Shown
+    deploykit: str
+    right: Right
+    ours: str = ""  # deploykit's string, where it is another
+    outputs: str | None = None  # the list given to the original, where it is not the graph's own
+    seconds: float = SECONDS

@@ -1,0 +1,56 @@
+"""Calls that the original inlines wrongly, or not."""
+
+from tests.differential.cases.inline_functions import net as calls
+from tests.differential.defects.defect import Defect
+from tests.differential.judging import does_not_run, keeps, leaves
+
+INLINE = "inline_partitionedcall"
+
+
+def second_output(x):
+    import tensorflow as tf
+
+    @tf.function
+    def positions(a):
+        return tf.math.top_k(a, 3)[1]
+
+    tf.cast(positions(x), tf.float32, name="out")
+
+
+def nested(x):
+    import tensorflow as tf
+
+    @tf.function
+    def inner(a):
+        return tf.nn.relu(a)
+
+    @tf.function
+    def outer(a):
+        return inner(a) + 1.0
+
+    tf.identity(outer(x), name="out")
+
+
+def stateful(x):
+    import tensorflow as tf
+
+    @tf.function
+    def checked(a):
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(a < 2.0), [a])]):
+            return tf.nn.relu(a)
+
+    tf.identity(checked(x), name="out")
+
+
+DEFECTS = [
+    Defect(INLINE, "a function that returns the second output of an op", calls(second_output),
+           INLINE, "takes the first: the graph does not load any more",
+           does_not_run("cannot load"), "takes the second", keeps(PartitionedCall=0),
+           ours="inline_functions"),
+    Defect(INLINE, "a call inside a function", calls(nested), INLINE, "stays a call",
+           leaves(PartitionedCall=1), "is inlined too", keeps(PartitionedCall=0),
+           ours="inline_functions"),
+    Defect(INLINE, "a function with effects", calls(stateful), INLINE, "stays a call",
+           leaves(StatefulPartitionedCall=1), "is inlined, its effects in their order",
+           keeps(StatefulPartitionedCall=0), ours="inline_functions"),
+]  # fmt: skip

@@ -1,0 +1,86 @@
+"""Constants that the original stores in 8 bits and should not."""
+
+import numpy as np
+
+from tests.differential.cases.remove_nodes import net
+from tests.differential.defects.defect import Defect
+from tests.differential.graphs import const, placeholder
+from tests.differential.judging import gives, is_wrong, keeps, leaves, makes, refuses
+from tests.support import build, random
+from transforms.core.graph import Graph
+
+QUANTIZE = "quantize_weights"
+ONE_RANGE = "quantize_weights(per_channel=false)"
+
+
+def product_with(value):
+    def make():
+        import tensorflow as tf
+
+        x = placeholder(2, value.shape[0])
+        tf.raw_ops.MatMul(a=x, b=const(value, "w"), name="out")
+
+    return lambda: build(make, ["x"], ["out"])
+
+
+def with_one(value):
+    weights = random(64, 32)
+    weights[3, 4] = value
+    return product_with(weights)
+
+
+def constant_is_output() -> Graph:
+    graph = product_with(random(64, 32))()
+    graph.outputs = ("out", "w")
+    return graph
+
+
+def positions(raw, x):
+    """Return a table of positions that is stored as floats."""
+    import tensorflow as tf
+
+    table = const(np.arange(2048, dtype=np.float32), "table")
+    whole = raw.Cast(x=table, DstT=tf.int32, name="positions")
+    floats = raw.Cast(x=whole, DstT=tf.float32, name="floats")
+    y = raw.StridedSlice(input=floats, begin=const([100], "b"), end=const([103], "e"),
+                         strides=const([1], "s"), name="some")  # fmt: skip
+    raw.AddV2(x=x, y=y, name="out")
+
+
+def weights_with_a_device() -> Graph:
+    def make():
+        import tensorflow as tf
+
+        x = placeholder(2, 64)
+        with tf.device("/CPU:0"), tf.control_dependencies([x]):
+            w = const(random(64, 32), "w")
+        tf.raw_ops.MatMul(a=x, b=w, name="out")
+
+    return build(make, ["x"], ["out"])
+
+
+def kept_with_a_device(before: Graph, after: Graph) -> bool:
+    codes = after["w_quantized_const"]
+    return codes.device == before["w"].device and codes.inputs == before["w"].inputs
+
+
+DEFECTS = [
+    Defect(QUANTIZE, "1,024 zeros or more", product_with(np.zeros((64, 32), np.float32)),
+           QUANTIZE, "all numbers become NaN", is_wrong, "leaves them: a file stores them once",
+           keeps(), ours=ONE_RANGE),
+    Defect(QUANTIZE, "weights with a NaN", with_one(np.nan), QUANTIZE,
+           "quantizes them without a word", leaves(Dequantize=1),
+           "names the node, and how to leave it out", refuses("the weights hold NaN or Inf")),
+    Defect(QUANTIZE, "weights with an infinity", with_one(np.inf), QUANTIZE,
+           "quantizes them without a word", leaves(Dequantize=1),
+           "names the node, and how to leave it out", refuses("the weights hold NaN or Inf")),
+    Defect(QUANTIZE, "a constant that is an output", constant_is_output, QUANTIZE,
+           "the output changes", makes(lambda before, after: after["w"].op == "Dequantize"),
+           "keeps it", keeps(Dequantize=0)),
+    Defect(QUANTIZE, "a table of positions stored as floats",
+           net(positions), QUANTIZE,
+           "the positions change", is_wrong, "keeps what must be exact", keeps(Dequantize=0)),
+    Defect(QUANTIZE, "control inputs and device of the weights", weights_with_a_device, QUANTIZE,
+           "are lost", makes(lambda before, after: not kept_with_a_device(before, after)),
+           "are kept", gives(kept_with_a_device)),
+]  # fmt: skip

@@ -1,0 +1,135 @@
+"""What deploykit means to do otherwise: each is a rewrite of the original's graph, with its reason.
+
+A case names those that it needs; after them both graphs must be equal. The numeric proof is that
+the case also runs the original's graph as it came and deploykit's, and compares what they compute.
+A rewrite that changes nothing fails its case, so no deviation is named without need.
+
+Wherever deploykit goes on where the original stopped, its own transform does the rest of the way:
+from the original's graph it must arrive where it arrives from the source.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tests.support import run, transform
+from transforms.core.graph import Graph
+from transforms.core.node import Node
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """Why deploykit differs, and the original's graph brought to the form of deploykit's.
+
+    With `renames` the names of inner nodes differ too, in ways that no rule brings together.
+    """
+
+    reason: str
+    rewrite: Callable[[Graph], Graph] | None = None
+    renames: bool = False
+
+
+def _pruned(graph: Graph) -> Graph:
+    return transform(graph, "sort_by_execution_order")
+
+
+def _named_as_before(graph: Graph) -> Graph:
+    """Return the graph with `<node>/_3__cf__3` under the name of the node that was folded."""
+    names = {n.name: n.name.rsplit("/_", 1)[0] for n in graph if "__cf__" in n.name}
+    result = graph.copy()
+    for old, new in names.items():
+        if new not in result:
+            result.add(graph[old].with_name(new))
+            result.redirect({old: new, f"^{old}": f"^{new}"})
+            result.remove(result[old])
+    return result
+
+
+def _with_constants_that_wait_for_nothing(graph: Graph) -> Graph:
+    result = graph.copy()
+    for node in graph:
+        if node.op == "Const":
+            result.replace(node, node.with_inputs())
+    return result
+
+
+def _without_recorded_shapes(graph: Graph) -> Graph:
+    result = graph.copy()
+    for node in graph:
+        result.replace(node, node.with_attrs(_output_shapes=None))
+    return result
+
+
+def _with_ranges_up_to_zero(graph: Graph) -> Graph:
+    result = graph.copy()
+    for node in graph:
+        if node.name.endswith("_quantized_max") and 0 < node.value < 1e-37:
+            result.replace(node, node.with_attrs(value=np.array(0, np.float32)))
+    return result
+
+
+def _restored(graph: Graph) -> Graph:
+    """Return the graph with what TensorFlow computes of each Dequantize in its place."""
+    names = [node.name for node in graph if node.op == "Dequantize"]
+    values = run(Graph(graph, graph.inputs, names), {})
+    result = graph.copy()
+    for name, value in zip(names, values, strict=True):
+        result.replace(graph[name], Node.constant(name, value))
+    return result
+
+
+DEVIATIONS = {
+    "pruned": Deviation(
+        "what no output needs is dropped after each step, and so are control edges from constants,"
+        " which order nothing",
+        _pruned,
+    ),
+    "names of folded nodes": Deviation(
+        "a folded node keeps its name; the original numbers them in an order of its own",
+        _named_as_before,
+    ),
+    "names behind Identity": Deviation(
+        "what reads a constant through an Identity reads the constant itself, so that no weights"
+        " are copied; the original writes them again under a new name",
+        renames=True,
+    ),
+    "constants wait for nothing": Deviation(
+        "a folded constant is the same at any time; the original lets it wait for its source",
+        _with_constants_that_wait_for_nothing,
+    ),
+    "recorded shapes": Deviation(
+        "clear_output_shapes clears them everywhere; the original leaves those of its inputs",
+        _without_recorded_shapes,
+    ),
+    "constant outputs": Deviation(
+        "an output that is constant is folded as well",
+        lambda graph: transform(graph, "fold_constants"),
+    ),
+    "more batch norms": Deviation(
+        "a shift after the scale becomes the bias of the layer, and so do batch norms of all forms;"
+        " the original folds a scale alone",
+        lambda graph: transform(graph, "fold_batch_norms"),
+    ),
+    "names of folded layers": Deviation(
+        "of layer, scale and shift the layer keeps its name and the bias takes the last one; the"
+        " original, which knows no shift, gave the layer the name of the scale",
+        renames=True,
+    ),
+    "which of equals stays": Deviation(
+        "the first of equal nodes stays; with the original it is up to the order of hash values",
+        renames=True,
+    ),
+    "outputs stand for their equals": Deviation(
+        "an output and a node that equals it are one too, under the name of the output",
+        lambda graph: transform(graph, "merge_duplicate_nodes"),
+    ),
+    "range up to 0": Deviation(
+        "the range of weights below zero ends at 0, not at the smallest float above it",
+        _with_ranges_up_to_zero,
+    ),
+    "one value": Deviation(
+        "a Const of one value stays one: a file stores that value once, in less than 8 bits each",
+        _restored,
+    ),
+}

@@ -1,0 +1,111 @@
+"""Graphs that several cases use, built with TensorFlow's own ops, and values to feed them."""
+
+import functools
+
+import numpy as np
+
+import deploykit
+from deploykit.feeds import feeds_for
+from tests.deploykit.conftest import FASHION
+from tests.support import build, random
+from transforms.core.graph import Graph
+from transforms.core.node import Node
+from transforms.core.ops import output_types
+from transforms.core.session import static_shapes
+
+
+def placeholder(*shape, name="x", dtype="float32"):
+    """Add a placeholder."""
+    import tensorflow as tf
+
+    return tf.raw_ops.Placeholder(dtype=tf.as_dtype(dtype), shape=shape, name=name)
+
+
+def const(value, name, dtype=None):
+    """Add a Const under this very name."""
+    import tensorflow as tf
+
+    return tf.constant(value, dtype=dtype, name=name)
+
+
+def conv(x, weights, name="conv", strides=(1, 1, 1, 1), padding="VALID", **attrs):
+    """Add a Conv2D whose weights are a Const named after it."""
+    import tensorflow as tf
+
+    if isinstance(weights, np.ndarray):
+        weights = const(weights, f"{name}/w")
+    return tf.raw_ops.Conv2D(
+        input=x, filter=weights, strides=strides, padding=padding, name=name, **attrs
+    )
+
+
+def depthwise(x, weights, name="conv", **attrs):
+    """Add a DepthwiseConv2dNative whose weights are a Const named after it."""
+    import tensorflow as tf
+
+    return tf.raw_ops.DepthwiseConv2dNative(
+        input=x, filter=const(weights, f"{name}/w"), strides=[1, 1, 1, 1], padding="VALID",
+        name=name, **attrs,
+    )  # fmt: skip
+
+
+def without_attrs(graph: Graph, name: str, *attrs: str) -> Graph:
+    """Return the graph with attributes of a node left out, as old files leave out defaults."""
+    graph.replace(graph[name], graph[name].with_attrs(**dict.fromkeys(attrs)))
+    return graph
+
+
+def two_layers() -> Graph:
+    """Return a small convolution net with everything that tidying up changes.
+
+    An Identity behind each constant, a device, control inputs, a duplicate and an unused branch.
+    """
+
+    def make():
+        import tensorflow as tf
+
+        raw = tf.raw_ops
+        x = placeholder(2, 8, 8, 3)
+        with tf.device("/CPU:0"):
+            w = raw.Identity(input=const(random(3, 3, 3, 16), "w"), name="w/read")
+            y = conv(x, w, "conv")
+        with tf.control_dependencies([y]):
+            scale = raw.Identity(input=const(random(16, seed=1, low=0.5), "scale"), name="s")
+        y = raw.Relu(features=raw.Mul(x=y, y=scale, name="mul"), name="relu")
+        same = raw.Relu(features=raw.Mul(x=y, y=scale, name="a"), name="a/relu")
+        twin = raw.Relu(features=raw.Mul(x=y, y=scale, name="b"), name="b/relu")
+        y = raw.AddV2(x=same, y=twin, name="sum")
+        checked = raw.CheckNumerics(tensor=y, message="no", name="checked")
+        mean = raw.Mean(input=checked, axis=const([1, 2], "axes"), name="mean")
+        dense = raw.MatMul(a=mean, b=const(random(16, 64, seed=2), "dense/w"), name="dense")
+        raw.BiasAdd(value=dense, bias=const(random(64, seed=3), "dense/b"), name="out")
+        raw.Softmax(logits=y, name="unused")
+
+    return build(make, ["x"], ["out"])
+
+
+@functools.cache
+def _fashion(name: str) -> Graph:
+    return deploykit.freeze(FASHION / name)
+
+
+def fashion_tf1() -> Graph:
+    """Return the embedded TF1 checkpoint, frozen."""
+    return _fashion("tf1/model.ckpt").copy()
+
+
+def fashion_keras() -> Graph:
+    """Return the embedded Keras model, frozen."""
+    return _fashion("fashion.keras").copy()
+
+
+def feeds(graph: Graph) -> dict[str, np.ndarray]:
+    """Return made-up values for the inputs, also for those that are inner nodes."""
+    shapes = static_shapes(b"".join(graph.serialized()), list(graph.inputs))
+    inputs = []
+    for name in graph.inputs:
+        (dtype,) = output_types(graph[name])
+        inputs.append(Node(name, "Placeholder").with_attrs(dtype=dtype, shape=shapes[name]))
+    found, _, reason = feeds_for(Graph(inputs, graph.inputs), None, (-1.0, 1.0))
+    assert not reason
+    return found

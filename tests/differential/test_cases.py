@@ -1,0 +1,61 @@
+"""Each case through both tools: the same graph and the same numbers, but for what is listed."""
+
+import importlib
+import pkgutil
+
+import pytest
+
+from tests.differential import cases
+from tests.differential.case import Case, Refusal
+from tests.differential.comparison import differences, left_over
+from tests.differential.deviations import DEVIATIONS
+from tests.differential.graphs import feeds
+from tests.support import error, transform
+from transforms.core.errors import Error
+
+MODULES = sorted(module.name for module in pkgutil.iter_modules(cases.__path__))
+
+
+def parameters(kind: type) -> list:
+    """Return the cases of all modules in `cases`, each under the module's name and its own."""
+    found = []
+    for name in MODULES:
+        for case in importlib.import_module(f"{cases.__name__}.{name}").CASES:
+            if isinstance(case, kind):
+                marks = pytest.mark.slow if getattr(case, "slow", False) else ()
+                found.append(pytest.param(case, id=f"{name}: {case.what}", marks=marks))
+    return found
+
+
+@pytest.mark.parametrize("case", parameters(Case))
+def test_equal(case, original):
+    before = case.graph()
+    peer = original.ask(before, case.transforms).graph(before)
+    ours = transform(before, case.ours or case.transforms)
+    expected, names = peer, True
+    for name in case.deviations:
+        deviation = DEVIATIONS[name]
+        names = names and not deviation.renames
+        if deviation.rewrite is not None:
+            unchanged = str(expected)
+            expected = deviation.rewrite(expected)
+            assert str(expected) != unchanged, f"'{name}' makes no difference here"
+    assert not differences(expected, ours, case.tolerance, names)
+    assert names or differences(expected, ours, case.tolerance), "the names do not differ"
+    assert not left_over(ours)
+    assert ours.versions == before.versions
+    assert error(peer, ours, feeds(before)) <= case.tolerance
+
+
+@pytest.mark.parametrize("case", parameters(Refusal))
+def test_refused_by_both(case, original):
+    before = case.graph()
+    assert case.theirs in original.ask(before, case.transforms).error
+    with pytest.raises(Error) as refusal:
+        transform(before, case.transforms)
+    assert case.ours in str(refusal.value)
+
+
+def test_names_are_unique():
+    ids = [parameter.id for kind in (Case, Refusal) for parameter in parameters(kind)]
+    assert len(set(ids)) == len(ids)

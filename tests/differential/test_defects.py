@@ -1,0 +1,43 @@
+"""Where the original is wrong, aborts or hangs: it does so, and deploykit does not."""
+
+import importlib
+import pkgutil
+
+import pytest
+
+from tests.differential import defects
+from tests.differential.defects.defect import Defect
+from tests.support import transform
+from transforms.core.errors import Error
+
+MODULES = sorted(module.name for module in pkgutil.iter_modules(defects.__path__))
+DEFECTS: list[Defect] = [
+    defect
+    for name in MODULES
+    if name != "defect"
+    for defect in importlib.import_module(f"{defects.__name__}.{name}").DEFECTS
+]
+IDS = [f"{defect.transform}: {defect.what}" for defect in DEFECTS]
+
+
+def table() -> str:
+    """Return the table of the README in Markdown."""
+    rows = ["| where | what GTT did | what deploykit does |", "|---|---|---|"]
+    rows += [f"| `{d.transform}`: {d.what} | {d.original} | {d.deploykit} |" for d in DEFECTS]
+    return "\n".join(rows) + "\n"
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=IDS)
+def test_right_where_the_original_is_not(defect: Defect, original):
+    before = defect.graph()
+    answer = original.ask(before, defect.transforms, defect.seconds, outputs=defect.outputs)
+    assert defect.shown(before, answer), answer
+    try:
+        ours = transform(before, defect.ours or defect.transforms)
+    except Error as refusal:
+        ours = refusal
+    assert defect.right(before, ours), str(ours)
+
+
+def test_names_are_unique():
+    assert len(set(IDS)) == len(IDS)
