@@ -15,11 +15,10 @@ from transforms.core.evaluate import Constants
 from transforms.core.graph import Graph
 from transforms.core.layers import (
     LAYER_OPS,
-    WEIGHTS,
     channel_shape,
     channels_first,
-    own_weights,
     weights_of,
+    with_weights,
 )
 from transforms.core.node import Node, producer_name, split
 from transforms.core.pattern import Op
@@ -128,7 +127,7 @@ def _rewrite(graph: Graph, chain: _Chain, weights: Array) -> None:
     last = graph[chain.steps[-1].name]
     control = [t for name in (*inner[1:], last.name) for t in graph[name].control_inputs]
     if chain.affine.scale is not None:
-        layer = _with_weights(graph, layer, chain.weights, weights)
+        layer = with_weights(graph, layer, chain.weights, weights)
     if chain.affine.offset is None:
         graph.replace(last, layer.with_control_inputs(*control))
         return
@@ -139,15 +138,3 @@ def _rewrite(graph: Graph, chain: _Chain, weights: Array) -> None:
     data_format = "NCHW" if channels_first(layer) else "NHWC"
     add = add.with_attrs(T=layer.attr("T"), data_format=data_format)
     graph.replace(last, add.with_control_inputs(*control))
-
-
-def _with_weights(graph: Graph, layer: Node, old: Node, weights: Array) -> Node:
-    """Return the layer with other weights: under the old name, or a Const of its own if shared."""
-    new = Node.constant(old.name, weights, old.attr("dtype"), old.device)
-    if own_weights(graph, layer):
-        graph.replace(graph[old.name], new.with_control_inputs(*old.control_inputs))
-        return layer
-    new = graph.add(new.with_name(graph.unique_name(f"{layer.name}/weights")))
-    inputs = list(layer.inputs)
-    inputs[WEIGHTS] = new.name
-    return layer.with_inputs(*inputs)

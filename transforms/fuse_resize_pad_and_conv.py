@@ -1,14 +1,12 @@
 """A convolution of a resized, mirror-padded image is one op that resizes and pads as it reads."""
 
-from itertools import pairwise
-
 import numpy as np
 
 from transforms.core.graph import Graph
 from transforms.core.layers import channels_first
 from transforms.core.node import Node
 from transforms.core.padding import per_axis
-from transforms.core.pattern import Any, Match, Op
+from transforms.core.pattern import Any, Match, Op, needed_elsewhere
 from transforms.core.shapes import static_shapes
 
 RESIZE = Op("ResizeBilinear", Any("image"), Any("size"), name="resize")
@@ -51,13 +49,8 @@ def _reason(graph: Graph, match: Match) -> str:
     """Return why the fused op would not compute the same, or an empty string."""
     conv, resize, pad = match["conv"], match.nodes.get("resize"), match.nodes.get("pad")
     chain = [node for node in (resize, pad, conv) if node is not None]
-    for node, reader in pairwise(chain):
-        # A control edge counts too: nothing else would be left to wait for.
-        others = [other for other in graph.consumers(node.name) if other.name != reader.name]
-        if not graph.feeds_only(node, reader) or others or reader.inputs.count(node.name) > 1:
-            return f"'{node.name}' is needed by more than '{reader.name}'"
-    if graph.is_input(conv.name):
-        return "it is fed"
+    if reason := needed_elsewhere(graph, chain):
+        return reason
     if channels_first(conv):
         return "the fused op knows no data format but NHWC"
     if set(per_axis(conv, "dilations").values()) != {1}:

@@ -64,3 +64,15 @@ def own_weights(graph: Graph, layer: Node) -> bool:
             return reader is not layer or layer.data_inputs.count(node.name) == 1
         reader, node = node, graph.producer(node.data_inputs[0])
     return False
+
+
+def with_weights(graph: Graph, layer: Node, old: Node, weights: Array) -> Node:
+    """Return the layer with other weights: under the old name, or a Const of its own if shared."""
+    new = Node.constant(old.name, weights, old.attr("dtype"), old.device)
+    if own_weights(graph, layer):
+        graph.replace(graph[old.name], new.with_control_inputs(*old.control_inputs))
+        return layer
+    new = graph.add(new.with_name(graph.unique_name(f"{layer.name}/weights")))
+    inputs = list(layer.inputs)
+    inputs[WEIGHTS] = new.name
+    return layer.with_inputs(*inputs)
