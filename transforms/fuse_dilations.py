@@ -80,10 +80,10 @@ def _atrous(graph: Graph, constants: Constants, match: Match) -> Atrous | str:
     if set(per_axis(layer, "strides").values()) != {1}:
         return "the layer has strides"
     axes = _axes(match, len(block.reshape(-1)))
-    zeros = zeros_around(layer, weights.shape)
-    if axes is None or zeros is None:
+    known = zeros_around(layer, weights.shape)
+    if axes is None or known is None:
         return "the layer's axes are not those that were split"
-    rates = dict.fromkeys(spatial_axes(layer), 1)
+    rates, zeros = dict.fromkeys(spatial_axes(layer), 1), dict(known)
     for axis, rate, padded, cropped in zip(axes, block.tolist(), paddings, crops, strict=True):
         if axis not in rates:
             if rate != 1 or padded.any() or cropped.any():

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 
 from transforms.core.layers import LAYER_OPS, channels_first
 from transforms.core.node import Node
+from transforms.core.shapes import Shape
 
 Zeros = tuple[int, int]  # before and after, along one axis
+ZerosByAxis = Mapping[int, Zeros]
 
 
 def spatial_axes(layer: Node) -> range:
@@ -20,10 +22,10 @@ def per_axis(layer: Node, attr: str) -> dict[int, int]:
     return {axis: values[axis] for axis in spatial_axes(layer)}
 
 
-def zeros_around(layer: Node, kernel: tuple[int, ...]) -> dict[int, Zeros] | None:
+def zeros_around(layer: Node, kernel: Shape, image: Shape | None = None) -> ZerosByAxis | None:
     """Return the zeros that a convolution with this kernel sees before and after each spatial axis.
 
-    None: they depend on the size of its input, as those of SAME do where the stride is not 1.
+    None: they depend on the size of the image, which is not given.
     """
     padding = layer.attr("padding")
     if padding == "VALID":
@@ -31,23 +33,21 @@ def zeros_around(layer: Node, kernel: tuple[int, ...]) -> dict[int, Zeros] | Non
     if padding == "EXPLICIT":
         pairs = layer.attr("explicit_paddings") or [0] * (2 * LAYER_OPS[layer.op])
         return {axis: (pairs[2 * axis], pairs[2 * axis + 1]) for axis in spatial_axes(layer)}
-    if set(per_axis(layer, "strides").values()) != {1}:
-        return None
-    return _same(layer, kernel)
+    return _same(layer, kernel, image)
 
 
 def with_zeros_around(
-    layer: Node, kernel: tuple[int, ...], zeros: Mapping[int, Zeros]
+    layer: Node, kernel: Shape, zeros: ZerosByAxis, image: Shape | None = None
 ) -> Node | None:
     """Return the convolution with these zeros: VALID, SAME where it means them, or EXPLICIT.
 
     None: only EXPLICIT would do, and it is no Conv2D. Conv3D has no such padding, and with it a
     depthwise convolution that is followed by a BiasAdd ends TensorFlow under oneDNN.
     """
-    explicit = None
+    explicit: list[int] = []
     if not any(map(any, zeros.values())):
         padding = "VALID"
-    elif set(per_axis(layer, "strides").values()) == {1} and zeros == _same(layer, kernel):
+    elif zeros == _same(layer, kernel, image):
         padding = "SAME"
     elif layer.op == "Conv2D":
         padding, explicit = "EXPLICIT", [0] * (2 * LAYER_OPS[layer.op])
@@ -55,16 +55,19 @@ def with_zeros_around(
             explicit[2 * axis : 2 * axis + 2] = pair
     else:
         return None
-    has_attr = explicit is not None or "explicit_paddings" in layer.attrs
-    return layer.with_attrs(
-        padding=padding, explicit_paddings=(explicit or []) if has_attr else None
-    )
+    has_attr = explicit or "explicit_paddings" in layer.attrs
+    return layer.with_attrs(padding=padding, explicit_paddings=explicit if has_attr else None)
 
 
-def _same(layer: Node, kernel: tuple[int, ...]) -> dict[int, Zeros]:
-    """Return what SAME means at stride 1: one zero less than the window is wide, split evenly."""
-    result = {}
+def _same(layer: Node, kernel: Shape, image: Shape | None) -> ZerosByAxis | None:
+    """Return what SAME means, half of it before, or None where it depends on an unknown size."""
+    strides, result = per_axis(layer, "strides"), {}
     for size, (axis, dilation) in zip(kernel, per_axis(layer, "dilations").items(), strict=False):
         total = (size - 1) * dilation
+        if strides[axis] > 1:
+            if image is None or image[axis] < 1:
+                return None
+            past_last = (image[axis] - 1) % strides[axis]  # pixels behind the last window's start
+            total = max(total - past_last, 0)
         result[axis] = (total // 2, total - total // 2)
     return result
