@@ -15,14 +15,15 @@ from transforms.core.evaluate import Constants
 from transforms.core.graph import Graph
 from transforms.core.layers import (
     LAYER_OPS,
+    bias_add,
     channel_shape,
-    channels_first,
+    scaled,
     weights_of,
     with_weights,
 )
 from transforms.core.node import Node, producer_name, split
 from transforms.core.pattern import Op
-from transforms.core.tensors import Array, numpy_type
+from transforms.core.tensors import Array
 
 LAYER = Op("|".join(LAYER_OPS), name="layer")
 
@@ -49,14 +50,20 @@ class _Chain:
     affine: Affine
 
 
-def fold_steps(graph: Graph, ops: frozenset[str], needed: frozenset[str] | None = None) -> None:
+def fold_steps(
+    graph: Graph,
+    ops: frozenset[str],
+    needed: frozenset[str] | None = None,
+    scalars: bool = False,
+) -> None:
     """Fold the affine steps with these ops into the layers before them.
 
-    With `needed`, only where one of the steps has one of these ops.
+    With `needed`, only where one of the steps has one of these ops. With `scalars`, scales by a
+    single number are folded as well.
     """
     constants = Constants(graph)
     for match in graph.match(LAYER):
-        chain = _chain(graph, constants, match["layer"], ops)
+        chain = _chain(graph, constants, match["layer"], ops, scalars)
         if chain is None or not chain.steps or [step.op for step in chain.steps] == ["BiasAdd"]:
             continue
         if needed is not None and not any(step.op in needed for step in chain.steps):
@@ -68,7 +75,9 @@ def fold_steps(graph: Graph, ops: frozenset[str], needed: frozenset[str] | None 
         _rewrite(graph, chain, weights)
 
 
-def _chain(graph: Graph, constants: Constants, layer: Node, ops: frozenset[str]) -> _Chain | None:
+def _chain(
+    graph: Graph, constants: Constants, layer: Node, ops: frozenset[str], scalars: bool
+) -> _Chain | None:
     """Return the layer with the affine steps that only follow it, or None without weights."""
     weights = weights_of(graph, layer)
     if weights is None or graph.is_input(layer.name):
@@ -85,7 +94,7 @@ def _chain(graph: Graph, constants: Constants, layer: Node, ops: frozenset[str])
             break
         step = readers[0]
         kept = "it is fed" if graph.is_input(step.name) else _only_port_0(graph, step)
-        found = kept or read_step(constants, layer, channels, step, last.name)
+        found = kept or read_step(constants, layer, channels, step, last.name, scalars)
         if isinstance(found, str):
             graph.skip(layer, f"'{step.name}' is not folded: {found}")
             break
@@ -112,10 +121,8 @@ def _scaled_weights(chain: _Chain) -> Array | None:
     if chain.affine.scale is None:
         return weights
     scale = chain.affine.scale.reshape(channel_shape(chain.layer, weights.shape))
-    scaled = np.empty_like(weights)
-    with np.errstate(over="ignore"):
-        np.multiply(weights, scale, out=scaled, dtype=np.float64, casting="unsafe")  # in pieces
-    return None if not np.isfinite(scaled).all() and np.isfinite(weights).all() else scaled
+    result = scaled(weights, scale)
+    return None if not np.isfinite(result).all() and np.isfinite(weights).all() else result
 
 
 def _rewrite(graph: Graph, chain: _Chain, weights: Array) -> None:
@@ -132,9 +139,5 @@ def _rewrite(graph: Graph, chain: _Chain, weights: Array) -> None:
         graph.replace(last, layer.with_control_inputs(*control))
         return
     graph.replace(graph[layer.name], layer)
-    offset = chain.affine.offset.astype(numpy_type(layer.attr("T")))
-    bias = Node.constant(graph.unique_name(f"{layer.name}_bn_offset"), offset, device=layer.device)
-    add = Node(last.name, "BiasAdd", (layer.name, graph.add(bias).name), device=layer.device)
-    data_format = "NCHW" if channels_first(layer) else "NHWC"
-    add = add.with_attrs(T=layer.attr("T"), data_format=data_format)
+    add = bias_add(graph, last.name, layer, chain.affine.offset)
     graph.replace(last, add.with_control_inputs(*control))

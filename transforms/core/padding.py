@@ -64,7 +64,7 @@ def _same(layer: Node, kernel: Shape, image: Shape | None) -> ZerosByAxis | None
     strides, result = per_axis(layer, "strides"), {}
     for size, (axis, dilation) in zip(kernel, per_axis(layer, "dilations").items(), strict=False):
         total = (size - 1) * dilation
-        if strides[axis] > 1:
+        if total and strides[axis] > 1:
             if image is None or image[axis] < 1:
                 return None
             past_last = (image[axis] - 1) % strides[axis]  # pixels behind the last window's start
