@@ -16,15 +16,15 @@ from transforms.core.evaluate import Constants
 from transforms.core.graph import Graph
 from transforms.core.layers import (
     LAYER_OPS,
-    WEIGHTS,
+    bias_add,
     channel_shape,
-    channels_first,
-    own_weights,
+    scaled,
     weights_of,
+    with_weights,
 )
 from transforms.core.node import Node, producer_name, split
 from transforms.core.pattern import Op
-from transforms.core.tensors import Array, numpy_type
+from transforms.core.tensors import Array
 
 LAYER = Op("|".join(LAYER_OPS), name="layer")
 
@@ -55,14 +55,20 @@ class _Chain:
     affine: Affine
 
 
-def fold_steps(graph: Graph, ops: frozenset[str], needed: frozenset[str] | None = None) -> None:
+def fold_steps(
+    graph: Graph,
+    ops: frozenset[str],
+    needed: frozenset[str] | None = None,
+    scalars: bool = False,
+) -> None:
     """Fold the affine steps with these ops into the layers before them.
 
-    With `needed`, only where one of the steps has one of these ops.
+    With `needed`, only where one of the steps has one of these ops. With `scalars`, scales by a
+    single number are folded as well.
     """
     constants = Constants(graph)
     for match in graph.match(LAYER):
-        chain = _chain(graph, constants, match["layer"], ops)
+        chain = _chain(graph, constants, match["layer"], ops, scalars)
         if chain is None or not chain.steps or [step.op for step in chain.steps] == ["BiasAdd"]:
             continue
         if needed is not None and not any(step.op in needed for step in chain.steps):
@@ -74,7 +80,9 @@ def fold_steps(graph: Graph, ops: frozenset[str], needed: frozenset[str] | None 
         _rewrite(graph, chain, weights)
 
 
-def _chain(graph: Graph, constants: Constants, layer: Node, ops: frozenset[str]) -> _Chain | None:
+def _chain(
+    graph: Graph, constants: Constants, layer: Node, ops: frozenset[str], scalars: bool
+) -> _Chain | None:
     """Return the layer with the affine steps that only follow it, or None without weights."""
     weights = weights_of(graph, layer)
     if weights is None or graph.is_input(layer.name):
@@ -94,7 +102,7 @@ def _chain(graph: Graph, constants: Constants, layer: Node, ops: frozenset[str])
             break
         step = readers[0]
         kept = "it is fed" if graph.is_input(step.name) else only_port_0(graph, step)
-        found = kept or read_step(constants, layer, channels, step, last.name)
+        found = kept or read_step(constants, layer, channels, step, last.name, scalars)
         if isinstance(found, str):
             graph.skip(layer, f"'{step.name}' is not folded: {found}")
             break
@@ -121,10 +129,8 @@ def _scaled_weights(chain: _Chain) -> Array | None:
     if chain.affine.scale is None:
         return weights
     scale = chain.affine.scale.reshape(channel_shape(chain.layer, weights.shape))
-    scaled = np.empty_like(weights)
-    with np.errstate(over="ignore"):
-        np.multiply(weights, scale, out=scaled, dtype=np.float64, casting="unsafe")  # in pieces
-    return None if not np.isfinite(scaled).all() and np.isfinite(weights).all() else scaled
+    result = scaled(weights, scale)
+    return None if not np.isfinite(result).all() and np.isfinite(weights).all() else result
 
 
 def _rewrite(graph: Graph, chain: _Chain, weights: Array) -> None:
@@ -136,29 +142,13 @@ def _rewrite(graph: Graph, chain: _Chain, weights: Array) -> None:
     last = graph[chain.steps[-1].name]
     control = [t for name in (*inner[1:], last.name) for t in graph[name].control_inputs]
     if chain.affine.scale is not None:
-        layer = _with_weights(graph, layer, chain.weights, weights)
+        layer = with_weights(graph, layer, chain.weights, weights)
     if chain.affine.offset is None:
         graph.replace(last, layer.with_control_inputs(*control))
         return
     graph.replace(graph[layer.name], layer)
-    offset = chain.affine.offset.astype(numpy_type(layer.attr("T")))
-    bias = Node.constant(graph.unique_name(f"{layer.name}_bn_offset"), offset, device=layer.device)
-    add = Node(last.name, "BiasAdd", (layer.name, graph.add(bias).name), device=layer.device)
-    data_format = "NCHW" if channels_first(layer) else "NHWC"
-    add = add.with_attrs(T=layer.attr("T"), data_format=data_format)
+    add = bias_add(graph, last.name, layer, chain.affine.offset)
     graph.replace(last, add.with_control_inputs(*control))
-
-
-def _with_weights(graph: Graph, layer: Node, old: Node, weights: Array) -> Node:
-    """Return the layer with other weights: under the old name, or a Const of its own if shared."""
-    new = Node.constant(old.name, weights, old.attr("dtype"), old.device)
-    if own_weights(graph, layer):
-        graph.replace(graph[old.name], new.with_control_inputs(*old.control_inputs))
-        return layer
-    new = graph.add(new.with_name(graph.unique_name(f"{layer.name}/weights")))
-    inputs = list(layer.inputs)
-    inputs[WEIGHTS] = new.name
-    return layer.with_inputs(*inputs)
 
 
 def _fold_parameters(graph: Graph, constants: Constants, batch_norm: Node) -> None:
@@ -166,7 +156,7 @@ def _fold_parameters(graph: Graph, constants: Constants, batch_norm: Node) -> No
     tensor = batch_norm.inputs[0]
     if graph.producer(tensor).op in BIAS_OPS | LAYER_OPS.keys():
         return None  # the layer's turn has passed, and it said why
-    affine = _only_port_0(graph, batch_norm) or read_batch_norm(constants, batch_norm)
+    affine = only_port_0(graph, batch_norm) or read_batch_norm(constants, batch_norm)
     if isinstance(affine, str):
         return graph.skip(batch_norm, affine)
     assert affine.scale is not None

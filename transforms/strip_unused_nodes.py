@@ -1,23 +1,18 @@
 """What the outputs need, once the inputs are fed: an input that was computed is a Placeholder."""
 
 import re
-from collections.abc import Iterable
-from contextlib import suppress
-from typing import Any
 
-from transforms.core.child import call
 from transforms.core.errors import GraphError, PipelineError, nearest
 from transforms.core.graph import Graph
-from transforms.core.node import Node, normal, producer_name, split
-from transforms.core.ops import FEEDABLE_OPS, op_defs, output_types
-from transforms.core.protos import GraphDef, OpDef
+from transforms.core.node import Node, normal, split
+from transforms.core.ops import op_defs, output_types
+from transforms.core.protos import OpDef
+from transforms.core.shapes import Shape, static_shapes
 from transforms.core.tensors import DType, type_name, type_number
 
-Shape = tuple[int, ...]
 Wanted = tuple[DType | None, Shape | None]  # a None stays as the tensor has it
 
 _SIZE = re.compile(r"-1|[0-9]{1,18}", re.ASCII)
-_SHAPE_ATTR_OPS = FEEDABLE_OPS | {"VariableV2"}
 
 
 def strip_unused_nodes(
@@ -48,7 +43,7 @@ def strip_unused_nodes(
     types = {tensor: _type(graph, tensor, wanted[tensor][0]) for tensor in wanted}
     _check_cut(graph)
     given = {tensor: shape for tensor, (_, shape) in wanted.items() if shape is not None}
-    shapes = _shapes(graph, wanted.keys() - given.keys()) | given
+    shapes = static_shapes(graph, wanted.keys() - given.keys()) | given
     if given:
         _forget_shapes(graph)
     moves: dict[str, str] = {}
@@ -148,48 +143,6 @@ def _type(graph: Graph, tensor: str, wanted: DType | None) -> DType:
 def _op_def(graph: Graph, op: str) -> OpDef | None:
     functions = (function.signature for function in graph.library.function)
     return op_defs().get(op) or next((f for f in functions if f.name == op), None)
-
-
-def _shapes(graph: Graph, tensors: Iterable[str]) -> dict[str, Shape | None]:
-    """Return the shapes of tensors, None for an unknown rank; TensorFlow infers what it must."""
-    shapes: dict[str, Shape | None] = {}
-    inner = []
-    for tensor in tensors:
-        declared = _declared_shapes(graph.producer(tensor))
-        port = split(tensor)[1]
-        if declared is not None and port < len(declared):
-            shapes[tensor] = declared[port]
-        else:
-            inner.append(tensor)
-    return shapes | _inferred_shapes(graph, sorted(inner))
-
-
-def _declared_shapes(node: Node) -> list[Any] | None:
-    """Return the shape of each output as the attributes say it, or None where they do not."""
-    if node.op in _SHAPE_ATTR_OPS:
-        return [node.attr("shape")]
-    if node.op == "Const" and "value" in node.attrs:
-        return [node.shape]
-    shapes = node.attr("_output_shapes")
-    return shapes if isinstance(shapes, list) else None
-
-
-def _inferred_shapes(graph: Graph, tensors: list[str]) -> dict[str, Shape | None]:
-    unknown: dict[str, Shape | None] = dict.fromkeys(tensors)
-    if not tensors:
-        return unknown
-    needed = graph.ancestors(map(producer_name, tensors))
-    nodes = [
-        node.with_attrs(_class=None, _output_shapes=None).to_proto()
-        for node in graph
-        if node.name in needed
-    ]
-    graph_def = GraphDef(node=nodes, versions=graph.versions, library=graph.library)
-    with suppress(GraphError):  # where TensorFlow cannot load that, the ranks stay unknown
-        unknown |= call(
-            "transforms.core.session:static_shapes", graph_def.SerializeToString(), tensors
-        )
-    return unknown
 
 
 def _forget_shapes(graph: Graph) -> None:

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from tests.support import assert_golden, build, error, ops, random, run, transform
-from transforms import strip_unused_nodes as module
-from transforms.core import child
+from transforms.core import child, shapes
 from transforms.core.errors import Error, GraphError, PipelineError
 from transforms.core.graph import Graph
 from transforms.core.node import Node
@@ -14,7 +13,7 @@ from transforms.strip_unused_nodes import strip_unused_nodes
 @pytest.fixture
 def no_tensorflow(monkeypatch):
     """Let a start of TensorFlow fail."""
-    monkeypatch.setattr(module, "call", None)
+    monkeypatch.setattr(shapes, "call", None)
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ def here(monkeypatch):
         asked.append(tensors)
         return static_shapes(graph_def, tensors)
 
-    monkeypatch.setattr(module, "call", call)
+    monkeypatch.setattr(shapes, "call", call)
     return asked
 
 
@@ -141,7 +140,7 @@ def test_a_shape_that_tensorflow_cannot_infer_is_of_unknown_rank(monkeypatch):
     def call(*arguments):
         raise GraphError("TensorFlow cannot load the graph: Op type not registered 'MyOp'")
 
-    monkeypatch.setattr(module, "call", call)
+    monkeypatch.setattr(shapes, "call", call)
     nodes = [node("mine", "MyOp"), node("cut", "Neg", "mine", T=FLOAT)]
     graph = Graph([*nodes, Node("out", "Abs", ("cut",))], ["cut"], ["out"])
     strip_unused_nodes(graph)

@@ -46,16 +46,25 @@ def _combined(function: np.ufunc, a: Array | None, b: Array | None) -> Array | N
 
 
 def read_step(
-    constants: Constants, layer: Node, channels: int, step: Node, tensor: str
+    constants: Constants,
+    layer: Node,
+    channels: int,
+    step: Node,
+    tensor: str,
+    scalars: bool = False,
 ) -> Affine | str:
-    """Return what `step` does to the layer's output `tensor`, or why it is no affine step."""
+    """Return what `step` does to the layer's output `tensor`, or why it is no affine step.
+
+    With `scalars`, scaling by a single number is one; shifting by one always is. An input of the
+    layer is read in the same way.
+    """
     inputs = step.data_inputs
     if inputs.count(tensor) != 1:
         return f"{step.op} reads the layer more than once or at another port"
     if step.op in BATCH_NORM_OPS and inputs[0] == tensor:
         return _batch_norm(constants, layer, channels, step)
     other = next(i for i in inputs if i != tensor)
-    vector = _vector(constants, layer, channels, other, step)
+    vector = _vector(constants, layer, channels, other, step, scalars)
     if isinstance(vector, str):
         return vector
     if step.op in ("Add", "AddV2", "BiasAdd"):
@@ -72,7 +81,7 @@ def read_step(
 
 
 def _vector(
-    constants: Constants, layer: Node, channels: int, tensor: str, step: Node
+    constants: Constants, layer: Node, channels: int, tensor: str, step: Node, scalars: bool
 ) -> Array | str:
     value = constants.value(tensor)
     if value is None:
@@ -81,8 +90,8 @@ def _vector(
         if value.shape != (channels,) or not _same_channels(layer, step):
             return "its bias does not lie along the layer's output channels"
         return value.astype(np.float64)
-    is_shift = step.op in ("Add", "AddV2", "Sub")
-    if is_shift and value.size == 1 and value.ndim <= LAYER_OPS[layer.op]:
+    takes_one = scalars or step.op in ("Add", "AddV2", "Sub")
+    if takes_one and value.size == 1 and value.ndim <= LAYER_OPS[layer.op]:
         return np.full(channels, value.reshape(()), np.float64)
     vector = per_channel(layer, value, channels)
     if vector is None:

@@ -1,8 +1,10 @@
 """Layers: ops that multiply what they read with weights, and where their output channels lie."""
 
+import numpy as np
+
 from transforms.core.graph import Graph
 from transforms.core.node import Node
-from transforms.core.tensors import Array
+from transforms.core.tensors import Array, numpy_type
 
 # Op: rank of its output. The weights are the second input of each.
 LAYER_OPS = {
@@ -64,3 +66,32 @@ def own_weights(graph: Graph, layer: Node) -> bool:
             return reader is not layer or layer.data_inputs.count(node.name) == 1
         reader, node = node, graph.producer(node.data_inputs[0])
     return False
+
+
+def with_weights(graph: Graph, layer: Node, old: Node, weights: Array) -> Node:
+    """Return the layer with other weights: under the old name, or a Const of its own if shared."""
+    new = Node.constant(old.name, weights, old.attr("dtype"), old.device)
+    if own_weights(graph, layer):
+        graph.replace(graph[old.name], new.with_control_inputs(*old.control_inputs))
+        return layer
+    new = graph.add(new.with_name(graph.unique_name(f"{layer.name}/weights")))
+    inputs = list(layer.inputs)
+    inputs[WEIGHTS] = new.name
+    return layer.with_inputs(*inputs)
+
+
+def scaled(weights: Array, scale: Array) -> Array:
+    """Return the weights times a scale that broadcasts to them, computed in float64 in pieces."""
+    result = np.empty_like(weights)
+    with np.errstate(over="ignore"):
+        np.multiply(weights, scale, out=result, dtype=np.float64, casting="unsafe")
+    return result
+
+
+def bias_add(graph: Graph, name: str, layer: Node, bias: Array) -> Node:
+    """Return a BiasAdd behind the layer, one value a channel; the Const that it reads is added."""
+    value = bias.astype(numpy_type(layer.attr("T")))
+    const = Node.constant(graph.unique_name(f"{layer.name}_bn_offset"), value, device=layer.device)
+    add = Node(name, "BiasAdd", (layer.name, graph.add(const).name), device=layer.device)
+    data_format = "NCHW" if channels_first(layer) else "NHWC"
+    return add.with_attrs(T=layer.attr("T"), data_format=data_format)

@@ -6,6 +6,7 @@ pattern.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from transforms.core.graph import Graph
 from transforms.core.node import Node, split
@@ -97,3 +98,15 @@ class Op:
             )
             for order in orders
         )
+
+
+def needed_elsewhere(graph: Graph, chain: Sequence[Node]) -> str:
+    """Return why the nodes of a chain cannot become one, or an empty string: others need them.
+
+    Who waits for a node counts, as nothing else would be left to wait for.
+    """
+    for node, reader in pairwise(chain):
+        others = [other for other in graph.consumers(node.name) if other.name != reader.name]
+        if others or not graph.feeds_only(node, reader) or reader.inputs.count(node.name) != 1:
+            return f"'{node.name}' is needed by more than '{reader.name}'"
+    return "it is fed" if graph.is_input(chain[-1].name) else ""

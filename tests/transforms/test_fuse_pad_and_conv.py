@@ -1,0 +1,73 @@
+"""Mirror padding goes into the convolution; the check sees paddings in another order."""
+
+import numpy as np
+import pytest
+
+from tests.support import assert_golden, error, transform
+from tests.transforms.test_fuse_resize_pad_and_conv import (
+    CONVS,
+    PADDINGS,
+    X,
+    check_fuses,
+    check_left_alone,
+    net,
+)
+from transforms.core.node import Node
+
+NAME = "fuse_pad_and_conv"
+
+
+def test_golden():
+    assert_golden(f"{NAME}/pad", str(transform(net(None, {}), NAME)))
+
+
+@pytest.mark.parametrize("conv", CONVS)
+@pytest.mark.parametrize("mode", ["REFLECT", "SYMMETRIC"])
+def test_fuses(conv, mode):
+    check_fuses(NAME, net(None, {"mode": mode}, conv), "FusedPadConv2D")
+
+
+def test_the_resize_in_front_stays():
+    graph = net({}, {})
+    result = transform(graph, NAME)
+    assert result["conv"].inputs == ("resize", "paddings", "weights")
+    assert error(graph, result, X) <= 6e-6
+
+
+def test_the_check_catches_paddings_that_change_sides():
+    graph = net(None, {})
+    result = transform(graph, NAME)
+    sides = np.array(PADDINGS, np.int32)[:, ::-1]
+    result.replace(result["paddings"], Node.constant("paddings", sides))
+    assert error(graph, result, X) > 0.01
+
+
+@pytest.mark.parametrize(
+    ("pad", "conv", "reason"),
+    [
+        ({}, {"dilations": [1, 2, 2, 1]}, "the fused op has no dilations"),
+        (
+            {"paddings": ((1, 0), (0, 0), (0, 0), (0, 0))},
+            {},
+            "'pad' pads the batch or the channels",
+        ),
+        (
+            {"paddings": np.array(PADDINGS, np.int64)},
+            {},
+            "the paddings of 'pad' are not int32",
+        ),
+        (
+            {},
+            {"padding": "EXPLICIT", "explicit_paddings": [0, 0, 1, 1, 0, 0, 0, 0]},
+            "the fused op has no padding EXPLICIT",
+        ),
+    ],
+)
+def test_left_alone(pad, conv, reason):
+    check_left_alone(NAME, net(None, pad, conv), reason)
+
+
+def test_paddings_that_are_fed_are_left_alone():
+    graph = net(None, {})
+    graph.inputs = ("x", "paddings")
+    check_left_alone(NAME, graph, "the paddings of 'pad' are not constant")

@@ -1,0 +1,65 @@
+"""Resizing goes into the convolution; the check sees corners that are not kept."""
+
+import pytest
+
+from tests.support import assert_golden, error, transform
+from tests.transforms.test_fuse_resize_pad_and_conv import (
+    CONVS,
+    X,
+    check_fuses,
+    check_left_alone,
+    net,
+)
+
+NAME = "fuse_resize_and_conv"
+
+
+def test_golden():
+    assert_golden(f"{NAME}/resize", str(transform(net({}), NAME)))
+
+
+@pytest.mark.parametrize("conv", CONVS)
+@pytest.mark.parametrize("align_corners", [False, True])
+def test_fuses(conv, align_corners):
+    graph = net({"align_corners": align_corners}, None, conv)
+    result = check_fuses(NAME, graph, "FusedResizeAndPadConv2D")
+    assert not result["conv_dummy_paddings"].value.any()
+
+
+def test_the_check_catches_other_corners():
+    graph = net({"align_corners": True})
+    result = transform(graph, NAME)
+    result.replace(result["conv"], result["conv"].with_attrs(resize_align_corners=False))
+    assert error(graph, result, X) > 0.01
+
+
+@pytest.mark.parametrize(
+    ("resize", "conv", "reason"),
+    [
+        (
+            {"half_pixel_centers": True},
+            {},
+            "the fused op cannot resize by half pixel centers as 'resize' does",
+        ),
+        ({}, {"data_format": "NCHW"}, "the fused op knows no data format but NHWC"),
+        ({}, {"dilations": [1, 2, 1, 1]}, "the fused op has no dilations"),
+        (
+            {},
+            {"padding": "EXPLICIT", "explicit_paddings": [0, 0, 1, 1, 0, 0, 0, 0]},
+            "the fused op has no padding EXPLICIT",
+        ),
+    ],
+)
+def test_left_alone(resize, conv, reason):
+    if "data_format" in conv:  # three rows stand for the three channels
+        resize = {"size": [3, 9]}
+    check_left_alone(NAME, net(resize, None, conv), reason)
+
+
+def test_a_dummy_of_that_name_is_not_overwritten():
+    graph = net({})
+    graph.add(graph["weights"].with_name("conv_dummy_paddings"))
+    graph.redirect({"weights": "conv_dummy_paddings"})
+    result = transform(graph, NAME)
+    assert result["conv"].inputs == ("x", "size", "conv_dummy_paddings_1", "conv_dummy_paddings")
+    assert error(graph, result, X) <= 6e-6

@@ -1,0 +1,171 @@
+"""A layer of a scaled and shifted input is the layer with other weights and another bias."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from transforms.core.affine import ARITHMETIC_OPS, BIAS_OPS, Affine, read_step
+from transforms.core.evaluate import Constants
+from transforms.core.graph import Graph
+from transforms.core.layers import (
+    LAYER_OPS,
+    bias_add,
+    channel_axes,
+    channels_first,
+    scaled,
+    weights_of,
+    with_weights,
+)
+from transforms.core.node import Node, producer_name, split
+from transforms.core.padding import zeros_around
+from transforms.core.pattern import Op, needed_elsewhere
+from transforms.core.shapes import static_shapes
+from transforms.core.tensors import Array
+from transforms.fold_batch_norms import fold_steps
+
+LAYER = Op("Conv2D|Conv3D|DepthwiseConv2dNative|MatMul", name="layer")
+
+
+def fold_scale(graph: Graph) -> None:
+    """Fold constant scales and shifts into the layer before them, or else into the one behind.
+
+    Behind a layer, it folds what fold_batch_norms does and scales by a single number. Before one,
+    such as the normalisation of an image, a scale per channel always folds; a shift only where the
+    layer sets no zeros around its input, else it stays as one Add.
+    """
+    fold_steps(graph, ARITHMETIC_OPS | BIAS_OPS, scalars=True)
+    _fold_before(graph)
+    fold_steps(graph, ARITHMETIC_OPS | BIAS_OPS, scalars=True)
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """The steps before a layer, the last one first, the tensor they start at, and their sum."""
+
+    layer: Node
+    weights: Node
+    steps: tuple[Node, ...]
+    source: str
+    affine: Affine
+    has_vector: bool
+    """Whether a step's constant has dimensions, so that it could widen what it is applied to."""
+
+
+def _fold_before(graph: Graph) -> None:
+    constants = Constants(graph)
+    chains = [
+        chain
+        for match in graph.match(LAYER)
+        if (chain := _chain(graph, constants, match["layer"])) is not None
+    ]
+    shapes = static_shapes(graph, {chain.source for chain in chains if chain.has_vector})
+    for chain in chains:
+        wanted = _channels(chain.layer, chain.weights.shape)
+        if chain.has_vector and not _has_channels(chain.layer, shapes[chain.source], wanted):
+            graph.skip(chain.layer, f"'{chain.source}' is not known to have {wanted} channels")
+            continue
+        reason = _fold(graph, chain)
+        if reason:
+            graph.skip(chain.layer, reason)
+
+
+def _channels(layer: Node, weights: tuple[int, ...]) -> int:
+    """Return how many input channels each of a layer's windows sees."""
+    return weights[_input_axis(layer)]
+
+
+def _input_axis(layer: Node) -> int:
+    """Return the axis of a layer's weights that its input channels lie on."""
+    return LAYER_OPS[layer.op] - 2 if layer.op != "MatMul" else 1 - channel_axes(layer)[0]
+
+
+def _has_channels(layer: Node, shape: tuple[int, ...] | None, channels: int) -> bool:
+    axis = 1 if channels_first(layer) else -1
+    return shape is not None and len(shape) == LAYER_OPS[layer.op] and shape[axis] == channels
+
+
+def _chain(graph: Graph, constants: Constants, layer: Node) -> _Chain | None:
+    """Return the layer with the affine steps that only it reads, or None where there are none."""
+    weights = weights_of(graph, layer)
+    if weights is None or graph.is_input(layer.name) or layer.attr("transpose_a", False):
+        return None
+    channels = _channels(layer, weights.shape)
+    steps: list[Node] = []
+    affine, source, reader, has_vector = Affine(), layer.data_inputs[0], layer, False
+    while True:
+        step, port = graph.producer(source), split(source)[1]
+        operands = [t for t in step.data_inputs if producer_name(t) not in constants]
+        if step.op not in ARITHMETIC_OPS or port != 0 or len(operands) != 1:
+            break
+        if needed_elsewhere(graph, [step, reader]):
+            break
+        found = read_step(constants, layer, channels, step, operands[0], scalars=True)
+        if isinstance(found, str) or not found.finite:
+            break
+        others = [constants.value(t) for t in step.data_inputs if t != operands[0]]
+        has_vector |= any(value is not None and value.ndim > 0 for value in others)
+        affine, source, reader = found.then(affine), operands[0], step
+        steps.append(step)
+    if not steps:
+        return None
+    return _Chain(layer, weights, tuple(steps), source, affine, has_vector)
+
+
+def _fold(graph: Graph, chain: _Chain) -> str:
+    """Fold a chain into its layer, or return why it stays."""
+    layer, affine, source = chain.layer, chain.affine, chain.source
+    weights = chain.weights.value
+    bias, shift = None, None
+    if affine.offset is not None and _sets_no_zeros(layer, weights.shape):
+        bias = _sum_of_windows(layer, weights, affine.offset)
+    elif affine.offset is not None:
+        if affine.scale is None or len(chain.steps) < 2 or not affine.scale.all():
+            return f"it sets zeros around its input, which '{chain.steps[0].name}' shifts"
+        shift = (affine.offset / affine.scale).astype(weights.dtype)
+    if affine.scale is not None:
+        along = [-1 if axis == _input_axis(layer) else 1 for axis in range(weights.ndim)]
+        weights = scaled(weights, affine.scale.reshape(along))
+    if not all(np.isfinite(value).all() for value in (weights, bias, shift) if value is not None):
+        return "the folded weights would not be finite"
+    control = [t for step in chain.steps for t in step.control_inputs]
+    if affine.scale is not None:
+        layer = with_weights(graph, layer, chain.weights, weights)
+    if shift is not None:
+        source = _shifted(graph, chain, shift)
+    layer = layer.with_inputs(source, *layer.inputs[1:], *control)
+    if bias is None:
+        graph.replace(layer, layer)
+        return ""
+    inner = graph.add(layer.with_name(graph.unique_name(f"{layer.name}/scaled")))
+    graph.replace(layer, bias_add(graph, layer.name, inner, bias))
+    return ""
+
+
+def _sets_no_zeros(layer: Node, kernel: tuple[int, ...]) -> bool:
+    if layer.op == "MatMul":
+        return True
+    zeros = zeros_around(layer, kernel)
+    return zeros is not None and not any(map(any, zeros.values()))
+
+
+def _sum_of_windows(layer: Node, weights: Array, values: Array) -> Array:
+    """Return what each output channel makes of an input that has one value per channel."""
+    axes = "abcde"[: weights.ndim]
+    made = "".join(axes[axis] for axis in channel_axes(layer))
+    sums: Array = np.einsum(
+        f"{axes},{axes[_input_axis(layer)]}->{made}", weights.astype(float), values
+    )
+    return sums.reshape(-1).astype(weights.dtype)
+
+
+def _shifted(graph: Graph, chain: _Chain, shift: Array) -> str:
+    """Put one Add in the place of the last step, and return its name."""
+    last = chain.steps[0]
+    if (shift == shift[0]).all():
+        shift = shift[:1].reshape(())
+    elif channels_first(chain.layer):
+        shift = shift.reshape(-1, *[1] * (LAYER_OPS[chain.layer.op] - 2))
+    const = Node.constant(graph.unique_name(f"{last.name}/shift"), shift, device=last.device)
+    add = Node(last.name, "AddV2", (chain.source, graph.add(const).name), device=last.device)
+    graph.replace(last, add.with_attrs(T=last.attrs["T"]))
+    return last.name

@@ -1,0 +1,137 @@
+"""A convolution of every n-th pixel, for each offset, is one convolution with dilations n."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from transforms.core.evaluate import Constants
+from transforms.core.graph import Graph
+from transforms.core.layers import weights_of, with_weights
+from transforms.core.node import Node
+from transforms.core.padding import Zeros, per_axis, spatial_axes, with_zeros_around, zeros_around
+from transforms.core.pattern import Any, Const, Match, Op, needed_elsewhere
+from transforms.core.tensors import Array
+
+SPLIT = Op("SpaceToBatchND", Any("image"), Const("block"), Const("paddings"), name="split")
+LAYER_OPS = "Conv2D|Conv3D|DepthwiseConv2dNative"
+LAYER = Op(LAYER_OPS, SPLIT, Any(), name="layer")
+EXPANDED = Op("ExpandDims", SPLIT, Const("axis"), name="expand")  # as TensorFlow writes Conv1D
+LAYER_1D = Op("Squeeze", Op("Conv2D", EXPANDED, Any(), name="layer"), name="squeeze")
+ATROUS = tuple(
+    Op("BatchToSpaceND", layer, Const("block_after"), Const("crops"), name="merge")
+    for layer in (LAYER, LAYER_1D)
+)
+
+
+@dataclass(frozen=True)
+class Atrous:
+    """A layer between SpaceToBatchND and BatchToSpaceND, and what these amount to by axis."""
+
+    match: Match
+    layer: Node
+    kernel: tuple[int, ...]
+    rates: dict[int, int]
+    zeros: dict[int, Zeros]
+
+
+def fuse_dilations(graph: Graph) -> None:
+    """Fuse SpaceToBatchND, Conv2D and BatchToSpaceND into one Conv2D with dilations.
+
+    That is how TensorFlow writes a dilated Conv1D, and wrote a dilated Conv2D. Depthwise and 3-D
+    convolutions stay, as their dilations run under oneDNN alone.
+    """
+    for atrous in atrous_layers(graph):
+        layer = atrous.layer
+        if layer.op != "Conv2D":
+            graph.skip(layer, f"{layer.op} has dilations under oneDNN alone")
+            continue
+        dilations = list(layer.attr("dilations") or [1] * 4)
+        for axis, rate in atrous.rates.items():
+            dilations[axis] *= rate
+        replace_atrous(graph, atrous, layer.with_attrs(dilations=dilations), atrous.kernel)
+
+
+def atrous_layers(graph: Graph) -> list[Atrous]:
+    """Return the layers between SpaceToBatchND and BatchToSpaceND that are one convolution."""
+    constants = Constants(graph)
+    result = []
+    for pattern in ATROUS:
+        for match in graph.match(pattern):
+            found = _atrous(graph, constants, match)
+            if isinstance(found, str):
+                graph.skip(match["merge"], found)
+            else:
+                result.append(found)
+    return result
+
+
+def _atrous(graph: Graph, constants: Constants, match: Match) -> Atrous | str:
+    """Return what a match amounts to, or why it is no single convolution."""
+    layer = match["layer"]
+    chain = [match.nodes.get(n) for n in ("split", "expand", "layer", "squeeze", "merge")]
+    if reason := needed_elsewhere(graph, [node for node in chain if node is not None]):
+        return reason
+    weights = constants.value(layer.data_inputs[1])
+    block, paddings, crops = (match[n].value for n in ("block", "paddings", "crops"))
+    if weights is None:
+        return "the weights are not constant"
+    if not np.array_equal(block, match["block_after"].value):
+        return "it merges other blocks than were split"
+    if set(per_axis(layer, "strides").values()) != {1}:
+        return "the layer has strides"
+    axes = _axes(match, len(block.reshape(-1)))
+    known = zeros_around(layer, weights.shape)
+    if axes is None or known is None:
+        return "the layer's axes are not those that were split"
+    rates, zeros = dict.fromkeys(spatial_axes(layer), 1), dict(known)
+    for axis, rate, padded, cropped in zip(axes, block.tolist(), paddings, crops, strict=True):
+        if axis not in rates:
+            if rate != 1 or padded.any() or cropped.any():
+                return "it splits the channels"
+            continue
+        before, after = (np.array(zeros[axis]) * rate + padded - cropped).tolist()
+        if before < 0 or after < 0:
+            return "it crops more than was padded"
+        rates[axis], zeros[axis] = rate, (before, after)
+    return Atrous(match, layer, weights.shape, rates, zeros)
+
+
+def _axes(match: Match, count: int) -> list[int] | None:
+    """Return the axes of the layer's input that were split, or None where they are lost."""
+    axes = list(range(1, count + 1))
+    if "expand" not in match.nodes:
+        return axes
+    new = int(match["axis"].value.reshape(())) % 4
+    squeezed = match["squeeze"].attr("squeeze_dims") or []
+    if [axis % 4 for axis in squeezed] != [new]:
+        return None
+    return [axis + (axis >= new) for axis in axes]
+
+
+def replace_atrous(
+    graph: Graph, atrous: Atrous, layer: Node, kernel: tuple[int, ...], weights: Array | None = None
+) -> None:
+    """Put the layer, with this kernel and the padding that is due, in the place of the three."""
+    match = atrous.match
+    padded = with_zeros_around(layer, kernel, atrous.zeros)
+    if padded is None:
+        graph.skip(layer, f"{layer.op} has no padding {sorted(atrous.zeros.values())}")
+        return
+    old = weights_of(graph, layer)
+    if weights is not None and old is not None:
+        padded = with_weights(graph, padded, old, weights)
+    control = match["split"].control_inputs
+    if "expand" in match.nodes:
+        squeeze, expand = match["squeeze"], match["expand"]
+        reads = expand.with_inputs(match.tensor("image"), *expand.inputs[1:], *control)
+        graph.replace(expand, reads)
+        graph.replace(layer, padded)
+        control = match["merge"].control_inputs
+        graph.replace(match["merge"], squeeze.with_control_inputs(*control))
+        graph.remove(squeeze)
+    else:
+        reads = padded.with_inputs(match.tensor("image"), *padded.inputs[1:], *control)
+        control = match["merge"].control_inputs
+        graph.replace(match["merge"], reads.with_control_inputs(*control))
+        graph.remove(layer)
+    graph.remove(match["split"])

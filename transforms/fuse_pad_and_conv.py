@@ -1,0 +1,13 @@
+"""A convolution of a mirror-padded image is one op that pads as it reads."""
+
+from transforms.core.graph import Graph
+from transforms.fuse_resize_pad_and_conv import PAD, fuse_before_conv
+
+
+def fuse_pad_and_conv(graph: Graph) -> None:
+    """Fuse MirrorPad and Conv2D into one FusedPadConv2D.
+
+    It needs less memory, and about a third more time on today's processors. TensorFlow computes it
+    right for the first image of a batch alone, so the batch must be known to be 1.
+    """
+    fuse_before_conv(graph, PAD)
