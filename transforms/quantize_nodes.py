@@ -78,8 +78,9 @@ def quantize_nodes(
             if constants is None:
                 graph.skip(node, reason or "a constant that it reads holds NaN, Inf or huge values")
             else:
-                ends = fallback and _fallback(graph, node, fallback, name in conditional)
-                _quantize(graph, node, constants, ends, shapes)
+                # inside a loop, only what waits for something in the loop may be read
+                waits = f"^{producer_name(node.data_inputs[0])}" if name in conditional else ""
+                _quantize(graph, node, constants, fallback, waits, shapes)
     merge_duplicate_nodes(graph)
 
 
@@ -107,10 +108,7 @@ def _quantize_placeholders(graph: Graph, low: float, high: float) -> None:
             graph.skip(node, f"it is {kind}, so it takes no codes of floats")
             continue
         graph.replace(node, node.with_attrs(dtype=QUINT8))
-        ends = [
-            graph.add(Node.constant(graph.unique_name(f"{node.name}_eightbit/{end}"), value)).name
-            for end, value in (("min", np.float32(low)), ("max", np.float32(high)))
-        ]
+        ends = eight_bit.constant_range(graph, f"{node.name}_eightbit/", low, high)
         name = graph.unique_name(f"{node.name}_eightbit/dequantize")
         moved[node.name] = eight_bit.dequantize(name, EightBit(node.name, *ends))
     graph.redirect({name: node.name for name, node in moved.items()})
@@ -120,7 +118,7 @@ def _quantize_placeholders(graph: Graph, low: float, high: float) -> None:
 
 def _drop_needless_pairs(graph: Graph) -> None:
     """Let who reads codes that were dequantized and quantized again read the first codes."""
-    moves = {}
+    moves: dict[str, str] = {}
     for match in graph.match(_PAIR):
         found = eight_bit.source(graph, match["dequantize"].name)
         same = match["dequantize"] == match["low"] == match["high"]
@@ -184,7 +182,7 @@ def _convert(graph: Graph, node: Node) -> None:
     constant = eight_bit.float_constant(graph, source)
     if constant is not None and np.isfinite(constant[1]).all():
         ends = [graph.constant(end) for end in (low, high)]
-        values = [np.float32(end.value) for end in ends if end is not None]
+        values = [end.value for end in ends if end is not None]
         codes = eight_bit.min_first(constant[1], *values)[0]
         graph.add(Node.constant(name, codes, QUINT8).with_inputs(*constant[0].control_inputs))
         result = EightBit(name, low, high)
@@ -224,7 +222,7 @@ def _finds_range(graph: Graph, node: Node) -> bool:
 def _constants(graph: Graph, node: Node) -> dict[str, tuple[Node, Array]] | None:
     """Return the float constants that an op reads, or None where 8 bits cannot hold one."""
     found = {}
-    for tensor in set(eight_bit_ops.float_operands(node)):
+    for tensor in dict.fromkeys(eight_bit_ops.float_operands(node)):
         if eight_bit.source(graph, tensor) is None:
             constant = eight_bit.float_constant(graph, tensor)
             if constant is not None:
@@ -235,24 +233,12 @@ def _constants(graph: Graph, node: Node) -> dict[str, tuple[Node, Array]] | None
     return found
 
 
-def _fallback(
-    graph: Graph, node: Node, ends: tuple[float, float], conditional: bool
-) -> tuple[str, str]:
-    """Add the constants of a range that is not measured."""
-    names = []
-    for end, value in zip(("min", "max"), ends, strict=True):
-        const = Node.constant(f"{node.name}/eightbit/fallback_{end}", np.float32(value))
-        if conditional:  # inside a loop, only what waits for something in the loop may be read
-            const = const.with_control_inputs(f"^{producer_name(node.data_inputs[0])}")
-        names.append(graph.add(const.with_name(graph.unique_name(const.name))).name)
-    return names[0], names[1]
-
-
 def _quantize(
     graph: Graph,
     node: Node,
     constants: dict[str, tuple[Node, Array]],
-    fallback: tuple[str, str] | None,
+    fallback: tuple[float, float] | None,
+    waits: str,
     shapes: Shapes,
 ) -> None:
     """Put an 8-bit op and a Dequantize in the place of a float op."""
@@ -267,6 +253,10 @@ def _quantize(
     main = eight_bit_ops.eight_bit_op(graph, node, forms, shapes)
     result = EightBit.made_by(graph.add(main.with_control_inputs(*node.control_inputs)))
     if kernel.wide:
-        ends = fallback or eight_bit.measured_range(graph, f"{main.name}/requant_range", result)
+        if fallback is None:
+            ends = eight_bit.measured_range(graph, f"{main.name}/requant_range", result)
+        else:
+            name, control_inputs = f"{main.name}/fallback_", (waits,) if waits else ()
+            ends = eight_bit.constant_range(graph, name, *fallback, *control_inputs)
         result = eight_bit.requantize(graph, f"{main.name}/requantize", result, *ends)
     graph.replace(node, eight_bit.dequantize(node.name, result))

@@ -99,14 +99,27 @@ def quantize(graph: Graph, name: str, tensor: str) -> EightBit:
 
 def quantize_constant(graph: Graph, name: str, const: Node, value: Array) -> EightBit:
     """Add the 8-bit form of a constant; the names are those of the nodes that would compute it."""
-    low, high = value.min(initial=0), value.max(initial=0)
-    codes, low, high, _ = min_first(value, low, max(high, low + SMALLEST_RANGE))
+    low, high = (np.asarray(end) for end in (value.min(initial=0), value.max(initial=0)))
+    if high - low < SMALLEST_RANGE:
+        high = np.asarray(low + SMALLEST_RANGE)
+    codes = min_first(value, low, high)[0]
     parts = (("quantize", codes, QUINT8), ("min", low, None), ("max", high, None))
     names = []
     for part, array, dtype in parts:
         new = Node.constant(graph.unique_name(f"{name}/{part}"), array, dtype)
         names.append(graph.add(new.with_control_inputs(*const.control_inputs)).name)
     return EightBit(*names)
+
+
+def constant_range(
+    graph: Graph, name: str, low: float, high: float, *control_inputs: str
+) -> tuple[str, str]:
+    """Add a range that is known: `name` is followed by min and max."""
+    names = []
+    for end, value in (("min", low), ("max", high)):
+        const = Node.constant(graph.unique_name(f"{name}{end}"), np.array(value, np.float32))
+        names.append(graph.add(const.with_control_inputs(*control_inputs)).name)
+    return names[0], names[1]
 
 
 def measured_range(graph: Graph, name: str, wide: EightBit) -> tuple[str, str]:
@@ -128,16 +141,16 @@ def dequantize(name: str, codes: EightBit, *control_inputs: str) -> Node:
 
 
 def min_first(
-    weights: Array, low: np.float32 | None = None, high: np.float32 | None = None
-) -> tuple[Array, np.float32, np.float32, Array]:
+    weights: Array, low: Array | None = None, high: Array | None = None
+) -> tuple[Array, Array, Array, Array]:
     """Return codes 0...255, their range and the restored values, as TensorFlow's kernels do.
 
     The range holds all weights and zero, or is the one given (then the codes are cut off at it).
     """
     if low is None or high is None:
-        low, high = np.minimum(weights.min(), 0), np.maximum(weights.max(), 0)
+        low, high = (np.asarray(end) for end in (weights.min(initial=0), weights.max(initial=0)))
     scale = 256 / (np.float64(high - low) * (256 / 255))
-    steps = np.multiply(weights, scale, dtype=np.float64)
+    steps = np.asarray(np.multiply(weights, scale, dtype=np.float64))  # a scalar is no array
     steps += np.copysign(0.5, weights)  # halves go away from zero, as in C
     steps = np.trunc(steps, out=steps)
     steps -= np.trunc(low * scale - 0.5)
