@@ -7,7 +7,7 @@ import numpy as np
 from transforms.core import eight_bit, eight_bit_ops
 from transforms.core.control_flow import conditional_names
 from transforms.core.eight_bit import QINT32, QUINT8, EightBit
-from transforms.core.eight_bit_ops import KERNELS
+from transforms.core.eight_bit_ops import KERNELS, UNFIT
 from transforms.core.errors import PipelineError
 from transforms.core.graph import Graph
 from transforms.core.node import Node, producer_name, split
@@ -72,6 +72,8 @@ def quantize_nodes(
             continue
         if node.op == FAKE_QUANT and _fake_quant_reason(graph, node) is None:
             _convert(graph, node)
+        elif node.op in UNFIT:
+            graph.skip(node, UNFIT[node.op])
         elif node.op in KERNELS and not _finds_range(graph, node):
             reason = eight_bit_ops.reason(graph, node, shapes)
             constants = None if reason else _constants(graph, node)

@@ -152,10 +152,12 @@ def min_first(
     scale = 256 / (np.float64(high - low) * (256 / 255))
     steps = np.asarray(np.multiply(weights, scale, dtype=np.float64))  # a scalar is no array
     steps += np.copysign(0.5, weights)  # halves go away from zero, as in C
-    steps = np.trunc(steps, out=steps)
+    np.trunc(steps, out=steps)
     steps -= np.trunc(low * scale - 0.5)
     codes = np.clip(steps, 0, 255, out=steps).astype(np.uint8)
     del steps  # it is twice as large as the weights
-    step = (high - low) / np.float32(255)
-    step = step if step >= TINY else np.float32(0)
-    return codes, low, high, np.trunc(low / step - np.float32(0.5)) * step + codes * step
+    step = np.float32(high - low) / np.float32(255)
+    if step < TINY:
+        step = np.float32(0)
+    restored = np.trunc(low / step - np.float32(0.5)) * step + codes * step
+    return codes, low, high, np.asarray(restored)

@@ -51,6 +51,12 @@ KERNELS = {
     ),
 }
 
+# There are 8-bit ops for these that do not serve.
+UNFIT = {
+    "DepthwiseConv2dNative": "the kernel of QuantizedDepthwiseConv2D runs under oneDNN alone, and "
+    "takes zero for code 0",
+}
+
 
 def reason(graph: Graph, node: Node, shapes: Shapes) -> str | None:
     """Return why an op stays float, or None."""

@@ -24,6 +24,7 @@ _LIKE_THE_FIRST = """
     StopGradient Tanh
 """
 _BROADCASTING = "Add AddV2 Maximum Minimum Mul Pow RealDiv SquaredDifference Sub"
+_LAST_VERSION_WITHOUT_SCALARS = 21  # up to here a placeholder's shape [] meant any shape
 _EVERY_PORT = frozenset({"Split", "Unpack"})  # all of their outputs have one shape
 
 
@@ -34,6 +35,7 @@ class Shapes:
         """Find them in one pass."""
         self._graph = graph
         self._known: dict[str, Shape] = {}
+        self.has_scalars = graph.versions.producer > _LAST_VERSION_WITHOUT_SCALARS
         for name in graph.order():
             node = graph[name]
             rule = RULES.get(node.op)
@@ -83,9 +85,9 @@ def broadcast(shapes: Iterable[Shape | None]) -> Shape | None:
     return tuple(result)
 
 
-def _placeholder(_: Shapes, node: Node, __: Sizes) -> Shape | None:
+def _placeholder(known: Shapes, node: Node, _: Sizes) -> Shape | None:
     shape: Shape | None = node.attr("shape")
-    return shape or None  # the oldest graphs write [] for any shape
+    return shape if shape or known.has_scalars else None
 
 
 def _const(_: Shapes, node: Node, __: Sizes) -> Shape:
