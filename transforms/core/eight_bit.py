@@ -102,7 +102,10 @@ def quantize_constant(graph: Graph, name: str, const: Node, value: Array) -> Eig
     low, high = (np.asarray(end) for end in (value.min(initial=0), value.max(initial=0)))
     if high - low < SMALLEST_RANGE:
         high = np.asarray(low + SMALLEST_RANGE)
-    codes = min_first(value, low, high)[0]
+    if value.size and value.min() == value.max():  # one value may stand for gigabytes
+        codes = np.broadcast_to(min_first(np.asarray(value.flat[0]), low, high)[0], value.shape)
+    else:
+        codes = min_first(value, low, high)[0]
     parts = (("quantize", codes, QUINT8), ("min", low, None), ("max", high, None))
     names = []
     for part, array, dtype in parts:

@@ -122,16 +122,16 @@ def _axis_from_the_front(graph: Graph, node: Node, shapes: Shapes) -> str:
 
 def _convolution_limit(_: Graph, node: Node, shapes: Shapes) -> str | None:
     strides = node.attr("strides")
-    if strides[1] != strides[2]:
-        return "QuantizedConv2D takes one stride for height and width"
+    if strides != [1, strides[-2], strides[-2], 1]:
+        return "QuantizedConv2D takes one stride, for height and width"
     image, weights = (shapes.shape(tensor) for tensor in node.data_inputs)
-    if image is not None and weights is not None and -1 != image[3] != weights[2]:
+    if image and weights and image[-1] >= 0 and [image[-1]] != [*weights[2:3]]:
         return "QuantizedConv2D takes no groups"
     return None
 
 
 def _pool_limit(_: Graph, node: Node, __: Shapes) -> str | None:
-    sizes = [node.attr(name)[place] for name in ("ksize", "strides") for place in (0, 3)]
+    sizes = [size for name in ("ksize", "strides") for size in node.attr(name)[::3]]
     return None if sizes == [1] * 4 else "the 8-bit kernel pools over height and width alone"
 
 
@@ -165,8 +165,10 @@ def axis(graph: Graph, node: Node, shapes: Shapes) -> int | None:
     """Return the axis of a concatenation, counted from the front, or None if it is not known."""
     first, *tensors = operands(node)
     const = graph.constant(first)
-    if const is None or const.shape or int(const.value) >= 0:
-        return None if const is None or const.shape else int(const.value)
+    if const is None or const.shape:
+        return None
+    if const.value >= 0:
+        return int(const.value)
     ranks = [len(shape) for shape in map(shapes.shape, tensors) if shape is not None]
     return ranks[0] + int(const.value) if ranks else None
 

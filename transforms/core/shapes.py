@@ -42,7 +42,11 @@ class Shapes:
             if rule is None:
                 continue
             # a loop's NextIteration comes later: its shape is not known yet
-            shape = rule(self, node, [self.shape(tensor) for tensor in node.data_inputs])
+            sizes = [self.shape(tensor) for tensor in node.data_inputs]
+            try:
+                shape = rule(self, node, sizes)
+            except (ArithmeticError, IndexError, TypeError, ValueError):
+                continue  # attributes that do not fit: TensorFlow will refuse the node
             if shape is not None:
                 self._known[name] = shape
 
