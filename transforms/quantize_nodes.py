@@ -40,12 +40,15 @@ def quantize_nodes(
     fallback_max: float | None = None,
     ignore_op: tuple[str, ...] = (),
 ) -> None:
-    """Write the first 8-bit ops of TensorFlow, for who needs exactly them: five times slower.
+    """Write TensorFlow's first 8-bit ops, for who needs exactly them: five times slower than float.
 
-    So much slower than the float graph it runs on today's processors, and one range serves a whole
-    tensor. `deploykit quantize` is the fast and exact way. Weights become 8-bit constants here and
-    now; ranges are measured at each run. What an 8-bit kernel cannot do (NCHW, dilations, explicit
-    padding, groups, most broadcasts) stays float, with a reason. PipelineError: half a range.
+    On today's processors it is five to eight times, and one range serves a whole tensor, also where
+    `quantize_weights` gave each channel its own; `deploykit quantize` is the fast and exact way.
+    Weights become 8-bit constants here and now; the ranges of all else are measured at each run.
+    What no 8-bit kernel does right (depthwise layers, NCHW, dilations, explicit padding, groups,
+    most broadcasts) stays float, with a reason.
+
+    PipelineError: one end of a range without the other, or a range that holds nothing.
 
     Args:
         input_min: float placeholders are fed 8-bit codes; code 0 stands for this value.
@@ -61,9 +64,8 @@ def quantize_nodes(
     if inputs is not None:
         _quantize_placeholders(graph, *inputs)
     _drop_needless_pairs(graph)
-    fake_quants = [] if FAKE_QUANT in ignore_op else _fake_quants(graph)
-    for node in fake_quants:
-        _hoist(graph, node)
+    if FAKE_QUANT not in ignore_op:
+        _hoist_fake_quants(graph)
     shapes = Shapes(graph)
     conditional = conditional_names(graph)
     for name in graph.order():
@@ -130,17 +132,14 @@ def _drop_needless_pairs(graph: Graph) -> None:
     graph.redirect(moves)
 
 
-def _fake_quants(graph: Graph) -> list[Node]:
-    """Return the fake quantizations that 8-bit nodes can stand for."""
-    found = []
-    for node in graph:
-        if node.op == FAKE_QUANT:
-            reason = _fake_quant_reason(graph, node)
-            if reason is None:
-                found.append(node)
-            else:
-                graph.skip(node, reason)
-    return found
+def _hoist_fake_quants(graph: Graph) -> None:
+    """Let fake quantizations round before the ops that pass their values on, not behind them."""
+    for name in [node.name for node in graph if node.op == FAKE_QUANT]:
+        reason = _fake_quant_reason(graph, graph[name])
+        if reason is None:
+            _hoist(graph, graph[name])
+        else:
+            graph.skip(graph[name], reason)
 
 
 def _fake_quant_reason(graph: Graph, node: Node) -> str | None:
@@ -157,7 +156,7 @@ def _fake_quant_reason(graph: Graph, node: Node) -> str | None:
 
 
 def _hoist(graph: Graph, fake_quant: Node) -> None:
-    """Let a fake quantization round before the ops that pass its values on, not behind them."""
+    """Move a fake quantization to the top of the chain of such ops that it alone reads."""
     last = first = None
     tensor = fake_quant.data_inputs[0]
     reader = fake_quant

@@ -37,6 +37,9 @@ def source(graph: Graph, tensor: str) -> EightBit | None:
         return None
     if (node.attr("T"), node.attr("mode")) != (QUINT8, "MIN_FIRST"):
         return None
+    ends = [graph.constant(tensor) for tensor in node.data_inputs[1:]]
+    if any(end is not None and end.shape for end in ends):  # the kernels take scalars
+        return None
     return EightBit(*node.data_inputs)
 
 

@@ -122,12 +122,11 @@ def _axis_from_the_front(graph: Graph, node: Node, shapes: Shapes) -> str:
 
 def _convolution_limit(_: Graph, node: Node, shapes: Shapes) -> str | None:
     strides = node.attr("strides")
-    if strides != [1, strides[-2], strides[-2], 1]:
-        return "QuantizedConv2D takes one stride, for height and width"
+    if strides != [1, *strides[2:3] * 2, 1]:
+        return "QuantizedConv2D takes one stride for height and width"
     image, weights = (shapes.shape(tensor) for tensor in node.data_inputs)
-    if image and weights and image[-1] >= 0 and [image[-1]] != [*weights[2:3]]:
-        return "QuantizedConv2D takes no groups"
-    return None
+    channels = {image[-1] if image else -1, *(weights[2:3] if weights else ())} - {-1}
+    return "QuantizedConv2D takes no groups" if len(channels) > 1 else None
 
 
 def _pool_limit(_: Graph, node: Node, __: Shapes) -> str | None:
