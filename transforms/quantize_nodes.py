@@ -76,7 +76,7 @@ def quantize_nodes(
             _convert(graph, node)
         elif node.op in UNFIT:
             graph.skip(node, UNFIT[node.op])
-        elif node.op in KERNELS and not _finds_range(graph, node):
+        elif node.op in KERNELS and not _serves_codes(graph, node):
             reason = eight_bit_ops.reason(graph, node, shapes)
             constants = None if reason else _constants(graph, node)
             if constants is None:
@@ -210,9 +210,14 @@ def _wide_source(graph: Graph, fake_quant: Node) -> EightBit | None:
     return EightBit(*rounded.data_inputs[:3]) if measured else None
 
 
-def _finds_range(graph: Graph, node: Node) -> bool:
-    """Say whether an op is there to find the range of codes: what this transform adds is enough."""
-    finders = graph.readers(node.name) if node.op == "Reshape" else []
+def _serves_codes(graph: Graph, node: Node) -> bool:
+    """Say whether an op is part of what makes codes of floats, or floats of codes."""
+    if node.op != "Reshape":
+        return False
+    source = graph.producer(node.data_inputs[0])
+    if source.op == "Dequantize" and source.attr("T") == "qint8":
+        return graph.constant(source.data_inputs[0]) is not None  # weights, by channel
+    finders = graph.readers(node.name)
     return bool(finders) and all(
         finder.op in ("Min", "Max")
         and all(reader.op == "QuantizeV2" for reader in graph.readers(finder.name))

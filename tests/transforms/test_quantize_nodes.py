@@ -436,6 +436,7 @@ def test_channels_over_two_axes_and_depthwise_weights():
     before = one(make, 1, 5, 9, 6)
     after = quantized(before, "quantize_weights(minimum_size=1) quantize_nodes")
     assert ops(after)["DepthwiseConv2dNative"] == ops(after)["QuantizedConv2D"] == 1
+    assert after["w"].inputs[0] == "w_dequantized"  # the depthwise layer keeps a range a channel
     assert error(before, after, feeds(before)) < FEW_OPS
 
 
