@@ -19,7 +19,7 @@ from transforms.core.layers import (
 from transforms.core.node import Node, producer_name, split
 from transforms.core.padding import zeros_around
 from transforms.core.pattern import Op, needed_elsewhere
-from transforms.core.shapes import static_shapes
+from transforms.core.static_shapes import static_shapes
 from transforms.core.tensors import Array
 from transforms.fold_batch_norms import fold_steps
 

@@ -7,7 +7,7 @@ from transforms.core.layers import channels_first
 from transforms.core.node import Node
 from transforms.core.padding import per_axis
 from transforms.core.pattern import Any, Match, Op, needed_elsewhere
-from transforms.core.shapes import static_shapes
+from transforms.core.static_shapes import static_shapes
 
 RESIZE = Op("ResizeBilinear", Any("image"), Any("size"), name="resize")
 PAD = Op("MirrorPad", Any("image"), Any("paddings"), name="pad")

@@ -6,6 +6,7 @@ import math
 import numpy as np
 
 from transforms.core.affine import BIAS_OPS
+from transforms.core.eight_bit import TINY, min_first
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
 from transforms.core.layers import FLOATS, LAYER_OPS, WEIGHTS, channel_axes
@@ -17,7 +18,6 @@ logger = logging.getLogger("transforms")
 
 MIN_DECIBELS = 30.0
 MIN_VALUES_PER_RANGE = 4  # a range takes 8 bytes; with fewer values it would outweigh what is saved
-TINY = np.finfo(np.float32).tiny  # TensorFlow's kernels take a smaller step for zero
 
 ROW_OPS = frozenset({"Gather", "GatherNd", "GatherV2", "SparseSegmentMean", "SparseSegmentSum"})
 SHAPE_OPS = frozenset({"Rank", "Shape", "ShapeN", "Size"})
@@ -130,7 +130,7 @@ def _quantize(graph: Graph, node: Node, uses: list[tuple[Node, int]], per_channe
     axes = channels[0] if per_channel and not few else ()
     view = weights.reshape(_extent(weights.shape, axes))
     with np.errstate(all="ignore"):  # what overflows shows in the worst channel
-        codes, low, high, noise = _symmetric(view) if per_channel else _min_first(view)
+        codes, low, high, noise = _symmetric(view) if per_channel else min_first(view)
         noise -= view
         decibels, channel = min(_worst_channel(weights, noise, axes) for axes in channels)
     if decibels < MIN_DECIBELS:
@@ -159,21 +159,6 @@ def _symmetric(weights: Array) -> tuple[Array, Array, Array, Array]:
     codes = np.rint(steps, out=steps).astype(np.int8)
     del steps  # it is twice as large as the weights
     return codes, -peak, peak, codes * step[:, None]
-
-
-def _min_first(weights: Array) -> tuple[Array, Array, Array, Array]:
-    """Return codes 0...255, the range and restored values, as the original tool and kernel do."""
-    low, high = np.minimum(weights.min(), 0), np.maximum(weights.max(), 0)
-    scale = 256 / (np.float64(high - low) * (256 / 255))
-    steps = np.multiply(weights, scale, dtype=np.float64)
-    steps += np.copysign(0.5, weights)  # halves go away from zero, as in C
-    steps = np.trunc(steps, out=steps)
-    steps -= np.trunc(low * scale - 0.5)
-    codes = np.clip(steps, 0, 255, out=steps).astype(np.uint8)
-    del steps
-    step = (high - low) / np.float32(255)
-    step = step if step >= TINY else np.float32(0)
-    return codes, low, high, np.trunc(low / step - np.float32(0.5)) * step + codes * step
 
 
 def _worst_channel(weights: Array, noise: Array, axes: Axes) -> tuple[float, int]:

@@ -1,0 +1,169 @@
+"""An 8-bit tensor is three tensors: codes, and the floats that code 0 and code 255 stand for.
+
+The ops are those of TensorFlow's first 8-bit graphs (quint8, mode MIN_FIRST); the names of the
+nodes are those that the Graph Transform Tool gave.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from transforms.core.graph import Graph
+from transforms.core.node import Node, producer_name
+from transforms.core.tensors import Array, DType
+
+QUINT8, QINT32 = DType("quint8"), DType("qint32")
+SMALLEST_RANGE = np.float32(1e-6)  # of a constant: one that is all zero has none by itself
+TINY = np.finfo(np.float32).tiny  # TensorFlow's kernels take a smaller step for zero
+
+
+class EightBit(NamedTuple):
+    """The names of the three tensors."""
+
+    codes: str
+    low: str
+    high: str
+
+    @classmethod
+    def made_by(cls, node: Node) -> "EightBit":
+        """Return the three outputs of a node."""
+        return cls(node.name, f"{node.name}:1", f"{node.name}:2")
+
+
+def source(graph: Graph, tensor: str) -> EightBit | None:
+    """Return what a float tensor was dequantized from, if that is quint8 in mode MIN_FIRST."""
+    node = graph.producer(tensor)
+    if node.op != "Dequantize" or graph.is_input(node.name) or node.attr("axis", -1) != -1:
+        return None
+    if (node.attr("T"), node.attr("mode")) != (QUINT8, "MIN_FIRST"):
+        return None
+    ends = [graph.constant(tensor) for tensor in node.data_inputs[1:]]
+    if any(end is not None and end.shape for end in ends):  # the kernels take scalars
+        return None
+    return EightBit(*node.data_inputs)
+
+
+def float_constant(graph: Graph, tensor: str) -> tuple[Node, Array] | None:
+    """Return a constant's value and the Const that holds it: as floats, or as qint8 codes.
+
+    The codes are those that `quantize_weights` writes: symmetric, with a range for each index of an
+    axis, and a Reshape behind where the channels span two axes.
+    """
+    const = graph.constant(tensor)
+    if const is not None:
+        return (const, const.value) if const.attr("dtype") == "float32" else None
+    node = graph.producer(tensor)
+    reshape = node if node.op == "Reshape" else None
+    if reshape is not None:
+        node = graph.producer(reshape.data_inputs[0])
+    if node.op != "Dequantize" or graph.is_input(node.name):
+        return None
+    parts = [graph.constant(each) for each in (*node.data_inputs, *_shape_of(reshape))]
+    known = [part.value for part in parts if part is not None]
+    if len(known) < len(parts) or parts[0] is None:
+        return None
+    if (node.attr("T"), node.attr("mode")) != ("qint8", "SCALED"):
+        return None
+    codes, low, high = known[:3]
+    step = np.maximum(low / (-127 if node.attr("narrow_range", False) else -128), high / 127)
+    if step.ndim:
+        axis = node.attr("axis", -1)
+        step = step.reshape([-1 if axis == place else 1 for place in range(codes.ndim)])
+    value = codes * step.astype(np.float32)
+    return parts[0], value.reshape(known[3]) if reshape is not None else value
+
+
+def _shape_of(reshape: Node | None) -> tuple[str, ...]:
+    return () if reshape is None else reshape.data_inputs[1:]
+
+
+def quantize(graph: Graph, name: str, tensor: str) -> EightBit:
+    """Add nodes that find a tensor's range and quantize it; their names start with `name`."""
+
+    def add(part: str, op: str, inputs: tuple[str, ...], **attrs: object) -> Node:
+        new = Node(graph.unique_name(f"{name}/{part}"), op, inputs)
+        return graph.add(new.with_attrs(**attrs))
+
+    def number(part: str, value: int) -> str:
+        # it waits for the tensor, and so belongs to the same loop or branch
+        const = Node.constant(graph.unique_name(f"{name}/{part}"), np.array([value], np.int32))
+        return graph.add(const.with_control_inputs(f"^{producer_name(tensor)}")).name
+
+    float32 = DType("float32")
+    flat = add("reshape", "Reshape", (tensor, number("reshape_dims", -1)), T=float32)
+    axes = number("reduction_dims", 0)
+    ends = [
+        add(part, op, (flat.name, axes), T=float32, keep_dims=False).name
+        for part, op in (("min", "Min"), ("max", "Max"))
+    ]
+    attrs = {"T": QUINT8, "mode": "MIN_FIRST"}
+    return EightBit.made_by(add("quantize", "QuantizeV2", (tensor, *ends), **attrs))
+
+
+def quantize_constant(graph: Graph, name: str, const: Node, value: Array) -> EightBit:
+    """Add the 8-bit form of a constant; the names are those of the nodes that would compute it."""
+    low, high = (np.asarray(end) for end in (value.min(initial=0), value.max(initial=0)))
+    if high - low < SMALLEST_RANGE:
+        high = np.asarray(low + SMALLEST_RANGE)
+    if value.size and value.min() == value.max():  # one value may stand for gigabytes
+        codes = np.broadcast_to(min_first(np.asarray(value.flat[0]), low, high)[0], value.shape)
+    else:
+        codes = min_first(value, low, high)[0]
+    parts = (("quantize", codes, QUINT8), ("min", low, None), ("max", high, None))
+    names = []
+    for part, array, dtype in parts:
+        new = Node.constant(graph.unique_name(f"{name}/{part}"), array, dtype)
+        names.append(graph.add(new.with_control_inputs(*const.control_inputs)).name)
+    return EightBit(*names)
+
+
+def constant_range(
+    graph: Graph, name: str, low: float, high: float, *control_inputs: str
+) -> tuple[str, str]:
+    """Add a range that is known: `name` is followed by min and max."""
+    names = []
+    for end, value in (("min", low), ("max", high)):
+        const = Node.constant(graph.unique_name(f"{name}{end}"), np.array(value, np.float32))
+        names.append(graph.add(const.with_control_inputs(*control_inputs)).name)
+    return names[0], names[1]
+
+
+def measured_range(graph: Graph, name: str, wide: EightBit) -> tuple[str, str]:
+    """Add a node that finds the range of a 32-bit result."""
+    node = Node(graph.unique_name(name), "RequantizationRange", wide).with_attrs(Tinput=QINT32)
+    return graph.add(node).name, f"{node.name}:1"
+
+
+def requantize(graph: Graph, name: str, wide: EightBit, low: str, high: str) -> EightBit:
+    """Add a node that rounds a 32-bit result to 8 bits of a range."""
+    node = Node(graph.unique_name(name), "Requantize", (*wide, low, high))
+    return EightBit.made_by(graph.add(node.with_attrs(Tinput=QINT32, out_type=QUINT8)))
+
+
+def dequantize(name: str, codes: EightBit, *control_inputs: str) -> Node:
+    """Return a node that turns codes into floats."""
+    node = Node(name, "Dequantize", codes).with_control_inputs(*control_inputs)
+    return node.with_attrs(T=QUINT8, mode="MIN_FIRST")
+
+
+def min_first(
+    weights: Array, low: Array | None = None, high: Array | None = None
+) -> tuple[Array, Array, Array, Array]:
+    """Return codes 0...255, their range and the restored values, as TensorFlow's kernels do.
+
+    The range holds all weights and zero, or is the one given (then the codes are cut off at it).
+    """
+    if low is None or high is None:
+        low, high = (np.asarray(end) for end in (weights.min(initial=0), weights.max(initial=0)))
+    scale = 256 / (np.float64(high - low) * (256 / 255))
+    steps = np.asarray(np.multiply(weights, scale, dtype=np.float64))  # a scalar is no array
+    steps += np.copysign(0.5, weights)  # halves go away from zero, as in C
+    np.trunc(steps, out=steps)
+    steps -= np.trunc(low * scale - 0.5)
+    codes = np.clip(steps, 0, 255, out=steps).astype(np.uint8)
+    del steps  # it is twice as large as the weights
+    step = np.float32(high - low) / np.float32(255)
+    if step < TINY:
+        step = np.float32(0)
+    restored = np.trunc(low / step - np.float32(0.5)) * step + codes * step
+    return codes, low, high, np.asarray(restored)

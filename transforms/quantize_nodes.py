@@ -1,0 +1,268 @@
+"""A float op is an 8-bit op between QuantizeV2 of what it reads and Dequantize of its result."""
+
+import math
+
+import numpy as np
+
+from transforms.core import eight_bit, eight_bit_ops
+from transforms.core.control_flow import conditional_names
+from transforms.core.eight_bit import QINT32, QUINT8, EightBit
+from transforms.core.eight_bit_ops import KERNELS, UNFIT
+from transforms.core.errors import PipelineError
+from transforms.core.graph import Graph
+from transforms.core.node import Node, producer_name, split
+from transforms.core.pattern import Any, Op
+from transforms.core.shapes import Shapes
+from transforms.core.tensors import Array
+from transforms.merge_duplicate_nodes import merge_duplicate_nodes
+
+FAKE_QUANT = "FakeQuantWithMinMaxVars"
+LARGEST = 1e37  # the kernels compute the width of a range in 32-bit floats
+
+# For these it is the same to round what they read or what they give: they pick values, and zero
+# and the ends of the range are values that 8 bits hold.
+_ROUNDING_PASSES = frozenset({"Identity", "MaxPool", "Relu", "Relu6", "Squeeze"})
+
+_PAIR = Op(
+    "QuantizeV2",
+    Op("Dequantize", name="dequantize"),
+    Op("Min", Op("Reshape", Op("Dequantize", name="low"), Any()), Any()),
+    Op("Max", Op("Reshape", Op("Dequantize", name="high"), Any()), Any()),
+)
+
+
+def quantize_nodes(
+    graph: Graph,
+    *,
+    input_min: float | None = None,
+    input_max: float | None = None,
+    fallback_min: float | None = None,
+    fallback_max: float | None = None,
+    ignore_op: tuple[str, ...] = (),
+) -> None:
+    """Write TensorFlow's first 8-bit ops, for who needs exactly them: five times slower than float.
+
+    On today's processors it is five to eight times, and one range serves a whole tensor, also where
+    `quantize_weights` gave each channel its own; `deploykit quantize` is the fast and exact way.
+    Weights become 8-bit constants here and now; the ranges of all else are measured at each run.
+    What no 8-bit kernel does right (depthwise layers, NCHW, dilations, explicit padding, groups,
+    most broadcasts) stays float, with a reason.
+
+    PipelineError: one end of a range without the other, or a range that holds nothing.
+
+    Args:
+        input_min: float placeholders are fed 8-bit codes; code 0 stands for this value.
+        input_max: code 255 of such a placeholder stands for this value.
+        fallback_min: the range of every 32-bit result starts here, instead of being measured.
+        fallback_max: the range of every 32-bit result ends here.
+        ignore_op: an op that stays float; may be given several times.
+    """
+    inputs = _range("input", input_min, input_max)
+    fallback = _range("fallback", fallback_min, fallback_max)
+    if fallback is not None and not fallback[0] <= 0 <= fallback[1]:
+        raise PipelineError(f"quantize_nodes: the fallback range {fallback} should hold zero")
+    if inputs is not None:
+        _quantize_placeholders(graph, *inputs)
+    _drop_needless_pairs(graph)
+    if FAKE_QUANT not in ignore_op:
+        _hoist_fake_quants(graph)
+    shapes = Shapes(graph)
+    conditional = conditional_names(graph)
+    for name in graph.order():
+        node = graph[name]
+        if node.op in ignore_op:
+            continue
+        if node.op == FAKE_QUANT and _fake_quant_reason(graph, node) is None:
+            _convert(graph, node)
+        elif node.op in UNFIT:
+            graph.skip(node, UNFIT[node.op])
+        elif node.op in KERNELS and not _serves_codes(graph, node):
+            reason = eight_bit_ops.reason(graph, node, shapes)
+            constants = None if reason else _constants(graph, node)
+            if constants is None:
+                graph.skip(node, reason or "a constant that it reads holds NaN, Inf or huge values")
+            else:
+                # inside a loop, only what waits for something in the loop may be read
+                waits = f"^{producer_name(node.data_inputs[0])}" if name in conditional else ""
+                _quantize(graph, node, constants, fallback, waits, shapes)
+    merge_duplicate_nodes(graph)
+
+
+def _range(kind: str, low: float | None, high: float | None) -> tuple[float, float] | None:
+    """Return a range of which both ends are given, or None if neither is."""
+    names = f"{kind}_min", f"{kind}_max"
+    if low is None and high is None:
+        return None
+    if low is None or high is None:
+        raise PipelineError(f"You must pass both {' and '.join(names)} into quantize_nodes")
+    if not low < high or not math.isfinite(high - low):
+        message = f"{names[0]} ({low}) should be below {names[1]} ({high})"
+        raise PipelineError(f"quantize_nodes: {message}, and both finite")
+    return low, high
+
+
+def _quantize_placeholders(graph: Graph, low: float, high: float) -> None:
+    """Let float placeholders take codes, and whoever reads them read a Dequantize."""
+    moved: dict[str, Node] = {}
+    for node in graph:
+        if node.op != "Placeholder":
+            continue
+        if graph.is_output(node.name) or node.attr("dtype") != "float32":
+            kind = "an output" if graph.is_output(node.name) else f"of type {node.attr('dtype')}"
+            graph.skip(node, f"it is {kind}, so it takes no codes of floats")
+            continue
+        graph.replace(node, node.with_attrs(dtype=QUINT8))
+        ends = eight_bit.constant_range(graph, f"{node.name}_eightbit/", low, high)
+        name = graph.unique_name(f"{node.name}_eightbit/dequantize")
+        moved[node.name] = eight_bit.dequantize(name, EightBit(node.name, *ends))
+    graph.redirect({name: node.name for name, node in moved.items()})
+    for node in moved.values():
+        graph.add(node)
+
+
+def _drop_needless_pairs(graph: Graph) -> None:
+    """Let who reads codes that were dequantized and quantized again read the first codes."""
+    moves: dict[str, str] = {}
+    for match in graph.match(_PAIR):
+        found = eight_bit.source(graph, match["dequantize"].name)
+        same = match["dequantize"] == match["low"] == match["high"]
+        codes = (match.root.attr("T"), match.root.attr("mode"), match.root.attr("axis", -1))
+        if found is not None and same and codes == (QUINT8, "MIN_FIRST", -1):
+            moves |= dict(zip(EightBit.made_by(match.root), found, strict=True))
+    graph.redirect(moves)
+
+
+def _hoist_fake_quants(graph: Graph) -> None:
+    """Let fake quantizations round before the ops that pass their values on, not behind them."""
+    for name in [node.name for node in graph if node.op == FAKE_QUANT]:
+        reason = _fake_quant_reason(graph, graph[name])
+        if reason is None:
+            _hoist(graph, graph[name])
+        else:
+            graph.skip(graph[name], reason)
+
+
+def _fake_quant_reason(graph: Graph, node: Node) -> str | None:
+    """Return why a fake quantization has no 8-bit form, or None."""
+    ends = [graph.constant(tensor) for tensor in node.data_inputs[1:3]]
+    low, high = (None if end is None or end.shape else float(end.value) for end in ends)
+    if graph.is_input(node.name):
+        return "it is an input of the graph"
+    if node.attr("num_bits", 8) != 8 or node.attr("narrow_range", False):
+        return "it rounds to other than the 256 codes of 8 bits"
+    if low is None or high is None:
+        return "its range is not constant"
+    return None if low <= 0 <= high and low < high else f"its range {low}...{high} lacks zero"
+
+
+def _hoist(graph: Graph, fake_quant: Node) -> None:
+    """Move a fake quantization to the top of the chain of such ops that it alone reads."""
+    last = first = None
+    tensor = fake_quant.data_inputs[0]
+    reader = fake_quant
+    while split(tensor)[1] == 0:
+        node = graph.producer(tensor)
+        if node.op not in _ROUNDING_PASSES or not graph.feeds_only(node, reader):
+            break
+        last, first = last or node, node
+        tensor, reader = node.data_inputs[0], node
+    if first is None or last is None:
+        return
+    hoisted = fake_quant.with_name(graph.unique_name(f"{fake_quant.name}_hoisted"))
+    graph.add(hoisted.with_inputs(tensor, *fake_quant.inputs[1:]))
+    graph.replace(first, first.with_inputs(hoisted.name, *first.inputs[1:]))
+    graph.replace(fake_quant, graph[last.name])  # under the name that others read
+    graph.redirect({f"^{last.name}": f"^{fake_quant.name}"})
+    graph.remove(graph[last.name])
+
+
+def _convert(graph: Graph, node: Node) -> None:
+    """Put a Requantize to the fake quantization's own range, and a Dequantize, in its place."""
+    source, low, high = node.data_inputs[:3]
+    name = graph.unique_name(f"{node.name}_eightbit/requantize")
+    constant = eight_bit.float_constant(graph, source)
+    if constant is not None and np.isfinite(constant[1]).all():
+        ends = [graph.constant(end) for end in (low, high)]
+        values = [end.value for end in ends if end is not None]
+        codes = eight_bit.min_first(constant[1], *values)[0]
+        graph.add(Node.constant(name, codes, QUINT8).with_inputs(*constant[0].control_inputs))
+        result = EightBit(name, low, high)
+    else:
+        wide = _wide_source(graph, node)
+        if wide is None:
+            quantize = Node(graph.unique_name(f"{node.name}_eightbit/quantize"), "QuantizeV2")
+            quantize = quantize.with_inputs(*node.inputs).with_attrs(T=QINT32, mode="MIN_FIRST")
+            wide = EightBit.made_by(graph.add(quantize))
+        result = eight_bit.requantize(graph, name, wide, low, high)
+    graph.replace(node, eight_bit.dequantize(node.name, result, *node.control_inputs))
+
+
+def _wide_source(graph: Graph, fake_quant: Node) -> EightBit | None:
+    """Return the 32-bit result that is rounded for this fake quantization alone, or None."""
+    dequantize = graph.producer(fake_quant.data_inputs[0])
+    found = eight_bit.source(graph, fake_quant.data_inputs[0])
+    if found is None or not graph.feeds_only(dequantize, fake_quant):
+        return None
+    rounded = graph.producer(found.codes)
+    if rounded.op != "Requantize" or not graph.feeds_only(rounded, dequantize):
+        return None
+    measured = graph.producer(rounded.data_inputs[3]).op == "RequantizationRange"
+    return EightBit(*rounded.data_inputs[:3]) if measured else None
+
+
+def _serves_codes(graph: Graph, node: Node) -> bool:
+    """Say whether an op is part of what makes codes of floats, or floats of codes."""
+    if node.op != "Reshape":
+        return False
+    source = graph.producer(node.data_inputs[0])
+    if source.op == "Dequantize" and source.attr("T") == "qint8":
+        return graph.constant(source.data_inputs[0]) is not None  # weights, by channel
+    finders = graph.readers(node.name)
+    return bool(finders) and all(
+        finder.op in ("Min", "Max")
+        and all(reader.op == "QuantizeV2" for reader in graph.readers(finder.name))
+        for finder in finders
+    )
+
+
+def _constants(graph: Graph, node: Node) -> dict[str, tuple[Node, Array]] | None:
+    """Return the float constants that an op reads, or None where 8 bits cannot hold one."""
+    found = {}
+    for tensor in dict.fromkeys(eight_bit_ops.float_operands(node)):
+        if eight_bit.source(graph, tensor) is None:
+            constant = eight_bit.float_constant(graph, tensor)
+            if constant is not None:
+                ends = constant[1].min(initial=0), constant[1].max(initial=0)
+                if not np.abs(ends).max() < LARGEST:
+                    return None
+                found[tensor] = constant
+    return found
+
+
+def _quantize(
+    graph: Graph,
+    node: Node,
+    constants: dict[str, tuple[Node, Array]],
+    fallback: tuple[float, float] | None,
+    waits: str,
+    shapes: Shapes,
+) -> None:
+    """Put an 8-bit op and a Dequantize in the place of a float op."""
+    kernel = KERNELS[node.op]
+    forms: dict[str, EightBit] = {}
+    for tensor in dict.fromkeys(eight_bit_ops.float_operands(node)):
+        name = f"{node.name}_eightbit/{tensor.replace(':', '__port__')}"
+        found = eight_bit.source(graph, tensor)
+        if found is None and tensor in constants:
+            found = eight_bit.quantize_constant(graph, name, *constants[tensor])
+        forms[tensor] = found or eight_bit.quantize(graph, name, tensor)
+    main = eight_bit_ops.eight_bit_op(graph, node, forms, shapes)
+    result = EightBit.made_by(graph.add(main.with_control_inputs(*node.control_inputs)))
+    if kernel.wide:
+        if fallback is None:
+            ends = eight_bit.measured_range(graph, f"{main.name}/requant_range", result)
+        else:
+            name, control_inputs = f"{main.name}/fallback_", (waits,) if waits else ()
+            ends = eight_bit.constant_range(graph, name, *fallback, *control_inputs)
+        result = eight_bit.requantize(graph, f"{main.name}/requantize", result, *ends)
+    graph.replace(node, eight_bit.dequantize(node.name, result))
