@@ -19,6 +19,7 @@ COMMANDS = (
     "optimize",
     "quantize",
     "verify",
+    "label",
 )
 
 
