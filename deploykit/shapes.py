@@ -255,10 +255,10 @@ _RULES = _table(
      Abs BatchNormWithGlobalNormalization BiasAdd BiasAddV1 Cast Ceil CheckNumerics ClipByValue
      Cos Cumsum Dequantize Elu Erf Exp FakeQuantWithMinMaxArgs FakeQuantWithMinMaxVars
      FakeQuantWithMinMaxVarsPerChannel Floor FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3
-     Identity Inv IsFinite IsNan LRN LeakyRelu Log Log1p LogSoftmax LogicalNot Neg OnesLike
-     PreventGradient QuantizeAndDequantizeV2 QuantizeAndDequantizeV3 QuantizeV2 ReadVariableOp
-     Reciprocal Relu Relu6 Reverse ReverseV2 Rint Round Rsqrt Selu Sigmoid Sign Sin Snapshot
-     Softmax Softplus Softsign Sqrt Square StopGradient Tan Tanh ZerosLike"""),
+     Identity IdentityN Inv IsFinite IsNan LRN LeakyRelu Log Log1p LogSoftmax LogicalNot Neg
+     OnesLike PreventGradient QuantizeAndDequantizeV2 QuantizeAndDequantizeV3 QuantizeV2
+     ReadVariableOp Reciprocal Relu Relu6 Reverse ReverseV2 Rint Round Rsqrt Selu Sigmoid Sign
+     Sin Snapshot Softmax Softplus Softsign Sqrt Square StopGradient Tan Tanh ZerosLike"""),
     (_broadcast, """
      Add AddN AddV2 Div DivNoNan Equal FloorDiv FloorMod Greater GreaterEqual Less LessEqual
      LogicalAnd LogicalOr Maximum Minimum Mod Mul MulNoNan NotEqual Pow RealDiv SelectV2
