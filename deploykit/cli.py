@@ -10,7 +10,17 @@ import click
 
 from transforms.core.errors import Error
 
-COMMANDS = ("freeze", "inspect", "transforms", "transform", "optimize", "quantize", "verify")
+COMMANDS = (
+    "freeze",
+    "inspect",
+    "diff",
+    "transforms",
+    "transform",
+    "optimize",
+    "quantize",
+    "verify",
+    "label",
+)
 
 
 class _Commands(click.Group):
@@ -45,7 +55,7 @@ def cli() -> None:
     freeze -> transform -> quantize -> verify
 
     Exit status: 0 done; 1 a bug in deploykit; 2 wrong usage or a bad model; 3 refused by policy;
-    4 file or disk; 5 a verification failed; 6 time or memory cap.
+    4 file or disk; 5 a verification or comparison failed; 6 time or memory cap.
     """  # noqa: D301  click reads the backslash
 
 

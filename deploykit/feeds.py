@@ -15,7 +15,7 @@ UNKNOWN_SIZE = 96  # for sizes that a placeholder leaves open; the smallest that
 DATA_BATCH = 50
 
 
-def _placeholder(graph: Graph, tensor: str) -> tuple[str, tuple[int, ...] | None, str]:
+def type_and_shape(graph: Graph, tensor: str) -> tuple[str, tuple[int, ...] | None, str]:
     """Return type and shape of an input, and why it cannot be fed with made-up values."""
     node, port = graph.producer(tensor), split(tensor)[1]
     types = output_types(node) if node.op in op_defs() else None
@@ -36,7 +36,7 @@ def feeds_for(
     random = np.random.default_rng(0)
     feeds: dict[str, Array] = {}
     for tensor in graph.inputs:
-        type_, shape, reason = _placeholder(graph, tensor)
+        type_, shape, reason = type_and_shape(graph, tensor)
         if reason:
             return {}, None, reason
         if type_ in ("string", "resource", "variant") or type_.startswith("type"):
@@ -64,7 +64,7 @@ def _data_feeds(
         if name not in data:
             known = ", ".join(sorted(data))
             raise GraphError(f"the data has no array for input '{name}'; it has: {known}")
-        type_, shape, _ = _placeholder(graph, tensor)
+        type_, shape, _ = type_and_shape(graph, tensor)
         array = np.asarray(data[name])
         if type_ and not np.can_cast(array.dtype, numpy_type(type_), "same_kind"):
             raise GraphError(f"the data for input '{name}' is {array.dtype}, but it takes {type_}")
@@ -92,6 +92,6 @@ def _fits(actual: tuple[int, ...], declared: tuple[int, ...]) -> bool:
 
 def samples_at_once(graph: Graph) -> int:
     """Return how many samples are fed at once: what the inputs demand, or fifty."""
-    shapes = [_placeholder(graph, tensor)[1] for tensor in graph.inputs]
+    shapes = [type_and_shape(graph, tensor)[1] for tensor in graph.inputs]
     fixed = [shape[0] for shape in shapes if shape and shape[0] > 0]
     return fixed[0] if fixed else DATA_BATCH

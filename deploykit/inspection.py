@@ -1,38 +1,74 @@
-"""What is in a graph: inputs, outputs, parameters, ops, functions, batch norms."""
+"""What is in a graph: inputs, outputs, parameters, ops, functions, batch norms, and its costs."""
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from deploykit.costs import flops, memory
 from deploykit.report import Report, size
+from deploykit.shapes import VARIABLE_OPS, Shapes, variable_shape
 from transforms.core.affine import BATCH_NORM_OPS
 from transforms.core.graph import Graph
 from transforms.core.layers import LAYER_OPS
-from transforms.core.node import split
+from transforms.core.node import Node, split
 from transforms.core.ops import op_defs, output_types
+from transforms.fold_batch_norms import foldable
+
+_NO_OUTPUT_OPS = frozenset({"Assign", "Const", "NoOp", "Placeholder"})  # as summarize_graph has it
+_SHOWN = 10  # of a list of names in the text; --json has them all
 
 
-def inspect_graph(graph: Graph) -> dict[str, Any]:
-    """Return the facts of a graph as plain values."""
+def inspect_graph(graph: Graph, top: int = 10) -> dict[str, Any]:
+    """Return the facts of a graph as plain values; of the nodes with most bytes, the `top` ones."""
     nodes = list(graph)
-    elements = [math.prod(n.shape) for n in _constants(nodes)]
+    bodies = [node for function in graph.library.function for node in function.node_def]
+    shapes = Shapes(graph)
+    variables = [_variable(node) for node in nodes if node.op in VARIABLE_OPS]
+    to_fold = foldable(graph)
     return {
         "input_tensors": [_tensor(graph, name) for name in graph.inputs],
         "output_tensors": [_tensor(graph, name) for name in graph.outputs],
-        "parameters": sum(elements),
+        "possible_inputs": [n.name for n in nodes if n.op == "Placeholder"],
+        "possible_outputs": [n.name for n in nodes if _may_be_output(graph, n)],
+        "parameters": sum(math.prod(n.shape) for n in _constants(nodes)),
+        "variables": variables,
+        "variable_parameters": sum(math.prod(v["shape"]) for v in variables if v["shape"]),
         "layers": sum(node.op in LAYER_OPS for node in nodes),
-        "batch_norms": sum(node.op in (*BATCH_NORM_OPS, "Rsqrt") for node in nodes),
+        "batch_norms": len(to_fold),
+        "other_batch_norms": _other_batch_norms(nodes, to_fold),
         "control_edges": sum(len(node.control_inputs) for node in nodes),
         "devices": dict(Counter(node.device for node in nodes if node.device)),
         "functions": sorted(f.signature.name for f in graph.library.function),
         "producer": graph.versions.producer,
-        "ops": dict(Counter(node.op for node in nodes).most_common()),
+        "ops": dict(Counter(node.op for node in (*nodes, *bodies)).most_common()),
+        "memory": memory(graph, shapes, top),
+        "flops": flops(graph, shapes),
     }
 
 
-def _constants(nodes: list[Any]) -> list[Any]:
+def _constants(nodes: list[Node]) -> list[Node]:
     return [node for node in nodes if node.op == "Const" and "value" in node.attrs]
+
+
+def _variable(node: Node) -> dict[str, Any]:
+    shape = variable_shape(node)
+    return {
+        "name": node.name,
+        "op": node.op,
+        "type": node.attr("dtype"),
+        "shape": None if shape is None else list(shape),
+    }
+
+
+def _may_be_output(graph: Graph, node: Node) -> bool:
+    return node.op not in _NO_OUTPUT_OPS and not graph.consumers(node.name)
+
+
+def _other_batch_norms(nodes: Iterable[Node], to_fold: Mapping[str, Iterable[str]]) -> int:
+    """Return how many batch norm ops no layer would take in."""
+    steps = {step for steps in to_fold.values() for step in steps}
+    return sum(node.op in BATCH_NORM_OPS and node.name not in steps for node in nodes)
 
 
 def _tensor(graph: Graph, name: str) -> dict[str, Any]:
@@ -52,18 +88,68 @@ def lines(report: Report) -> Iterator[str]:
     facts = report.more
     yield f"{report.input_file}: {size(report.bytes_in)}, {report.nodes_in} nodes"
     for role in ("input", "output"):
-        for tensor in facts[f"{role}_tensors"]:
+        tensors = facts[f"{role}_tensors"]
+        for tensor in tensors:
             shape = "" if tensor["shape"] is None else str(tensor["shape"]).replace("-1", "?")
             described = f"{tensor['name']} ({tensor['op']}) {tensor['type']} {shape}"
             yield f"{role + ':':12}{described}".rstrip()
-    yield f"parameters: {facts['parameters']:,} in constants"
+        chosen = {split(tensor["name"])[0] for tensor in tensors}
+        others = [name for name in facts[f"possible_{role}s"] if name not in chosen]
+        if others:
+            yield f"also possible as {role}: {_some(others)}"
+    variables = ""
+    if facts["variables"]:
+        names = [f"{v['name']} {v['type']} {v['shape'] or '?'}" for v in facts["variables"]]
+        variables = f", {facts['variable_parameters']:,} in variables"
+        yield f"variables:  {len(names)}: {_some(names)}"
+    yield f"parameters: {facts['parameters']:,} in constants{variables}"
     yield f"layers:     {facts['layers']}"
-    if facts["batch_norms"]:
-        yield f"batch norms: {facts['batch_norms']} (fold them: deploykit optimize)"
+    yield from _batch_norm_lines(facts["batch_norms"], facts["other_batch_norms"])
     for device, count in facts["devices"].items():
         yield f"device:     {device} ({count} nodes)"
     if facts["functions"]:
         yield f"functions:  {len(facts['functions'])}: {', '.join(facts['functions'])}"
     yield f"control edges: {facts['control_edges']}"
     yield "ops:        " + ", ".join(f"{count} {op}" for op, count in facts["ops"].items())
+    yield from _flops_lines(facts["flops"])
+    yield from _memory_lines(facts["memory"])
     yield from facts.get("structure", ())
+
+
+def _some(names: list[str]) -> str:
+    """Return a list in words, cut where it grows long."""
+    more = f" and {len(names) - _SHOWN} more (--json has all)" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _batch_norm_lines(to_fold: int, others: int) -> Iterator[str]:
+    if to_fold:
+        yield f"{to_fold} batch norm{'s' * (to_fold > 1)}: run fold_batch_norms"
+    if others:
+        stays = "batch norms stay" if others > 1 else "batch norm stays"
+        yield f"{others} {stays}: in training mode, or behind no layer with constant weights"
+
+
+def _flops_lines(facts: dict[str, Any]) -> Iterator[str]:
+    if not (facts["total"] or facts["unknown"]):
+        return
+    by_op = ", ".join(f"{count:,} {op}" for op, count in facts["by_op"].items())
+    line = f"FLOPs:      {facts['total']:,} at batch 1"
+    if len(facts["by_op"]) > 1:
+        line += f": {by_op}"
+    if facts["unknown"]:
+        line += f" (layers of unknown shape, not counted: {facts['unknown']})"
+    yield line
+
+
+def _memory_lines(facts: dict[str, Any]) -> Iterator[str]:
+    kinds = [
+        f"{size(facts[f'{kind}_bytes'])} {kind}"
+        for kind in ("constants", "variables", "computed")
+        if facts[f"{kind}_bytes"]
+    ]
+    if kinds:
+        yield f"memory:     {', '.join(kinds)} at batch 1; most of it:"
+    for node in facts["nodes"]:
+        described = f"{node['node']} ({node['op']}) {node['type']} {node['shape']}"
+        yield f"  {size(node['bytes']):>8}  {described}"

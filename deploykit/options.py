@@ -154,17 +154,30 @@ everywhere = _all(
     ),
 )  # fmt: skip
 
-_interface = (
-    click.option("--inputs", type=Names(), default=(), help="Tensors that are fed [default: the "
-                 "signature's, or the placeholders]."),
-    click.option("--outputs", type=Names(), default=(), help="Tensors that are fetched [default: "
-                 "the signature's, or the nodes that nobody reads]."),
+_which_graph = (
     click.option("--tags", type=Names(), default=(), help="Tags of a SavedModel's graph [default: "
                  "serve, or the only graph]."),
     click.option("--signature", metavar="NAME", help="Signature of the model [default: "
                  "serving_default, or the only one]."),
 )  # fmt: skip
+_interface = (
+    click.option("--inputs", type=Names(), default=(), help="Tensors that are fed [default: the "
+                 "signature's, or the placeholders]."),
+    click.option("--outputs", type=Names(), default=(), help="Tensors that are fetched [default: "
+                 "the signature's, or the nodes that nobody reads]."),
+    *_which_graph,
+)  # fmt: skip
 interface = _as_one("interface", Interface, *_interface)
+
+classifier = _as_one(
+    "interface",
+    Interface,
+    click.option("--input_layer", "--input-layer", "--inputs", "inputs", type=Names(), default=(),
+                 help="Tensor that takes the image [default: the model's input]."),
+    click.option("--output_layer", "--output-layer", "--outputs", "outputs", type=Names(),
+                 default=(), help="Tensor that gives the scores [default: the model's output]."),
+    *_which_graph,
+)  # fmt: skip
 
 source = _as_one(
     "source",

@@ -1,14 +1,18 @@
 """The job that transform, optimize and quantize share: rewrite, verify, then write one file."""
 
 import os
+from pathlib import Path
 
+from deploykit.bisection import failed, first_failure
 from deploykit.comparison import Comparison
+from deploykit.dumping import Dump, check_folder
 from deploykit.files import check_output, save_graph
 from deploykit.freezing import model_bytes
 from deploykit.report import Report, progress
 from deploykit.transforming import run_steps
 from transforms.core.errors import VerificationError
 from transforms.core.graph import Graph
+from transforms.core.pipeline import Result
 
 
 def rewrite(
@@ -20,23 +24,50 @@ def rewrite(
     force: bool = False,
     as_text: bool = False,
     comparison: Comparison | None = None,
+    dump: str | os.PathLike[str] | None = None,
 ) -> Report:
     """Transform a graph, compare it with the original, write it, and return the finished report.
 
-    VerificationError: the result is below the bar; then nothing is written.
+    With `dump`, the graph after each step is written to that folder.
+
+    VerificationError: the result is below the bar. It names the first step that breaks it; the
+    output is not written, and of the dump only the graphs before that step are kept.
     """
     assert report.input_file is not None
     check_output(output, force, report.input_file)
+    dumped = None if dump is None else Dump(Path(dump))
+    if dumped is not None:
+        check_folder(dumped.folder, force, report.input_file)
     report.bytes_in = model_bytes(report.input_file)
     report.of(graph)
-    with progress(report.command) as on_step:
+    with progress(report.command) as advance:
+
+        def on_step(step: Result, count: int) -> None:
+            advance(step.transform, count)
+            if dumped is not None:
+                dumped.add(step.transform, step.graph)
+
         result, report.steps = run_steps(graph, transforms, on_step)
     if comparison is not None:
         report.verification = comparison.run(graph, result)
-        if report.verification.verified and not report.verification.passed:
+        if failed(report.verification):
+            place, found = first_failure(graph, transforms, comparison, report.verification)
+            step = f"step {place + 1} of {len(report.steps)}, {report.steps[place].transform},"
             raise VerificationError(
-                f"{report.input_file}: {report.verification.reason}; nothing was written"
+                f"{report.input_file}: {step} breaks the bar: {found.reason}; "
+                f"{_kept(dumped, place, output)}"
             )
     report.bytes_out = save_graph(result, output, force=force, as_text=as_text)
     report.output_file, report.nodes_out = os.fspath(output), len(result)
+    if dumped is not None:
+        report.more["dump"] = [str(path) for path in dumped.files]
     return report
+
+
+def _kept(dump: Dump | None, place: int, output: str | os.PathLike[str]) -> str:
+    """Drop the graphs of a dump from a step on, and say what is left."""
+    if dump is None:
+        return "nothing was written"
+    dump.drop_from(place)
+    before = dump.files[-1] if dump.files else "the input"
+    return f"{output} was not written, the graph before it is {before}"

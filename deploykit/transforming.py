@@ -37,11 +37,13 @@ class StepReport:
 
 
 def run_steps(
-    graph: Graph, transforms: str, on_step: Callable[[str, int], object] = lambda name, count: None
+    graph: Graph,
+    transforms: str,
+    on_step: Callable[[pipeline.Result, int], object] = lambda result, count: None,
 ) -> tuple[Graph, list[StepReport]]:
     """Return the graph after the steps of a transform string, and a report of each.
 
-    `on_step` is called after each step with its name and the number of all steps.
+    `on_step` is called after each step with what it did and the number of all steps.
     """
     steps = pipeline.parse(transforms)
     reports = []
@@ -49,7 +51,7 @@ def run_steps(
         graph = result.graph
         skipped = result.skipped if result.error is None else (result.error, *result.skipped)
         reports.append(StepReport(result.transform, result.seconds, len(graph), skipped))
-        on_step(result.transform, len(steps))
+        on_step(result, len(steps))
     return graph, reports
 
 

@@ -45,6 +45,19 @@ def fold_batch_norms(graph: Graph) -> None:
             _fold_parameters(graph, constants, node)
 
 
+def foldable(graph: Graph) -> dict[str, tuple[str, ...]]:
+    """Return the layers that a scale per output channel follows, and the steps that would fold."""
+    graph = graph.copy()  # which notes what is left alone
+    constants = Constants(graph)
+    ops = ARITHMETIC_OPS | BIAS_OPS | BATCH_NORM_OPS
+    chains = [_chain(graph, constants, match["layer"], ops) for match in graph.match(LAYER)]
+    return {
+        chain.layer.name: tuple(step.name for step in chain.steps)
+        for chain in chains
+        if chain is not None and chain.affine.scale is not None
+    }
+
+
 @dataclass(frozen=True)
 class _Chain:
     """A layer, the steps after it in order, and what they amount to."""

@@ -10,6 +10,8 @@ from deploykit.interface import Interface
 @click.argument("model")
 @options.interface
 @click.option("--structure", is_flag=True, help="Print every node in a line of its own.")
+@click.option("--top", type=click.IntRange(min=0), default=10, show_default=True, metavar="N",
+              help="List this many nodes that take most memory.")  # fmt: skip
 @options.result_file
 @options.limits
 @options.everywhere
@@ -17,11 +19,19 @@ def inspect(
     model: str,
     interface: Interface,
     structure: bool,
+    top: int,
     output: str | None,
     force: bool,
     as_json: bool,
 ) -> None:
-    """Show inputs, outputs, parameters and ops of a model."""
+    """Show what is in a model, and what it costs.
+
+    Its inputs, outputs, variables, parameters, ops, devices and functions; the batch norms that can
+    be folded; floating-point operations (a multiplication and an addition each) and memory at
+    batch 1, as far as shapes are known without running the model.
+
+    A GraphDef file is shown as it stands. Any other model is frozen first, so it has no variables.
+    """
     from deploykit.freezing import model_bytes
     from deploykit.inspection import inspect_graph, lines
     from deploykit.report import Report, show
@@ -30,7 +40,7 @@ def inspect(
     graph = interface.open(model)
     report.of(graph)
     report.bytes_in = model_bytes(model)
-    report.more = inspect_graph(graph)
+    report.more = inspect_graph(graph, top)
     if structure:
         report.more["structure"] = str(graph).splitlines()
     show(report, as_json, text=lines(report), output=output, force=force)

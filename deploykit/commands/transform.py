@@ -19,7 +19,10 @@ from deploykit.interface import Interface
 @click.option("--output_as_text", "--output-as-text", is_flag=False, flag_value="true",
               default="false", type=click.BOOL, help="Write a text proto.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing output file.")
-@click.option("--verify", is_flag=True, help="Run both graphs and compare before writing.")
+@click.option("--dump", metavar="DIR", help="Write the graph after each step there: "
+              "DIR/01-NAME.pb, and so on.")  # fmt: skip
+@click.option("--verify", is_flag=True, help="Run both graphs and compare before writing; if the "
+              "result differs, name the step that did it.")  # fmt: skip
 @click.option("--tolerance", type=click.FloatRange(min=0), metavar="T",
               help="Largest relative difference for --verify.")  # fmt: skip
 @options.comparison
@@ -32,6 +35,7 @@ def transform(
     transforms: str,
     output_as_text: bool,
     force: bool,
+    dump: str | None,
     verify: bool,
     tolerance: float | None,
     comparison: Comparison,
@@ -41,6 +45,9 @@ def transform(
 
     Takes the flags and the transform string of the Graph Transform Tool's transform_graph.
     `deploykit transforms` lists the transforms, `deploykit transforms NAME` explains one.
+
+    Where --verify finds a difference, it names the first step that breaks the bar, writes no
+    out_graph, and exits with 5; with --dump, DIR keeps the graphs before that step.
     """
     import os
 
@@ -65,5 +72,6 @@ def transform(
         force=force,
         as_text=output_as_text,
         comparison=check,
+        dump=None if dump is None else os.path.expanduser(dump),
     )
     show(report, as_json)

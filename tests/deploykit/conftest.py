@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deploykit import cli, initialisers, keras_files, saved_models, verification
+from deploykit import cli, initialisers, keras_files, labelling, saved_models, verification
 from tests.support import build, random
 from transforms.core.child import limited
 from transforms.core.graph import Graph
@@ -51,7 +51,7 @@ def in_process(monkeypatch):
         module, name = function.split(":")
         return getattr(importlib.import_module(module), name)(*arguments)
 
-    for module in (initialisers, keras_files, saved_models, verification):
+    for module in (initialisers, keras_files, labelling, saved_models, verification):
         monkeypatch.setattr(module, "call", call)
 
 

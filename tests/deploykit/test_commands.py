@@ -175,7 +175,7 @@ def test_reports_go_to_a_file_too(deploykit, small):
 
 
 def test_a_bug_is_status_1_without_a_traceback(deploykit, small, monkeypatch):
-    def broken(graph):
+    def broken(graph, top):
         raise RuntimeError("oops")
 
     monkeypatch.setattr("deploykit.inspection.inspect_graph", broken)

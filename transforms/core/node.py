@@ -114,6 +114,14 @@ class Node:
         value = self.attrs.get(name)
         return default if value is None else _plain(value)
 
+    def attr_text(self, name: str) -> str:
+        """Return an attribute as people read it; of more than four values, type and shape."""
+        value = self.attr(name)
+        if isinstance(value, np.ndarray):
+            kind = tensors.type_name(self.attrs[name].tensor.dtype)
+            value = f"{kind}{list(value.shape)}" if value.size > 4 else value.tolist()
+        return str(value)
+
     def with_name(self, name: str) -> "Node":
         """Return the node under another name."""
         return Node(name, self.op, self.inputs, self.attrs, self.device)
@@ -143,13 +151,7 @@ class Node:
 
     def __str__(self) -> str:
         """Return the node in one line: `name = Op(inputs) {attrs}`."""
-        shown = []
-        for name in sorted(self.attrs):
-            value = self.attr(name)
-            if isinstance(value, np.ndarray):
-                kind = tensors.type_name(self.attrs[name].tensor.dtype)
-                value = f"{kind}{list(value.shape)}" if value.size > 4 else value.tolist()
-            shown.append(f"{name}={value}")
+        shown = [f"{name}={self.attr_text(name)}" for name in sorted(self.attrs)]
         device = f" @{self.device}" if self.device else ""
         attrs = f" {{{', '.join(shown)}}}" if shown else ""
         return f"{self.name} = {self.op}({', '.join(self.inputs)}){attrs}{device}"

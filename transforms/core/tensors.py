@@ -80,7 +80,8 @@ def type_number(name: str) -> int:
 @functools.lru_cache
 def numpy_type(name: str) -> np.dtype[Any]:
     """Return the NumPy type that holds values of a TensorFlow type (`qint8` -> int8)."""
-    held_as = _TYPES[type_number(name.removesuffix("_ref"))][1]
+    number = type_number(name.removesuffix("_ref"))
+    held_as = _TYPES[number][1] if number in _TYPES else ""
     if not held_as:
         raise GraphError(f"values of type {name} cannot be read")
     if "bfloat" in held_as or "float8" in held_as:

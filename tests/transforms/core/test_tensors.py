@@ -98,6 +98,12 @@ def test_type_names():
         tensors.type_number("flaot")
 
 
+@pytest.mark.parametrize("name", ["resource", "type70", "type70_ref"])
+def test_types_without_values(name):
+    with pytest.raises(GraphError, match=f"values of type {name} cannot be read"):
+        tensors.numpy_type(name)
+
+
 def test_attributes_are_plain_values():
     attrs = {
         "T": DType("int32"), "shape": (2, -1), "axis": 3, "flag": True, "alpha": 0.5,

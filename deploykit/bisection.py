@@ -1,0 +1,31 @@
+"""Which step of a transform string moved the numbers: the first whose graph misses the bar."""
+
+from deploykit.comparison import Comparison
+from deploykit.verification import Verification
+from transforms.core import pipeline
+from transforms.core.graph import Graph
+
+
+def failed(found: Verification) -> bool:
+    """Say whether a comparison was made and its bar missed."""
+    return found.verified and not found.passed
+
+
+def first_failure(
+    graph: Graph, transforms: str, comparison: Comparison, last: Verification
+) -> tuple[int, Verification]:
+    """Return the place of the first step that breaks the bar, from 0, and what was found after it.
+
+    `last` is what was found after the last step: it failed. Half of the steps that are left is
+    ruled out at a time, since what one step broke, no later one mends.
+    """
+    results = list(pipeline.run(graph, pipeline.parse(transforms)))
+    sound, broken = -1, len(results) - 1
+    while broken - sound > 1:
+        middle = (sound + broken) // 2
+        found = comparison.run(graph, results[middle].graph)
+        if failed(found):
+            broken, last = middle, found
+        else:
+            sound = middle
+    return broken, last

@@ -1,0 +1,115 @@
+"""What a graph costs at batch 1: bytes by node, and floating-point operations by op."""
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from deploykit.shapes import VARIABLE_OPS, Shape, Shapes
+from transforms.core.errors import GraphError
+from transforms.core.graph import Graph
+from transforms.core.layers import WEIGHTS
+from transforms.core.node import Node
+from transforms.core.ops import op_defs, output_types
+from transforms.core.tensors import numpy_type
+
+_GIVES_ON = frozenset(
+    {"ExpandDims", "Identity", "PreventGradient", "Reshape", "Snapshot", "Squeeze", "StopGradient"}
+)
+
+
+def memory(graph: Graph, shapes: Shapes, top: int) -> dict[str, Any]:
+    """Return the bytes of constants, of variables and of what else is computed, and the top nodes.
+
+    A node's bytes are those of its first output. What is computed counts once each, as if nothing
+    were reused, but what only gives on what it reads does not; nor does what has no known shape.
+    """
+    found: list[dict[str, Any]] = []
+    sums = Counter({"constants": 0, "variables": 0, "computed": 0})
+    for node in graph:
+        type_ = _type(node)
+        shape = shapes.of(node.name)
+        if type_ is None or shape is None or node.op in _GIVES_ON:
+            continue
+        size = math.prod(shape) * _item_bytes(type_)
+        kind = "constants" if node.op == "Const" else "variables"
+        sums[kind if node.op in VARIABLE_OPS | {"Const"} else "computed"] += size
+        found.append({"node": node.name, "op": node.op, "type": type_, "shape": list(shape),
+                      "bytes": size})  # fmt: skip
+    found = [each for each in found if each["bytes"]]
+    found.sort(key=lambda each: -each["bytes"])
+    return {f"{kind}_bytes": size for kind, size in sums.items()} | {"nodes": found[:top]}
+
+
+def _type(node: Node) -> str | None:
+    """Return the type of a node's first output, or of what a variable holds."""
+    if node.op in VARIABLE_OPS:
+        type_ = node.attr("dtype")
+        return None if type_ is None else str(type_)
+    types = output_types(node) if node.op in op_defs() else None
+    return str(types[0]) if types else None
+
+
+def _item_bytes(type_: str) -> int:
+    """Return the bytes of an element; those of texts and handles are not known, so 0."""
+    if type_ == "string":
+        return 0
+    try:
+        return numpy_type(type_).itemsize
+    except GraphError:
+        return 0
+
+
+def flops(graph: Graph, shapes: Shapes) -> dict[str, Any]:
+    """Return the floating-point operations of the layers, a multiplication and an addition each.
+
+    `unknown` counts the layers that are left out because their shapes are not known.
+    """
+    by_op: Counter[str] = Counter()
+    unknown = 0
+    for node in graph:
+        rule = _FLOPS.get(node.op)
+        if rule is None:
+            continue
+        operands = [shapes.of(tensor) for tensor in node.data_inputs]
+        known = [shape for shape in operands if shape is not None]
+        result = shapes.of(node.name)
+        if result is None or len(known) < len(operands):
+            unknown += 1
+        else:
+            by_op[node.op] += 2 * rule(node, result, known)
+    return {
+        "total": sum(by_op.values()),
+        "by_op": dict(by_op.most_common()),
+        "unknown": unknown,
+    }
+
+
+def _convolution(node: Node, result: Shape, shapes: list[Shape]) -> int:
+    return math.prod(result) * math.prod(shapes[WEIGHTS][:-1])
+
+
+def _depthwise(node: Node, result: Shape, shapes: list[Shape]) -> int:
+    return math.prod(result) * math.prod(shapes[WEIGHTS][:2])
+
+
+def _transposed_convolution(node: Node, result: Shape, shapes: list[Shape]) -> int:
+    """Each value that is read goes to every place of the window and every channel."""
+    return math.prod(shapes[2]) * math.prod(shapes[WEIGHTS][:3])
+
+
+def _matmul(node: Node, result: Shape, shapes: list[Shape]) -> int:
+    transposed = node.attr("transpose_a", False) or node.attr("adj_x", False)
+    return math.prod(result) * shapes[0][-2 if transposed else -1]
+
+
+_FLOPS: dict[str, Callable[[Node, Shape, list[Shape]], int]] = {
+    "BatchMatMul": _matmul,
+    "BatchMatMulV2": _matmul,
+    "BatchMatMulV3": _matmul,
+    "Conv2D": _convolution,
+    "Conv2DBackpropInput": _transposed_convolution,
+    "Conv3D": _convolution,
+    "DepthwiseConv2dNative": _depthwise,
+    "MatMul": _matmul,
+}

@@ -1,0 +1,164 @@
+"""What two graphs do not have in common: nodes, their attributes and inputs, functions.
+
+The order of nodes and of control inputs does not matter, nor do attributes whose names start with
+an underscore, which only hint, nor the versions. `a` and `a:0` are one tensor, and a constant is
+its value, however the file spells it.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from deploykit.files import parse_graph_def
+from deploykit.interface import Interface
+from deploykit.location import locate
+from deploykit.signature import guess_inputs
+from transforms.core.errors import GraphError
+from transforms.core.graph import Graph
+from transforms.core.node import Node
+from transforms.core.protos import AttrValue
+from transforms.core.tensors import Array
+from transforms.core.validate import validate
+
+
+def read(model: str, interface: Interface) -> Graph:
+    """Return the graph of a GraphDef file, which needs no output, and any other model frozen."""
+    if interface.inputs or interface.outputs or locate(model).kind != "graph":
+        return interface.open(model)
+    try:
+        graph = Graph.from_graph_def(parse_graph_def(model))
+        graph.inputs = guess_inputs(graph)
+        validate(graph)
+    except GraphError as error:
+        message = str(error).removeprefix(f"{model}: ")
+        raise GraphError(f"{model}: {message}") from None
+    return graph
+
+
+def differences(first: Graph, second: Graph) -> dict[str, Any]:
+    """Return what differs as plain values; each pair is (in the first graph, in the second)."""
+    changed = [_changes(node, second[node.name]) for node in first if node.name in second]
+    facts = {
+        "added": [node.name for node in second if node.name not in first],
+        "removed": [node.name for node in first if node.name not in second],
+        "changed": [change for change in changed if len(change) > 1],
+        "functions": _functions(first, second),
+    }
+    producers = [graph.versions.producer for graph in (first, second)]
+    return {"equal": not any(facts.values()), **facts, "producers": producers}
+
+
+def _changes(first: Node, second: Node) -> dict[str, Any]:
+    """Return what differs between two nodes of one name, beside that name."""
+    change: dict[str, Any] = {"node": first.name}
+    if first.op != second.op:
+        change["op"] = [first.op, second.op]
+    if _inputs(first) != _inputs(second):
+        change["inputs"] = [list(first.inputs), list(second.inputs)]
+    if first.device != second.device:
+        change["device"] = [first.device, second.device]
+    attributes = {}
+    for name in sorted({*first.attrs, *second.attrs}):
+        texts = None if name.startswith("_") else _attribute(first, second, name)
+        if texts is not None:
+            attributes[name] = texts
+    if attributes:
+        change["attributes"] = attributes
+    return change
+
+
+def _inputs(node: Node) -> tuple[tuple[str, ...], frozenset[str]]:
+    return node.data_inputs, frozenset(node.control_inputs)
+
+
+def _attribute(first: Node, second: Node, name: str) -> list[str | None] | None:
+    """Return an attribute of both nodes as text, None for an absent one; None if it is the same."""
+    pair = [node.attrs.get(name) for node in (first, second)]
+    if pair[0] is None or pair[1] is None:
+        return [node.attr_text(name) if name in node.attrs else None for node in (first, second)]
+    if _bytes(pair[0]) == _bytes(pair[1]):
+        return None
+    texts = [node.attr_text(name) for node in (first, second)]
+    if not (pair[0].HasField("tensor") and pair[1].HasField("tensor")):
+        return [*texts]
+    arrays = [node.attr(name) for node in (first, second)]
+    if pair[0].tensor.dtype != pair[1].tensor.dtype or arrays[0].shape != arrays[1].shape:
+        return [*texts]
+    distance = _distance(arrays[0], arrays[1])
+    return [texts[0], f"{texts[1]} ({distance})"] if distance else None
+
+
+def _bytes(value: AttrValue) -> bytes:
+    return bytes(value.SerializeToString(deterministic=True))
+
+
+def _distance(first: Array, second: Array) -> str:
+    """Return how far two arrays of one type and shape are apart, or an empty string."""
+    same = first == second
+    if first.dtype.kind not in "OSUbiu":
+        same |= np.isnan(first) & np.isnan(second)
+    count = first.size - np.count_nonzero(same)
+    if not count:
+        return ""
+    text = f"{count} of {first.size} values differ"
+    if first.dtype.kind in "OSUb":
+        return text
+    wide = np.complex128 if first.dtype.kind == "c" else np.float64
+    with np.errstate(invalid="ignore"):
+        farthest = np.abs(first[~same].astype(wide) - second[~same].astype(wide)).max()
+    return f"{text}, by at most {farthest:.3g}" if np.isfinite(farthest) else text
+
+
+def _functions(first: Graph, second: Graph) -> list[dict[str, str]]:
+    """Return the functions that only one library has or that are not the same in both."""
+    found = []
+    bodies = [{f.signature.name: f for f in g.library.function} for g in (first, second)]
+    for name in sorted({*bodies[0], *bodies[1]}):
+        pair = [body.get(name) for body in bodies]
+        if pair[0] is None or pair[1] is None:
+            found.append({"function": name, "change": "added" if pair[0] is None else "removed"})
+        elif pair[0].SerializeToString(deterministic=True) != pair[1].SerializeToString(
+            deterministic=True
+        ):
+            found.append({"function": name, "change": "changed"})
+    return found
+
+
+def summary(facts: dict[str, Any]) -> str:
+    """Return how much differs: `1 node added, 2 changed, 1 function changed`."""
+    kinds = [(kind, len(facts[kind])) for kind in ("added", "removed", "changed")]
+    parts = [f"{count} {kind}" for kind, count in kinds if count]
+    if parts:
+        count, _, kind = parts[0].partition(" ")
+        parts[0] = f"{count} {'node' if count == '1' else 'nodes'} {kind}"
+    functions = len(facts["functions"])
+    if functions:
+        parts.append("1 function differs" if functions == 1 else f"{functions} functions differ")
+    return ", ".join(parts)
+
+
+def lines(facts: dict[str, Any], first: Graph, second: Graph) -> Iterator[str]:
+    """Yield the differences as text: `-` only in the first graph, `+` only in the second."""
+    if facts["equal"]:
+        yield f"Graphs are equal: {len(first)} nodes."
+    yield from (f"- {first[name]}" for name in facts["removed"])
+    yield from (f"+ {second[name]}" for name in facts["added"])
+    for change in facts["changed"]:
+        for what in ("op", "device"):
+            if what in change:
+                yield f"~ {change['node']}: {what}: {_arrow(change[what])}"
+        if "inputs" in change:
+            yield f"~ {change['node']}: inputs: {_arrow([', '.join(i) for i in change['inputs']])}"
+        for name, pair in change.get("attributes", {}).items():
+            yield f"~ {change['node']}: attribute {name}: {_arrow(pair)}"
+    for function in facts["functions"]:
+        yield f"~ function {function['function']}: {function['change']}"
+    before, after = facts["producers"]
+    if before != after:
+        yield f"note: versions do not count: producer {before} -> {after}"
+
+
+def _arrow(pair: Sequence[str | None]) -> str:
+    """Return two texts as a change; what is absent or empty is a dash."""
+    return " -> ".join(each or "-" for each in pair)

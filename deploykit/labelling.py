@@ -1,0 +1,221 @@
+"""What an image shows: decoded, resized and scaled as label_image does, it is scored by a model.
+
+Decoding and resizing are TensorFlow's own, in the child process that also runs the model.
+"""
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deploykit.feeds import type_and_shape
+from deploykit.files import read_bytes
+from transforms.core.child import call
+from transforms.core.errors import Error, GraphError
+from transforms.core.graph import Graph
+from transforms.core.tensors import Array, numpy_type
+from transforms.core.validate import refuse_side_effects
+
+logger = logging.getLogger("deploykit")
+
+STD, SIZE = 255.0, 299  # label_image's defaults
+_MAGIC = (b"\xff\xd8\xff", b"\x89PNG", b"BM", b"GIF8")
+_GREY = np.array([[0.299], [0.587], [0.114]], np.float32)  # luma of ITU-R BT.601
+
+
+class ImageError(Error):
+    """An image file is damaged."""
+
+
+@dataclass(frozen=True)
+class ImageInput:
+    """An input that takes an image: its size, and how pixels become values, (x - mean) / std."""
+
+    tensor: str
+    type: str
+    batch: int
+    height: int
+    width: int
+    channels: int
+    channels_first: bool
+    mean: float
+    std: float
+
+    def feed(self, image: Array) -> Array:
+        """Return a resized image, float [height, width, channels], as the input takes it."""
+        values = (image - np.float32(self.mean)) / np.float32(self.std)
+        if self.channels_first:
+            values = values.transpose(2, 0, 1)
+        dtype = numpy_type(self.type)
+        if dtype.kind in "iu":
+            limits = np.iinfo(dtype)
+            values = np.clip(np.rint(values), limits.min, limits.max)
+        return np.repeat(values[np.newaxis].astype(dtype), self.batch, axis=0)
+
+
+def image_input(
+    graph: Graph,
+    *,
+    height: int | None = None,
+    width: int | None = None,
+    mean: float = 0.0,
+    std: float | None = None,
+) -> ImageInput:
+    """Return how the graph's one input takes an image; sizes are by default those it declares.
+
+    Where it declares none, they are label_image's 299. `std` is by default 255, and 1 for an input
+    of whole numbers, which takes the pixels as they are.
+    GraphError: the graph has more inputs than one, or it takes no image.
+    """
+    if len(graph.inputs) != 1:
+        known = ", ".join(graph.inputs) or "none"
+        raise GraphError(
+            f"one input should take the image, but the model has {len(graph.inputs)}: {known}; "
+            "name it with --input_layer"
+        )
+    (tensor,) = graph.inputs
+    type_, shape, reason = type_and_shape(graph, tensor)
+    if reason:
+        raise GraphError(reason)
+    where = f"input '{tensor}'"
+    kind = "" if type_ in ("string", "resource", "variant") else numpy_type(type_).kind
+    if kind not in ("f", "i", "u", "V"):
+        raise GraphError(f"{where} takes values of type {type_}, expected numbers of an image")
+    sizes = (-1, -1, -1, -1) if shape is None else shape
+    first = len(sizes) == 4 and sizes[1] in (1, 3) and sizes[3] not in (1, 3)
+    if len(sizes) != 4 or sizes[1 if first else 3] not in (-1, 1, 3):
+        shown = str(list(sizes)).replace("-1", "?")
+        raise GraphError(f"{where} has shape {shown}, expected an image [?, height, width, 1 or 3]")
+    batch, *rest = sizes
+    channels = rest.pop(0 if first else 2)
+    if (height is None and rest[0] < 0) or (width is None and rest[1] < 0):
+        logger.info("%s leaves its size open, %d is taken (--input_height, --input_width)",
+                    where, SIZE)  # fmt: skip
+    return ImageInput(
+        tensor,
+        type_,
+        max(batch, 1),
+        height or (rest[0] if rest[0] > 0 else SIZE),
+        width or (rest[1] if rest[1] > 0 else SIZE),
+        3 if channels < 0 else channels,
+        first,
+        mean,
+        std if std is not None else STD if kind in "fV" else 1.0,
+    )
+
+
+def read_image(path: str | os.PathLike[str]) -> bytes:
+    """Return the bytes of an image file. FileError: no file. GraphError: no known image."""
+    content = read_bytes(path)
+    if not content.startswith(_MAGIC):
+        kind = "is empty" if not content else "is something else"
+        raise GraphError(f"{path}: expected a JPEG, PNG, BMP or GIF image, but the file {kind}")
+    return content
+
+
+def read_labels(path: str | os.PathLike[str]) -> list[str]:
+    """Return the lines of a file: line n is the name of class n. GraphError: it is no such file."""
+    try:
+        lines = [line.strip() for line in read_bytes(path).decode("utf-8-sig").split("\n")]
+    except UnicodeDecodeError:
+        raise GraphError(f"{path}: this is no text, expected a label on each line") from None
+    while lines and not lines[-1]:
+        lines.pop()
+    if not lines:
+        raise GraphError(f"{path}: the file is empty, expected a label on each line")
+    return lines
+
+
+def scores(graph: Graph, image: str | os.PathLike[str], taken_as: ImageInput) -> Array:
+    """Return the score of each class, float64 [classes], that a graph gives an image.
+
+    FileError: there is no image. RefusedError: the graph acts on files or processes. GraphError:
+    the image cannot be decoded, or the graph has more outputs than one, or that gives anything but
+    one finite score a class.
+    """
+    if len(graph.outputs) != 1:
+        raise GraphError(
+            f"one output should give the scores, but the model has {len(graph.outputs)}: "
+            f"{', '.join(graph.outputs)}; name it with --output_layer"
+        )
+    refuse_side_effects(graph)
+    (tensor,) = graph.outputs
+    content = read_image(image)
+    graph_def = b"".join(graph.serialized())
+    try:
+        value = call("deploykit.labelling:run_on_image", graph_def, content, taken_as, tensor)
+    except ImageError as error:
+        raise GraphError(f"{image}: {error}") from None
+    sizes = value.shape[1:] if value.ndim > 1 else value.shape
+    if value.dtype.kind not in "fiuV" or value.size == 0 or value.ndim == 0:
+        raise GraphError(f"output '{tensor}' gives {value.dtype}{list(value.shape)}, not scores")
+    if sum(size > 1 for size in sizes) > 1:
+        raise GraphError(
+            f"output '{tensor}' has shape {list(value.shape)}, expected one score for each class"
+        )
+    found: Array = (value[0] if value.ndim > 1 else value).reshape(-1).astype(np.float64)
+    if not np.isfinite(found).all():
+        raise GraphError(f"output '{tensor}' holds NaN or Inf, so there is no best class")
+    return found
+
+
+def run_on_image(graph_def: bytes, image: bytes, taken_as: ImageInput, output: str) -> Array:
+    """Return what a graph computes for an image; this is done in a child process.
+
+    ImageError: the image cannot be decoded. GraphError: the graph cannot be loaded or run.
+    """
+    import tensorflow as tf
+
+    from transforms.core.session import Session
+
+    try:
+        pixels = _decoded(image)
+    except tf.errors.OpError as error:
+        raise ImageError(f"it cannot be decoded: {error.message.splitlines()[0]}") from None
+    if taken_as.channels == 1:
+        pixels = pixels @ _GREY
+    resized = tf.raw_ops.ResizeBilinear(
+        images=pixels[np.newaxis], size=[taken_as.height, taken_as.width]
+    )
+    feed = taken_as.feed(resized.numpy()[0])
+    return Session(graph_def).run([output], {taken_as.tensor: feed})[0]
+
+
+def _decoded(image: bytes) -> Array:
+    """Return an image, or the first one of an animation, as float32 [height, width, 3]."""
+    import tensorflow as tf
+
+    # The channels of a BMP have to be asked for as they are.
+    channels = 0 if image.startswith(b"BM") else 3
+    decoded = tf.io.decode_image(image, channels, expand_animations=False)
+    pixels: Array = decoded.numpy().astype(np.float32)
+    return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels[:, :, :3]
+
+
+def predictions(found: Array, labels: Sequence[str], top: int) -> list[dict[str, Any]]:
+    """Return the `top` best classes, best first, equal ones by number: class, label, score."""
+    if len(labels) != len(found):
+        logger.warning(
+            "the model scores %d classes, but there are %d labels", len(found), len(labels)
+        )
+    order = np.argsort(-found, kind="stable")[:top].tolist()
+    return [
+        {
+            "class": number,
+            "label": labels[number] if number < len(labels) else None,
+            "score": float(found[number]),
+        }
+        for number in order
+    ]
+
+
+def lines(predicted: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield the predictions as a table."""
+    width = max(5, *(len(str(each["class"])) for each in predicted))
+    yield f"{'score':>10}  {'class':>{width}}  label"
+    for each in predicted:
+        label = each["label"] if each["label"] is not None else "-"
+        yield f"{each['score']:10.6f}  {each['class']:{width}}  {label}"

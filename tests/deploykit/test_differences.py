@@ -1,0 +1,261 @@
+"""Two models side by side: what `deploykit diff` sees, what it does not mind, and how it ends."""
+
+import json
+
+import numpy as np
+import pytest
+
+from deploykit.differences import differences, lines, summary
+from tests.support import assert_golden, random, transform
+from transforms.core.graph import Graph
+from transforms.core.node import Node
+from transforms.core.protos import FunctionDef, GraphDef
+from transforms.core.tensors import DType
+
+FLOAT = DType("float32")
+
+
+def graph(*more: Node) -> Graph:
+    nodes = [
+        Node("x", "Placeholder").with_attrs(dtype=FLOAT, shape=(-1, 4)),
+        Node("w", "Const").with_attrs(**dict(constant("w").attrs)),
+        Node("a", "MatMul", ("x", "w")).with_attrs(T=FLOAT, transpose_a=False, transpose_b=False),
+        Node("b", "Relu", ("a", "^x", "^w")).with_attrs(T=FLOAT),
+    ]
+    return Graph([*nodes, *more])
+
+
+def constant(name: str) -> Node:
+    return Node.constant(name, random(4, 4))
+
+
+def edited(name: str, **changes: object) -> Graph:
+    """Return the graph with one node that has another op, other inputs or another device."""
+    result = graph()
+    node = result[name]
+    values = {"op": node.op, "inputs": node.inputs, "device": node.device, **changes}
+    result.replace(node, Node(name, attrs=node.attrs, **values))
+    return result
+
+
+def with_attrs(name: str, **attrs: object) -> Graph:
+    result = graph()
+    result.replace(result[name], result[name].with_attrs(**attrs))
+    return result
+
+
+def reverse(graph_def: GraphDef) -> None:
+    kept = GraphDef(node=list(graph_def.node)[::-1])
+    graph_def.ClearField("node")
+    graph_def.node.extend(kept.node)
+
+
+def spell_port_0(graph_def: GraphDef) -> None:
+    graph_def.node[3].input[0] = "a:0"
+
+
+def reorder_control_inputs(graph_def: GraphDef) -> None:
+    graph_def.node[3].input[1:] = ["^w", "^x"]
+
+
+def spell_values_singly(graph_def: GraphDef) -> None:
+    tensor = graph_def.node[1].attr["value"].tensor
+    tensor.float_val.extend(np.frombuffer(tensor.tensor_content, np.float32))
+    tensor.tensor_content = b""
+
+
+def hint(graph_def: GraphDef) -> None:
+    graph_def.node[2].attr["_output_shapes"].list.SetInParent()
+
+
+def grow_old(graph_def: GraphDef) -> None:
+    graph_def.versions.producer = 21
+
+
+SAME = [reverse, spell_port_0, reorder_control_inputs, spell_values_singly, hint, grow_old]
+
+
+@pytest.mark.parametrize("change", SAME, ids=lambda change: change.__name__)
+def test_what_makes_no_difference(change):
+    graph_def = graph().to_graph_def()
+    change(graph_def)
+    assert graph_def != graph().to_graph_def()
+    facts = differences(graph(), Graph.from_graph_def(graph_def))
+    assert facts["equal"], facts
+
+
+def test_nan_is_itself():
+    nan = np.array([np.nan, 1, 2, 3, 4], np.float32)
+    pair = [graph(Node.constant("c", nan)), graph(Node.constant("c", nan))]
+    pair[1].replace(pair[1]["c"], pair[1]["c"].with_attrs(_hint=1))
+    assert differences(*pair)["equal"]
+
+
+CHANGES = {
+    "op": (edited("b", op="Relu6"), {"op": ["Relu", "Relu6"]}),
+    "device": (edited("b", device="/cpu:0"), {"device": ["", "/cpu:0"]}),
+    "inputs": (
+        edited("b", inputs=("x", "^x", "^w")),
+        {"inputs": [["a", "^x", "^w"], ["x", "^x", "^w"]]},
+    ),
+    "port": (
+        edited("b", inputs=("a:1", "^x", "^w")),
+        {"inputs": [["a", "^x", "^w"], ["a:1", "^x", "^w"]]},
+    ),
+    "control": (
+        edited("b", inputs=("a", "^x")),
+        {"inputs": [["a", "^x", "^w"], ["a", "^x"]]},
+    ),
+    "attribute": (
+        with_attrs("a", transpose_b=True),
+        {"attributes": {"transpose_b": ["False", "True"]}},
+    ),
+    "lost attribute": (
+        with_attrs("a", transpose_b=None),
+        {"attributes": {"transpose_b": ["False", None]}},
+    ),
+    "new attribute": (with_attrs("b", more=1), {"attributes": {"more": [None, "1"]}}),
+    "values": (
+        with_attrs("w", value=random(4, 4) + np.eye(4, dtype=np.float32)),
+        {
+            "attributes": {
+                "value": [
+                    "float32[4, 4]",
+                    "float32[4, 4] (4 of 16 values differ, by at most 1)",
+                ]
+            }
+        },
+    ),
+    "shape": (
+        with_attrs("w", value=random(4, 5)),
+        {"attributes": {"value": ["float32[4, 4]", "float32[4, 5]"]}},
+    ),
+    "type": (
+        with_attrs("w", value=random(4, 4).astype(np.float64)),
+        {"attributes": {"value": ["float32[4, 4]", "float64[4, 4]"]}},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_makes_one(name):
+    other, expected = CHANGES[name]
+    facts = differences(graph(), other)
+    assert not facts["equal"]
+    (change,) = facts["changed"]
+    del change["node"]
+    assert change == expected
+    assert summary(facts) == "1 node changed"
+
+
+def test_values_of_every_kind_are_compared():
+    strings = np.array([b"a", b"b", b"c", b"d", b"e"], object)
+    arrays = [strings, np.arange(5), np.arange(5) > 2, np.arange(5) * 1j]
+    for array in arrays:
+        other = array.copy()
+        other[0], other[1] = array[3], array[4]
+        pair = [graph(Node.constant("c", a)) for a in (array, other)]
+        assert differences(pair[0], pair[0])["equal"]
+        (change,) = differences(*pair)["changed"]
+        assert "2 of 5 values differ" in change["attributes"]["value"][1]
+    infinite = [graph(Node.constant("c", np.array([0, value]))) for value in (np.inf, -np.inf)]
+    (change,) = differences(*infinite)["changed"]
+    assert change["attributes"]["value"][1] == "[0.0, -inf] (1 of 2 values differ)"
+    half = Node.constant("c", random(5), "bfloat16")
+    zero = Node.constant("c", np.zeros(5, np.float32), "bfloat16")
+    assert not differences(graph(half), graph(zero))["equal"]
+
+
+def test_functions_count():
+    pair = [graph(), graph()]
+    pair[0].library.function.append(FunctionDef(signature={"name": "f"}))
+    assert differences(*pair)["functions"] == [{"function": "f", "change": "removed"}]
+    pair[1].library.function.append(FunctionDef(signature={"name": "f", "is_stateful": True}))
+    facts = differences(*pair)
+    assert facts["functions"] == [{"function": "f", "change": "changed"}]
+    assert summary(facts) == "1 function differs"
+    pair[0].library.function[0].signature.is_stateful = True
+    assert differences(*pair)["equal"]
+
+
+def test_a_difference_in_words(small_bytes):
+    before = Graph.from_graph_def(GraphDef.FromString(small_bytes), ["x"], ["out"])
+    after = transform(before, "fold_batch_norms remove_nodes(op=Identity)")
+    after.replace(after["out"], Node("out", "Softmax", ("add_1",), after["out"].attrs, "/cpu:0"))
+    after.versions.producer = 26
+    before.versions.producer = 2474
+    facts = differences(before, after)
+    assert_golden("diff", "\n".join([*lines(facts, before, after), summary(facts)]) + "\n")
+
+
+def test_the_command(deploykit, small):
+    other = small.parent / "other.pb"
+    assert deploykit("optimize", small, "-o", other).status == 0
+    same = deploykit("diff", small, small)
+    assert (same.status, same.stdout) == (0, "Graphs are equal: 16 nodes.\n")
+    found = deploykit("diff", small, other)
+    assert found.status == 5
+    assert found.stdout.splitlines()[0].startswith("- ")
+    assert found.stderr.startswith(f"deploykit: error: {other} differs from {small}: ")
+    document = deploykit("diff", small, other, "--json").document
+    assert document["command"] == "diff"
+    assert document["equal"] is False
+    assert "logits" in document["removed"]
+    assert (document["nodes_in"], document["input_file"]) == (16, str(small))
+    assert document["nodes_out"] < 16
+
+
+def test_the_document_goes_to_a_file_too(deploykit, small):
+    output = small.parent / "diff.json"
+    assert deploykit("diff", small, small, "-o", output).status == 0
+    assert json.loads(output.read_text())["equal"] is True
+    assert deploykit("diff", small, small, "-o", output).status == 4
+    assert deploykit("diff", small, small, "-o", output, "--force").status == 0
+
+
+def test_a_graph_needs_no_output(deploykit, tmp_path):
+    paths = [tmp_path / name for name in ("a.pb", "b.pb")]
+    for value, path in enumerate(paths):
+        node = Node.constant("c", np.float32(value))
+        path.write_bytes(b"".join(Graph([node]).serialized()))
+    found = deploykit("diff", *paths)
+    assert found.status == 5
+    assert "~ c: attribute value: 0.0 -> 1.0 (1 of 1 values differ, by at most 1)" in found.stdout
+
+
+def test_a_text_proto_is_the_same_graph(deploykit, small):
+    text = small.parent / "small.pbtxt"
+    found = deploykit(
+        "transform", "--in_graph", small, "--out_graph", text, "--output_as_text",
+        "--transforms=sort_by_execution_order",
+    )  # fmt: skip
+    assert found.status == 0
+    assert deploykit("diff", small, text).status == 0
+
+
+@pytest.mark.parametrize(("content", "status"), [(None, 4), (b"", 2), (b"nonsense", 2)], ids=str)
+def test_bad_files(deploykit, small, content, status):
+    bad = small.parent / "bad.pb"
+    if content is not None:
+        bad.write_bytes(content)
+    for pair in ((small, bad), (bad, small)):
+        found = deploykit("diff", *pair)
+        assert (found.status, found.stdout) == (status, "")
+        assert str(bad) in found.stderr
+        assert len(found.stderr.splitlines()) == 1
+
+
+def test_an_unsound_graph(deploykit, small):
+    bad = small.parent / "bad.pb"
+    nodes = [Node("a", "Identity", ("gone",)).with_attrs(T=FLOAT)]
+    bad.write_bytes(b"".join(Graph(nodes).serialized()))
+    found = deploykit("diff", small, bad)
+    assert (found.status, found.stdout) == (2, "")
+    assert found.stderr == (
+        f"deploykit: error: {bad}: node 'a': its input 'gone' is not in the graph\n"
+    )
+
+
+def test_help(deploykit, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert_golden("help/diff", deploykit("diff", "--help").stdout)

@@ -1,0 +1,151 @@
+"""`transform --dump` and `--verify`: the graph after each step, and the step that broke it."""
+
+import pytest
+
+from deploykit.bisection import first_failure
+from deploykit.comparison import Comparison
+from deploykit.differences import differences
+from deploykit.files import load_graph
+from tests.support import transform
+
+STEPS = ["strip_unused_nodes", "fold_constants", "fold_batch_norms", "merge_duplicate_nodes"]
+BREAKS = "remove_nodes(op=Relu)"
+pytestmark = pytest.mark.usefixtures("in_process")
+
+
+@pytest.fixture
+def run(deploykit, small):
+    """Transform the small graph into out.pb with a dump beside it."""
+
+    def run(steps, *more):
+        return deploykit(
+            "transform", f"--in_graph={small}", f"--out_graph={small.parent / 'out.pb'}",
+            f"--transforms={' '.join(steps)}", "--dump", small.parent / "dump", *more,
+        )  # fmt: skip
+
+    return run
+
+
+def names(folder) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_the_graph_after_each_step(run, small):
+    found = run(STEPS, "--json")
+    assert found.status == 0, found.stderr
+    folder = small.parent / "dump"
+    expected = [f"{number:02}-{name}.pb" for number, name in enumerate(STEPS, start=1)]
+    assert names(folder) == expected
+    assert found.document["dump"] == [str(folder / name) for name in expected]
+    graph = load_graph(small)
+    for number, name in enumerate(expected, start=1):
+        after = transform(graph, " ".join(STEPS[:number]))
+        assert differences(load_graph(folder / name), after)["equal"]
+    assert (folder / expected[-1]).read_bytes() == (small.parent / "out.pb").read_bytes()
+    assert not differences(load_graph(folder / expected[1]), load_graph(folder / expected[2]))[
+        "equal"
+    ]
+
+
+def test_a_dump_replaces_only_a_dump_and_only_when_forced(run, small):
+    folder = small.parent / "dump"
+    assert run(STEPS).status == 0
+    (folder / "notes.txt").write_text("mine")
+    (folder / "01-model.pb").write_bytes(b"mine")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    found = run(STEPS[:1])
+    assert (found.status, found.stdout) == (4, "")
+    (small.parent / "out.pb").unlink()
+    found = run(STEPS[:1])
+    assert (found.status, found.stdout) == (4, "")
+    assert "is not empty (--force" in found.stderr
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    assert run(STEPS[:1], "--force").status == 0
+    assert names(folder) == ["01-model.pb", "01-strip_unused_nodes.pb", "notes.txt"]
+
+
+def test_folders_that_cannot_be_taken(deploykit, small):
+    def dump(folder, source=small):
+        found = deploykit(
+            "transform", "--in_graph", source, "--out_graph", small.parent / "out.pb",
+            "--transforms=remove_device", "--dump", folder, "--force",
+        )  # fmt: skip
+        assert (found.status, found.stdout) == (4, "")
+        assert not (small.parent / "out.pb").exists()
+        return found.stderr
+
+    assert "this is a file, expected a folder" in dump(small)
+    assert "does not exist" in dump(small.parent / "no" / "dump")
+    folder = small.parent / "dump"
+    folder.mkdir()
+    source = folder / "01-remove_device.pb"
+    source.write_bytes(small.read_bytes())
+    assert "the input lies in the folder" in dump(folder, source)
+    assert source.read_bytes() == small.read_bytes()
+
+
+@pytest.mark.parametrize("place", range(len(STEPS) + 1))
+def test_the_step_that_breaks_the_bar_is_named(run, small, place):
+    steps = [*STEPS[:place], BREAKS, *STEPS[place:]]
+    found = run(steps, "--verify")
+    assert (found.status, found.stdout) == (5, "")
+    assert f"step {place + 1} of 5, remove_nodes, breaks the bar: output 'out': " in found.stderr
+    assert len(found.stderr.splitlines()) == 1
+    assert not (small.parent / "out.pb").exists()
+    folder = small.parent / "dump"
+    kept = names(folder)
+    assert kept == [f"{n:02}-{name}.pb" for n, name in enumerate(STEPS[:place], start=1)]
+    before = folder / kept[-1] if kept else "the input"
+    assert found.stderr.endswith(f"out.pb was not written, the graph before it is {before}\n")
+    if kept:
+        assert Comparison().run(load_graph(small), load_graph(before)).passed
+
+
+def test_the_first_of_two_is_named(run):
+    found = run([STEPS[1], BREAKS, STEPS[2], "remove_nodes(op=Mean, max_inputs=2)"], "--verify")
+    assert found.status == 5
+    assert "step 2 of 4, remove_nodes, breaks the bar" in found.stderr
+
+
+def test_the_reason_is_that_of_the_named_step(small):
+    """What the last step adds to the error is not its doing."""
+    graph = load_graph(small)
+    steps = f"fold_constants {BREAKS} quantize_weights(minimum_size=2)"
+    bar = Comparison(tolerance=1e-5)
+    last = bar.run(graph, transform(graph, steps))
+    place, found = first_failure(graph, steps, bar, last)
+    assert place == 1
+    assert found == bar.run(graph, transform(graph, f"fold_constants {BREAKS}"))
+    assert found != last
+
+
+def test_without_a_dump_nothing_is_written(deploykit, small):
+    found = deploykit(
+        "transform", "--in_graph", small, "--out_graph", small.parent / "out.pb", "--verify",
+        f"--transforms=fold_constants {BREAKS}",
+    )  # fmt: skip
+    assert found.status == 5
+    assert found.stderr.endswith("; nothing was written\n")
+    assert names(small.parent) == ["small.pb"]
+
+
+def test_optimize_names_the_step_too(deploykit, small, monkeypatch):
+    monkeypatch.setattr("deploykit.transforming.OPTIMIZE", f"fold_constants {BREAKS} remove_device")
+    found = deploykit("optimize", small, "--verify")
+    assert (found.status, found.stdout) == (5, "")
+    assert "step 2 of 3, remove_nodes, breaks the bar" in found.stderr
+
+
+def test_a_step_that_fails_leaves_the_graphs_before_it(run, small):
+    found = run(["fold_constants", "pin_placeholder(name=nowhere, value=1)", "remove_device"])
+    assert (found.status, found.stdout) == (2, "")
+    assert names(small.parent / "dump") == ["01-fold_constants.pb"]
+    assert not (small.parent / "out.pb").exists()
+
+
+def test_a_step_that_is_passed_over_leaves_the_graph_as_it_was(run, small):
+    skipped = "pin_placeholder(name=nowhere, value=1, ignore_errors=true)"
+    assert run(["fold_constants", skipped]).status == 0
+    first, second = sorted((small.parent / "dump").iterdir())
+    assert second.name == "02-pin_placeholder.pb"
+    assert first.read_bytes() == second.read_bytes()

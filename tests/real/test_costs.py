@@ -1,0 +1,63 @@
+"""Shapes and floating-point operations of whole networks, against TensorFlow's own count."""
+
+import pytest
+
+import deploykit
+from deploykit.costs import flops
+from deploykit.shapes import Shapes
+from tests.real.test_keras_applications import save
+from transforms.core.child import call
+from transforms.core.graph import Graph
+
+pytestmark = pytest.mark.slow
+
+COUNTED = ("Conv2D", "DepthwiseConv2dNative", "MatMul")  # what TensorFlow's profiler knows
+
+
+def same_as_tensorflow(graph: Graph) -> int:
+    """Compare every shape and the operations of each op at batch 1; return the operations.
+
+    Sizes that an input leaves open are 224.
+    """
+    import tensorflow as tf
+    from tensorflow.python.framework import ops
+
+    for name in graph.inputs:
+        shape = (1, *(224 if s < 0 else s for s in graph[name].attr("shape")[1:]))
+        graph.replace(graph[name], graph[name].with_attrs(shape=shape))
+    with tf.Graph().as_default() as whole:
+        tf.import_graph_def(graph.to_graph_def(), name="")
+    shapes, by_op = Shapes(graph), dict.fromkeys(COUNTED, 0)
+    for node in whole.as_graph_def().node:
+        (shape,) = (t.shape for t in whole.get_operation_by_name(node.name).outputs[:1])
+        found = shapes.of(node.name)
+        assert found is not None, node.name
+        assert shape.is_compatible_with(found), node.name
+        if node.op in COUNTED:
+            by_op[node.op] += ops.get_stats_for_node_def(whole, node, "flops").value
+    counted = flops(graph, shapes)
+    assert counted["unknown"] == 0
+    assert counted["by_op"] == {op: count for op, count in by_op.items() if count}
+    return counted["total"]
+
+
+def test_efficientnet_lite0(efficientnet_lite0):
+    graph = deploykit.freeze(efficientnet_lite0 / "frozen.pb")
+    assert same_as_tensorflow(graph) == 770_375_104
+
+
+NETS = {  # 10^9 operations; published: half as many multiply-adds
+    "MobileNetV2": 0.60,
+    "MobileNetV3Small": 0.113,
+    "ResNet50": 7.75,
+    "InceptionV3": 11.45,
+    "EfficientNetB0": 0.78,
+}
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_keras_networks(name, tmp_path):
+    path = tmp_path / f"{name}.keras"
+    call(f"{save.__module__}:save", name, str(path))
+    total = same_as_tensorflow(deploykit.freeze(path))
+    assert total / 1e9 == pytest.approx(NETS[name], rel=0.02)
