@@ -50,7 +50,9 @@ def foldable(graph: Graph) -> dict[str, tuple[str, ...]]:
     graph = graph.copy()  # which notes what is left alone
     constants = Constants(graph)
     ops = ARITHMETIC_OPS | BIAS_OPS | BATCH_NORM_OPS
-    chains = [_chain(graph, constants, match["layer"], ops) for match in graph.match(LAYER)]
+    chains = [
+        _chain(graph, constants, match["layer"], ops, scalars=False) for match in graph.match(LAYER)
+    ]
     return {
         chain.layer.name: tuple(step.name for step in chain.steps)
         for chain in chains
