@@ -1,0 +1,87 @@
+"""The comparison sees each kind of difference, and the worker each kind of end."""
+
+import numpy as np
+import pytest
+
+from tests.differential.comparison import differences, left_over
+from tests.differential.graphs import two_layers
+from transforms.core.graph import Graph
+from transforms.core.node import Node
+
+
+def edit(name: str, **attrs):
+    return lambda graph: graph.replace(graph[name], graph[name].with_attrs(**attrs))
+
+
+def inputs(name: str, *tensors: str):
+    return lambda graph: graph.replace(graph[name], graph[name].with_inputs(*tensors))
+
+
+def another_op(graph: Graph) -> None:
+    node = graph["relu"]
+    graph.replace(node, Node("relu", "Elu", node.inputs, node.attrs))
+
+
+def another_device(graph: Graph) -> None:
+    node = graph["relu"]
+    graph.replace(node, Node("relu", "Relu", node.inputs, node.attrs, "/CPU:0"))
+
+
+def a_copy(graph: Graph) -> None:
+    """Let one of two readers read a copy of what both read."""
+    graph.add(graph["relu"].with_name("copy"))
+    graph.replace(graph["b"], graph["b"].with_inputs("copy", "s"))
+
+
+def another_output(graph: Graph) -> None:
+    graph.outputs = ("dense",)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (edit("mean", keep_dims=True), "node 'mean': keep_dims is True, not False"),
+        (edit("mean", keep_dims=None), "node 'mean': only one has the attribute keep_dims"),
+        (edit("axes", value=np.array([1, 3], np.int32)), "node 'axes': value is"),
+        (edit("axes", value=np.array([1, 2], np.int64)), "node 'axes': value is"),
+        (inputs("out", "dense/b", "dense"), "node 'dense': its op is Const, not MatMul"),
+        (inputs("mul", "conv:1", "s"), "node 'mul': its inputs are"),
+        (inputs("scale"), "node 'scale': its inputs are (), not ('^conv',)"),
+        (inputs("checked", "sum", "^relu"), "node 'checked': its inputs are"),
+        (another_op, "node 'relu': its op is Elu, not Relu"),
+        (another_device, "node 'relu': its device is '/CPU:0', not ''"),
+        (a_copy, "in one place and"),
+        (another_output, "inputs or outputs"),
+    ],
+)
+def test_differences_are_seen(change, said):
+    before = two_layers()
+    after = before.copy()
+    assert not differences(before, after, 0)
+    change(after)
+    assert any(said in found for found in differences(before, after, 0))
+    assert differences(after, before, 0)
+    assert differences(before, after, 0, names=False)
+
+
+def test_names_and_values_within_the_tolerance():
+    before = two_layers()
+    after = before.copy()
+    weights = before["dense/w"].value * np.float32(1 + 1e-5)
+    after.add(Node.constant("other", weights))
+    after.redirect({"dense/w": "other"})
+    assert not differences(before, after, 2e-5, names=False)
+    assert differences(before, after, 2e-5) == ["node 'dense/w': its name is 'other'"]
+    assert "value is" in differences(before, after, 1e-6, names=False)[0]
+
+
+def test_what_is_left_over():
+    graph = two_layers()
+    assert left_over(graph) == ["unused"]
+
+
+def test_an_end_by_a_limit_is_told_from_an_error(original):
+    graph = two_layers()
+    assert original.ask(graph, "remove_device", seconds=0).timed_out
+    assert "not recognized" in original.ask(graph, "remove_devise").error
+    assert original.ask(graph, "remove_device").graph_def
