@@ -8,14 +8,14 @@ from pathlib import Path
 
 from deploykit.catalogue import describe
 from deploykit.cli import COMMANDS
+from tests.differential.test_defects import table as defects
 from transforms.core import pipeline
 
 README = Path(__file__).parents[1] / "README.md"
-START, END = "<!-- transforms: written by make golden -->\n", "<!-- end -->"
-TABLE = re.compile(f"(?<={START}).*?(?={END})", re.DOTALL)
+WRITTEN = re.compile(r"(<!-- (\w+): written by make golden -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
-def table() -> str:
+def transforms() -> str:
     """Return the table of transforms in Markdown."""
     rows = ["| transform | what it does | parameters |", "|---|---|---|"]
     for name in pipeline.names():
@@ -25,19 +25,21 @@ def table() -> str:
     return "\n".join(rows) + "\n"
 
 
-def test_the_table_of_transforms():
+TABLES = {"transforms": transforms, "defects": defects}
+
+
+def test_the_tables_are_those_that_the_code_gives():
     text = README.read_text()
+    written = WRITTEN.sub(lambda found: found[1] + TABLES[found[2]](), text)
     if os.environ.get("DEPLOYKIT_GOLDEN") == "write":
-        README.write_text(TABLE.sub(lambda _: table(), text))
-        text = README.read_text()
-    found = TABLE.search(text)
-    assert found is not None
-    assert found.group() == table(), "run `make golden`"
+        README.write_text(written)
+    assert [found[2] for found in WRITTEN.finditer(text)] == list(TABLES)
+    assert README.read_text() == written, "run `make golden`"
 
 
 def test_commands_in_the_readme_exist():
     used = set(re.findall(r"(?:^|[^.\w])deploykit ([a-z]+)", README.read_text()))
-    assert used & set(COMMANDS) == used - {"takes"}
+    assert used & set(COMMANDS) == used - {"does", "takes"}
     assert {"quantize", "verify", "freeze"} <= used
 
 
