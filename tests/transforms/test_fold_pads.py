@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tests.support import assert_golden, build, error, ops, random, transform
-from transforms.core import pipeline, shapes
+from transforms.core import pipeline
+from transforms.core import static_shapes as shapes
 from transforms.core.graph import Graph
 
 LAYERS = {"conv2d": 4, "depthwise": 4, "conv3d": 5}

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tests.support import assert_golden, build, error, ops, random, run, transform
-from transforms.core import pipeline, shapes
+from transforms.core import pipeline
+from transforms.core import static_shapes as shapes
 from transforms.core.graph import Graph
 
 BAR = 1e-6 * 6  # design: 1e-6 * (5 + depth), one layer

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from tests.support import assert_golden, build, error, ops, random, run, transform
-from transforms.core import child, shapes
+from transforms.core import child
+from transforms.core import static_shapes as shapes
 from transforms.core.errors import Error, GraphError, PipelineError
 from transforms.core.graph import Graph
 from transforms.core.node import Node
