@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from transforms.core.control_flow import conditional_names
+from transforms.core.control_flow import conditional_names, pass_on
 from transforms.core.graph import Graph
-from transforms.core.node import Node, producer_name
+from transforms.core.node import Node
+from transforms.core.ops import input_types
 from transforms.core.pattern import Any, Const, Match, Op
 from transforms.remove_nodes import remove_nodes
 
@@ -66,7 +67,7 @@ def _keeps_the_mean(match: Match) -> bool:
 
 
 def _remove_watching(graph: Graph) -> None:
-    """Put a NoOp in the place of what only looks, and let nobody wait for one without inputs."""
+    """Put a NoOp in the place of what only looks, and wait for none that waits for nothing."""
     conditional = conditional_names(graph)
     moves: dict[str, tuple[str, ...]] = {}
     for name in reversed(graph.order()):
@@ -76,10 +77,12 @@ def _remove_watching(graph: Graph) -> None:
         if graph.is_output(name) or graph.readers(name):
             graph.skip(node, "its value is an output of the graph or read")
             continue
-        waits = node.control_inputs
-        if name in conditional:  # who waits for it is only run where this branch is taken
-            waits += tuple(f"^{producer_name(tensor)}" for tensor in node.data_inputs)
-        graph.replace(node, Node(name, "NoOp", device=node.device).with_inputs(*waits))
-        if not waits:
-            moves[f"^{name}"] = ()
+        if name in conditional:  # who waits for it only runs where this branch is taken
+            types = input_types(node)
+            stand_in = pass_on(name, node.data_inputs, types, node.control_inputs, node.device)
+        else:
+            stand_in = Node(name, "NoOp", node.control_inputs, device=node.device)
+            if not node.control_inputs:
+                moves[f"^{name}"] = ()
+        graph.replace(node, stand_in)
     graph.redirect(moves)

@@ -187,7 +187,7 @@ def test_an_assert_in_a_branch_leaves_the_branch_as_dead_as_it_was():
     graph = build(make, ["x", "positive"], ["out"])
     result = transform(graph, "remove_training_nodes")
     assert "Assert" not in ops(result)
-    for positive in (True, False):
+    for positive in 5 * (True, False):  # were both branches alive, the first to end would win
         assert error(graph, result, {**X, "positive": np.array(positive)}) == 0
 
 
