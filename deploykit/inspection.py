@@ -7,12 +7,12 @@ from typing import Any
 
 from deploykit.costs import flops, memory
 from deploykit.report import Report, size
-from deploykit.shapes import VARIABLE_OPS, Shapes, variable_shape
 from transforms.core.affine import BATCH_NORM_OPS
 from transforms.core.graph import Graph
 from transforms.core.layers import LAYER_OPS
 from transforms.core.node import Node, split
 from transforms.core.ops import op_defs, output_types
+from transforms.core.shapes import VARIABLE_OPS, Shapes, variable_shape
 from transforms.fold_batch_norms import foldable
 
 _NO_OUTPUT_OPS = frozenset({"Assign", "Const", "NoOp", "Placeholder"})  # as summarize_graph has it
@@ -23,7 +23,7 @@ def inspect_graph(graph: Graph, top: int = 10) -> dict[str, Any]:
     """Return the facts of a graph as plain values; of the nodes with most bytes, the `top` ones."""
     nodes = list(graph)
     bodies = [node for function in graph.library.function for node in function.node_def]
-    shapes = Shapes(graph)
+    shapes = Shapes(graph, batch=1)
     variables = [_variable(node) for node in nodes if node.op in VARIABLE_OPS]
     to_fold = foldable(graph)
     return {
