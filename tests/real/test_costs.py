@@ -4,7 +4,7 @@ import pytest
 
 import deploykit
 from deploykit.costs import flops
-from tests.real.test_keras_applications import save
+from tests.real.keras_nets import save
 from transforms.core.child import call
 from transforms.core.graph import Graph
 from transforms.core.shapes import Shapes
