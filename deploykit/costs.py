@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from deploykit.shapes import VARIABLE_OPS, Shape, Shapes
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
 from transforms.core.layers import WEIGHTS
 from transforms.core.node import Node
 from transforms.core.ops import op_defs, output_types
+from transforms.core.shapes import VARIABLE_OPS, Shape, Shapes, variable_shape
 from transforms.core.tensors import numpy_type
 
 _GIVES_ON = frozenset(
@@ -28,12 +28,13 @@ def memory(graph: Graph, shapes: Shapes, top: int) -> dict[str, Any]:
     sums = Counter({"constants": 0, "variables": 0, "computed": 0})
     for node in graph:
         type_ = _type(node)
-        shape = shapes.of(node.name)
+        is_variable = node.op in VARIABLE_OPS
+        shape = variable_shape(node) if is_variable else shapes.full_shape(node.name)
         if type_ is None or shape is None or node.op in _GIVES_ON:
             continue
         size = math.prod(shape) * _item_bytes(type_)
-        kind = "constants" if node.op == "Const" else "variables"
-        sums[kind if node.op in VARIABLE_OPS | {"Const"} else "computed"] += size
+        kind = "constants" if node.op == "Const" else "computed"
+        sums["variables" if is_variable else kind] += size
         found.append({"node": node.name, "op": node.op, "type": type_, "shape": list(shape),
                       "bytes": size})  # fmt: skip
     found = [each for each in found if each["bytes"]]
@@ -71,9 +72,9 @@ def flops(graph: Graph, shapes: Shapes) -> dict[str, Any]:
         rule = _FLOPS.get(node.op)
         if rule is None:
             continue
-        operands = [shapes.of(tensor) for tensor in node.data_inputs]
+        operands = [shapes.full_shape(tensor) for tensor in node.data_inputs]
         known = [shape for shape in operands if shape is not None]
-        result = shapes.of(node.name)
+        result = shapes.full_shape(node.name)
         if result is None or len(known) < len(operands):
             unknown += 1
         else:

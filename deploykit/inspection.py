@@ -7,12 +7,12 @@ from typing import Any
 
 from deploykit.costs import flops, memory
 from deploykit.report import Report, size
-from deploykit.shapes import VARIABLE_OPS, Shapes, variable_shape
 from transforms.core.affine import BATCH_NORM_OPS
 from transforms.core.graph import Graph
 from transforms.core.layers import LAYER_OPS
 from transforms.core.node import Node, split
 from transforms.core.ops import op_defs, output_types
+from transforms.core.shapes import VARIABLE_OPS, Shapes, variable_shape
 from transforms.fold_batch_norms import foldable
 
 _NO_OUTPUT_OPS = frozenset({"Assign", "Const", "NoOp", "Placeholder"})  # as summarize_graph has it
@@ -23,7 +23,7 @@ def inspect_graph(graph: Graph, top: int = 10) -> dict[str, Any]:
     """Return the facts of a graph as plain values; of the nodes with most bytes, the `top` ones."""
     nodes = list(graph)
     bodies = [node for function in graph.library.function for node in function.node_def]
-    shapes = Shapes(graph)
+    shapes = Shapes(graph, batch=1)
     variables = [_variable(node) for node in nodes if node.op in VARIABLE_OPS]
     to_fold = foldable(graph)
     return {
@@ -126,8 +126,10 @@ def _batch_norm_lines(to_fold: int, others: int) -> Iterator[str]:
     if to_fold:
         yield f"{to_fold} batch norm{'s' * (to_fold > 1)}: run fold_batch_norms"
     if others:
-        stays = "batch norms stay" if others > 1 else "batch norm stays"
-        yield f"{others} {stays}: in training mode, or behind no layer with constant weights"
+        yield (
+            f"{others} batch norm{'s' * (others > 1)} that no layer can take in: in training mode, "
+            "or behind no layer with constant weights"
+        )
 
 
 def _flops_lines(facts: dict[str, Any]) -> Iterator[str]:

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from deploykit.costs import flops, memory
-from deploykit.shapes import Shapes
-from tests.support import build, random
+from tests.support import build, random, transform
 from transforms.core.graph import Graph
 from transforms.core.node import Node
+from transforms.core.shapes import Shapes
 from transforms.core.tensors import DType
 
 
@@ -36,7 +36,7 @@ BY_HAND = {
 
 def test_by_hand():
     graph = build(body)
-    found = flops(graph, Shapes(graph))
+    found = flops(graph, Shapes(graph, batch=1))
     assert found["by_op"] == BY_HAND
     assert found["total"] == sum(BY_HAND.values())
     assert found["unknown"] == 0
@@ -68,7 +68,7 @@ def test_transposed_matmuls():
         tf.matmul(a, b, transpose_a=True)
 
     graph = build(body)
-    assert flops(graph, Shapes(graph))["total"] == 2 * (2 * 4 * 4) * 3
+    assert flops(graph, Shapes(graph, batch=1))["total"] == 2 * (2 * 4 * 4) * 3
 
 
 def test_layers_of_unknown_shape_are_counted_apart():
@@ -80,7 +80,7 @@ def test_layers_of_unknown_shape_are_counted_apart():
         tf.matmul(tf.ensure_shape(tf.reduce_mean(y, [1, 2]), [1, 6]), random(6, 10))
 
     graph = build(body)
-    assert flops(graph, Shapes(graph)) == {"total": 0, "by_op": {}, "unknown": 2}
+    assert flops(graph, Shapes(graph, batch=1)) == {"total": 0, "by_op": {}, "unknown": 2}
 
 
 def test_memory_by_node():
@@ -97,7 +97,7 @@ def test_memory_by_node():
         Node.constant("text", np.array([b"abc"], object)),
     ]
     graph = Graph(nodes)
-    found = memory(graph, Shapes(graph), top=3)
+    found = memory(graph, Shapes(graph, batch=1), top=3)
     assert found == {
         "constants_bytes": 1000,
         "variables_bytes": 84 + 16,
@@ -113,6 +113,16 @@ def test_memory_by_node():
 @pytest.mark.parametrize("top", [0, 1, 99])
 def test_the_top(top):
     graph = build(body)
-    nodes = memory(graph, Shapes(graph), top)["nodes"]
+    nodes = memory(graph, Shapes(graph, batch=1), top)["nodes"]
     assert len(nodes) == min(top, len(nodes))
     assert [n["bytes"] for n in nodes] == sorted((n["bytes"] for n in nodes), reverse=True)
+
+
+def test_a_rewritten_graph_costs_the_same(small_bytes):
+    from transforms.core.protos import GraphDef
+
+    before = Graph.from_graph_def(GraphDef.FromString(small_bytes), ["x"], ["out"])
+    after = transform(before, "fold_batch_norms quantize_weights(minimum_size=2)")
+    totals = [flops(graph, Shapes(graph, batch=1)) for graph in (before, after)]
+    assert totals[0] == totals[1]
+    assert totals[0]["total"] > 0

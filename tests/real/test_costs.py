@@ -4,14 +4,27 @@ import pytest
 
 import deploykit
 from deploykit.costs import flops
-from deploykit.shapes import Shapes
 from tests.real.keras_nets import save
 from transforms.core.child import call
 from transforms.core.graph import Graph
+from transforms.core.shapes import Shapes
 
 pytestmark = pytest.mark.slow
 
 COUNTED = ("Conv2D", "DepthwiseConv2dNative", "MatMul")  # what TensorFlow's profiler knows
+
+
+def known_to_be_open(graph: Graph) -> None:
+    """Check that each size that is open to TensorFlow is, and no other."""
+    import tensorflow as tf
+
+    with tf.Graph().as_default() as whole:
+        tf.import_graph_def(graph.to_graph_def(), name="")
+    shapes = Shapes(graph)
+    for operation in whole.get_operations():
+        for tensor in operation.outputs[:1]:
+            sizes = tuple(-1 if size is None else size for size in tensor.shape)
+            assert shapes.shape(operation.name) == sizes, operation.name
 
 
 def same_as_tensorflow(graph: Graph) -> int:
@@ -22,6 +35,7 @@ def same_as_tensorflow(graph: Graph) -> int:
     import tensorflow as tf
     from tensorflow.python.framework import ops
 
+    known_to_be_open(graph)
     for name in graph.inputs:
         shape = (1, *(224 if s < 0 else s for s in graph[name].attr("shape")[1:]))
         graph.replace(graph[name], graph[name].with_attrs(shape=shape))
@@ -30,7 +44,7 @@ def same_as_tensorflow(graph: Graph) -> int:
     shapes, by_op = Shapes(graph), dict.fromkeys(COUNTED, 0)
     for node in whole.as_graph_def().node:
         (shape,) = (t.shape for t in whole.get_operation_by_name(node.name).outputs[:1])
-        found = shapes.of(node.name)
+        found = shapes.full_shape(node.name)
         assert found is not None, node.name
         assert shape.is_compatible_with(found), node.name
         if node.op in COUNTED:

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support import assert_golden, build, error, ops, random, transform
-from transforms.core import pipeline
-from transforms.core import static_shapes as shapes
+from transforms.core import pipeline, static_shapes
 from transforms.core.graph import Graph
 
 LAYERS = {"conv2d": 4, "depthwise": 4, "conv3d": 5}
@@ -51,11 +50,11 @@ def here(monkeypatch):
     """Infer shapes in this process, in which TensorFlow has been started."""
 
     def call(function, graph_def, tensors):
-        from transforms.core.session import static_shapes
+        from transforms.core import session
 
-        return static_shapes(graph_def, tensors)
+        return session.static_shapes(graph_def, tensors)
 
-    monkeypatch.setattr(shapes, "call", call)
+    monkeypatch.setattr(static_shapes, "call", call)
 
 
 @pytest.mark.parametrize("kind", LAYERS)

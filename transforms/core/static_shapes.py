@@ -1,4 +1,4 @@
-"""The shapes of tensors: what attributes say, else what TensorFlow infers in a child process."""
+"""The shapes of tensors: what attributes say, what follows, else what TensorFlow infers."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -10,16 +10,16 @@ from transforms.core.graph import Graph
 from transforms.core.node import Node, producer_name, split
 from transforms.core.ops import FEEDABLE_OPS
 from transforms.core.protos import GraphDef
-
-Shape = tuple[int, ...]
+from transforms.core.shapes import Shape, Shapes
 
 _SHAPE_ATTR_OPS = FEEDABLE_OPS | {"VariableV2"}
 
 
 def static_shapes(graph: Graph, tensors: Iterable[str]) -> dict[str, Shape | None]:
-    """Return the shapes of tensors; TensorFlow infers what no attribute says.
+    """Return the shapes of tensors; TensorFlow infers, in a child process, what does not follow.
 
-    -1 stands for an unknown size, None for an unknown rank.
+    -1 stands for an unknown size, None for an unknown rank. A first axis alone that is unknown is
+    an open batch, of which TensorFlow knows no more.
     """
     shapes: dict[str, Shape | None] = {}
     inner = []
@@ -30,7 +30,15 @@ def static_shapes(graph: Graph, tensors: Iterable[str]) -> dict[str, Shape | Non
             shapes[tensor] = declared[port]
         else:
             inner.append(tensor)
-    return shapes | _inferred(graph, sorted(inner))
+    if not inner:
+        return shapes
+    following = Shapes(graph)
+    shapes |= {tensor: following.shape(tensor) for tensor in inner}
+    return shapes | _inferred(graph, sorted(t for t in inner if not _is_clear(shapes[t])))
+
+
+def _is_clear(shape: Shape | None) -> bool:
+    return shape is not None and -1 not in shape[1:]
 
 
 def _declared(node: Node) -> list[Any] | None:
@@ -44,9 +52,8 @@ def _declared(node: Node) -> list[Any] | None:
 
 
 def _inferred(graph: Graph, tensors: list[str]) -> dict[str, Shape | None]:
-    unknown: dict[str, Shape | None] = dict.fromkeys(tensors)
     if not tensors:
-        return unknown
+        return {}
     needed = graph.ancestors(map(producer_name, tensors))
     nodes = [
         node.with_attrs(_class=None, _output_shapes=None).to_proto()
@@ -54,8 +61,9 @@ def _inferred(graph: Graph, tensors: list[str]) -> dict[str, Shape | None]:
         if node.name in needed
     ]
     graph_def = GraphDef(node=nodes, versions=graph.versions, library=graph.library)
-    with suppress(GraphError):  # where TensorFlow cannot load that, the ranks stay unknown
-        unknown |= call(
+    inferred: dict[str, Shape | None] = {}
+    with suppress(GraphError):  # where TensorFlow cannot load that, no more is known
+        inferred = call(
             "transforms.core.session:static_shapes", graph_def.SerializeToString(), tensors
         )
-    return unknown
+    return inferred
