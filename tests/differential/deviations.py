@@ -87,16 +87,16 @@ def _restored(graph: Graph) -> Graph:
 
 def _with_constants_in_8_bits(graph: Graph) -> Graph:
     """Return the graph with what TensorFlow computes of each constant's QuantizeV2 in its place."""
+    found = [n for n in graph if n.op == "QuantizeV2" and graph.constant(n.inputs[0]) is not None]
+    made = [f"{node.name}:{port}" for node in found for port in range(3)]
+    # the range goes under the names of Min and Max
+    names = [name for node in found for name in (node.name, *node.data_inputs[1:])]
+    values = run(Graph(graph, graph.inputs, made), {})
     result = graph.copy()
-    for node in graph:
-        if node.op != "QuantizeV2" or graph.constant(node.inputs[0]) is None:
-            continue
-        parts = (node.name, *node.data_inputs[1:])  # the range is under the names of Min and Max
-        made = [f"{node.name}:{port}" for port in range(3)]
-        values = run(Graph(graph, graph.inputs, made), {})
-        for name, value, dtype in zip(parts, values, (QUINT8, None, None), strict=True):
-            result.replace(result[name], Node.constant(name, value, dtype))
-        result.redirect(dict(zip(made[1:], parts[1:], strict=True)))
+    for name, value in zip(names, values, strict=True):
+        dtype = QUINT8 if value.dtype == np.uint8 else None
+        result.replace(result[name], Node.constant(name, value, dtype))
+    result.redirect({a: b for a, b in zip(made, names, strict=True) if not a.endswith(":0")})
     return _pruned(result)
 
 
@@ -175,6 +175,11 @@ DEVIATIONS = {
         "constants are quantized once, by the transform; the original keeps them as floats, with"
         " the nodes that find their range and quantize them at each run",
         _with_constants_in_8_bits,
+    ),
+    "AddV2 and ConcatV2": Deviation(
+        "these are what TensorFlow has written for Add and Concat since 1.15, and become 8-bit ops"
+        " as well",
+        lambda graph: transform(graph, "quantize_nodes"),
     ),
     "range of zeros": Deviation(
         "constants near zero keep a range of their own; QuantizeV2, which the original runs on"

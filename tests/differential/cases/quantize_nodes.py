@@ -5,6 +5,7 @@ from tests.differential.graphs import const, conv, placeholder
 from tests.support import build, random
 
 NAME = "quantize_nodes"
+STEPS = 6 / 255  # of an op that one of the graphs computes in floats
 INPUTS = f"{NAME}(input_min=-10, input_max=10)"
 CONSTANTS = ("constants in 8 bits",)
 KEPT = ("attributes that are kept",)
@@ -111,6 +112,17 @@ def classifier(raw, x):
     raw.Softmax(logits=bias(raw, y, "biased"), name="out")
 
 
+def residual_v2(raw, x):
+    y = layer(raw, x)
+    raw.AddV2(x=layer(raw, y, "again"), y=y, name="out")
+
+
+def concat_v2(raw, x):
+    y = raw.Relu(features=x, name="relu")
+    z = raw.Relu6(features=y, name="relu6")
+    raw.ConcatV2(values=[y, z], axis=const(1, "axis"), name="out")
+
+
 def whole_numbers(raw, x):
     import tensorflow as tf
 
@@ -180,6 +192,12 @@ CASES = [
     Case("ResizeBilinear, align_corners", resize(True), NAME, deviations=KEPT),
     Case("a branch", net(branch, *IMAGE), NAME, deviations=CONSTANTS),
     Case("a residual Add", net(residual, *IMAGE), NAME, deviations=CONSTANTS),
+    Case("a residual AddV2, as if it were Add", net(residual_v2, *IMAGE),
+         f"rename_op(old_op_name=AddV2, new_op_name=Add) {NAME}", NAME, CONSTANTS),
+    Case("AddV2 with a vector", with_vector("AddV2", 10, 100), NAME,
+         deviations=("AddV2 and ConcatV2",), tolerance=STEPS),
+    Case("ConcatV2", net(concat_v2, 3, 5), NAME, deviations=("AddV2 and ConcatV2",),
+         tolerance=STEPS),
     Case("a second reader of floats", net(read_as_float, *IMAGE, outputs=FLOAT), NAME,
          deviations=CONSTANTS),
     Case("classifier", net(classifier, *IMAGE), NAME, deviations=CONSTANTS + KEPT),
