@@ -14,8 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from tests.support import run, transform
+from transforms.core.eight_bit import QUINT8, SMALLEST_RANGE
 from transforms.core.graph import Graph
 from transforms.core.node import Node
+
+# What the original writes without some of their attributes; those that it has are complete.
+ATTRIBUTES_ARE_KEPT = {
+    "Conv2D", "DepthwiseConv2dNative", "QuantizedReshape", "QuantizedResizeBilinear"
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,38 @@ def _restored(graph: Graph) -> Graph:
     return result
 
 
+def _with_constants_in_8_bits(graph: Graph) -> Graph:
+    """Return the graph with what TensorFlow computes of each constant's QuantizeV2 in its place."""
+    found = [n for n in graph if n.op == "QuantizeV2" and graph.constant(n.inputs[0]) is not None]
+    made = [f"{node.name}:{port}" for node in found for port in range(3)]
+    # the range goes under the names of Min and Max
+    names = [name for node in found for name in (node.name, *node.data_inputs[1:])]
+    values = run(Graph(graph, graph.inputs, made), {})
+    result = graph.copy()
+    for name, value in zip(names, values, strict=True):
+        dtype = QUINT8 if value.dtype == np.uint8 else None
+        result.replace(result[name], Node.constant(name, value, dtype))
+    result.redirect({a: b for a, b in zip(made, names, strict=True) if not a.endswith(":0")})
+    return _pruned(result)
+
+
+def _with_the_range_of_zeros(graph: Graph) -> Graph:
+    result = graph.copy()
+    for node in graph:
+        if node.op == "Const" and node.name.endswith("/max") and node.value == np.float32(0.01):
+            result.replace(node, node.with_attrs(value=np.array(SMALLEST_RANGE)))
+    return result
+
+
+def _with_attributes_that_are_kept(graph: Graph) -> Graph:
+    complete = transform(graph, "add_default_attributes")
+    result = graph.copy()
+    for node in graph:
+        if node.op in ATTRIBUTES_ARE_KEPT:
+            result.replace(node, complete[node.name])
+    return result
+
+
 DEVIATIONS = {
     "pruned": Deviation(
         "what no output needs is dropped after each step, and so are control edges from constants,"
@@ -127,6 +165,26 @@ DEVIATIONS = {
     "range up to 0": Deviation(
         "the range of weights below zero ends at 0, not at the smallest float above it",
         _with_ranges_up_to_zero,
+    ),
+    "attributes that are kept": Deviation(
+        "a layer keeps all its attributes; the original writes some, and leaves out the others even"
+        " where they are not the defaults",
+        _with_attributes_that_are_kept,
+    ),
+    "constants in 8 bits": Deviation(
+        "constants are quantized once, by the transform; the original keeps them as floats, with"
+        " the nodes that find their range and quantize them at each run",
+        _with_constants_in_8_bits,
+    ),
+    "AddV2 and ConcatV2": Deviation(
+        "these are what TensorFlow has written for Add and Concat since 1.15, and become 8-bit ops"
+        " as well",
+        lambda graph: transform(graph, "quantize_nodes"),
+    ),
+    "range of zeros": Deviation(
+        "constants near zero keep a range of their own; QuantizeV2, which the original runs on"
+        " them, makes it 0.01 wide at least",
+        _with_the_range_of_zeros,
     ),
     "one value": Deviation(
         "a Const of one value stays one: a file stores that value once, in less than 8 bits each",

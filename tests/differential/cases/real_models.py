@@ -8,6 +8,7 @@ from pathlib import Path
 import deploykit
 from tests.differential.case import Case
 from tests.real.conftest import made_by
+from tests.support import transform
 from transforms.core.child import call
 from transforms.core.graph import Graph
 
@@ -24,6 +25,12 @@ def _keras(name: str) -> Graph:
 def _lite0() -> Graph:
     folder = made_by("efficientnet_lite0/build.py")
     return _before_softmax(deploykit.load_graph(folder / "frozen.pb"))
+
+
+def _lite0_of_2016() -> Graph:
+    """Return the net with biases for batch norms, and with Add, which the original quantizes."""
+    steps = "fold_batch_norms rename_op(old_op_name=AddV2, new_op_name=Add)"
+    return transform(_lite0(), f"remove_nodes(op=Identity) {steps}")
 
 
 def _before_softmax(graph: Graph) -> Graph:
@@ -77,4 +84,9 @@ CASES = [
           ("ResNet50", 2049, ()),  # its 2,048 biases are all zero: the original makes NaN of them
           ("Lite0", 1024, ("range up to 0",)),
       )),
+] + [
+    Case("Lite0 without batch norms, quantize_nodes", _lite0_of_2016,
+         "quantize_weights quantize_nodes",
+         "quantize_weights(per_channel=false) quantize_nodes",
+         ("range up to 0", "constants in 8 bits"), slow=True),
 ]  # fmt: skip
