@@ -7,7 +7,7 @@ import pytest
 
 from deploykit import initialisers, keras_files
 from tests.differential.original import Original
-from transforms.core import evaluate
+from transforms.core import evaluate, static_shapes
 
 
 @pytest.fixture(scope="package")
@@ -26,7 +26,7 @@ def in_process():
         return getattr(importlib.import_module(module), name)(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        strip_unused_nodes = importlib.import_module("transforms.strip_unused_nodes")
-        for module in (evaluate, initialisers, keras_files, strip_unused_nodes):
+        sparsify_gather = importlib.import_module("transforms.sparsify_gather")
+        for module in (evaluate, initialisers, keras_files, sparsify_gather, static_shapes):
             patch.setattr(module, "call", call)
         yield

@@ -16,7 +16,7 @@ from transforms.core.graph import Graph
 def _keras(name: str) -> Graph:
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder, "model.keras"))
-        call("tests.real.test_keras_applications:save", name, path)
+        call("tests.real.keras_nets:save", name, path)
         return _before_softmax(deploykit.freeze(path))
 
 
