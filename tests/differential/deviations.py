@@ -22,12 +22,14 @@ from transforms.core.node import Node
 class Deviation:
     """Why deploykit differs, and the original's graph brought to the form of deploykit's.
 
-    With `renames` the names of inner nodes differ too, in ways that no rule brings together.
+    With `renames` the names of inner nodes differ too, in ways that no rule brings together; with
+    `rounds` the values of constants do, by no more than the tolerance of the case.
     """
 
     reason: str
     rewrite: Callable[[Graph], Graph] | None = None
     renames: bool = False
+    rounds: bool = False
 
 
 def _pruned(graph: Graph) -> Graph:
@@ -66,6 +68,16 @@ def _with_ranges_up_to_zero(graph: Graph) -> Graph:
     for node in graph:
         if node.name.endswith("_quantized_max") and 0 < node.value < 1e-37:
             result.replace(node, node.with_attrs(value=np.array(0, np.float32)))
+    return result
+
+
+def _with_lookups_that_wait(graph: Graph) -> Graph:
+    result = graph.copy()
+    for node in graph:
+        if node.op == "LookupTableFind":
+            table = graph.readers(node.inputs[0])
+            filling = [f"^{reader.name}" for reader in table if reader.op == "InitializeTable"]
+            result.replace(node, node.with_control_inputs(*filling))
     return result
 
 
@@ -127,6 +139,16 @@ DEVIATIONS = {
     "range up to 0": Deviation(
         "the range of weights below zero ends at 0, not at the smallest float above it",
         _with_ranges_up_to_zero,
+    ),
+    "zero and both ends stay": Deviation(
+        "rounded weights are multiples of one step, as many as asked for, so that zero stays zero"
+        " and the range stays as it was; the original's lie in the middle between two of its steps,"
+        " one more of them, and the highest is above the maximum",
+        rounds=True,
+    ),
+    "lookups wait": Deviation(
+        "a lookup waits until its table is filled, so that nothing has to be run before",
+        _with_lookups_that_wait,
     ),
     "one value": Deviation(
         "a Const of one value stays one: a file stores that value once, in less than 8 bits each",
