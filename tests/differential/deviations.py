@@ -16,6 +16,7 @@ import numpy as np
 from tests.support import run, transform
 from transforms.core.graph import Graph
 from transforms.core.node import Node
+from transforms.core.ops import with_op
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,22 @@ def _with_ranges_up_to_zero(graph: Graph) -> Graph:
     for node in graph:
         if node.name.endswith("_quantized_max") and 0 < node.value < 1e-37:
             result.replace(node, node.with_attrs(value=np.array(0, np.float32)))
+    return result
+
+
+def _with_attributes_of_its_op(graph: Graph) -> Graph:
+    result = graph.copy()
+    for node in graph:
+        result.replace(node, with_op(node, node.op))
+    return result
+
+
+def _without_prints_of_resources(graph: Graph) -> Graph:
+    result = graph.copy()
+    prints = [node for node in graph if node.op == "Print" and node.attr("T") == "resource"]
+    result.redirect({node.name: node.inputs[0] for node in prints})
+    for node in prints:
+        result.remove(node)
     return result
 
 
@@ -145,6 +162,13 @@ DEVIATIONS = {
         " and the range stays as it was; the original's lie in the middle between two of its steps,"
         " one more of them, and the highest is above the maximum",
         rounds=True,
+    ),
+    "attributes of an op": Deviation(
+        "a node that becomes another op loses the attributes that this one does not have",
+        _with_attributes_of_its_op,
+    ),
+    "nothing to print": Deviation(
+        "a resource is not printed, for it has no values", _without_prints_of_resources
     ),
     "lookups wait": Deviation(
         "a lookup waits until its table is filled, so that nothing has to be run before",

@@ -35,6 +35,18 @@ def waiting(raw, x):
         raw.Neg(x=y, name="out")
 
 
+def table(raw, x):
+    import tensorflow as tf
+
+    made = raw.HashTableV2(key_dtype=tf.int64, value_dtype=tf.float32, name="table")
+    keys, values = const([0, 1], "keys", tf.int64), const([2.0, 3.0], "values")
+    fill = raw.InitializeTableV2(table_handle=made, keys=keys, values=values, name="fill")
+    with tf.control_dependencies([fill]):
+        key, default = const(1, "key", tf.int64), const(0.0, "default")
+        found = raw.LookupTableFindV2(table_handle=made, keys=key, default_value=default)
+    raw.Mul(x=x, y=found, name="out")
+
+
 CASES = [
     Case("all nodes", net(sums), NAME),
     Case("two ops", net(sums), f"{NAME}(op=AddV2, op=Mul)"),
@@ -46,6 +58,7 @@ CASES = [
     Case("few values, once", net(sums), f"{NAME}(first_n=1, summarize=2)"),
     Case("all outputs of a node", net(all_ports), f"{NAME}(op=Split)"),
     Case("outputs of two types", net(first_ports), f"{NAME}(op=TopKV2)"),
+    Case("a resource", net(table), f"{NAME}(op=HashTableV2)", deviations=("nothing to print",)),
     Case("waited for", net(waiting), f"{NAME}(op=Relu)"),
     Case("frozen Fashion, TF1", fashion_tf1, f"{NAME}(op=Relu, summarize=3, first_n=1)"),
     Refusal("first_n is no number", net(sums), f"{NAME}(first_n=once)",
