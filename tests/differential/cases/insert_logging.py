@@ -57,6 +57,7 @@ CASES = [
          'message="its values")'),
     Case("few values, once", net(sums), f"{NAME}(first_n=1, summarize=2)"),
     Case("all outputs of a node", net(all_ports), f"{NAME}(op=Split)"),
+    Case("several outputs", net(sums, outputs=("product", "out", "add_node1")), NAME),
     Case("outputs of two types", net(first_ports), f"{NAME}(op=TopKV2)"),
     Case("a resource", net(table), f"{NAME}(op=HashTableV2)", deviations=("nothing to print",)),
     Case("waited for", net(waiting), f"{NAME}(op=Relu)"),

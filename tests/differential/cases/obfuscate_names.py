@@ -38,6 +38,7 @@ CASES = [
     Case("1,000 nodes", long(1000), NAME),
     Case("outputs with numbers for names", long(40, ("A10", "19")), NAME),
     Case("outputs that are numbers", long(40, ("1", "a")), NAME),
+    Case("several outputs", net(fan_out, outputs=("b", "out", "same")), NAME),
     Case("a fed node", fed_inside, NAME),
     Case("small net", two_layers, NAME, deviations=("pruned",)),
     Case("frozen Fashion, TF1", fashion_tf1, f"remove_attribute(attribute_name=_class) {NAME}"),

@@ -24,6 +24,7 @@ CASES = [
     Case("waited for", net(reader_with_control), renamed("same", "other")),
     Case("several", net(fan_out), f"{renamed('a', 'z')} {renamed('b', 'a')} {renamed('z', 'b')}"),
     Case("a name that starts alike", net(chain), renamed("one", "one/read")),
+    Case("several outputs", net(second_port, outputs=("out", "parts")), renamed("same", "third")),
     Case("small net", two_layers, renamed("relu", "activation"), deviations=("pruned",)),
     Case("an input of a frozen net is read by another name", fashion_keras,
          renamed("fashion_1/batch_normalization_1/batchnorm/add/y", "epsilon")),
