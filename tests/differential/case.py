@@ -11,6 +11,11 @@ def nothing(folder: Path) -> None:
     """Write no files."""
 
 
+def placed(text: str, folder: Path) -> str:
+    """Return a transform string with the folder of a case's files in its place."""
+    return text.replace("{folder}", str(folder))
+
+
 @dataclass(frozen=True)
 class Case:
     """What both tools make alike, but for the deviations that are named.

@@ -2,12 +2,11 @@
 
 import importlib
 import pkgutil
-from pathlib import Path
 
 import pytest
 
 from tests.differential import cases
-from tests.differential.case import Case, Refusal
+from tests.differential.case import Case, Refusal, placed
 from tests.differential.comparison import differences, left_over
 from tests.differential.deviations import DEVIATIONS
 from tests.differential.graphs import feeds
@@ -26,11 +25,6 @@ def parameters(kind: type) -> list:
                 marks = pytest.mark.slow if getattr(case, "slow", False) else ()
                 found.append(pytest.param(case, id=f"{name}: {case.what}", marks=marks))
     return found
-
-
-def placed(text: str, folder: Path) -> str:
-    """Return a transform string with the folder of a case's files in its place."""
-    return text.replace("{folder}", str(folder))
 
 
 @pytest.mark.parametrize("case", parameters(Case))

@@ -1,4 +1,4 @@
-"""Calls that the original inlines wrongly, under its own name of the transform."""
+"""Calls that the original inlines wrongly, or not."""
 
 from tests.differential.cases.inline_functions import net as calls
 from tests.differential.defects.defect import Defect
