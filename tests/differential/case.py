@@ -2,8 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from transforms.core.graph import Graph
+
+
+def nothing(folder: Path) -> None:
+    """Write no files."""
+
+
+def placed(text: str, folder: Path) -> str:
+    """Return a transform string with the folder of a case's files in its place."""
+    return text.replace("{folder}", str(folder))
 
 
 @dataclass(frozen=True)
@@ -11,7 +21,7 @@ class Case:
     """What both tools make alike, but for the deviations that are named.
 
     `tolerance` holds for constants and for what the graphs compute, relative to the largest value;
-    0 means equal bits.
+    0 means equal bits. `files` writes what is read from the place that `{folder}` stands for.
     """
 
     what: str
@@ -21,6 +31,7 @@ class Case:
     deviations: tuple[str, ...] = ()  # see deviations.py, in the order in which they apply
     tolerance: float = 0.0
     slow: bool = False
+    files: Callable[[Path], None] = nothing
 
 
 @dataclass(frozen=True)
@@ -32,3 +43,4 @@ class Refusal:
     transforms: str
     theirs: str
     ours: str
+    files: Callable[[Path], None] = nothing

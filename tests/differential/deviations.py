@@ -17,6 +17,7 @@ from tests.support import run, transform
 from transforms.core.eight_bit import QUINT8, SMALLEST_RANGE
 from transforms.core.graph import Graph
 from transforms.core.node import Node
+from transforms.core.ops import with_op
 
 # What the original writes without some of their attributes; those that it has are complete.
 ATTRIBUTES_ARE_KEPT = {
@@ -28,12 +29,14 @@ ATTRIBUTES_ARE_KEPT = {
 class Deviation:
     """Why deploykit differs, and the original's graph brought to the form of deploykit's.
 
-    With `renames` the names of inner nodes differ too, in ways that no rule brings together.
+    With `renames` the names of inner nodes differ too, in ways that no rule brings together; with
+    `rounds` the values of constants do, by no more than the tolerance of the case.
     """
 
     reason: str
     rewrite: Callable[[Graph], Graph] | None = None
     renames: bool = False
+    rounds: bool = False
 
 
 def _pruned(graph: Graph) -> Graph:
@@ -72,6 +75,32 @@ def _with_ranges_up_to_zero(graph: Graph) -> Graph:
     for node in graph:
         if node.name.endswith("_quantized_max") and 0 < node.value < 1e-37:
             result.replace(node, node.with_attrs(value=np.array(0, np.float32)))
+    return result
+
+
+def _with_attributes_of_its_op(graph: Graph) -> Graph:
+    result = graph.copy()
+    for node in graph:
+        result.replace(node, with_op(node, node.op))
+    return result
+
+
+def _without_prints_of_resources(graph: Graph) -> Graph:
+    result = graph.copy()
+    prints = [node for node in graph if node.op == "Print" and node.attr("T") == "resource"]
+    result.redirect({node.name: node.inputs[0] for node in prints})
+    for node in prints:
+        result.remove(node)
+    return result
+
+
+def _with_lookups_that_wait(graph: Graph) -> Graph:
+    result = graph.copy()
+    for node in graph:
+        if node.op == "LookupTableFind":
+            table = graph.readers(node.inputs[0])
+            filling = [f"^{reader.name}" for reader in table if reader.op == "InitializeTable"]
+            result.replace(node, node.with_control_inputs(*filling))
     return result
 
 
@@ -185,6 +214,23 @@ DEVIATIONS = {
         "constants near zero keep a range of their own; QuantizeV2, which the original runs on"
         " them, makes it 0.01 wide at least",
         _with_the_range_of_zeros,
+    ),
+    "zero and both ends stay": Deviation(
+        "rounded weights are multiples of one step, as many as asked for, so that zero stays zero"
+        " and the range stays as it was; the original's lie in the middle between two of its steps,"
+        " one more of them, and the highest is above the maximum",
+        rounds=True,
+    ),
+    "attributes of an op": Deviation(
+        "a node that becomes another op loses the attributes that this one does not have",
+        _with_attributes_of_its_op,
+    ),
+    "nothing to print": Deviation(
+        "a resource is not printed, for it has no values", _without_prints_of_resources
+    ),
+    "lookups wait": Deviation(
+        "a lookup waits until its table is filled, so that nothing has to be run before",
+        _with_lookups_that_wait,
     ),
     "one value": Deviation(
         "a Const of one value stays one: a file stores that value once, in less than 8 bits each",

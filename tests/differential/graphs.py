@@ -55,6 +55,37 @@ def without_attrs(graph: Graph, name: str, *attrs: str) -> Graph:
     return graph
 
 
+def marked() -> Graph:
+    """Return a product and a LeakyRelu, each with an attribute that no op declares."""
+
+    def make():
+        import tensorflow as tf
+
+        weights = const(random(3, 3), "w")
+        y = tf.raw_ops.MatMul(a=placeholder(2, 3), b=weights, transpose_b=True, name="product")
+        tf.raw_ops.LeakyRelu(features=y, alpha=0.5, name="out")
+
+    graph = build(make, ["x"], ["out"])
+    for name in ("product", "out"):
+        graph.replace(graph[name], graph[name].with_attrs(_mark=name))
+    return graph
+
+
+def colocated() -> Graph:
+    """Return two nodes that are to run where a third one runs."""
+
+    def make():
+        import tensorflow as tf
+
+        raw = tf.raw_ops
+        first = raw.Relu(features=placeholder(2, 3), name="first")
+        with tf.Graph.colocate_with(tf.compat.v1.get_default_graph(), first):
+            second = raw.Neg(x=first, name="second")
+            raw.Mul(x=second, y=first, name="out")
+
+    return build(make, ["x"], ["out"])
+
+
 def two_layers() -> Graph:
     """Return a small convolution net with everything that tidying up changes.
 

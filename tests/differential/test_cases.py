@@ -6,7 +6,7 @@ import pkgutil
 import pytest
 
 from tests.differential import cases
-from tests.differential.case import Case, Refusal
+from tests.differential.case import Case, Refusal, placed
 from tests.differential.comparison import differences, left_over
 from tests.differential.deviations import DEVIATIONS
 from tests.differential.graphs import feeds
@@ -28,31 +28,35 @@ def parameters(kind: type) -> list:
 
 
 @pytest.mark.parametrize("case", parameters(Case))
-def test_equal(case, original):
+def test_equal(case, original, tmp_path):
+    case.files(tmp_path)
     before = case.graph()
-    peer = original.ask(before, case.transforms).graph(before)
-    ours = transform(before, case.ours or case.transforms)
-    expected, names = peer, True
+    peer = original.ask(before, placed(case.transforms, tmp_path)).graph(before)
+    ours = transform(before, placed(case.ours or case.transforms, tmp_path))
+    expected, names, values = peer, True, True
     for name in case.deviations:
         deviation = DEVIATIONS[name]
         names = names and not deviation.renames
+        values = values and not deviation.rounds
         if deviation.rewrite is not None:
             unchanged = str(expected)
             expected = deviation.rewrite(expected)
             assert str(expected) != unchanged, f"'{name}' makes no difference here"
     assert not differences(expected, ours, case.tolerance, names)
     assert names or differences(expected, ours, case.tolerance), "the names do not differ"
+    assert values or differences(expected, ours, 0.0, names), "the values do not differ"
     assert not left_over(ours)
     assert ours.versions == before.versions
     assert error(peer, ours, feeds(before)) <= case.tolerance
 
 
 @pytest.mark.parametrize("case", parameters(Refusal))
-def test_refused_by_both(case, original):
-    before = case.graph()
-    assert case.theirs in original.ask(before, case.transforms).error
+def test_refused_by_both(case, original, tmp_path):
+    case.files(tmp_path)
+    before, text = case.graph(), placed(case.transforms, tmp_path)
+    assert case.theirs in original.ask(before, text).error
     with pytest.raises(Error) as refusal:
-        transform(before, case.transforms)
+        transform(before, text)
     assert case.ours in str(refusal.value)
 
 

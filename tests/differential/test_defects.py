@@ -6,6 +6,7 @@ import pkgutil
 import pytest
 
 from tests.differential import defects
+from tests.differential.case import placed
 from tests.differential.defects.defect import Defect
 from tests.support import transform
 from transforms.core.errors import Error
@@ -28,12 +29,13 @@ def table() -> str:
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=IDS)
-def test_right_where_the_original_is_not(defect: Defect, original):
-    before = defect.graph()
-    answer = original.ask(before, defect.transforms, defect.seconds, outputs=defect.outputs)
+def test_right_where_the_original_is_not(defect: Defect, original, tmp_path):
+    defect.files(tmp_path)
+    before, text = defect.graph(), placed(defect.transforms, tmp_path)
+    answer = original.ask(before, text, defect.seconds, outputs=defect.outputs)
     assert defect.shown(before, answer), answer
     try:
-        ours = transform(before, defect.ours or defect.transforms)
+        ours = transform(before, placed(defect.ours, tmp_path) or text)
     except Error as refusal:
         ours = refusal
     assert defect.right(before, ours), str(ours)

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+from tests.differential.case import nothing
 from tests.differential.judging import Right, Shown
 from tests.differential.original import SECONDS
 from transforms.core.graph import Graph
@@ -25,3 +27,4 @@ class Defect:
     ours: str = ""  # deploykit's string, where it is another
     outputs: str | None = None  # the list given to the original, where it is not the graph's own
     seconds: float = SECONDS
+    files: Callable[[Path], None] = nothing  # see Case

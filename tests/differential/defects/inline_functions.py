@@ -1,8 +1,8 @@
-"""Calls that the original inlines wrongly, or not."""
+"""Calls that the original does not inline; see also inline_partitionedcall.py."""
 
 from tests.differential.cases.inline_functions import net as calls
 from tests.differential.defects.defect import Defect
-from tests.differential.judging import does_not_run, keeps, leaves
+from tests.differential.judging import keeps, leaves
 
 INLINE = "inline_partitionedcall"
 
@@ -43,13 +43,6 @@ def stateful(x):
 
 
 DEFECTS = [
-    Defect(INLINE, "a function that returns the second output of an op", calls(second_output),
-           INLINE, "takes the first: the graph does not load any more",
-           does_not_run("cannot load"), "takes the second", keeps(PartitionedCall=0),
-           ours="inline_functions"),
-    Defect(INLINE, "a call inside a function", calls(nested), INLINE, "stays a call",
-           leaves(PartitionedCall=1), "is inlined too", keeps(PartitionedCall=0),
-           ours="inline_functions"),
     Defect(INLINE, "a function with effects", calls(stateful), INLINE, "stays a call",
            leaves(StatefulPartitionedCall=1), "is inlined, its effects in their order",
            keeps(StatefulPartitionedCall=0), ours="inline_functions"),
