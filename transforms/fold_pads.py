@@ -18,7 +18,7 @@ def fold_pads(graph: Graph) -> None:
     """Fold a Pad into the convolution behind it where SAME padding sets the same zeros.
 
     Keras pads so in front of depthwise convolutions with strides. Other zeros stay with their Pad:
-    explicit padding is no faster, and ends TensorFlow behind a depthwise convolution.
+    explicit padding is no faster, and in a depthwise convolution it can end TensorFlow.
     """
     constants = Constants(graph)
     matches = [match for pattern in PADDED_LAYERS for match in graph.match(pattern)]
