@@ -180,14 +180,20 @@ def _key(node: Node) -> str:
     return str(node.attr("shared_name") or node.name)
 
 
+def _resource(graph: Graph, setter: Node) -> Node:
+    """Return the variable or table that a node gives contents to."""
+    resource = graph.producer(setter.inputs[0])
+    while resource.op == "Identity":
+        resource = graph.producer(resource.inputs[0])
+    return resource
+
+
 def _setters(graph: Graph) -> dict[str, Node]:
     """Return the nodes that give variables and tables their contents, by the keys of these."""
     setters = {}
     for node in graph:
         if node.op in _ASSIGN_OPS or node.op.startswith(_FILLING_OPS):
-            resource = graph.producer(node.inputs[0])
-            while resource.op == "Identity":
-                resource = graph.producer(resource.inputs[0])
+            resource = _resource(graph, node)
             if resource.op in VARIABLE_OPS or resource.op in _TABLE_OPS:
                 setters[_key(resource)] = node
     return setters
@@ -197,9 +203,7 @@ def _contents_of(graph: Graph, setter: Node) -> list[str]:
     """Return the tensors that hold what a node puts in: a value, or the keys and the values."""
     if setter.op in _ASSIGN_OPS or len(setter.data_inputs) == 3:
         return list(setter.data_inputs[1:])
-    table = graph.producer(setter.inputs[0])
-    while table.op == "Identity":
-        table = graph.producer(table.inputs[0])
+    table = _resource(graph, setter)
     exported = Node(graph.unique_name(f"{setter.name}/export"), "LookupTableExportV2")
     exported = exported.with_inputs(setter.inputs[0], f"^{setter.name}")
     exported = exported.with_attrs(Tkeys=table.attr("key_dtype"), Tvalues=table.attr("value_dtype"))
