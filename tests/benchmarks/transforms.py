@@ -4,6 +4,7 @@ Both run in a process that is warm: ours without TensorFlow, the original after 
 is what our process takes at most beyond the loaded graph.
 """
 
+import io
 import subprocess
 import sys
 import time
@@ -96,7 +97,9 @@ def _ask(worker: subprocess.Popen[str], text: str) -> float:
 
 def _ours(content: bytes, inputs: list[str], outputs: list[str], text: str) -> bytes:
     graph = Graph.from_graph_def(GraphDef.FromString(content), inputs, outputs)
-    return b"".join(transform(graph, text).serialized())
+    content = io.BytesIO()  # as to a file: piece by piece
+    content.writelines(transform(graph, text).serialized())
+    return content.getvalue()
 
 
 def _tool() -> Transform:

@@ -23,7 +23,7 @@ ONE = Node.constant("one", np.ones((2, 3), np.float32))
 
 def graph_bytes(*nodes: Node) -> bytes:
     """Return a GraphDef with these nodes, sound or not."""
-    return b"".join(Graph([node]).serialized().__next__() for node in nodes)
+    return b"".join(piece for node in nodes for piece in Graph([node]).serialized())
 
 
 def constant_with(**changes) -> bytes:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from transforms.core.errors import GraphError, nearest
-from transforms.core.node import Node, normal, producer_name, split
+from transforms.core.node import Node, delimited, normal, producer_name, split
 from transforms.core.protos import FunctionDefLibrary, GraphDef, VersionDef
 
 if TYPE_CHECKING:
@@ -353,13 +353,11 @@ class Graph:
     def serialized(self) -> Iterator[bytes]:
         """Yield the GraphDef's bytes in pieces, the same for the same graph.
 
-        Protobuf messages in a row are read as one merged message, so no second copy of the graph
-        is ever held.
+        A node is the GraphDef's field 1, and what follows the nodes is one more piece of the same
+        message, so no second copy of the graph is ever held.
         """
         for node in self._nodes.values():
-            piece = GraphDef()
-            node.to_proto(into=piece.node.add())
-            yield piece.SerializeToString(deterministic=True)
+            yield from delimited(1, node.serialized())
         rest = GraphDef(versions=self.versions, library=self.library)
         yield rest.SerializeToString(deterministic=True)
 
