@@ -1,8 +1,8 @@
-"""Run a function in a child process with an environment, a deadline and a memory cap.
+"""Run a function, or keep an object, in a child process with its own environment and limits.
 
 TensorFlow can abort or kill the process that runs a bad graph, and reads several settings from the
-environment when it starts. So whatever runs a model is a module-level function of plain data, and
-is run here. This limits accidents; it is no sandbox.
+environment when it starts. So whatever runs a model is a module-level function or class of plain
+data, and is run here. This limits accidents; it is no sandbox.
 """
 
 import contextlib
@@ -10,16 +10,17 @@ import importlib
 import os
 import pickle
 import resource
+import select
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transforms.core.errors import Error, GraphError, LimitError
+from transforms.core.errors import CrashError, Error, LimitError
 
 
 @dataclass
@@ -40,48 +41,114 @@ def call(function: str, *arguments: Any, env: Mapping[str, str] | None = None) -
     """Return what `function` ("package.module:name") returns in a child process.
 
     `env` sets variables for the child; what the user has set wins. An Error raised there is raised
-    here. LimitError: the deadline or the memory cap was reached. GraphError: the child died.
+    here. LimitError: the deadline or the memory cap was reached. CrashError: the child died.
     """
-    root = str(Path(__file__).parents[2])
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    environment = {**_QUIET, **(env or {}), **os.environ, "PYTHONPATH": path}
-    with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
-        question, answer = Path(folder, "question"), Path(folder, "answer")
-        with question.open("wb") as file:
-            pickle.dump((function, arguments, limits), file, protocol=5)
-        log = None if limits.show_log else subprocess.PIPE
-        try:
-            done = subprocess.run(
-                [sys.executable, "-P", "-m", "transforms.core.child", str(question), str(answer)],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=sys.stderr if limits.show_log else subprocess.DEVNULL,
-                stderr=log,
-                timeout=limits.seconds,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
+    with contextlib.closing(Worker(function, *arguments, env=env)) as worker:
+        return worker.made()
+
+
+class Worker:
+    """What a function or class ("package.module:name") makes in a child process, and its methods.
+
+    The child is in a session of its own, so that a Ctrl-C reaches this process alone.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        *arguments: Any,
+        env: Mapping[str, str] | None = None,
+        forced: Mapping[str, str | None] | None = None,
+    ) -> None:
+        """Start the child; it works while the caller goes on, and `made` or `ask` wait for it.
+
+        `env` is what the user may have set otherwise, `forced` what was asked for on the command
+        line: it wins, and None removes a variable.
+        """
+        read_questions, write_questions = os.pipe()
+        read_answers, write_answers = os.pipe()
+        self._log = tempfile.TemporaryFile(prefix="deploykit-")
+        ends = [read_questions, write_answers]
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "transforms.core.child", *map(str, ends)],
+            env=_environment(env or {}, forced or {}),
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr if limits.show_log else subprocess.DEVNULL,
+            stderr=None if limits.show_log else self._log,
+            pass_fds=ends,
+            start_new_session=True,
+        )
+        for end in ends:
+            os.close(end)
+        self._questions = open(write_questions, "wb")
+        self._answers = open(read_answers, "rb")
+        self._send((kind, arguments, limits))
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
+    def made(self) -> Any:
+        """Return what was made, where it is plain data; raises what `ask` raises."""
+        return self._ask(None)
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Return what a method of what was made returns.
+
+        An Error raised there is raised here. LimitError: the deadline or the memory cap was
+        reached. CrashError: the child died.
+        """
+        return self._ask((method, arguments))
+
+    def close(self) -> None:
+        """End the process at once; it holds nothing that could be lost."""
+        self._process.kill()
+        self._process.wait()
+        with contextlib.suppress(BrokenPipeError):
+            self._questions.close()
+        self._answers.close()
+        self._log.close()
+
+    def _ask(self, message: Any) -> Any:
+        self._send(message)
+        if not select.select([self._answers], [], [], limits.seconds)[0]:
+            self._process.kill()
             raise LimitError(
                 f"TensorFlow did not finish within {limits.seconds:g} seconds (--timeout)"
-            ) from None
-        if not answer.exists():
-            raise _death(done.returncode, (done.stderr or b"").decode(errors="replace"))
-        with answer.open("rb") as file:
-            kind, value = pickle.load(file)
-    if kind == "error":
-        raise value
-    return value
+            )
+        try:
+            kind, value = pickle.load(self._answers)
+        except (EOFError, pickle.UnpicklingError):
+            raise self._death() from None
+        if kind == "error":
+            raise value
+        return value
+
+    def _send(self, message: Any) -> None:
+        with contextlib.suppress(BrokenPipeError):  # the child died; the answer will say so
+            pickle.dump(message, self._questions, protocol=5)  # large arrays are not copied
+            self._questions.flush()
+
+    def _death(self) -> Error:
+        status = self._process.wait()
+        self._log.seek(0)
+        log = self._log.read().decode(errors="replace")
+        lines = [line for line in log.strip().splitlines() if line.strip()]
+        last = lines[-1].strip()[:300] if lines else "it said nothing"
+        if "bad_alloc" in log or "MemoryError" in log or status == -signal.SIGKILL:
+            return LimitError("TensorFlow ran out of memory on this graph (--memory-limit)")
+        if status < 0:
+            name = signal.Signals(-status).name
+            return CrashError(f"TensorFlow died of {name} on this graph: {last}")
+        return CrashError(f"TensorFlow ended with status {status} and no answer: {last}")
 
 
-def _death(status: int, log: str) -> Error:
-    lines = [line for line in log.strip().splitlines() if line.strip()]
-    last = lines[-1].strip()[:300] if lines else "it said nothing"
-    if "bad_alloc" in log or "MemoryError" in log or status == -signal.SIGKILL:
-        return LimitError("TensorFlow ran out of memory on this graph (--memory-limit)")
-    if status < 0:
-        name = signal.Signals(-status).name
-        return GraphError(f"TensorFlow died of {name} on this graph: {last}")
-    return GraphError(f"TensorFlow ended with status {status} and no answer: {last}")
+def _environment(defaults: Mapping[str, str], forced: Mapping[str, str | None]) -> dict[str, str]:
+    root = str(Path(__file__).parents[2])
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    given = {**_QUIET, **defaults, **os.environ, **forced, "PYTHONPATH": path}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 @contextlib.contextmanager
@@ -95,23 +162,37 @@ def limited(seconds: float, memory: int | None, show_log: bool) -> Iterator[None
         limits.seconds, limits.memory, limits.show_log = saved
 
 
-def _answer(question: str, answer: str) -> None:
-    with open(question, "rb") as file:
-        function, arguments, given = pickle.load(file)
-    if given.memory is not None:
-        resource.setrlimit(resource.RLIMIT_DATA, (given.memory, given.memory))
-    module, name = function.split(":")
+def _serve(questions: int, answers: int) -> None:
+    """Make what the first message names, and answer the others until there are no more."""
+    with open(questions, "rb") as inbox, open(answers, "wb") as outbox:
+        kind, arguments, given = pickle.load(inbox)
+        if given.memory is not None:
+            resource.setrlimit(resource.RLIMIT_DATA, (given.memory, given.memory))
+        made = _outcome(lambda: _named(kind)(*arguments))
+        with contextlib.suppress(EOFError):  # whoever asked is gone
+            while True:
+                message = pickle.load(inbox)
+                answer = made
+                if message is not None and made[0] == "value":
+                    method, arguments = message
+                    answer = _outcome(lambda: getattr(made[1], method)(*arguments))  # noqa: B023
+                pickle.dump(answer, outbox, protocol=5)
+                outbox.flush()
+
+
+def _named(name: str) -> Any:
+    module, attribute = name.split(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _outcome(act: Callable[[], Any]) -> tuple[str, Any]:
     try:
-        result = ("value", getattr(importlib.import_module(module), name)(*arguments))
+        return "value", act()
     except Error as error:
-        result = ("error", error)
+        return "error", error
     except MemoryError:
-        result = ("error", LimitError("the memory cap was reached (--memory-limit)"))
-    partial = answer + ".partial"
-    with open(partial, "wb") as file:
-        pickle.dump(result, file, protocol=5)
-    os.rename(partial, answer)
+        return "error", LimitError("the memory cap was reached (--memory-limit)")
 
 
 if __name__ == "__main__":
-    _answer(sys.argv[1], sys.argv[2])
+    _serve(*map(int, sys.argv[1:]))

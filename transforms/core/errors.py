@@ -2,6 +2,7 @@
 
 Error                  2  wrong usage or a bad model
   GraphError           2  a graph that is not well formed, or that lacks what was asked for
+    CrashError         2  a graph on which TensorFlow's process died
   PipelineError        2  a transform string that cannot be run
   RefusedError         3  a graph that deploykit declines to touch, by policy
   FileError            4  a file that cannot be read or written
@@ -18,6 +19,10 @@ class Error(Exception):
 
 class GraphError(Error):
     """The graph is not well formed, or has no such node or tensor."""
+
+
+class CrashError(GraphError):
+    """TensorFlow's process died while it loaded or ran the graph."""
 
 
 class PipelineError(Error):

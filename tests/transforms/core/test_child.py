@@ -1,5 +1,6 @@
 """Children that die, lie, hang or fail become one error each."""
 
+import contextlib
 import os
 import signal
 import time
@@ -7,7 +8,7 @@ import time
 import pytest
 
 from transforms.core import child
-from transforms.core.errors import GraphError, LimitError, RefusedError
+from transforms.core.errors import CrashError, GraphError, LimitError, RefusedError
 
 HERE = "tests.transforms.core.test_child"
 
@@ -91,3 +92,50 @@ def test_memory_cap():
         with pytest.raises(LimitError, match="memory"):
             child.call(f"{HERE}:takes", 1 << 30)
     assert child.limits.memory is None
+
+
+class Counter:
+    def __init__(self, start):
+        if start < 0:
+            raise RefusedError("not below zero")
+        self.count = start
+
+    def add(self, more):
+        self.count += more
+        return self.count
+
+    def die(self):
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    def variable(self, name):
+        return os.environ.get(name)
+
+
+@pytest.fixture
+def counter():
+    worker = child.Worker(f"{HERE}:Counter", 5)
+    yield worker
+    worker.close()
+
+
+def test_an_object_keeps_its_state_and_dies_with_one_sentence(counter):
+    assert [counter.ask("add", 2), counter.ask("add", 3)] == [7, 10]
+    with pytest.raises(CrashError, match="died of SIGSEGV"):
+        counter.ask("die")
+    with pytest.raises(CrashError, match="died of SIGSEGV"):
+        counter.ask("add", 1)
+
+
+def test_an_object_that_cannot_be_made_says_so_when_it_is_asked():
+    with contextlib.closing(child.Worker(f"{HERE}:Counter", -1)) as worker:
+        with pytest.raises(RefusedError, match="not below zero"):
+            worker.ask("add", 1)
+
+
+def test_what_is_asked_for_on_the_command_line_wins(monkeypatch):
+    monkeypatch.setenv("DEPLOYKIT_TEST_A", "user")
+    monkeypatch.setenv("DEPLOYKIT_TEST_B", "user")
+    forced = {"DEPLOYKIT_TEST_A": "forced", "DEPLOYKIT_TEST_B": None}
+    with contextlib.closing(child.Worker(f"{HERE}:Counter", 0, forced=forced)) as worker:
+        names = ("DEPLOYKIT_TEST_A", "DEPLOYKIT_TEST_B")
+        assert [worker.ask("variable", name) for name in names] == ["forced", None]
