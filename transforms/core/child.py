@@ -67,7 +67,7 @@ class Worker:
         """
         read_questions, write_questions = os.pipe()
         read_answers, write_answers = os.pipe()
-        self._log = tempfile.TemporaryFile(prefix="deploykit-")
+        self._log = tempfile.TemporaryFile(prefix="deploykit-")  # noqa: SIM115  see close
         ends = [read_questions, write_answers]
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "transforms.core.child", *map(str, ends)],
@@ -80,8 +80,8 @@ class Worker:
         )
         for end in ends:
             os.close(end)
-        self._questions = open(write_questions, "wb")
-        self._answers = open(read_answers, "rb")
+        self._questions = os.fdopen(write_questions, "wb")
+        self._answers = os.fdopen(read_answers, "rb")
         self._send((kind, arguments, limits))
 
     @property
@@ -105,7 +105,7 @@ class Worker:
         """End the process at once; it holds nothing that could be lost."""
         self._process.kill()
         self._process.wait()
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(BrokenPipeError):  # of what was not read any more
             self._questions.close()
         self._answers.close()
         self._log.close()

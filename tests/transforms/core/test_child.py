@@ -127,9 +127,11 @@ def test_an_object_keeps_its_state_and_dies_with_one_sentence(counter):
 
 
 def test_an_object_that_cannot_be_made_says_so_when_it_is_asked():
-    with contextlib.closing(child.Worker(f"{HERE}:Counter", -1)) as worker:
-        with pytest.raises(RefusedError, match="not below zero"):
-            worker.ask("add", 1)
+    with (
+        contextlib.closing(child.Worker(f"{HERE}:Counter", -1)) as worker,
+        pytest.raises(RefusedError, match="not below zero"),
+    ):
+        worker.ask("add", 1)
 
 
 def test_what_is_asked_for_on_the_command_line_wins(monkeypatch):
