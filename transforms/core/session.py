@@ -21,7 +21,7 @@ class Session:
             try:
                 tf.import_graph_def(GraphDef.FromString(graph_def), name="")
             except (ValueError, TypeError, tf.errors.OpError) as error:
-                raise GraphError(f"TensorFlow cannot load the graph: {_line(error)}") from None
+                raise GraphError(f"TensorFlow cannot load the graph: {sentence(error)}") from None
         config = tf.compat.v1.ConfigProto()
         if not grappler:
             from tensorflow.core.protobuf import rewriter_config_pb2
@@ -35,20 +35,21 @@ class Session:
 
     def run(self, fetches: list[str], feeds: Mapping[str, Array] | None = None) -> list[Array]:
         """Return the values of tensors. GraphError: a kernel refuses. LimitError: out of memory."""
-        full = {_full(name): value for name, value in (feeds or {}).items()}
+        full = {full_name(name): value for name, value in (feeds or {}).items()}
         try:
-            return list(self._session.run([_full(name) for name in fetches], full))
+            return list(self._session.run([full_name(name) for name in fetches], full))
         except self._errors.ResourceExhaustedError as error:
-            raise LimitError(f"TensorFlow ran out of memory: {_line(error)}") from None
+            raise LimitError(f"TensorFlow ran out of memory: {sentence(error)}") from None
         except (ValueError, KeyError, TypeError, self._errors.OpError) as error:
-            raise GraphError(f"TensorFlow cannot run the graph: {_line(error)}") from None
+            raise GraphError(f"TensorFlow cannot run the graph: {sentence(error)}") from None
 
 
-def _full(tensor: str) -> str:
+def full_name(tensor: str) -> str:
+    """Return a tensor's name with its port, as TensorFlow wants it."""
     return tensor if ":" in tensor else f"{tensor}:0"
 
 
-def _line(error: Any) -> str:
+def sentence(error: Any) -> str:
     """Return the line of TensorFlow's message that says what is wrong, and with which node."""
     text = str(getattr(error, "message", error)).strip()
     lines = [line.strip() for line in text.splitlines()]
@@ -73,7 +74,7 @@ def run_each(graph_def: bytes, fetches: list[str]) -> dict[str, Array]:
 def static_shapes(graph_def: bytes, tensors: list[str]) -> dict[str, tuple[int, ...] | None]:
     """Return the shape that TensorFlow infers for each tensor: -1 unknown, None unknown rank."""
     graph = Session(graph_def).graph
-    shapes = {name: graph.get_tensor_by_name(_full(name)).shape for name in tensors}
+    shapes = {name: graph.get_tensor_by_name(full_name(name)).shape for name in tensors}
     return {
         name: None if shape.rank is None else tuple(-1 if s is None else s for s in shape.as_list())
         for name, shape in shapes.items()

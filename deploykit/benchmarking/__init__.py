@@ -1,0 +1,1 @@
+"""How fast a model is: measuring, statistics, comparison, tuning, profile."""

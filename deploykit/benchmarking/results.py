@@ -1,0 +1,128 @@
+"""What a benchmark found, as a value with a file format."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from deploykit.benchmarking.settings import Settings
+from transforms.core.errors import FileError, GraphError
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One model with one set of settings. Latencies are in milliseconds, one a call."""
+
+    name: str
+    """What tells it from the others of its result: the model, and settings where they differ."""
+    model: str
+    sha256: str
+    """Of the model's file, or of the frozen graph where the model is another thing than a file."""
+    settings: Settings
+    samples: int
+    """In each call."""
+    load_ms: float
+    first_run_ms: float
+    warm_up_ms: tuple[float, ...]
+    """The calls before the steady state."""
+    settled: bool
+    """Whether a steady state was seen within the time for it."""
+    rounds_ms: tuple[tuple[float, ...], ...]
+    """The calls of each round; between two rounds, the other measurements had theirs."""
+    rounds_seconds: tuple[float, ...]
+    """How long each round took; with several calls in flight this is less than their sum."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Of the process: versions, threads, environment, memory."""
+
+    @property
+    def latencies_ms(self) -> tuple[float, ...]:
+        """All calls in the steady state."""
+        return tuple(latency for each in self.rounds_ms for latency in each)
+
+    @property
+    def items_per_second(self) -> float:
+        """Samples a second, in the steady state."""
+        return self.samples * len(self.latencies_ms) / sum(self.rounds_seconds)
+
+
+@dataclass(frozen=True)
+class Result:
+    """Measurements that were taken in turn on one machine."""
+
+    measurements: tuple[Measurement, ...]
+    machine: Mapping[str, Any]
+    started: str
+    """Local time, ISO 8601."""
+    interrupted: bool = False
+    """Whether the user ended it early."""
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data, with the statistics that a reader would compute first."""
+        from deploykit.benchmarking.statistics import summary
+
+        found = []
+        for each in self.measurements:
+            settings = {"settings": each.settings.document()}
+            found.append(asdict(each) | settings | {"summary": asdict(summary(each))})
+        return {
+            "format": FORMAT,
+            "kind": "benchmark",
+            "started": self.started,
+            "interrupted": self.interrupted,
+            "machine": dict(self.machine),
+            "measurements": found,
+        }
+
+
+def load_result(path: str | os.PathLike[str]) -> Result:
+    """Read a result from its JSON file.
+
+    FileError: it cannot be read. GraphError: it is no result, or of another format.
+    """
+    document = load_document(path, "benchmark")
+    try:
+        found = tuple(_measurement(each) for each in document["measurements"])
+        machine, started = document["machine"], document["started"]
+        return Result(found, machine, started, bool(document.get("interrupted")))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise GraphError(f"{path}: this is no result of deploykit benchmark: {error!r}") from None
+
+
+def load_document(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
+    """Read a JSON document of deploykit of one kind, such as `benchmark` or `tuned`."""
+    try:
+        document: dict[str, Any] = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from None
+    except ValueError:
+        raise GraphError(f"{path}: this is no JSON, expected a {kind} document") from None
+    found = document.get("kind") if isinstance(document, dict) else None
+    if found != kind:
+        raise GraphError(f"{path}: this is no {kind} document (its kind is {found!r})")
+    if document.get("format") != FORMAT:
+        raise GraphError(
+            f"{path}: its format is {document.get('format')!r}, but this deploykit reads {FORMAT}"
+        )
+    return document
+
+
+def _measurement(document: Mapping[str, Any]) -> Measurement:
+    rounds: Sequence[Sequence[float]] = document["rounds_ms"]
+    return Measurement(
+        name=str(document["name"]),
+        model=str(document["model"]),
+        sha256=str(document["sha256"]),
+        settings=Settings.of(document["settings"]),
+        samples=int(document["samples"]),
+        load_ms=float(document["load_ms"]),
+        first_run_ms=float(document["first_run_ms"]),
+        warm_up_ms=tuple(map(float, document["warm_up_ms"])),
+        settled=bool(document["settled"]),
+        rounds_ms=tuple(tuple(map(float, each)) for each in rounds),
+        rounds_seconds=tuple(map(float, document["rounds_seconds"])),
+        facts=document.get("facts", {}),
+    )

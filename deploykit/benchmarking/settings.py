@@ -1,0 +1,100 @@
+"""How a model is run: what its process starts with, its session, and the loop around it."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from transforms.core.errors import GraphError
+
+# Activations of large batches go back to the kernel after every run, unless the C library keeps
+# them: 1.5 times faster at batch 8 where TensorFlow runs without oneDNN.
+KEEP_MEMORY = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": "4000000000",
+    "MALLOC_TOP_PAD_": "268435456",
+}
+_SWITCHES = {
+    "onednn": "TF_ENABLE_ONEDNN_OPTS",
+    "caller_thread": "TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD",
+}
+_OPENMP = {
+    "kmp_blocktime": "KMP_BLOCKTIME",
+    "kmp_affinity": "KMP_AFFINITY",
+    "omp_num_threads": "OMP_NUM_THREADS",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What can be set about a run. None: left to TensorFlow, or to what the user has set."""
+
+    batch: int | None = None
+    """Samples at once; None: as many as the inputs demand, or one."""
+    threads: tuple[int, int] | None = None
+    """Threads inside an op, and ops at once."""
+    onednn: bool | None = None
+    caller_thread: bool | None = None
+    """Whether the thread that calls oneDNN takes a share of the work."""
+    keep_memory: bool | None = None
+    """Whether the C library keeps freed memory."""
+    kmp_blocktime: str | None = None
+    kmp_affinity: str | None = None
+    omp_num_threads: str | None = None
+    xla: bool = False
+    bf16: bool = False
+    concurrency: int = 1
+    """Calls in flight."""
+    input: str = "feed"
+    """feed or tfdata."""
+    device: str = "cpu"
+    """cpu, gpu, gpu:N or all."""
+
+    @property
+    def environment(self) -> dict[str, str | None]:
+        """The variables that are set for TensorFlow's process; None removes one."""
+        found: dict[str, str | None] = {}
+        for field, variable in _SWITCHES.items():
+            if (value := getattr(self, field)) is not None:
+                found[variable] = str(int(value))
+        for field, variable in _OPENMP.items():
+            if (value := getattr(self, field)) is not None:
+                found[variable] = value
+        if self.keep_memory is not None:
+            found |= KEEP_MEMORY if self.keep_memory else dict.fromkeys(KEEP_MEMORY)
+        if self.xla:
+            found["TF_XLA_FLAGS"] = "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
+        if self.device != "cpu":
+            found["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES")
+        return found
+
+    def document(self) -> dict[str, Any]:
+        """Return what is set, as plain data."""
+        return {k: v for k, v in asdict(self).items() if v != getattr(Settings, k)}
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> "Settings":
+        """Read what `document` gave. GraphError: it names what cannot be set."""
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(set(document) - known):
+            raise GraphError(f"there is no setting '{unknown[0]}'; there are: {', '.join(known)}")
+        threads = document.get("threads")
+        return cls(**{**document, "threads": None if threads is None else tuple(threads)})
+
+    def __str__(self) -> str:
+        """Return what is set, in words, such as `batch 8, threads 2x1, oneDNN off`."""
+        words = []
+        if self.batch is not None:
+            words.append(f"batch {self.batch}")
+        if self.threads is not None:
+            words.append("threads {}x{}".format(*self.threads))
+        for field, word in (("onednn", "oneDNN"), ("caller_thread", "caller thread"),
+                            ("keep_memory", "keep memory")):  # fmt: skip
+            if (value := getattr(self, field)) is not None:
+                words.append(f"{word} {'on' if value else 'off'}")
+        words += [f"{v}={getattr(self, f)}" for f, v in _OPENMP.items() if getattr(self, f)]
+        words += [word for word in ("xla", "bf16") if getattr(self, word)]
+        if self.concurrency > 1:
+            words.append(f"{self.concurrency} in flight")
+        words += [each for each in (self.input, self.device) if each not in ("feed", "cpu")]
+        return ", ".join(words) or "TensorFlow's defaults"
