@@ -4,10 +4,11 @@ import functools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import click
 
+from deploykit.benchmarking.settings import Settings, Sweep
 from deploykit.comparison import Comparison
 from deploykit.interface import Interface
 
@@ -52,6 +53,77 @@ class Range(_ParamType):
         if not low < high:
             self.fail(f"{value!r} is empty: the first number must be the smaller one", param, ctx)
         return low, high
+
+
+class Counts(_ParamType):
+    """Whole numbers above zero, `1,8,32`."""
+
+    name = "N,..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """Return the numbers, each once."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            found = tuple(dict.fromkeys(map(int, value.split(","))))
+        except ValueError:
+            self.fail(f"{value!r} is not whole numbers such as 1,8,32", param, ctx)
+        if min(found) < 1:
+            self.fail(f"{min(found)} is not above zero", param, ctx)
+        return found
+
+
+class Threads(_ParamType):
+    """Threads inside an op x ops at once, `2x1,1x2`."""
+
+    name = "INTRAxINTER,..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[tuple[int, int], ...]:
+        """Return the pairs, each once."""
+        if isinstance(value, tuple):
+            return value
+        found = []
+        for pair in value.split(","):
+            intra, _, inter = pair.partition("x")
+            if not (intra.isdecimal() and inter.isdecimal() and int(intra) and int(inter)):
+                self.fail(f"{pair!r} is not two numbers above zero such as 2x1", param, ctx)
+            found.append((int(intra), int(inter)))
+        return tuple(dict.fromkeys(found))
+
+
+class Switch(_ParamType):
+    """`on`, `off` or `both`."""
+
+    name = "on|off|both"
+    _VALUES: ClassVar = {"on": (True,), "off": (False,), "both": (False, True)}
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[bool, ...]:
+        """Return the positions of the switch."""
+        if isinstance(value, tuple):
+            return value
+        if value not in self._VALUES:
+            self.fail(f"{value!r} is neither on, off nor both", param, ctx)
+        return self._VALUES[value]
+
+
+class Device(_ParamType):
+    """`cpu`, `gpu`, `gpu:N` or `all`."""
+
+    name = "cpu|gpu|gpu:N|all"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the device."""
+        if value not in ("cpu", "gpu", "all"):
+            kind, _, number = value.partition(":")
+            if kind != "gpu" or not number.isdecimal():
+                self.fail(f"{value!r} is neither cpu, gpu, gpu:N nor all", param, ctx)
+        return str(value)
 
 
 class Pin(_ParamType):
@@ -219,4 +291,41 @@ limits = _all(
                  help="Give TensorFlow at most this long."),
     click.option("--memory-limit", type=click.IntRange(min=1), metavar="MIB", expose_value=False,
                  callback=_memory, help="Give TensorFlow at most this much memory."),
+)  # fmt: skip
+
+
+def _tuned(ctx: click.Context, param: click.Parameter, value: str | None) -> Settings:
+    if value is None:
+        return Settings()
+    from deploykit.benchmarking.results import load_tuned
+
+    return load_tuned(value)
+
+
+sweep = _as_one(
+    "sweep",
+    Sweep,
+    click.option("--batch", type=Counts(), default=(), help="Samples at once; several are each "
+                 "measured [default: what the model demands, or 1]."),
+    click.option("--threads", type=Threads(), default=(), help="Threads inside an op x ops at once "
+                 "[default: TensorFlow's]."),
+    click.option("--onednn", type=Switch(), default=(), help="oneDNN's kernels."),
+    click.option("--caller-thread", type=Switch(), default=(), help="Whether the thread that calls "
+                 "oneDNN takes a share of the work."),
+    click.option("--keep-memory", type=Switch(), default=(), help="Whether the C library keeps "
+                 "freed memory (MALLOC_* variables)."),
+    click.option("--concurrency", type=Counts(), default=(), help="Calls in flight [default: 1]."),
+    click.option("--kmp-blocktime", metavar="MS", help="KMP_BLOCKTIME of old guides; also measured "
+                 "without, to see whether it does anything."),
+    click.option("--kmp-affinity", metavar="TEXT", help="KMP_AFFINITY, likewise."),
+    click.option("--omp-num-threads", metavar="N", help="OMP_NUM_THREADS, likewise."),
+    click.option("--xla", is_flag=True, help="Compile with XLA (auto-clustering)."),
+    click.option("--bf16", is_flag=True, help="Let oneDNN compute in bfloat16."),
+    click.option("--input", type=click.Choice(("feed", "tfdata")), default="feed",
+                 show_default=True, help="How arrays reach the model: fed with each call, or "
+                 "through tf.data with prefetch."),
+    click.option("--device", type=Device(), default="cpu", show_default=True,
+                 help="Where it runs; all: a copy of the model on every GPU."),
+    click.option("--tuned", "base", metavar="FILE", callback=_tuned,
+                 help="Settings that deploykit tune wrote; options given here win."),
 )  # fmt: skip

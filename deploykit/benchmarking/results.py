@@ -92,6 +92,17 @@ def load_result(path: str | os.PathLike[str]) -> Result:
         raise GraphError(f"{path}: this is no result of deploykit benchmark: {error!r}") from None
 
 
+def load_tuned(path: str | os.PathLike[str]) -> Settings:
+    """Read the recommended settings from a file of `deploykit tune`.
+
+    FileError: it cannot be read. GraphError: it is no such file, or of another format.
+    """
+    settings = load_document(path, "tuned").get("settings")
+    if not isinstance(settings, dict):
+        raise GraphError(f"{path}: this file of deploykit tune holds no settings")
+    return Settings.of(settings)
+
+
 def load_document(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     """Read a JSON document of deploykit of one kind, such as `benchmark` or `tuned`."""
     try:

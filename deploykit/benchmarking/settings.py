@@ -1,8 +1,9 @@
 """How a model is run: what its process starts with, its session, and the loop around it."""
 
+import itertools
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from transforms.core.errors import GraphError
@@ -98,3 +99,42 @@ class Settings:
             words.append(f"{self.concurrency} in flight")
         words += [each for each in (self.input, self.device) if each not in ("feed", "cpu")]
         return ", ".join(words) or "TensorFlow's defaults"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Several values of some settings, of which every combination is measured."""
+
+    batch: Sequence[int] = ()
+    threads: Sequence[tuple[int, int]] = ()
+    onednn: Sequence[bool] = ()
+    caller_thread: Sequence[bool] = ()
+    keep_memory: Sequence[bool] = ()
+    concurrency: Sequence[int] = ()
+    kmp_blocktime: str | None = None
+    kmp_affinity: str | None = None
+    omp_num_threads: str | None = None
+    xla: bool = False
+    bf16: bool = False
+    input: str = "feed"
+    device: str = "cpu"
+    base: Settings = Settings()
+    """Whatever is not given here."""
+
+    def settings(self) -> list[Settings]:
+        """Return every combination; the OpenMP variables also once without them, to compare."""
+        several = ("batch", "threads", "onednn", "caller_thread", "keep_memory", "concurrency")
+        given = {name: getattr(self, name) for name in several if getattr(self, name)}
+        single = {
+            name: value
+            for name in (*_OPENMP, "xla", "bf16", "input", "device")
+            if (value := getattr(self, name)) != getattr(Settings, name)
+        }
+        found = [
+            replace(self.base, **single, **dict(zip(given, values, strict=True)))
+            for values in itertools.product(*given.values())
+        ]
+        if any(name in single for name in _OPENMP):
+            without = [replace(each, **dict.fromkeys(_OPENMP)) for each in found]
+            found = [each for pair in zip(without, found, strict=True) for each in pair]
+        return found

@@ -1,0 +1,232 @@
+"""Measure models in turn: each in a process of its own, round by round, so that a drift hits all."""
+
+import contextlib
+import datetime
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from deploykit.benchmarking.inputs import batches
+from deploykit.benchmarking.results import Measurement, Result
+from deploykit.benchmarking.runner import Job
+from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.statistics import steady_from
+from deploykit.location import locate
+from deploykit.machine import machine
+from transforms.core.child import Worker
+from transforms.core.errors import CrashError, Error, LimitError
+from transforms.core.graph import Graph
+from transforms.core.tensors import Array
+
+ROUNDS = 10
+SECONDS = 10.0
+RESUME_SECONDS = 0.05  # caches and threads are cold after the others' turns
+WARM_UP_SECONDS = 15.0  # at most
+WARM_UP_BLOCK = 0.25
+
+Advance = Callable[[str, int], None]
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A model with one set of settings, as it is measured."""
+
+    name: str
+    model: str
+    sha256: str
+    job: Job
+
+    @property
+    def samples(self) -> int:
+        """How many samples a call takes: the first size of the first input."""
+        first = self.job.batches[0]
+        return len(first[0]) if first and first[0].ndim else 1
+
+
+@dataclass
+class _Course:
+    """A contestant's process, and what it has done so far."""
+
+    contestant: Contestant
+    worker: Worker
+    first_run_ms: float = 0.0
+    warm_up_ms: list[float] = field(default_factory=list)
+    settled: bool = False
+    rounds_ms: list[tuple[float, ...]] = field(default_factory=list)
+    rounds_seconds: list[float] = field(default_factory=list)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Ask the process; LimitError: TensorFlow died or hung."""
+        try:
+            return self.worker.ask(method, *arguments)
+        except CrashError as error:
+            raise LimitError(f"{self.contestant.name}: {error}") from None
+        except Error as error:
+            raise type(error)(f"{self.contestant.name}: {error}") from None
+
+    def run(self, seconds: float, runs: int | None = None) -> tuple[tuple[float, ...], float]:
+        """Return the milliseconds of each call, and the seconds of them all."""
+        latencies, total = self.ask("run", seconds, runs)
+        return tuple(latency / 1e6 for latency in latencies), total / 1e9
+
+    def warm_up(self) -> None:
+        """Run until the latencies are steady, which the last calls of the first block may be."""
+        ((self.first_run_ms,), _) = self.run(0, 1)
+        calls: list[float] = []
+        start, passed = None, 0.0
+        while start is None and passed < WARM_UP_SECONDS:
+            found, seconds = self.run(WARM_UP_BLOCK)
+            calls += found
+            passed += seconds
+            start = steady_from(calls)
+        self.settled = start is not None
+        self.warm_up_ms = calls[:start]
+
+    def take_a_round(self, seconds: float, runs: int | None) -> None:
+        """Run for so long, or so often."""
+        self.run(RESUME_SECONDS, None if runs is None else 1)
+        latencies, taken = self.run(seconds, runs)
+        self.rounds_ms.append(latencies)
+        self.rounds_seconds.append(taken)
+
+    def measurement(self) -> Measurement:
+        """Return what was found."""
+        contestant = self.contestant
+        return Measurement(
+            name=contestant.name,
+            model=contestant.model,
+            sha256=contestant.sha256,
+            settings=contestant.job.settings,
+            samples=contestant.samples,
+            load_ms=self.facts["load_ns"] / 1e6,
+            first_run_ms=self.first_run_ms,
+            warm_up_ms=tuple(self.warm_up_ms),
+            settled=self.settled,
+            rounds_ms=tuple(self.rounds_ms),
+            rounds_seconds=tuple(self.rounds_seconds),
+            facts=self.facts,
+        )
+
+
+def measure(
+    contestants: Sequence[Contestant],
+    *,
+    seconds: float = SECONDS,
+    runs: int | None = None,
+    rounds: int = ROUNDS,
+    advance: Advance = lambda name, count: None,
+) -> Result:
+    """Measure contestants in turn (A B B A ...), each for so many seconds, or calls, in all.
+
+    Ctrl-C ends it early: what was measured until then is the result. LimitError: TensorFlow died,
+    or took too long. KeyboardInterrupt: nothing was measured yet.
+    """
+    started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+    seen, interrupted = machine(), False
+    steps = len(contestants) * (1 + rounds)
+    share = None if runs is None else max(1, round(runs / rounds))
+    with contextlib.ExitStack() as stack:
+        courses = []
+        for each in contestants:  # one after another: a start beside a measurement spoils it
+            advance(f"load {each.name}", steps)
+            worker = Worker(
+                "deploykit.benchmarking.runner:Runner",
+                each.job,
+                forced=each.job.settings.environment,
+            )
+            stack.callback(worker.close)
+            course = _Course(each, worker)
+            course.warm_up()
+            course.facts = course.ask("facts")
+            courses.append(course)
+        try:
+            for number in range(rounds):
+                for course in courses if number % 2 == 0 else reversed(courses):
+                    advance(course.contestant.name, steps)
+                    course.take_a_round(seconds / rounds if runs is None else 1e9, share)
+        except KeyboardInterrupt:
+            interrupted = True
+            courses = [course for course in courses if course.rounds_ms]
+            if not courses:
+                raise
+        for course in courses if not interrupted else ():
+            course.facts = course.ask("facts")  # the peak of memory is known now
+        found = tuple(course.measurement() for course in courses)
+    return Result(found, seen, started, interrupted)
+
+
+def benchmark(
+    models: Mapping[str, Graph],
+    settings: Iterable[Settings] = (Settings(),),
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    data: Mapping[str, Array] | None = None,
+    input_range: tuple[float, float] = (-1.0, 1.0),
+    seconds: float = SECONDS,
+    runs: int | None = None,
+    rounds: int = ROUNDS,
+    advance: Advance = lambda name, count: None,
+) -> Result:
+    """Measure how fast models are, each with each of the settings, in turn.
+
+    Args:
+        models: frozen graphs, by the path of the model or another name.
+        settings: what each is run with.
+        shapes: sizes of inputs that the graph leaves open, by name.
+        data: arrays by input name, samples along the first axis; default: made up, seed 0.
+        input_range: of made-up floats.
+        seconds: how long each is measured, in all rounds together.
+        runs: how many calls instead.
+        rounds: how often each has its turn.
+        advance: called with what comes next, and how many steps there are.
+
+    GraphError: an input has no known shape, or does not fit the data. LimitError: TensorFlow died.
+    """
+    chosen = tuple(settings)
+    with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
+        contestants = []
+        for number, (model, graph) in enumerate(models.items()):
+            path = Path(folder, f"{number}.pb")
+            digest = hashlib.sha256()
+            with path.open("wb") as file:
+                for piece in graph.serialized():
+                    digest.update(piece)
+                    file.write(piece)
+            sha256 = _sha256(model) or digest.hexdigest()
+            for each in chosen:
+                feeds = batches(graph, each.batch, shapes or {}, data, input_range)
+                job = Job(str(path), graph.inputs, graph.outputs, feeds, each)
+                contestants.append(Contestant("", model, sha256, job))
+        return measure(_named(contestants), seconds=seconds, runs=runs, rounds=rounds,
+                       advance=advance)  # fmt: skip
+
+
+def _named(contestants: Sequence[Contestant]) -> list[Contestant]:
+    """Give each a name: its model, and its settings where they differ."""
+    models = {each.model for each in contestants}
+    short = {model: Path(model).name for model in models}
+    if len(set(short.values())) < len(models):
+        short = {model: model for model in models}
+    several = len({each.job.settings for each in contestants}) > 1
+    found = []
+    for each in contestants:
+        words = [short[each.model]] if len(models) > 1 or not several else []
+        words += [str(each.job.settings)] if several else []
+        found.append(replace(each, name=", ".join(words)))
+    return found
+
+
+def _sha256(model: str) -> str | None:
+    """Return the SHA-256 of a model's files in order, or None if it is no model on disk."""
+    if not Path(model).exists():
+        return None
+    digest = hashlib.sha256()
+    for path in locate(model).files:
+        with path.open("rb") as file:
+            while piece := file.read(1 << 20):
+                digest.update(piece)
+    return digest.hexdigest()

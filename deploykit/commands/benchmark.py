@@ -1,0 +1,77 @@
+"""Measure how fast models are."""
+
+import click
+
+from deploykit import options
+from deploykit.benchmarking.settings import Sweep
+from deploykit.interface import Interface
+
+
+@click.command()
+@click.argument("models", metavar="MODEL...", nargs=-1, required=True)
+@options.interface
+@options.feeding
+@options.sweep
+@click.option("--duration", type=click.FloatRange(min=0, min_open=True), default=10,
+              show_default=True, metavar="SECONDS", help="How long each is measured.")  # fmt: skip
+@click.option("--runs", type=click.IntRange(min=1), metavar="N", help="How many calls instead.")
+@click.option("--csv", "csv_file", metavar="FILE", help="Write one line of figures for each.")
+@click.option("--plot", "plot_file", metavar="FILE.png|svg",
+              help="Draw latencies, throughput and batches.")  # fmt: skip
+@options.result_file
+@options.limits
+@options.everywhere
+def benchmark(
+    models: tuple[str, ...],
+    interface: Interface,
+    feeding: options.Feeding,
+    sweep: Sweep,
+    duration: float,
+    runs: int | None,
+    csv_file: str | None,
+    plot_file: str | None,
+    output: str | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Measure how fast models are, with which settings.
+
+    Every model with every combination of the settings runs in a process of its own. They have their
+    turns in rounds (A B B A ...), so that a drift of the machine hits all alike. Each first runs
+    until its latencies are steady. A ratio is of the medians, with a 99 % interval.
+
+    Ctrl-C ends the rounds early: what was measured is written and shown.
+    """
+    from deploykit.benchmarking.measuring import benchmark
+    from deploykit.benchmarking.tables import csv_lines, tables
+    from deploykit.files import check_output, write
+    from deploykit.report import Report, progress, show
+    from transforms.core.validate import refuse_side_effects
+
+    for path in (output, csv_file, plot_file):
+        if path is not None:
+            check_output(path, force)
+    report = Report("benchmark", models[0])
+    graphs = {model: interface.open(model) for model in models}
+    for graph in graphs.values():
+        refuse_side_effects(graph, feeding.allowed_ops)
+    report.of(graphs[models[0]])
+    with progress("benchmark") as advance:
+        result = benchmark(
+            graphs,
+            sweep.settings(),
+            **feeding.arguments(),
+            seconds=duration,
+            runs=runs,
+            advance=advance,
+        )
+    report.more = result.document()
+    if csv_file is not None:
+        write(csv_file, [f"{line}\n".encode() for line in csv_lines(result)], force)
+    if plot_file is not None:
+        from deploykit.reporting.plots import plot
+
+        write(plot_file, [plot(result, plot_file)], force)
+    show(report, as_json, text=tables(result), output=output, force=force)
+    if result.interrupted:
+        raise KeyboardInterrupt
