@@ -71,6 +71,29 @@ class Pin(_ParamType):
         return name.removesuffix(":0"), pinned
 
 
+class Shape(_ParamType):
+    """`NAME=1,224,224,3`: the sizes of an input; `NAME=` is one number."""
+
+    name = "NAME=1,224,224,3"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[int, ...]]:
+        """Return name and sizes."""
+        if isinstance(value, tuple):
+            return value
+        name, equals, listed = value.partition("=")
+        try:
+            sizes = tuple(map(int, listed.split(","))) if listed.strip() else ()
+        except ValueError:
+            equals = ""
+        if not (name and equals):
+            self.fail(f"{value!r} is no shape such as x=1,224,224,3", param, ctx)
+        if min(sizes, default=1) < 1:
+            self.fail(f"{value!r} has a size that is not positive", param, ctx)
+        return name.removesuffix(":0"), sizes
+
+
 def _all(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
     def apply(command: Command) -> Command:
         for option in reversed(options):
@@ -146,6 +169,10 @@ def _memory(ctx: click.Context, param: click.Parameter, value: int | None) -> No
     limits.memory = None if value is None else value << 20
 
 
+def _by_name(ctx: click.Context, param: click.Parameter, value: Any) -> dict[str, Any]:
+    return dict(value)
+
+
 everywhere = _all(
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout."),
     click.option(
@@ -211,6 +238,15 @@ comparison = _as_one(
                  help="Range of made-up float inputs."),
     click.option("--allow-op", "allowed_ops", metavar="OP", multiple=True,
                  help="Run this op although it acts on files or processes; may be repeated."),
+)  # fmt: skip
+
+feeding = _all(
+    click.option("--shape", "shapes", type=Shape(), multiple=True, callback=_by_name,
+                 help="Sizes of an input that the model leaves open; may be repeated."),
+    click.option("--data", metavar="FILE.npz", help="Arrays by input name to run on, sample by "
+                 "sample [default: made up, seed 0]."),
+    click.option("--input-range", type=Range(), default="-1,1", show_default=True,
+                 help="Range of made-up float inputs."),
 )  # fmt: skip
 
 limits = _all(
