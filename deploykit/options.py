@@ -148,6 +148,26 @@ class Source(Interface):
         )
 
 
+@dataclass(frozen=True)
+class Feeding:
+    """What a model is run on: data, or made-up values; and ops that may act on files."""
+
+    shapes: Sequence[tuple[str, tuple[int, ...]]] = ()
+    data: str | None = None
+    input_range: tuple[float, float] = (-1.0, 1.0)
+    allowed_ops: Sequence[str] = ()
+
+    def arguments(self) -> dict[str, Any]:
+        """Return shapes, data and range as `batches` takes them. FileError: data are not there."""
+        from deploykit.files import load_data
+
+        return {
+            "shapes": dict(self.shapes),
+            "data": None if self.data is None else load_data(self.data),
+            "input_range": self.input_range,
+        }
+
+
 def _debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value:
         from transforms.core.child import limits
@@ -167,10 +187,6 @@ def _memory(ctx: click.Context, param: click.Parameter, value: int | None) -> No
     from transforms.core.child import limits
 
     limits.memory = None if value is None else value << 20
-
-
-def _by_name(ctx: click.Context, param: click.Parameter, value: Any) -> dict[str, Any]:
-    return dict(value)
 
 
 everywhere = _all(
@@ -240,13 +256,17 @@ comparison = _as_one(
                  help="Run this op although it acts on files or processes; may be repeated."),
 )  # fmt: skip
 
-feeding = _all(
-    click.option("--shape", "shapes", type=Shape(), multiple=True, callback=_by_name,
+feeding = _as_one(
+    "feeding",
+    Feeding,
+    click.option("--shape", "shapes", type=Shape(), multiple=True,
                  help="Sizes of an input that the model leaves open; may be repeated."),
     click.option("--data", metavar="FILE.npz", help="Arrays by input name to run on, sample by "
                  "sample [default: made up, seed 0]."),
     click.option("--input-range", type=Range(), default="-1,1", show_default=True,
                  help="Range of made-up float inputs."),
+    click.option("--allow-op", "allowed_ops", metavar="OP", multiple=True,
+                 help="Run this op although it acts on files or processes; may be repeated."),
 )  # fmt: skip
 
 limits = _all(

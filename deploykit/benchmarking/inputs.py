@@ -4,7 +4,7 @@ Batches differ, because a model that is fed the same array again and again may f
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -21,7 +21,7 @@ MAX_BYTES = 2 << 30  # of all made-up batches
 def batches(
     graph: Graph,
     batch: int | None = None,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
     data: Mapping[str, Array] | None = None,
     input_range: tuple[float, float] = (-1.0, 1.0),
     seed: int = 0,
@@ -55,7 +55,7 @@ def batches(
 def _made_up(
     graph: Graph,
     batch: int | None,
-    shapes: Mapping[str, tuple[int, ...]],
+    shapes: Mapping[str, Sequence[int]],
     input_range: tuple[float, float],
     random: np.random.Generator,
 ) -> tuple[tuple[Array, ...], ...]:
@@ -93,7 +93,7 @@ def _sizes(
     name: str,
     type_: str,
     declared: tuple[int, ...] | None,
-    given: tuple[int, ...] | None,
+    given: Sequence[int] | None,
     batch: int | None,
 ) -> tuple[int, ...]:
     """Return the sizes of an input, of which the first may be open (-1)."""
@@ -112,7 +112,7 @@ def _sizes(
     ):
         raise GraphError(f"input '{name}' is {shown}, so it cannot be [{_listed(given, '?')}]")
     is_open = bool(given) and (declared is None or declared[0] < 0)
-    return (batch, *given[1:]) if is_open and batch is not None else given
+    return (batch, *given[1:]) if is_open and batch is not None else tuple(given)
 
 
 def _check_batch(graph: Graph, batch: int | None) -> None:
@@ -144,5 +144,5 @@ def _of_data(
     )
 
 
-def _listed(sizes: tuple[int, ...], unknown: str) -> str:
+def _listed(sizes: Sequence[int], unknown: str) -> str:
     return ",".join(unknown if size < 0 else str(size) for size in sizes)
