@@ -14,11 +14,12 @@ import numpy as np
 
 from deploykit.checkpoints import Checkpoint
 from deploykit.files import check_regular
-from deploykit.variables import VARIABLE_OPS, fill_variables
+from deploykit.variables import fill_variables
 from transforms.core.child import call
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
 from transforms.core.node import Node, producer_name
+from transforms.core.ops import VARIABLE_OPS
 from transforms.core.protos import AssetFileDef, MetaGraphDef
 from transforms.core.restoring import place_of
 from transforms.core.tensors import Array, DType

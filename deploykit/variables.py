@@ -17,8 +17,6 @@ from transforms.core.ops import input_ports, op_defs, output_ports
 from transforms.core.protos import AttrValue, FunctionDef
 from transforms.core.tensors import Array, DType, type_number
 
-VARIABLE_OPS = frozenset({"Variable", "VariableV2", "VarHandleOp", "VarHandlesOp"})
-
 _PASSING_OPS = frozenset({"Enter", "Exit", "Identity", "Merge", "NextIteration", "Switch"})
 _READING_OPS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})
 # Ops that hand their inputs to functions: the attributes that hold the inputs' types and the

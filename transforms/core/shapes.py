@@ -28,7 +28,6 @@ InputValues = Sequence[
 Rule = Callable[[Node, InputShapes, InputValues], Shape | None]
 T = TypeVar("T")
 
-VARIABLE_OPS = frozenset({"VarHandleOp", "Variable", "VariableV2"})
 UNKNOWN = -(2**31)  # an element of a value; -1 is a size that Reshape finds itself
 _SIZE_TYPES = ("int32", "int64")
 _MOST_SIZES = 1024  # a tensor with more elements holds no sizes
