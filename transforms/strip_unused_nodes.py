@@ -7,7 +7,7 @@ from transforms.core.graph import Graph
 from transforms.core.node import Node, normal, split
 from transforms.core.ops import op_defs, output_types
 from transforms.core.protos import OpDef
-from transforms.core.shapes import Shape
+from transforms.core.sizes import Shape
 from transforms.core.static_shapes import static_shapes
 from transforms.core.tensors import DType, type_name, type_number
 
