@@ -10,6 +10,7 @@ from transforms.core.protos import OpDef
 from transforms.core.sizes import Shape
 from transforms.core.static_shapes import static_shapes
 from transforms.core.tensors import DType, type_name, type_number
+from transforms.remove_attribute import remove_attribute
 
 Wanted = tuple[DType | None, Shape | None]  # a None stays as the tensor has it
 
@@ -46,7 +47,8 @@ def strip_unused_nodes(
     given = {tensor: shape for tensor, (_, shape) in wanted.items() if shape is not None}
     shapes = static_shapes(graph, wanted.keys() - given.keys()) | given
     if given:
-        _forget_shapes(graph)
+        # TensorFlow refuses recorded shapes that contradict one given here
+        remove_attribute(graph, attribute_name="_output_shapes")
     moves: dict[str, str] = {}
     for tensor in sorted(wanted, key=split):
         node, port = graph.producer(tensor), split(tensor)[1]
@@ -144,10 +146,3 @@ def _type(graph: Graph, tensor: str, wanted: DType | None) -> DType:
 def _op_def(graph: Graph, op: str) -> OpDef | None:
     functions = (function.signature for function in graph.library.function)
     return op_defs().get(op) or next((f for f in functions if f.name == op), None)
-
-
-def _forget_shapes(graph: Graph) -> None:
-    """Drop recorded shapes: TensorFlow refuses those that contradict a shape given here."""
-    for node in graph:
-        if "_output_shapes" in node.attrs:
-            graph.replace(node, node.with_attrs(_output_shapes=None))

@@ -15,14 +15,13 @@ from transforms.core.evaluate import compute
 from transforms.core.graph import Graph
 from transforms.core.kernels import KERNELS
 from transforms.core.node import Node, split
-from transforms.core.ops import FEEDABLE_OPS, op_defs, output_types
+from transforms.core.ops import FEEDABLE_OPS, LAST_VERSION_WITHOUT_SCALARS, op_defs, output_types
 from transforms.core.shape_rules import RULES
 from transforms.core.sizes import SIZE_TYPES, UNKNOWN, if_full, is_partial, require
 from transforms.core.sizes import Shape as Shape  # eight_bit_ops takes it from here
 from transforms.core.tensors import Array, numpy_type
 
 _MOST_SIZES = 1024  # a tensor with more elements holds no sizes
-_LAST_VERSION_WITHOUT_SCALARS = 21  # up to here a placeholder's shape [] meant any shape
 _EVERY_PORT = frozenset({"Split", "Unpack"})  # all of their outputs have one shape
 _JOINING = frozenset({"Concat", "ConcatV2", "Pack"})
 _MOVING = frozenset(
@@ -79,7 +78,7 @@ class Shapes:
         shape: Shape | None = node.attr("shape")
         if shape:
             return (self._batch if shape[0] < 0 else shape[0], *shape[1:])
-        old = self._graph.versions.producer <= _LAST_VERSION_WITHOUT_SCALARS
+        old = self._graph.versions.producer <= LAST_VERSION_WITHOUT_SCALARS
         return None if old and node.op == "Placeholder" else shape
 
     def _keep_value(self, node: Node, shape: Shape) -> None:
