@@ -59,11 +59,10 @@ def sparsify_gather(
 
 def _weights(graph: Graph, gather: Node) -> Node | None:
     """Return the Const or variable that a Gather reads, directly or through Identity nodes."""
-    node, port = graph.producer(gather.inputs[0]), split(gather.inputs[0])[1]
-    while node.op == "Identity" and not graph.is_input(node.name):
-        node, port = graph.producer(node.inputs[0]), split(node.inputs[0])[1]
-    is_source = (node.op == "Const" or node.op in REF_VARIABLE_OPS) and port == 0
-    return node if is_source and not graph.is_input(node.name) else None
+    tensor = graph.source(gather.inputs[0])
+    node, port = graph.producer(tensor), split(tensor)[1]
+    holds_weights = (node.op == "Const" or node.op in REF_VARIABLE_OPS) and port == 0
+    return node if holds_weights and not graph.is_input(node.name) else None
 
 
 def _reason(graph: Graph, gather: Node, weights: Node | None) -> str:

@@ -3,10 +3,10 @@
 import re
 
 from transforms.core.errors import GraphError, PipelineError, nearest
+from transforms.core.functions import Library
 from transforms.core.graph import Graph
 from transforms.core.node import Node, normal, split
-from transforms.core.ops import op_defs, output_types
-from transforms.core.protos import OpDef
+from transforms.core.ops import output_types
 from transforms.core.sizes import Shape
 from transforms.core.static_shapes import static_shapes
 from transforms.core.tensors import DType, type_name, type_number
@@ -131,7 +131,7 @@ def _check_cut(graph: Graph) -> None:
 def _type(graph: Graph, tensor: str, wanted: DType | None) -> DType:
     """Return the type of an input; what is wanted must not contradict it."""
     node, port = graph.producer(tensor), split(tensor)[1]
-    op_def = _op_def(graph, node.op)
+    op_def = Library(graph).op_def(node.op)
     types = output_types(node, op_def) if op_def is not None else None
     if types is not None and port >= len(types):
         raise GraphError(f"input '{tensor}': a node of op {node.op} has {len(types)} outputs")
@@ -141,8 +141,3 @@ def _type(graph: Graph, tensor: str, wanted: DType | None) -> DType:
     if wanted is not None and wanted != real:
         raise GraphError(f"input '{tensor}' is {real}, so its readers cannot take {wanted}")
     return real
-
-
-def _op_def(graph: Graph, op: str) -> OpDef | None:
-    functions = (function.signature for function in graph.library.function)
-    return op_defs().get(op) or next((f for f in functions if f.name == op), None)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from transforms.core.errors import GraphError, nearest
+from transforms.core.functions import functions_in
 from transforms.core.node import Node
 from transforms.core.ops import op_defs
 from transforms.core.protos import AttrValue, FunctionDef, OpDef
@@ -106,8 +107,7 @@ class NodeRules:
                 raise GraphError(f"node '{node.name}': {error}") from None
 
     def _check_functions(self, node: Node, attr: str, value: AttrValue, required: bool) -> None:
-        used = [value.func] if value.HasField("func") else value.list.func
-        for function in used:
+        for function in functions_in(value):
             known = function.name in self.functions or function.name in op_defs()
             if not known and (function.name or required):
                 hint = nearest(function.name, tuple(self.functions))
