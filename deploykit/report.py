@@ -109,11 +109,11 @@ def show(
     report: Report,
     as_json: bool,
     *,
-    text: Iterable[str] | None = None,
+    text: "Iterable[str | Table] | None" = None,
     output: str | None = None,
     force: bool = False,
 ) -> None:
-    """Print a report on stdout: as JSON, as the lines of `text`, or as tables.
+    """Print a report on stdout: as JSON, as the lines and tables of `text`, or as its own tables.
 
     With `output`, the JSON document is written to that file first. FileError: it cannot be.
     """
@@ -125,12 +125,16 @@ def show(
     if as_json:
         print(document)
         return
-    if text is not None:
-        print("\n".join(text))
-        return
     from rich.console import Console
 
     console = Console(soft_wrap=True, highlight=False)
+    if text is not None:
+        for each in text:
+            if isinstance(each, str):
+                print(each)
+            else:
+                console.print(each)
+        return
     console.print(_files(report))
     if report.steps:
         console.print(_steps(report.steps))
@@ -138,7 +142,8 @@ def show(
         console.print(*verification_lines(report.verification), sep="\n")
 
 
-def _table(*columns: str) -> "Table":
+def new_table(*columns: str) -> "Table":
+    """Return an empty table in the style of the house; the first column holds names."""
     from rich import box
     from rich.table import Table
 
@@ -149,7 +154,7 @@ def _table(*columns: str) -> "Table":
 
 
 def _files(report: Report) -> "Table":
-    table = _table(report.command, "size", "nodes")
+    table = new_table(report.command, "size", "nodes")
     table.add_row(str(report.input_file), size(report.bytes_in), str(report.nodes_in))
     if report.output_file is not None:
         table.add_row(report.output_file, size(report.bytes_out), str(report.nodes_out))
@@ -161,7 +166,7 @@ def _files(report: Report) -> "Table":
 
 
 def _steps(steps: "Sequence[StepReport]") -> "Table":
-    table = _table("transform", "seconds", "nodes", "left alone")
+    table = new_table("transform", "seconds", "nodes", "left alone")
     for step in steps:
         skipped = str(len(step.skipped)) if step.skipped else ""
         table.add_row(step.transform, f"{step.seconds:.2f}", str(step.nodes), skipped)
