@@ -103,8 +103,9 @@ class ExecutedGraph:
         read = []
         for tensor in self._nodes[name].data_inputs if name in self._nodes else ():
             node = self._nodes.get(split(tensor)[0])
-            received = node is not None and node.op in ("_Recv", "_HostRecv")
-            read.append(self._sent.get(node.attr("tensor_name"), tensor) if received else tensor)
+            if node is not None and node.op in ("_Recv", "_HostRecv"):
+                tensor = self._sent.get(node.attr("tensor_name"), tensor)
+            read.append(tensor)
         return read
 
     def _flops(self, event: Event, read: list[Shape | None], result: Shape | None) -> int | None:
