@@ -7,7 +7,7 @@ once for each of its layers, from the shapes that its tensors had in the call.
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +27,12 @@ _MOVE_NOTHING = GIVES_ON | {"Const", "NoOp", "Rank", "Shape", "Size", "_Arg", "_
 _READ_A_PART = frozenset(
     {"Gather", "GatherNd", "GatherV2", "ResourceGather", "Slice", "StridedSlice"}
 )
+_CALLS = frozenset(
+    {
+        "Case", "If", "PartitionedCall", "StatefulPartitionedCall", "StatelessCase", "StatelessIf",
+        "StatelessWhile", "While",
+    }
+)  # fmt: skip
 _ENDS = ("_SOURCE", "_SINK")  # of the executor, no nodes of the graph
 
 
@@ -85,40 +91,39 @@ class ExecutedGraph:
             if event.node in _ENDS:
                 continue
             if not event.on_stream:
-                read = self._read(event.node)
-                written = [tensor_name(event.node, output.slot) for output in stats.output]
-                bytes_read = sum(sizes.get(tensor, 0) for tensor in read)
-                bytes_written = sum(sizes.get(tensor, 0) for tensor in written)
-                operands = [shapes.get(tensor) for tensor in read]
-                event = replace(
-                    event,
-                    moved=_moved(event.op, bytes_read, bytes_written),
-                    flops=self._flops(event, operands, shapes.get(event.node)),
-                )
+                event = self._with_work(event, stats, shapes, sizes)
             events.append(event)
+        inside = any(e.node not in self._nodes for e in events if not e.on_stream)
+        if inside:  # what a function runs is told apart: its call would count that time again
+            events = [event for event in events if event.op not in _CALLS]
         return sorted(events, key=lambda event: (event.start, event.end))
 
-    def _read(self, name: str) -> list[str]:
+    def _with_work(
+        self, event: Event, stats: Any, shapes: dict[str, Shape], sizes: dict[str, int]
+    ) -> Event:
+        """Return a node's event with the bytes that it moves, and the operations of a layer."""
+        node = self._nodes.get(event.node)
+        if node is None or node.op != event.op:  # inside a function, whose graph is not told
+            return replace(event, flops=0 if layer_of(event.op) is None else None)
+        read = self._read(node)
+        written = [tensor_name(event.node, output.slot) for output in stats.output]
+        bytes_read = sum(sizes.get(tensor, 0) for tensor in read)
+        bytes_written = sum(sizes.get(tensor, 0) for tensor in written)
+        return replace(
+            event,
+            moved=_moved(event.op, bytes_read, bytes_written),
+            flops=_flops(node, [shapes.get(tensor) for tensor in read], shapes.get(event.node)),
+        )
+
+    def _read(self, node: Node) -> list[str]:
         """Return the tensors that a node reads; of a copy from another device, the tensor there."""
         read = []
-        for tensor in self._nodes[name].data_inputs if name in self._nodes else ():
-            node = self._nodes.get(split(tensor)[0])
-            if node is not None and node.op in ("_Recv", "_HostRecv"):
-                tensor = self._sent.get(node.attr("tensor_name"), tensor)
+        for tensor in node.data_inputs:
+            producer = self._nodes.get(split(tensor)[0])
+            if producer is not None and producer.op in ("_Recv", "_HostRecv"):
+                tensor = self._sent.get(producer.attr("tensor_name"), tensor)
             read.append(tensor)
         return read
-
-    def _flops(self, event: Event, read: list[Shape | None], result: Shape | None) -> int | None:
-        """Return the operations of a layer, None where a shape is unknown; 0 for other ops."""
-        layer = layer_of(event.op)
-        if layer is None:
-            return 0
-        known = [shape for shape in read if shape is not None]
-        if result is None or not known or len(known) < len(read):
-            return None
-        if event.op in _WEIGHTS_LAST:
-            known = [known[0], known[-1]]
-        return layer_flops(replace(self._nodes[event.node], op=layer), result, known)
 
 
 def layer_of(op: str) -> str | None:
@@ -128,6 +133,19 @@ def layer_of(op: str) -> str | None:
         return None
     layer = found["layer"]
     return "DepthwiseConv2dNative" if layer == "DepthwiseConv2D" else layer
+
+
+def _flops(node: Node, read: Sequence[Shape | None], result: Shape | None) -> int | None:
+    """Return the operations of a layer, None where a shape is unknown; 0 for other ops."""
+    layer = layer_of(node.op)
+    if layer is None:
+        return 0
+    known = [shape for shape in read if shape is not None]
+    if result is None or not known or len(known) < len(read):
+        return None
+    if node.op in _WEIGHTS_LAST:
+        known = [known[0], known[-1]]
+    return layer_flops(replace(node, op=layer), result, known)
 
 
 def _moved(op: str, read: int, written: int) -> int:

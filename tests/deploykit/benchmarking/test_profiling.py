@@ -47,11 +47,21 @@ def loop():
     import tensorflow as tf
 
     x = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
-    tf.compat.v1.disable_control_flow_v2()
     _, y = tf.while_loop(
         lambda i, _: i < 5, lambda i, y: (i + 1, tf.matmul(y, random(4, 4), name="step")), (0, x)
     )
     tf.identity(y, name="out")
+
+
+def call():
+    import tensorflow as tf
+
+    @tf.function(experimental_attributes={"_noinline": True})
+    def function(x):
+        return tf.matmul(x, random(4, 4), name="inside")
+
+    x = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
+    tf.identity(function(x), name="out")
 
 
 def two_devices():
@@ -197,12 +207,18 @@ def test_a_node_in_a_loop_counts_each_time(tmp_path):
     assert len({event.node for event in steps}) == 1
 
 
+def test_what_a_called_function_runs_counts_once(tmp_path):
+    events = run(Runner(job(tmp_path, call, 3, 4)))
+    assert not any("Call" in event.op for event in events)
+    (inside,) = (event for event in events if event.node == "inside")
+    assert inside.flops is None  # it is listed as not counted, since its inputs are not told
+
+
 def test_a_layer_on_another_device_knows_what_it_was_sent(tmp_path):
     import tensorflow as tf
 
     runner = Runner(job(tmp_path, two_devices, 5, 4))
     runner.config.device_count["CPU"] = 2
-    # the devices of a process are made with its first session, so this one is a process's own
     runner.session = tf.compat.v1.Session(graph=runner.graph, config=runner.config)
     events = run(runner)
     assert len({event.device for event in events}) == 2
@@ -213,8 +229,8 @@ def test_a_layer_on_another_device_knows_what_it_was_sent(tmp_path):
 
 
 def test_a_refusal_is_one_sentence(tmp_path):
-    runner = Runner(replace(job(tmp_path, folded_layer, 2, 7)))
-    with pytest.raises(GraphError, match="TensorFlow cannot run the graph: .*shape"):
+    runner = Runner(job(tmp_path, folded_layer, 2, 7))
+    with pytest.raises(GraphError, match=r"TensorFlow cannot run the graph: .*shape"):
         profile(runner, runs=1)
 
 
