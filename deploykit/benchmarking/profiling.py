@@ -10,6 +10,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +92,7 @@ class Profile:
     events: tuple[Event, ...]
     """The traced call that took the median time."""
 
-    @property
+    @cached_property
     def total(self) -> Cost:
         """The sum of all nodes."""
         return _sum(self.nodes)

@@ -160,7 +160,7 @@ def test_the_limits(found):
 
 
 def test_the_trace(found):
-    document = json.loads(json.dumps(trace(found.events), allow_nan=False))
+    document = json.loads(json.dumps(trace({"model": found.events}), allow_nan=False))
     events = [each for each in document["traceEvents"] if each["ph"] == "X"]
     assert sorted(each["args"]["node"] for each in events) == sorted(n.name for n in found.nodes)
     ops = {node.name: node.op for node in found.nodes}
@@ -224,7 +224,7 @@ def test_a_layer_on_another_device_knows_what_it_was_sent(tmp_path):
     assert len({event.device for event in events}) == 2
     assert sum(event.flops or 0 for event in events) == 2 * 5 * 4 * 6 + 2 * 5 * 6 * 3
     assert all(event.flops is not None for event in events)
-    pids = {each["pid"] for each in trace(events)["traceEvents"]}
+    pids = {each["pid"] for each in trace({"model": events})["traceEvents"]}
     assert pids == {0, 1}
 
 
@@ -275,7 +275,7 @@ def test_nodes_that_run_at_once_lie_in_lanes_of_their_own():
         for i, start in enumerate(starts)
     ]
     lanes: dict[tuple[int, int], list[tuple[float, float]]] = {}
-    for each in trace(events)["traceEvents"]:
+    for each in trace({"model": events})["traceEvents"]:
         if each["ph"] == "X":
             lanes.setdefault((each["pid"], each["tid"]), []).append((each["ts"], each["dur"]))
     assert {pid for pid, _ in lanes} == {0, 1}
@@ -284,6 +284,18 @@ def test_nodes_that_run_at_once_lie_in_lanes_of_their_own():
     for lane in lanes.values():
         for (start, duration), (next_start, _) in pairwise(sorted(lane)):
             assert start + duration <= next_start + 1e-6
+
+
+def test_a_trace_holds_each_model_apart():
+    events = [Event("n", "Op", "/job:localhost/replica:0/task:0/device:CPU:0", 5000, 6000)]
+    later = [Event("n", "Op", "/device:GPU:0/stream:13", 9000, 9500)]
+    document = trace({"a": events, "b": [*events, *later]})
+    names = {each["pid"]: each["args"]["name"] for each in document["traceEvents"]
+             if each["name"] == "process_name"}  # fmt: skip
+    assert names == {0: "a CPU:0", 1: "b CPU:0", 2: "b GPU:0/stream:13"}
+    runs = [(each["pid"], each["ts"], each["dur"], each["cat"]) for each in document["traceEvents"]
+            if each["ph"] == "X"]  # fmt: skip
+    assert runs == [(0, 0, 1, "node"), (1, 0, 1, "node"), (2, 4, 0.5, "stream")]
 
 
 def test_time_without_a_node():
