@@ -55,7 +55,8 @@ class Event:
     @property
     def on_stream(self) -> bool:
         """Whether it is no run of a node, but of what a node gave to a GPU."""
-        return "/stream:" in self.device or "/memcpy" in self.device
+        of_node = self.device.startswith("/job:")
+        return not of_node or "/stream:" in self.device or "/memcpy" in self.device
 
 
 class ExecutedGraph:
@@ -70,9 +71,6 @@ class ExecutedGraph:
             for node in nodes
             if node.op in ("_Send", "_HostSend")
         }
-
-    def __len__(self) -> int:
-        return len(self._nodes)
 
     def events(self, step_stats: Any) -> list[Event]:
         """Return what ran in a call, in order."""

@@ -57,8 +57,11 @@ def peak(settings: Settings) -> Peak:
         ):
             gigabytes, array_bytes = _memory_rate(session)
             gflops, matrix = _matmul_rate(session)
-    except (tf.errors.ResourceExhaustedError, MemoryError) as error:
-        raise LimitError(f"the machine's peak cannot be measured: {sentence(error)}") from None
+    except (tf.errors.OpError, MemoryError) as error:
+        raise LimitError(
+            f"the machine's peak cannot be measured: {sentence(error)}; a larger --memory-limit may "
+            "help"
+        ) from None
     return Peak(gflops, gigabytes, matrix, array_bytes)
 
 
@@ -85,7 +88,7 @@ def _memory_rate(session: Any) -> tuple[float, int]:
 
     least, most = _ARRAY_BYTES
     size = min(max(4 * _last_level_cache(), least), most)
-    a, b = (_variable(session, tf.zeros([size // 4])) for _ in range(2))
+    a, b = (_variable(session, tf.random.uniform([size // 4])) for _ in range(2))
     seconds = _best(session.make_callable(a.assign_add(b, read_value=False)), _MEMORY_SECONDS)
     return 3 * size / seconds / 1e9, size
 

@@ -64,6 +64,27 @@ def call():
     tf.identity(function(x), name="out")
 
 
+def eight_bits():
+    import tensorflow as tf
+
+    x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 4], name="x")
+    image = tf.raw_ops.QuantizeV2(input=x, min_range=-1.0, max_range=1.0, T=tf.quint8)
+    weights = tf.raw_ops.QuantizeV2(
+        input=random(3, 3, 4, 6), min_range=-1.0, max_range=1.0, T=tf.quint8
+    )
+    y = tf.raw_ops.QuantizedConv2D(
+        input=image.output,
+        filter=weights.output,
+        min_input=image.output_min,
+        max_input=image.output_max,
+        min_filter=weights.output_min,
+        max_filter=weights.output_max,
+        strides=[1, 2, 2, 1],
+        padding="SAME",
+    )
+    tf.cast(tf.bitcast(y.output, tf.int32), tf.float32, name="out")
+
+
 def two_devices():
     import tensorflow as tf
 
@@ -205,6 +226,13 @@ def test_a_node_in_a_loop_counts_each_time(tmp_path):
     steps = [event for event in run(Runner(job(tmp_path, loop, 3, 4))) if event.flops]
     assert [event.flops for event in steps] == [2 * 3 * 4 * 4] * 5
     assert len({event.node for event in steps}) == 1
+
+
+def test_an_8_bit_layer_counts_as_its_float_one(tmp_path):
+    layers = [event for event in run(Runner(job(tmp_path, eight_bits, 3, 8, 8, 4))) if event.flops]
+    assert [event.flops for event in layers] == [3 * 2 * (4 * 4 * 6) * (3 * 3 * 4)]
+    image, weights, result = 3 * 8 * 8 * 4, 3 * 3 * 4 * 6, 3 * 4 * 4 * 6
+    assert layers[0].moved == image + weights + 4 * result + 6 * 4  # and six ends of ranges
 
 
 def test_what_a_called_function_runs_counts_once(tmp_path):

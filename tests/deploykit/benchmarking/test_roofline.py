@@ -2,9 +2,11 @@
 
 import pytest
 
+from deploykit.benchmarking import roofline
 from deploykit.benchmarking.roofline import Peak, peak
 from deploykit.benchmarking.settings import Settings
 from transforms.core.child import call
+from transforms.core.errors import LimitError
 
 PEAK = Peak(gflops=100.0, gigabytes=10.0, matrix=1024, array_bytes=1 << 27)
 
@@ -23,6 +25,12 @@ def test_it_leaves_no_graph_behind():
     before = len(tf.compat.v1.get_default_graph().as_graph_def().node)
     assert peak(Settings()).matrix
     assert len(tf.compat.v1.get_default_graph().as_graph_def().node) == before
+
+
+def test_too_little_memory_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(roofline, "_ARRAY_BYTES", (1 << 46, 1 << 46))
+    with pytest.raises(LimitError, match=r"peak cannot be measured: .* --memory-limit"):
+        peak(Settings())
 
 
 @pytest.mark.parametrize(
