@@ -59,8 +59,8 @@ def peak(settings: Settings) -> Peak:
             gflops, matrix = _matmul_rate(session)
     except (tf.errors.OpError, MemoryError) as error:
         raise LimitError(
-            f"the machine's peak cannot be measured: {sentence(error)}; a larger --memory-limit may "
-            "help"
+            f"the machine's peak cannot be measured: {sentence(error)}; "
+            "a larger --memory-limit may help"
         ) from None
     return Peak(gflops, gigabytes, matrix, array_bytes)
 
