@@ -14,7 +14,7 @@ from transforms.core.shapes import Shapes, variable_shape
 from transforms.core.sizes import Shape
 from transforms.core.tensors import numpy_type
 
-_GIVES_ON = frozenset(
+GIVES_ON = frozenset(
     {"ExpandDims", "Identity", "PreventGradient", "Reshape", "Snapshot", "Squeeze", "StopGradient"}
 )
 
@@ -31,9 +31,9 @@ def memory(graph: Graph, shapes: Shapes, top: int) -> dict[str, Any]:
         type_ = _type(node)
         is_variable = node.op in VARIABLE_OPS
         shape = variable_shape(node) if is_variable else shapes.full_shape(node.name)
-        if type_ is None or shape is None or node.op in _GIVES_ON:
+        if type_ is None or shape is None or node.op in GIVES_ON:
             continue
-        size = math.prod(shape) * _item_bytes(type_)
+        size = math.prod(shape) * item_bytes(type_)
         kind = "constants" if node.op == "Const" else "computed"
         sums["variables" if is_variable else kind] += size
         found.append({"node": node.name, "op": node.op, "type": type_, "shape": list(shape),
@@ -52,7 +52,7 @@ def _type(node: Node) -> str | None:
     return str(types[0]) if types else None
 
 
-def _item_bytes(type_: str) -> int:
+def item_bytes(type_: str) -> int:
     """Return the bytes of an element; those of texts and handles are not known, so 0."""
     if type_ == "string":
         return 0
@@ -70,8 +70,7 @@ def flops(graph: Graph, shapes: Shapes) -> dict[str, Any]:
     by_op: Counter[str] = Counter()
     unknown = 0
     for node in graph:
-        rule = _FLOPS.get(node.op)
-        if rule is None:
+        if node.op not in FLOPS_OPS:
             continue
         operands = [shapes.full_shape(tensor) for tensor in node.data_inputs]
         known = [shape for shape in operands if shape is not None]
@@ -79,12 +78,17 @@ def flops(graph: Graph, shapes: Shapes) -> dict[str, Any]:
         if result is None or len(known) < len(operands):
             unknown += 1
         else:
-            by_op[node.op] += 2 * rule(node, result, known)
+            by_op[node.op] += layer_flops(node, result, known)
     return {
         "total": sum(by_op.values()),
         "by_op": dict(by_op.most_common()),
         "unknown": unknown,
     }
+
+
+def layer_flops(node: Node, result: Shape, shapes: list[Shape]) -> int:
+    """Return the floating-point operations of a layer whose shapes are known."""
+    return 2 * _FLOPS[node.op](node, result, shapes)
 
 
 def _convolution(node: Node, result: Shape, shapes: list[Shape]) -> int:
@@ -115,3 +119,4 @@ _FLOPS: dict[str, Callable[[Node, Shape, list[Shape]], int]] = {
     "DepthwiseConv2dNative": _depthwise,
     "MatMul": _matmul,
 }
+FLOPS_OPS = frozenset(_FLOPS)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deploykit.benchmarking.settings import Settings
 from deploykit.machine import environment
@@ -16,6 +16,9 @@ from transforms.core.errors import GraphError, LimitError
 from transforms.core.protos import GraphDef
 from transforms.core.session import full_name, sentence
 from transforms.core.tensors import Array
+
+if TYPE_CHECKING:
+    from deploykit.benchmarking.profiling import Profile
 
 _OPENMP = re.compile(r"/lib(?:iomp5|gomp|omp)[.-]")
 
@@ -100,6 +103,27 @@ class Runner:
         except self._failures as error:
             raise GraphError(f"TensorFlow cannot run the graph: {sentence(error)}") from None
         return found, time.perf_counter_ns() - start
+
+    def run_once(self, options: Any = None) -> tuple[int, Any]:
+        """Run the first batch with these RunOptions; return the call's time and its RunMetadata."""
+        import tensorflow as tf
+
+        fetches = [full_name(name) for name in self.job.outputs]
+        names = [full_name(name) for name in self.job.inputs]
+        feeds = dict(zip(names, self.job.batches[0], strict=True))
+        metadata = None if options is None else tf.compat.v1.RunMetadata()
+        start = time.perf_counter_ns()
+        try:
+            self.session.run(fetches, feeds, options=options, run_metadata=metadata)
+        except self._failures as error:
+            raise GraphError(f"TensorFlow cannot run the graph: {sentence(error)}") from None
+        return time.perf_counter_ns() - start, metadata
+
+    def profile(self, runs: int) -> "Profile":
+        """Find what the time goes to, in a pass of its own of so many traced calls."""
+        from deploykit.benchmarking.profiling import profile
+
+        return profile(self, runs)
 
     def _in_flight(self, count: int, seconds: float, runs: int | None) -> list[int]:
         found: list[list[int]] = [[] for _ in range(count)]

@@ -1,0 +1,80 @@
+"""A profile for people: what the time goes to, by op and by node, and what the machine could do."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from deploykit.report import new_table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from deploykit.benchmarking.profiling import Cost, Profile
+
+
+def profile_tables(profile: "Profile", top: int = 10) -> "list[str | Table]":
+    """Return what a profile says, in lines and tables; of the nodes, the `top` costliest."""
+    return [*_lines(profile), _by_op(profile), *([_by_node(profile, top)] if top else [])]
+
+
+def _lines(profile: "Profile") -> Iterator[str]:
+    total, peak = profile.total, profile.peak
+    yield (
+        f"profile of {profile.runs} traced calls of {profile.samples} "
+        f"sample{'s' * (profile.samples != 1)}: {profile.traced_ms:.2f} ms each, "
+        f"{profile.untraced_ms:.2f} ms without the trace"
+    )
+    yield (
+        f"nodes:  {total.ms:.2f} ms, the sum of each one's median; from the first to the last "
+        f"{profile.span_ms:.2f} ms, {100 * profile.idle_share:.1f} % of it without any"
+    )
+    if profile.overlap > 1.05:
+        yield f"        {profile.overlap:.2f} ran at once; shares are of the sum of their times"
+    yield (
+        f"peak:   {peak.gflops:.1f} GFLOP/s (float32 matrices of {peak.matrix}), "
+        f"{peak.gigabytes:.1f} GB/s (arrays of {peak.array_bytes >> 20} MiB)"
+    )
+    if total.flops:
+        yield (
+            f"layers: {total.flops / 1e9:.3g} GFLOP, {profile.gflops_per_second:.1f} GFLOP/s in a "
+            f"call without the trace: {100 * profile.gflops_per_second / peak.gflops:.0f} % of peak"
+        )
+    if profile.unattributed_share > 0.0005:
+        yield (
+            f"        {100 * profile.unattributed_share:.1f} % of the model's "
+            f"{profile.model_flops / 1e9:.3g} GFLOP are in no node that ran: computed beforehand, "
+            "or inside a compiled cluster"
+        )
+    if profile.uncounted:
+        names = ", ".join(profile.uncounted[:3]) + ", ..." * (len(profile.uncounted) > 3)
+        yield f"        not counted, of unknown shape: {len(profile.uncounted)} layers ({names})"
+    if any("device:GPU" in node.device for node in profile.nodes):
+        yield "        a node on a GPU is timed while it is launched; the trace has the streams"
+
+
+def _by_op(profile: "Profile") -> "Table":
+    table = new_table("op", "calls", "ms", "share", "MiB", "GFLOP", "GFLOP/s")
+    for cost in profile.ops:
+        table.add_row(cost.op, str(cost.calls), *_figures(profile, cost))
+    table.add_section()
+    total = profile.total
+    table.add_row("all", str(total.calls), *_figures(profile, total))
+    return table
+
+
+def _by_node(profile: "Profile", top: int) -> "Table":
+    table = new_table("node", "op", "ms", "share", "MiB", "GFLOP", "GFLOP/s", "of peak", "bound by")
+    table.columns[1].justify = "left"
+    for cost in profile.nodes[:top]:
+        of_peak = "" if cost.share_of_peak is None else f"{100 * cost.share_of_peak:.0f} %"
+        table.add_row(cost.name, cost.op, *_figures(profile, cost), of_peak, cost.bound)
+    return table
+
+
+def _figures(profile: "Profile", cost: "Cost") -> list[str]:
+    return [
+        f"{cost.ms:.3f}",
+        f"{100 * profile.share(cost):.1f} %",
+        f"{cost.allocated / (1 << 20):.2f}" if cost.allocated else "",
+        f"{cost.flops / 1e9:.3g}" if cost.flops else "",
+        f"{cost.gflops_per_second:.1f}" if cost.flops else "",
+    ]
