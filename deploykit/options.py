@@ -371,7 +371,9 @@ sweep = _as_one(
                  show_default=True, help="How arrays reach the model: fed with each call, or "
                  "through tf.data with prefetch."),
     click.option("--device", type=Device(), default="cpu", show_default=True,
-                 help="Where it runs; all: a copy of the model on every GPU."),
+                 help="Where it runs; all: a copy of the model on every GPU, and on gpu:0 alone to "
+                 "compare. Layouts are compared with deploykit transform --transforms "
+                 "'convert_layout(to=NCHW)'."),
     click.option("--tuned", "base", metavar="FILE", callback=_tuned,
                  help="Settings that deploykit tune wrote; options given here win."),
 )  # fmt: skip

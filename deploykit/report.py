@@ -191,7 +191,11 @@ def verification_lines(found: "Verification") -> list[str]:
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[str, int], None]]:
-    """Show a bar on stderr while a pipeline runs, on a terminal only."""
+    """Show a bar on stderr while a pipeline runs, on a terminal only.
+
+    What is yielded takes the name of the next step and how many there are, or a text and 0 to
+    change what is said of this one.
+    """
     if not sys.stderr.isatty():
         yield lambda name, count: None
         return
@@ -202,6 +206,7 @@ def progress(title: str) -> Iterator[Callable[[str, int], None]]:
         task = bar.add_task(title, total=None)
 
         def advance(name: str, count: int) -> None:
-            bar.update(task, advance=1, total=count, description=f"{title}: {name}")
+            step = min(count, 1)
+            bar.update(task, advance=step, total=count or None, description=f"{title}: {name}")
 
         yield advance

@@ -12,6 +12,7 @@ from typing import Any
 from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.results import Measurement, Result
 from deploykit.benchmarking.runner import Job
+from deploykit.benchmarking.sampling import Sampler, open_devices
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import steady_from
 from deploykit.location import locate
@@ -101,7 +102,7 @@ class _Course:
             model=contestant.model,
             sha256=contestant.sha256,
             settings=contestant.job.settings,
-            samples=contestant.samples,
+            samples=contestant.samples * len(self.facts["towers"]),
             load_ms=self.facts["load_ns"] / 1e6,
             first_run_ms=self.first_run_ms,
             warm_up_ms=tuple(self.warm_up_ms),
@@ -130,6 +131,7 @@ def measure(
     steps = len(contestants) * (1 + rounds)
     share = None if runs is None else max(1, round(runs / rounds))
     with contextlib.ExitStack() as stack:
+        sampler = Sampler(open_devices(), lambda line: advance(line, 0))
         courses = []
         for each in contestants:  # one after another: a start beside a measurement spoils it
             advance(f"load {each.name}", steps)
@@ -147,7 +149,8 @@ def measure(
             for number in range(rounds):
                 for course in courses if number % 2 == 0 else reversed(courses):
                     advance(course.contestant.name, steps)
-                    course.take_a_round(seconds / rounds if runs is None else 1e9, share)
+                    with sampler.watching(course.contestant.name, course.worker.pid):
+                        course.take_a_round(seconds / rounds if runs is None else 1e9, share)
         except KeyboardInterrupt:
             interrupted = True
             courses = [course for course in courses if course.rounds_ms]
@@ -155,6 +158,8 @@ def measure(
                 raise
         for course in courses if not interrupted else ():
             course.facts = course.ask("facts")  # the peak of memory is known now
+        for course in courses:
+            course.facts = {**course.facts, **sampler.facts(course.contestant.name)}
         found = tuple(course.measurement() for course in courses)
     return Result(found, seen, started, interrupted)
 
@@ -182,7 +187,8 @@ def benchmark(
         seconds: how long each is measured, in all rounds together.
         runs: how many calls instead.
         rounds: how often each has its turn.
-        advance: called with what comes next, and how many steps there are.
+        advance: called with what comes next, and how many steps there are; with what GPUs do
+            meanwhile, and 0.
 
     GraphError: an input has no known shape, or does not fit the data. LimitError: TensorFlow died.
     """

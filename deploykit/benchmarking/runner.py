@@ -10,17 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deploykit.benchmarking.devices import devices_for, gpu_number, gpus
 from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.towers import dataset_of, fed_together, towers
 from deploykit.machine import environment
 from transforms.core.errors import GraphError, LimitError
 from transforms.core.protos import GraphDef
-from transforms.core.session import full_name, sentence
+from transforms.core.session import sentence
 from transforms.core.tensors import Array
 
 if TYPE_CHECKING:
     from deploykit.benchmarking.profiling import Profile
 
 _OPENMP = re.compile(r"/lib(?:iomp5|gomp|omp)[.-]")
+_LOGICAL_CPU = re.compile(r"/CPU:(\d+)")
 
 
 @dataclass(frozen=True)
@@ -32,36 +35,60 @@ class Job:
     outputs: tuple[str, ...]
     batches: tuple[tuple[Array, ...], ...]
     settings: Settings
+    devices: tuple[str, ...] = ()
+    """TensorFlow's names of what it runs on, a tower each; default: what the settings ask for.
+    From /CPU:1 on they are emulated."""
 
 
 class Runner:
-    """A session with one graph. Times are in nanoseconds.
+    """A session with one graph, or a tower on each of several devices. Times are in nanoseconds.
 
-    GraphError: TensorFlow does not accept the graph, or cannot run it.
+    GraphError: TensorFlow does not accept the graph, or cannot run it. RefusedError: the GPU that
+    the settings ask for is not there.
     """
 
     def __init__(self, job: Job) -> None:
         """Load TensorFlow, then the graph, which is what `load` times."""
         import tensorflow as tf
 
-        self.job = job
         self._failures = (ValueError, TypeError, tf.errors.OpError)
+        self.job, asked = job, job.settings.device
+        devices = job.devices or devices_for(asked, gpus() if asked != "cpu" else ())
+        self.config = config(job.settings, devices)
         self.bytes_before = _status("VmRSS")
         start = time.perf_counter_ns()
         self.graph = tf.Graph()
         try:
+            self.session = tf.compat.v1.Session(graph=self.graph, config=self.config)
+            self._check(devices)
+            dataset = None
             with self.graph.as_default():
                 graph_def = GraphDef.FromString(Path(job.model).read_bytes())
-                tf.import_graph_def(graph_def, name="")
+                if job.inputs and job.settings.input == "tfdata":
+                    dataset = dataset_of(graph_def, job.inputs, job.batches, devices)
+                self.towers = towers(graph_def, job.inputs, job.outputs, devices, dataset)
                 del graph_def
-            self.config = config(job.settings)
-            self.session = tf.compat.v1.Session(graph=self.graph, config=self.config)
-            self._call = self.session.make_callable(
-                [full_name(name) for name in job.outputs], [full_name(n) for n in job.inputs]
-            )
+            self.fetches = [tensor for tower in self.towers for tensor in tower.outputs]
+            if dataset is None:
+                self.fed = [tensor for tower in self.towers for tensor in tower.inputs]
+                self.batches = fed_together(job.batches, len(self.towers))
+            else:
+                self.fed, self.batches = [], [()]
+                self.session.run(dataset.initializers, dict(dataset.feeds))
+            self._call = self.session.make_callable(self.fetches, self.fed)
         except self._failures as error:
             raise GraphError(f"TensorFlow cannot load the graph: {sentence(error)}") from None
         self.load = time.perf_counter_ns() - start
+
+    def _check(self, devices: Sequence[str]) -> None:
+        """See that the devices are there: soft placement would take another without a word."""
+        names = [each.name.partition("/device:")[2] for each in self.session.list_devices()]
+        there = [f"/{name}" for name in names if not name.startswith("XLA_")]
+        for device in devices:
+            if device not in there:
+                raise GraphError(
+                    f"TensorFlow has no device '{device}'; it has: {', '.join(sorted(there))}"
+                )
 
     def facts(self) -> dict[str, Any]:
         """Return what is known of the process: versions, settings in force, memory in bytes."""
@@ -81,6 +108,9 @@ class Runner:
             "inter_op_threads": threads.inter_op_parallelism_threads,
             "openmp": sorted(Path(library).name for library in libraries),
             "cpus": sorted(os.sched_getaffinity(0)),
+            "towers": [tower.device for tower in self.towers],
+            "soft_placement": threads.allow_soft_placement,
+            "gpu_options": _gpu_options(self.config),
             "environment": environment(),
             "load_ns": self.load,
             "bytes_before": self.bytes_before,
@@ -97,7 +127,7 @@ class Runner:
         start = time.perf_counter_ns()
         try:
             if count == 1:
-                found = _loop(self._call, self.job.batches, seconds, each)
+                found = _loop(self._call, self.batches, seconds, each)
             else:
                 found = self._in_flight(count, seconds, each)
         except self._failures as error:
@@ -108,13 +138,11 @@ class Runner:
         """Run the first batch with these RunOptions; return the call's time and its RunMetadata."""
         import tensorflow as tf
 
-        fetches = [full_name(name) for name in self.job.outputs]
-        names = [full_name(name) for name in self.job.inputs]
-        feeds = dict(zip(names, self.job.batches[0], strict=True))
+        feeds = dict(zip(self.fed, self.batches[0], strict=True))
         metadata = None if options is None else tf.compat.v1.RunMetadata()
         start = time.perf_counter_ns()
         try:
-            self.session.run(fetches, feeds, options=options, run_metadata=metadata)
+            self.session.run(self.fetches, feeds, options=options, run_metadata=metadata)
         except self._failures as error:
             raise GraphError(f"TensorFlow cannot run the graph: {sentence(error)}") from None
         return time.perf_counter_ns() - start, metadata
@@ -131,7 +159,7 @@ class Runner:
 
         def work(number: int) -> None:
             try:
-                found[number] = _loop(self._call, self.job.batches, seconds, runs)
+                found[number] = _loop(self._call, self.batches, seconds, runs)
             except BaseException as error:
                 errors.append(error)
 
@@ -164,12 +192,24 @@ def _loop(
     return latencies
 
 
-def config(settings: Settings) -> Any:
-    """Return the ConfigProto of a session with these settings."""
+def config(settings: Settings, devices: Sequence[str] = ()) -> Any:
+    """Return the ConfigProto of a session with these settings, and with emulated CPUs.
+
+    What has no kernel on its device runs on the CPU (soft placement). GPU memory grows with need.
+    """
     import tensorflow as tf
     from tensorflow.core.protobuf import rewriter_config_pb2
 
-    result = tf.compat.v1.ConfigProto()
+    result = tf.compat.v1.ConfigProto(allow_soft_placement=True)
+    if settings.device == "cpu":
+        result.device_count["GPU"] = 0
+        cpus = [int(found[1]) for each in devices if (found := _LOGICAL_CPU.fullmatch(each))]
+        result.device_count["CPU"] = 1 + max(cpus, default=0)
+    else:
+        result.gpu_options.allow_growth = True
+        number = gpu_number(settings.device)
+        if number is not None:
+            result.gpu_options.visible_device_list = str(number)
     if settings.threads is not None:
         result.intra_op_parallelism_threads, result.inter_op_parallelism_threads = settings.threads
     if settings.xla:
@@ -178,6 +218,18 @@ def config(settings: Settings) -> Any:
         rewriter = result.graph_options.rewrite_options
         rewriter.auto_mixed_precision_onednn_bfloat16 = rewriter_config_pb2.RewriterConfig.ON
     return result
+
+
+def _gpu_options(config: Any) -> dict[str, Any]:
+    """Return what the session does with GPUs, which is nothing where it is shown none."""
+    if config.device_count.get("GPU") == 0:
+        return {}
+    autotune = os.environ.get("TF_CUDNN_USE_AUTOTUNE", "1")
+    return {
+        "visible": config.gpu_options.visible_device_list or "all",
+        "memory_growth": config.gpu_options.allow_growth,
+        "cudnn_autotune": autotune.lower() not in ("0", "false"),
+    }
 
 
 def _status(field: str) -> int:

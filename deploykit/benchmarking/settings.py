@@ -122,7 +122,10 @@ class Sweep:
     """Whatever is not given here."""
 
     def settings(self) -> list[Settings]:
-        """Return every combination; the OpenMP variables also once without them, to compare."""
+        """Return every combination, and what it is compared with.
+
+        That is the same without the OpenMP variables, and on one GPU instead of all.
+        """
         several = ("batch", "threads", "onednn", "caller_thread", "keep_memory", "concurrency")
         given = {name: getattr(self, name) for name in several if getattr(self, name)}
         single = {
@@ -137,4 +140,7 @@ class Sweep:
         if any(name in single for name in _OPENMP):
             without = [replace(each, **dict.fromkeys(_OPENMP)) for each in found]
             found = [each for pair in zip(without, found, strict=True) for each in pair]
+        if any(each.device == "all" for each in found):  # one GPU too, to see how they scale
+            alone = [replace(each, device="gpu:0") for each in found]
+            found = [each for pair in zip(alone, found, strict=True) for each in pair]
         return found

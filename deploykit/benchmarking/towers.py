@@ -1,0 +1,122 @@
+"""Copies of a graph in one session, one a device, and the dataset that feeds them all."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deploykit.benchmarking.devices import CPU
+from transforms.core.session import full_name
+from transforms.core.tensors import Array
+
+_SCOPE = "deploykit_input"  # keeps the names of the graph free
+Batches = Sequence[tuple[Array, ...]]
+
+
+@dataclass(frozen=True)
+class Tower:
+    """A copy of the graph on one device, with TensorFlow's tensors of its inputs and outputs."""
+
+    device: str
+    inputs: list[Any]
+    outputs: list[Any]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Batches in tf.data: an element for each device, and what starts it with what."""
+
+    elements: list[tuple[Any, ...]]
+    initializers: list[Any]
+    feeds: Mapping[Any, Array]
+
+
+def towers(
+    graph_def: Any,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    devices: Sequence[str],
+    dataset: Dataset | None = None,
+) -> list[Tower]:
+    """Import a GraphDef once for each device, into the current graph; its constants come along.
+
+    A node with a device of its own keeps it. With a dataset, the inputs are its elements. A graph
+    that is alone keeps its names, else each is in a scope `tower_N`. ValueError, OpError:
+    TensorFlow does not accept the graph.
+    """
+    import tensorflow as tf
+
+    names = [full_name(name) for name in (*inputs, *outputs)]
+    found = []
+    for number, device in enumerate(devices):
+        fed = {} if dataset is None else dict(zip(names, dataset.elements[number], strict=False))
+        with tf.device(device):
+            tensors = tf.import_graph_def(
+                graph_def,
+                input_map=fed,
+                return_elements=names,
+                name=f"tower_{number}" if len(devices) > 1 else "",
+            )
+        found.append(Tower(device, tensors[: len(inputs)], tensors[len(inputs) :]))
+    return found
+
+
+def dataset_of(
+    graph_def: Any, inputs: Sequence[str], batches: Batches, devices: Sequence[str]
+) -> Dataset:
+    """Return a dataset that gives the batches again and again, each to the next of the devices.
+
+    The arrays are fed once, to its initializers: as constants they would be part of the graph. An
+    element has the shape that the graph's placeholder declares, so that TensorFlow knows no more of
+    it than if it were fed.
+    """
+    import tensorflow as tf
+
+    declared = _placeholders(graph_def, inputs)
+    elements, initializers = [], []
+    with tf.name_scope(_SCOPE), tf.device(CPU):
+        feeds, stacks = {}, []
+        for tensor, arrays in zip(inputs, zip(*batches, strict=True), strict=True):
+            stack = np.stack(arrays)
+            type_, shape = declared.get(tensor, (stack.dtype, None))
+            if shape is None or len(shape) != stack.ndim - 1:
+                shape = stack.shape[1:]
+            stacks.append(tf.compat.v1.placeholder(type_, (None, *shape)))
+            feeds[stacks[-1]] = stack
+        dataset = tf.data.Dataset.from_tensor_slices(tuple(stacks)).repeat()
+        for number, device in enumerate(devices):
+            with tf.device(CPU):
+                share = dataset.shard(len(devices), number)
+                if device == CPU:
+                    share = share.prefetch(tf.data.AUTOTUNE)
+                else:
+                    share = share.apply(tf.data.experimental.prefetch_to_device(device))
+            with tf.device(device):
+                iterator = tf.compat.v1.data.make_initializable_iterator(share)
+                elements.append(iterator.get_next())
+            initializers.append(iterator.initializer)
+    return Dataset(elements, initializers, feeds)
+
+
+def fed_together(batches: Batches, count: int) -> list[tuple[Array, ...]]:
+    """Return what is fed, call by call, where each of `count` towers takes the next batch."""
+    return [
+        sum((tuple(batches[(call * count + n) % len(batches)]) for n in range(count)), ())
+        for call in range(len(batches))
+    ]
+
+
+def _placeholders(graph_def: Any, inputs: Sequence[str]) -> dict[str, tuple[Any, Any]]:
+    """Return type and shape, None if of unknown rank, of those inputs that are placeholders."""
+    import tensorflow as tf
+
+    wanted = {full_name(tensor): tensor for tensor in inputs}
+    found = {}
+    for node in graph_def.node:
+        tensor = wanted.get(f"{node.name}:0")
+        if tensor is not None and node.op in ("Placeholder", "PlaceholderWithDefault"):
+            shape = tf.TensorShape(node.attr["shape"].shape)
+            type_ = tf.as_dtype(node.attr["dtype"].type)
+            found[tensor] = (type_, None if shape.rank is None else tuple(shape.as_list()))
+    return found

@@ -1,0 +1,244 @@
+"""A graph is run as the settings say: fed or through tf.data, once or once a device."""
+
+import numpy as np
+import pytest
+
+from deploykit.benchmarking.devices import devices_for, visible_gpus
+from deploykit.benchmarking.results import Measurement, Result
+from deploykit.benchmarking.runner import Job, Runner
+from deploykit.benchmarking.scaling import scaling_efficiency
+from deploykit.benchmarking.settings import Settings, Sweep
+from tests.support import build, random, run
+from transforms.core.errors import GraphError, RefusedError
+
+TWO = ("/CPU:0", "/CPU:1")
+BATCHES = tuple((random(4, 8, seed=n), random(4, 8, seed=n + 9)) for n in range(3))
+
+
+def net():
+    import tensorflow as tf
+
+    x = tf.compat.v1.placeholder(tf.float32, [None, 8], name="x")
+    y = tf.compat.v1.placeholder(tf.float32, [None, 8], name="y")
+    hidden = tf.nn.relu(tf.matmul(x, tf.constant(random(8, 8), name="weights")), name="hidden")
+    tf.add(hidden, y, name="sum")
+
+
+def two_devices():
+    import tensorflow as tf
+
+    x = tf.compat.v1.placeholder(tf.float32, [None, 8], name="x")
+    with tf.device("/CPU:1"):
+        x = tf.tanh(x, name="pinned")
+    tf.negative(x, name="free")
+
+
+@pytest.fixture
+def graph():
+    return build(net, ["x", "y"], ["hidden", "sum"])
+
+
+@pytest.fixture
+def job(tmp_path):
+    def make(graph, batches=BATCHES, devices=(), **settings):
+        path = tmp_path / "graph.pb"
+        path.write_bytes(b"".join(graph.serialized()))
+        job = Job(str(path), graph.inputs, graph.outputs, batches, Settings(**settings), devices)
+        return Runner(job)
+
+    return make
+
+
+def calls(runner, count=4):
+    """Return what each of several calls gives, tower by tower."""
+    found = []
+    for number in range(count):
+        feeds = dict(zip(runner.fed, runner.batches[number % len(runner.batches)], strict=True))
+        outputs = runner.session.run(runner.fetches, feeds)
+        each = len(outputs) // len(runner.towers)
+        found += [outputs[n : n + each] for n in range(0, len(outputs), each)]
+    return found
+
+
+def devices_of(runner):
+    """Return the nodes that are executed on each device."""
+    import tensorflow as tf
+
+    metadata = tf.compat.v1.RunMetadata()
+    runner.session.run(
+        runner.fetches,
+        dict(zip(runner.fed, runner.batches[0], strict=True)),
+        options=tf.compat.v1.RunOptions(output_partition_graphs=True),
+        run_metadata=metadata,
+    )
+    return {
+        graph.node[0].device.partition("device:")[2]: {
+            node.name for node in graph.node if node.op not in ("_Send", "_Recv")
+        }
+        for graph in metadata.partition_graphs
+    }
+
+
+@pytest.mark.parametrize("way", ["feed", "tfdata"])
+@pytest.mark.parametrize("devices", [(), TWO], ids=["one", "two"])
+def test_outputs_are_those_of_the_graph_and_batches_go_round(graph, job, way, devices):
+    runner = job(graph, devices=devices, input=way)
+    found = calls(runner)
+    assert len(found) == 4 * max(1, len(devices))
+    for number, outputs in enumerate(found):
+        x, y = BATCHES[number % len(BATCHES)]
+        for ours, reference in zip(outputs, run(graph, {"x": x, "y": y}), strict=True):
+            np.testing.assert_allclose(ours, reference, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("way", ["feed", "tfdata"])
+def test_each_device_runs_a_tower(graph, job, way):
+    runner = job(graph, devices=TWO, input=way)
+    found = devices_of(runner)
+    assert set(found) == {"CPU:0", "CPU:1"}
+    for number in range(2):
+        on_it = found[f"CPU:{number}"]
+        assert f"tower_{number}/hidden" in on_it
+        assert not [name for name in on_it if name.startswith(f"tower_{1 - number}/")]
+    assert runner.facts()["towers"] == list(TWO)
+
+
+def test_arrays_reach_the_graph_through_tfdata_on_its_own_device_and_not_as_constants(graph, job):
+    runner = job(graph, devices=TWO, input="tfdata")
+    assert runner.fed == []
+    assert runner.batches == [()]
+    for names in devices_of(runner).values():
+        assert any("IteratorGetNext" in name for name in names)
+    constants = [node for node in runner.graph.as_graph_def().node if node.op == "Const"]
+    weights = [node for node in constants if node.name.endswith("weights")]
+    others = [node for node in constants if node not in weights]
+    assert len(weights) == 2
+    assert max(node.ByteSize() for node in others) < BATCHES[0][0].nbytes
+
+
+def test_a_graph_sees_no_more_of_the_shape_than_it_declares(graph, job):
+    runner = job(graph, input="tfdata")
+    assert runner.towers[0].inputs[0].shape.as_list() == [None, 8]
+
+
+def test_strings_and_single_numbers_go_through_tfdata(job):
+    import tensorflow as tf
+
+    def make():
+        text = tf.compat.v1.placeholder(tf.string, [None], name="text")
+        rate = tf.compat.v1.placeholder(tf.float32, [], name="rate")
+        tf.multiply(tf.cast(tf.strings.length(text), tf.float32), rate, name="out")
+
+    text = np.array([b"a", b"four"], object)
+    batches = ((text, np.float32(2)), (text, np.float32(3)))
+    graph = build(make, ["text", "rate"], ["out"])
+    for devices in ((), TWO):
+        found = calls(job(graph, batches, devices, input="tfdata"), 2)
+        assert [outputs[0].tolist() for outputs in found[:2]] == [[2, 8], [3, 12]]
+
+
+def test_a_graph_without_inputs_runs_with_tfdata(job):
+    import tensorflow as tf
+
+    graph = build(lambda: tf.constant([1.0], name="out"), (), ["out"])
+    assert calls(job(graph, ((),), input="tfdata"), 1)[0][0].tolist() == [1]
+
+
+def test_a_node_keeps_its_own_device_and_one_that_is_not_there_becomes_the_cpu(job):
+    graph = build(two_devices, ["x"], ["free"])
+    batches = ((random(4, 8),),)
+    found = devices_of(job(graph, batches, TWO))
+    assert {"tower_0/pinned", "tower_1/pinned", "tower_1/free"} < found["CPU:1"]
+    assert "tower_0/free" in found["CPU:0"]
+    assert set(devices_of(job(graph, batches))) == {"CPU:0"}
+
+
+@pytest.mark.parametrize("way", ["feed", "tfdata"])
+@pytest.mark.parametrize("devices", [(), TWO], ids=["one", "two"])
+def test_several_calls_in_flight(graph, job, way, devices):
+    latencies, total = job(graph, devices=devices, input=way, concurrency=2).run(60, 6)
+    assert len(latencies) == 6
+    assert total > max(latencies)
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_a_graph_that_cannot_run_gives_one_sentence(graph, job, concurrency):
+    runner = job(graph, ((random(4, 8), random(3, 8)),), concurrency=concurrency)
+    with pytest.raises(GraphError, match=r"^TensorFlow cannot run the graph: .*\[4,8\]") as caught:
+        runner.run(60, 2)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("way", ["feed", "tfdata"])
+def test_an_output_that_is_not_there_gives_one_sentence(graph, job, way):
+    graph = build(net, ["x", "y"], ["sum"])
+    graph.outputs = ("absent",)
+    with pytest.raises(GraphError, match=r"^TensorFlow cannot load the graph: .*absent") as caught:
+        job(graph, input=way)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("devices", [("/GPU:0",), ("/CPU:0", "/TPU:1"), ("nonsense",)])
+def test_a_device_that_is_not_there_gives_one_sentence(graph, job, devices):
+    with pytest.raises(GraphError, match=f"no device '{devices[-1]}'; it has: /CPU:0$"):
+        job(graph, devices=devices)
+
+
+@pytest.mark.parametrize("device", ["gpu", "gpu:1", "all"])
+def test_a_gpu_that_is_not_there_is_refused(graph, job, device):
+    with pytest.raises(RefusedError, match=f"sees no GPU, so --device {device} cannot"):
+        job(graph, device=device)
+
+
+def test_what_a_device_means():
+    four = ["H200"] * 4
+    assert devices_for("cpu", four) == ("/CPU:0",)
+    assert devices_for("gpu", four) == devices_for("gpu:3", four) == ("/GPU:0",)
+    assert devices_for("all", four) == ("/GPU:0", "/GPU:1", "/GPU:2", "/GPU:3")
+    with pytest.raises(RefusedError, match=r"sees 4 GPUs, so the last one is gpu:3"):
+        devices_for("gpu:4", four)
+    for wrong in ("gpus", "gpu:", "gpu:x", "tpu"):
+        with pytest.raises(GraphError, match=f"no device '{wrong}'"):
+            devices_for(wrong, four)
+
+
+def test_a_child_tells_which_gpus_there_are():
+    assert visible_gpus() == []  # tests/conftest.py hides them
+
+
+def test_a_gpu_session_takes_memory_as_it_needs_it_and_one_gpu():
+    from deploykit.benchmarking.runner import config
+
+    one = config(Settings(device="gpu:2"))
+    assert (one.gpu_options.allow_growth, one.gpu_options.visible_device_list) == (True, "2")
+    assert config(Settings(device="all")).gpu_options.visible_device_list == ""
+    assert config(Settings()).device_count["GPU"] == 0
+    assert all(config(Settings(device=each)).allow_soft_placement for each in ("cpu", "gpu"))
+
+
+def test_all_gpus_are_compared_with_one():
+    settings = Sweep(device="all", batch=(1, 8)).settings()
+    assert [(each.batch, each.device) for each in settings] == [
+        (1, "gpu:0"), (1, "all"), (8, "gpu:0"), (8, "all")
+    ]  # fmt: skip
+    found = tuple(
+        Measurement(
+            name=str(each),
+            model="x.pb",
+            sha256="",
+            settings=each,
+            samples=each.batch * (4 if each.device == "all" else 1),
+            load_ms=1,
+            first_run_ms=1,
+            warm_up_ms=(),
+            settled=True,
+            rounds_ms=((10.0,) * 5,),
+            rounds_seconds=(0.05 if each.device != "all" else 0.0625,),
+            facts={"towers": ["/GPU:0", "/GPU:1", "/GPU:2", "/GPU:3"]},
+        )
+        for each in settings
+    )
+    result = Result(found, {}, "")
+    efficiencies = [scaling_efficiency(each, result) for each in found]
+    assert efficiencies == [None, pytest.approx(0.8), None, pytest.approx(0.8)]
+    assert scaling_efficiency(found[1], Result(found[1:2], {}, "")) is None
