@@ -85,7 +85,8 @@ def refusal(
     """Return a sentence made of what was found: the first thing that has to be put right."""
     if tensorflow.get("gpus"):
         return None
-    wheel, version = installed["wheel"], installed["tensorflow"]
+    wheel = installed["wheel"] or "tensorflow"
+    version = installed["tensorflow"] or tensorflow.get("version")
     with_cuda = f"pip install 'tensorflow[and-cuda]=={version}'"
     visible = variables.get("CUDA_VISIBLE_DEVICES")
     missing = [name for name in LIBRARIES if libraries.get(name) is not None]

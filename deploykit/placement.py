@@ -106,7 +106,7 @@ class Placement:
         """Return everything as plain data."""
         by_device: dict[str, Counter[str]] = {device: Counter() for device in self.devices}
         for node in self.executed:
-            by_device[node.got][node.op] += 1
+            by_device.setdefault(node.got, Counter())[node.op] += 1
         return {
             "devices": list(self.devices),
             "model_nodes": self.model_nodes,

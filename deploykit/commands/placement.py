@@ -15,7 +15,8 @@ from deploykit.interface import Interface
 @click.option("--device", type=options.Device(), default="cpu", show_default=True,
               help="What TensorFlow may see; all: every GPU.")  # fmt: skip
 @click.option("--cpu-devices", type=click.IntRange(1, 64), default=1, show_default=True,
-              metavar="N", help="Show the CPU as so many devices, to try without a GPU.")  # fmt: skip
+              metavar="N", help="Show the CPU as so many devices, to try a placement "
+              "without a GPU.")  # fmt: skip
 @click.option("--no-soft-placement", is_flag=True, help="Refuse where a node cannot have the "
               "device that it asks for.")  # fmt: skip
 @click.option("--log", is_flag=True, help="Print `name: (Op): device` for each node of the model "
