@@ -1,5 +1,6 @@
 """Run a GraphDef in TensorFlow. These functions are meant for a child process: see `child.call`."""
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,8 +12,8 @@ from transforms.core.tensors import Array
 class Session:
     """A TensorFlow session that holds one graph; Grappler is off unless asked for."""
 
-    def __init__(self, graph_def: bytes, grappler: bool = False) -> None:
-        """Import the graph. GraphError: TensorFlow does not accept it."""
+    def __init__(self, graph_def: bytes, grappler: bool = False, config: Any = None) -> None:
+        """Import the graph. GraphError: TensorFlow does not accept it, or the ConfigProto."""
         import tensorflow as tf
 
         self._errors = tf.errors
@@ -22,7 +23,7 @@ class Session:
                 tf.import_graph_def(GraphDef.FromString(graph_def), name="")
             except (ValueError, TypeError, tf.errors.OpError) as error:
                 raise GraphError(f"TensorFlow cannot load the graph: {sentence(error)}") from None
-        config = tf.compat.v1.ConfigProto()
+        config = tf.compat.v1.ConfigProto() if config is None else copy.deepcopy(config)
         if not grappler:
             from tensorflow.core.protobuf import rewriter_config_pb2
 
@@ -31,13 +32,38 @@ class Session:
             rewriter.constant_folding = rewriter_config_pb2.RewriterConfig.OFF
             config.graph_options.optimizer_options.opt_level = -1
         self.graph = graph
-        self._session = tf.compat.v1.Session(graph=graph, config=config)
+        self._v1 = tf.compat.v1
+        try:
+            self._session = tf.compat.v1.Session(graph=graph, config=config)
+        except (ValueError, tf.errors.OpError) as error:
+            raise GraphError(f"TensorFlow cannot start a session: {sentence(error)}") from None
+
+    @property
+    def devices(self) -> list[str]:
+        """The full names of what nodes can run on."""
+        return [device.name for device in self._session.list_devices()]
 
     def run(self, fetches: list[str], feeds: Mapping[str, Array] | None = None) -> list[Array]:
         """Return the values of tensors. GraphError: a kernel refuses. LimitError: out of memory."""
+        return self._run(fetches, feeds)
+
+    def trace(self, fetches: list[str], feeds: Mapping[str, Array] | None = None) -> Any:
+        """Run and return the RunMetadata: graphs as they ran, by device, and what each node gave.
+
+        Raises what `run` raises.
+        """
+        metadata = self._v1.RunMetadata()
+        level = self._v1.RunOptions.SOFTWARE_TRACE  # more would start TensorFlow's profiler
+        options = self._v1.RunOptions(output_partition_graphs=True, trace_level=level)
+        self._run(fetches, feeds, options=options, run_metadata=metadata)
+        return metadata
+
+    def _run(
+        self, fetches: list[str], feeds: Mapping[str, Array] | None, **options: Any
+    ) -> list[Array]:
         full = {full_name(name): value for name, value in (feeds or {}).items()}
         try:
-            return list(self._session.run([full_name(name) for name in fetches], full))
+            return list(self._session.run([full_name(n) for n in fetches], full, **options))
         except self._errors.ResourceExhaustedError as error:
             raise LimitError(f"TensorFlow ran out of memory: {sentence(error)}") from None
         except (ValueError, KeyError, TypeError, self._errors.OpError) as error:

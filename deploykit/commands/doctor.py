@@ -1,0 +1,24 @@
+"""Show what models run on here, and why TensorFlow sees no GPU."""
+
+import click
+
+from deploykit import options
+
+
+@click.command()
+@options.result_file
+@options.limits
+@options.everywhere
+def doctor(output: str | None, force: bool, as_json: bool) -> None:
+    """Show what models run on here.
+
+    The machine and its limits, versions, how TensorFlow is built and set, the variables that change
+    how it runs, and the GPU: its driver and the libraries that TensorFlow opens. If TensorFlow sees
+    no GPU, the last line says why, and what to do.
+    """
+    from deploykit.doctoring import examine, lines
+    from deploykit.report import Report, show
+
+    report = Report("doctor")
+    report.more = examine()
+    show(report, as_json, text=lines(report.more), output=output, force=force)

@@ -1,0 +1,69 @@
+"""Show where each node of a model runs."""
+
+import click
+
+from deploykit import options
+from deploykit.interface import Interface
+
+
+@click.command()
+@click.argument("model")
+@options.interface
+@options.feeding
+@click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Samples at once [default: "
+              "what the model demands, or 1].")  # fmt: skip
+@click.option("--device", type=options.Device(), default="cpu", show_default=True,
+              help="What TensorFlow may see; all: every GPU.")  # fmt: skip
+@click.option("--cpu-devices", type=click.IntRange(1, 64), default=1, show_default=True,
+              metavar="N", help="Show the CPU as so many devices, to try a placement "
+              "without a GPU.")  # fmt: skip
+@click.option("--no-soft-placement", is_flag=True, help="Refuse where a node cannot have the "
+              "device that it asks for.")  # fmt: skip
+@click.option("--log", is_flag=True, help="Print `name: (Op): device` for each node of the model "
+              "instead, as TensorFlow's log_device_placement does.")  # fmt: skip
+@options.result_file
+@options.limits
+@options.everywhere
+def placement(
+    model: str,
+    interface: Interface,
+    feeding: options.Feeding,
+    batch: int | None,
+    device: str,
+    cpu_devices: int,
+    no_soft_placement: bool,
+    log: bool,
+    output: str | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Show where each node of a model really runs.
+
+    Runs the model and shows what TensorFlow executed, after it folded and fused nodes: each node
+    with the device that the model asks for and the one it got, the tensors that are copied between
+    devices with their bytes a run, and the nodes that silently fell back to another device.
+
+    To try other devices, set them first: deploykit transform, with set_device.
+    """
+    from deploykit.placement import lines
+    from deploykit.placement import placement as find
+    from deploykit.report import Report, show
+    from transforms.core.validate import refuse_side_effects
+
+    if log and as_json:
+        raise click.UsageError("give either --log or --json")
+    report = Report("placement", model)
+    graph = interface.open(model)
+    refuse_side_effects(graph, feeding.allowed_ops)
+    report.of(graph)
+    found = find(
+        graph,
+        batch=batch,
+        **feeding.arguments(),
+        cpu_devices=cpu_devices,
+        soft_placement=not no_soft_placement,
+        device=device,
+    )
+    report.more = found.document()
+    text = found.log() if log else lines(found)
+    show(report, as_json, text=text, output=output, force=force)

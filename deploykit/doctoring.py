@@ -1,0 +1,310 @@
+"""What a model would run on here: the machine, TensorFlow's build and settings, and why no GPU."""
+
+import ctypes
+import importlib
+import importlib.util
+import os
+import site
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+from deploykit.machine import environment, machine, versions
+from deploykit.report import size
+from transforms.core.child import Worker, limits
+from transforms.core.errors import Error
+
+LIBRARIES = (
+    "libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12", "libcufft.so.11",
+    "libcusolver.so.11", "libcusparse.so.12", "libcudnn.so.9",
+)  # fmt: skip
+"""TensorFlow opens these when it looks for a GPU, and shows none if one of them is missing."""
+DRIVER = "libcuda.so.1"
+_CODES = {
+    100: "no device",
+    101: "a device that is not valid",
+    803: "a driver too old for this CUDA library",
+    804: "a CUDA library too new for this hardware",
+    999: "an unknown error",
+}
+_ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
+
+
+def examine() -> dict[str, Any]:
+    """Return the machine, TensorFlow, the settings in force and the GPU, as plain data."""
+    tensorflow = _in_child("tensorflow_facts")
+    driver = _in_child("driver_facts")
+    libraries = _in_child("load", LIBRARIES, _pip_folders())
+    found = machine()
+    threads = len(found["affinity"] or ()) or found["cpus"]
+    return {
+        "machine": found,
+        "tensorflow": tensorflow,
+        "onednn": {
+            "on": tensorflow.get("onednn"),
+            "why": f"{_ONEDNN}={os.environ[_ONEDNN]}" if _ONEDNN in os.environ else "default",
+        },
+        "threads": {
+            "intra": _number("TF_NUM_INTRAOP_THREADS") or threads,
+            "inter": _number("TF_NUM_INTEROP_THREADS") or threads,
+        },
+        "environment": environment(),
+        "gpu": {
+            "seen": tensorflow.get("gpus", []),
+            "driver": driver,
+            "libraries": libraries,
+            "refusal": refusal(tensorflow, driver, libraries, os.environ, versions()),
+        },
+    }
+
+
+def _number(variable: str) -> int:
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdecimal() else 0
+
+
+def gpu_refusal() -> str | None:
+    """Return why TensorFlow sees no GPU, with the way out; None: it sees one."""
+    tensorflow = _in_child("tensorflow_facts")
+    if tensorflow.get("gpus"):
+        return None
+    driver = _in_child("driver_facts")
+    libraries = _in_child("load", LIBRARIES, _pip_folders())
+    return refusal(tensorflow, driver, libraries, os.environ, versions())
+
+
+def refusal(
+    tensorflow: Mapping[str, Any],
+    driver: Mapping[str, Any],
+    libraries: Mapping[str, str | None],
+    variables: Mapping[str, str],
+    installed: Mapping[str, str | None],
+) -> str | None:
+    """Return a sentence made of what was found: the first thing that has to be put right."""
+    if tensorflow.get("gpus"):
+        return None
+    wheel = installed["wheel"] or "tensorflow"
+    version = installed["tensorflow"] or tensorflow.get("version")
+    with_cuda = f"pip install 'tensorflow[and-cuda]=={version}'"
+    visible = variables.get("CUDA_VISIBLE_DEVICES")
+    missing = [name for name in LIBRARIES if libraries.get(name) is not None]
+    if "error" in tensorflow:
+        return f"TensorFlow sees no GPU: it does not start: {tensorflow['error']}"
+    if not tensorflow["cuda_build"]:
+        why = f"{wheel} {version} is built without CUDA; pip uninstall {wheel}, then {with_cuda}"
+    elif driver.get("missing"):
+        why = (
+            f"there is no NVIDIA driver ({DRIVER} does not load); install it, or start the "
+            "container with its GPU (docker run --gpus all)"
+        )
+    elif visible is not None and (not visible.strip() or visible.strip().startswith("-1")):
+        why = f"CUDA_VISIBLE_DEVICES={visible} hides every GPU; unset it"
+    elif driver.get("status"):
+        code = driver["status"]
+        why = (
+            f"the NVIDIA driver does not start: cuInit gave {code} "
+            f"({_CODES.get(code, 'see the CUDA driver API')})"
+        )
+    elif driver.get("error"):
+        why = f"the NVIDIA driver does not start: {driver['error']}"
+    elif not driver.get("devices"):
+        why = "the NVIDIA driver shows no device"
+    elif int(driver["cuda"].split(".")[0]) < int(tensorflow["cuda_version"].split(".")[0]):
+        why = (
+            f"the NVIDIA driver is made for CUDA {driver['cuda']}, but {wheel} {version} for "
+            f"{tensorflow['cuda_version']}; install a newer driver"
+        )
+    elif missing:
+        do = "do" if len(missing) > 1 else "does"
+        why = f"{', '.join(missing)} {do} not load; {with_cuda}"
+    else:
+        why = "its driver and its libraries load; deploykit doctor --debug shows TensorFlow's log"
+    return f"TensorFlow sees no GPU: {why}"
+
+
+def _in_child(function: str, *arguments: Any) -> Any:
+    """Return what a function of this module finds in a process that may die of it."""
+    forced = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES")}
+    if limits.show_log:  # each attempt to open a library
+        forced |= {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_VMODULE": "dso_loader=2"}
+    with closing(Worker(f"deploykit.doctoring:{function}", *arguments, forced=forced)) as worker:
+        try:
+            return worker.made()
+        except Error as error:
+            return {"error": str(error)}
+
+
+def tensorflow_facts() -> dict[str, Any]:
+    """Start TensorFlow and return how it is built and which GPUs it sees."""
+    try:
+        import tensorflow as tf
+        from tensorflow.python.util import _pywrap_util_port as port
+    except ImportError as error:
+        return {"error": " ".join(str(error).split())[:300]}
+
+    build = tf.sysconfig.get_build_info()
+    gpus = []
+    for device in tf.config.list_physical_devices("GPU"):
+        details = tf.config.experimental.get_device_details(device)
+        capability = details.get("compute_capability")
+        gpus.append(
+            {
+                "name": device.name,
+                "model": details.get("device_name"),
+                "compute_capability": capability and ".".join(map(str, capability)),
+            }
+        )
+    return {
+        "version": tf.__version__,
+        "git_version": tf.version.GIT_VERSION,
+        "compiler": tf.version.COMPILER_VERSION,
+        "cuda_build": bool(tf.test.is_built_with_cuda()),
+        "cuda_version": build.get("cuda_version"),
+        "cudnn_version": build.get("cudnn_version"),
+        "compute_capabilities": list(build.get("cuda_compute_capabilities", ())),
+        "onednn": bool(port.IsMklEnabled()),
+        "gpus": gpus,
+    }
+
+
+def driver_facts() -> dict[str, Any]:
+    """Ask the NVIDIA driver what it is, and NVML for its devices where nvidia-ml-py is there."""
+    try:
+        driver = ctypes.CDLL(DRIVER)
+    except OSError as error:
+        return {"missing": str(error)}
+    status = driver.cuInit(0)
+    number, count = ctypes.c_int(), ctypes.c_int()
+    driver.cuDriverGetVersion(ctypes.byref(number))
+    if not status:
+        driver.cuDeviceGetCount(ctypes.byref(count))
+    return {
+        "status": status,
+        "cuda": f"{number.value // 1000}.{number.value % 1000 // 10}",
+        "devices": count.value,
+        **_nvml(),
+    }
+
+
+def _nvml() -> dict[str, Any]:
+    try:
+        pynvml: Any = importlib.import_module("pynvml")  # of nvidia-ml-py, where it is installed
+    except ImportError:
+        return {}
+    with suppress(pynvml.NVMLError):
+        pynvml.nvmlInit()
+        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+        return {
+            "version": pynvml.nvmlSystemGetDriverVersion(),
+            "boards": [
+                {
+                    "model": pynvml.nvmlDeviceGetName(handle),
+                    "memory_bytes": pynvml.nvmlDeviceGetMemoryInfo(handle).total,
+                }
+                for handle in handles
+            ],
+        }
+    return {}
+
+
+def load(names: Sequence[str], folders: Sequence[str]) -> dict[str, str | None]:
+    """Load libraries from where the linker looks, or else from `folders`: None, or why not."""
+    found: dict[str, str | None] = {}
+    for name in names:
+        paths = [Path(folder, name) for folder in folders]
+        for path in (name, *(str(path) for path in paths if path.exists())):
+            try:
+                ctypes.CDLL(path)
+            except OSError as error:
+                found[name] = str(error)
+            else:
+                found[name] = None
+                break
+    return found
+
+
+def _pip_folders() -> list[str]:
+    """Return the folders of NVIDIA's wheels beside TensorFlow, where its own linker path leads."""
+    spec = importlib.util.find_spec("tensorflow")
+    roots = [str(Path(each).parent) for each in (spec and spec.submodule_search_locations) or ()]
+    roots += [*site.getsitepackages(), site.getusersitepackages(), *sys.path]
+    return sorted({str(f) for root in roots if root for f in Path(root).glob("nvidia/*/lib")})
+
+
+def lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what was found as text; the last line is about the GPU."""
+    yield from _machine_lines(found["machine"])
+    yield from _tensorflow_lines(found["tensorflow"], found["onednn"])
+    threads, limit = found["threads"], found["machine"]["cpu_limit"]
+    yield _row("threads", f"{threads['intra']} inside an op, {threads['inter']} ops at once")
+    if limit is not None and limit < threads["intra"]:
+        yield _row(
+            "", f"more than the {limit:g} CPUs that the control group allows: give --threads"
+        )
+    for name, value in found["environment"].items():
+        yield _row("variable", f"{name}={value}")
+    yield from _gpu_lines(found["gpu"])
+
+
+def _machine_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    limit, most = found["cpu_limit"], found["memory_limit_bytes"]
+    cores = "" if found["cores"] is None else f", {found['cores']} cores"
+    affinity = found["affinity"]
+    yield _row("platform", found["platform"])
+    yield _row("CPU", found["cpu"])
+    yield _row(
+        "CPUs",
+        f"{found['cpus']}{cores}"
+        + ("" if affinity is None else f", allowed here: {','.join(map(str, affinity))}")
+        + ("" if limit is None else f", control group: {limit:g} CPUs")
+        + ("" if found["governor"] is None else f", governor {found['governor']}"),
+    )
+    yield _row("CPU flags", " ".join(found["flags"]) or "-")
+    yield _row(
+        "memory",
+        f"{size(found['memory_bytes'])}, {size(found['memory_available_bytes'])} available"
+        + ("" if most is None else f", control group: {size(most)}"),
+    )
+    yield _row("load", ", ".join(f"{each:g}" for each in found["load"]))
+    for name, version in found["versions"].items():
+        if name not in ("tensorflow", "wheel"):
+            yield _row(name, version or "not installed")
+
+
+def _tensorflow_lines(found: Mapping[str, Any], onednn: Mapping[str, Any]) -> Iterator[str]:
+    if "error" in found:
+        yield _row("tensorflow", f"does not start: {found['error']}")
+        return
+    built = "without CUDA"
+    if found["cuda_build"]:
+        built = f"for CUDA {found['cuda_version']}, cuDNN {found['cudnn_version']}"
+    yield _row("tensorflow", f"{found['version']} ({found['git_version']}), built {built}")
+    yield _row("oneDNN", f"{'on' if onednn['on'] else 'off'} ({onednn['why']})")
+
+
+def _gpu_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    driver = found["driver"]
+    if "cuda" in driver:
+        version = f" {driver['version']}" if "version" in driver else ""
+        yield _row("driver", f"NVIDIA{version}, CUDA {driver['cuda']}, {driver['devices']} devices")
+    else:
+        yield _row("driver", driver.get("missing") or driver["error"])
+    for board in driver.get("boards", ()):
+        yield _row("board", f"{board['model']}, {size(board['memory_bytes'])}")
+    libraries = found["libraries"]
+    for name in LIBRARIES:
+        why = libraries.get(name, libraries.get("error"))
+        yield _row(name, "loads" if why is None else f"does not load: {why}")
+    for gpu in found["seen"]:
+        yield (
+            f"TensorFlow sees {gpu['name']}: {gpu['model']}, compute capability "
+            f"{gpu['compute_capability']}"
+        )
+    if found["refusal"] is not None:
+        yield found["refusal"]
+
+
+def _row(name: str, text: str) -> str:
+    return f"{name:18} {text}"

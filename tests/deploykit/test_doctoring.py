@@ -1,0 +1,135 @@
+"""What the doctor finds is what is there, and its last sentence names the first thing to do."""
+
+import json
+import shutil
+from importlib import metadata
+
+import pytest
+
+from deploykit.doctoring import LIBRARIES, examine, gpu_refusal, lines, load, refusal
+
+TENSORFLOW = {"gpus": [], "cuda_build": True, "cuda_version": "12.5.1"}
+DRIVER = {"status": 0, "cuda": "12.8", "devices": 1}
+LOADED = dict.fromkeys(LIBRARIES)
+WHEEL = {"wheel": "tensorflow", "tensorflow": "2.21.0"}
+MISSING = "cannot open shared object file"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"tensorflow": {**TENSORFLOW, "cuda_build": False},
+          "installed": {"wheel": "tensorflow-cpu", "tensorflow": "2.21.0"},
+          "driver": {"missing": MISSING}},
+         "tensorflow-cpu 2.21.0 is built without CUDA; pip uninstall tensorflow-cpu, then "
+         "pip install 'tensorflow[and-cuda]==2.21.0'"),
+        ({"driver": {"missing": MISSING}, "libraries": dict.fromkeys(LIBRARIES, MISSING),
+          "variables": {"CUDA_VISIBLE_DEVICES": "-1"}},
+         "there is no NVIDIA driver (libcuda.so.1 does not load); install it, or start the "
+         "container with its GPU (docker run --gpus all)"),
+        ({"driver": {**DRIVER, "status": 100}, "variables": {"CUDA_VISIBLE_DEVICES": "-1"}},
+         "CUDA_VISIBLE_DEVICES=-1 hides every GPU; unset it"),
+        ({"driver": {**DRIVER, "status": 100}, "variables": {"CUDA_VISIBLE_DEVICES": ""}},
+         "CUDA_VISIBLE_DEVICES= hides every GPU; unset it"),
+        ({"driver": {**DRIVER, "status": 999, "devices": 0},
+          "variables": {"CUDA_VISIBLE_DEVICES": "0"}},
+         "the NVIDIA driver does not start: cuInit gave 999 (an unknown error)"),
+        ({"driver": {"error": "TensorFlow died of SIGSEGV"}},
+         "the NVIDIA driver does not start: TensorFlow died of SIGSEGV"),
+        ({"driver": {**DRIVER, "devices": 0}}, "the NVIDIA driver shows no device"),
+        ({"driver": {**DRIVER, "cuda": "11.4"}},
+         "the NVIDIA driver is made for CUDA 11.4, but tensorflow 2.21.0 for 12.5.1; "
+         "install a newer driver"),
+        ({"libraries": LOADED | {"libcudnn.so.9": MISSING}},
+         "libcudnn.so.9 does not load; pip install 'tensorflow[and-cuda]==2.21.0'"),
+        ({"libraries": LOADED | dict.fromkeys(("libcudnn.so.9", "libcufft.so.11"), MISSING)},
+         "libcufft.so.11, libcudnn.so.9 do not load; pip install 'tensorflow[and-cuda]==2.21.0'"),
+        ({"tensorflow": {"error": "no such symbol"}}, "it does not start: no such symbol"),
+        ({}, "its driver and its libraries load; deploykit doctor --debug shows TensorFlow's log"),
+    ],
+)  # fmt: skip
+def test_why_there_is_no_gpu(change, says):
+    found = {"tensorflow": TENSORFLOW, "driver": DRIVER, "libraries": LOADED, "variables": {},
+             "installed": WHEEL} | change  # fmt: skip
+    assert refusal(**found) == f"TensorFlow sees no GPU: {says}"
+    gpu = {"tensorflow": {**TENSORFLOW, "gpus": [{"name": "/physical_device:GPU:0"}]}}
+    assert refusal(**(found | gpu)) is None
+
+
+def test_libraries_are_tried(tmp_path):
+    """For real: one of the system, one from a folder, one that is not there, one that is broken."""
+    import numpy._core._multiarray_umath as library
+
+    shutil.copy(library.__file__, tmp_path / "libfolder.so.1")
+    (tmp_path / "libbroken.so.1").write_text("no library")
+    names = ("libm.so.6", "libfolder.so.1", "libnone.so.1", "libbroken.so.1")
+    found = load(names, [str(tmp_path)])
+    assert found["libm.so.6"] is None
+    assert found["libfolder.so.1"] is None
+    assert "libnone.so.1" in found["libnone.so.1"]
+    assert "invalid ELF header" in found["libbroken.so.1"] or "too short" in found["libbroken.so.1"]
+    assert load(["libfolder.so.1"], [])["libfolder.so.1"] is not None
+
+
+def test_the_document(deploykit, monkeypatch, tmp_path):
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "7")
+    monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "no number")
+    out = tmp_path / "doctor.json"
+    found = deploykit("doctor", "--json", "-o", out)
+    assert (found.status, found.stderr) == (0, "")
+    document = found.document
+    assert json.loads(out.read_text()) == document
+    assert document["tensorflow"]["version"] == metadata.version("tensorflow")
+    assert document["onednn"] == {"on": False, "why": "TF_ENABLE_ONEDNN_OPTS=0"}
+    assert document["threads"]["intra"] == 7
+    assert document["threads"]["inter"] == len(document["machine"]["affinity"])
+    assert document["environment"]["TF_ENABLE_ONEDNN_OPTS"] == "0"
+    gpu = document["gpu"]
+    assert set(gpu["libraries"]) == set(LIBRARIES)
+    assert (gpu["refusal"] is None) == bool(gpu["seen"])
+
+
+def test_in_words(deploykit, monkeypatch):
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
+    found = deploykit("doctor")
+    assert (found.status, found.stderr) == (0, "")
+    rows = dict(line.split(maxsplit=1) for line in found.stdout.splitlines())
+    assert rows["oneDNN"].endswith("(default)")
+    assert rows["tensorflow"].startswith(metadata.version("tensorflow"))
+    last = found.stdout.splitlines()[-1]
+    assert last.startswith(("TensorFlow sees no GPU: ", "TensorFlow sees /physical_device:GPU:"))
+    for library in LIBRARIES:
+        assert rows[library].startswith(("loads", "does not load: "))
+
+
+@pytest.mark.parametrize(
+    ("start", "why"),
+    [
+        ("raise ImportError('no such symbol')", "no such symbol"),
+        ("import os; os.abort()", "SIGABRT"),
+        ("import os; os._exit(3)", "ended with status 3"),
+    ],
+)
+def test_a_tensorflow_that_does_not_start(monkeypatch, tmp_path, start, why):
+    package = tmp_path / "tensorflow"
+    package.mkdir()
+    (package / "__init__.py").write_text(f"{start}\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    sentence = gpu_refusal()
+    assert sentence.startswith("TensorFlow sees no GPU: it does not start: ")
+    assert why in sentence
+    assert "\n" not in sentence
+    found = examine()
+    assert found["onednn"]["on"] is None
+    text = list(lines(found))
+    assert any(line.startswith("tensorflow         does not start: ") for line in text)
+    assert text[-1] == sentence
+
+
+def test_more_threads_than_the_control_group_allows():
+    found = examine()
+    found["machine"]["cpu_limit"] = 0.5
+    assert any("more than the 0.5 CPUs" in line for line in lines(found))
+    found["machine"]["cpu_limit"] = 4096.0
+    assert not any("more than the" in line for line in lines(found))
