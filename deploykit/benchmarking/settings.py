@@ -69,6 +69,11 @@ class Settings:
             found["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES")
         return found
 
+    @property
+    def without_openmp(self) -> "Settings":
+        """The same without the variables of an OpenMP runtime."""
+        return replace(self, kmp_blocktime=None, kmp_affinity=None, omp_num_threads=None)
+
     def document(self) -> dict[str, Any]:
         """Return what is set, as plain data."""
         return {k: v for k, v in asdict(self).items() if v != getattr(Settings, k)}
@@ -138,7 +143,7 @@ class Sweep:
             for values in itertools.product(*given.values())
         ]
         if any(name in single for name in _OPENMP):
-            without = [replace(each, **dict.fromkeys(_OPENMP)) for each in found]
+            without = [each.without_openmp for each in found]
             found = [each for pair in zip(without, found, strict=True) for each in pair]
         if any(each.device == "all" for each in found):  # one GPU too, to see how they scale
             alone = [replace(each, device="gpu:0") for each in found]

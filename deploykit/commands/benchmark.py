@@ -51,6 +51,10 @@ def benchmark(
     for path in (output, csv_file, plot_file):
         if path is not None:
             check_output(path, force)
+    if plot_file is not None:
+        from deploykit.reporting.plots import check_plot, plot
+
+        check_plot(plot_file)
     report = Report("benchmark", models[0])
     graphs = {model: interface.open(model) for model in models}
     for graph in graphs.values():
@@ -69,8 +73,6 @@ def benchmark(
     if csv_file is not None:
         write(csv_file, [f"{line}\n".encode() for line in csv_lines(result)], force)
     if plot_file is not None:
-        from deploykit.reporting.plots import plot
-
         write(plot_file, [plot(result, plot_file)], force)
     show(report, as_json, text=tables(result), output=output, force=force)
     if result.interrupted:
