@@ -166,20 +166,6 @@ class Shape(_ParamType):
         return name.removesuffix(":0"), sizes
 
 
-class Device(_ParamType):
-    """`cpu`, `gpu`, `gpu:N` or `all`."""
-
-    name = "cpu|gpu|gpu:N|all"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the device."""
-        if value not in ("cpu", "gpu", "all"):
-            kind, _, number = value.partition(":")
-            if kind != "gpu" or not number.isdecimal():
-                self.fail(f"{value!r} is neither cpu, gpu, gpu:N nor all", param, ctx)
-        return str(value)
-
-
 def _all(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
     def apply(command: Command) -> Command:
         for option in reversed(options):

@@ -46,7 +46,7 @@ def benchmark(
     from deploykit.benchmarking.tables import csv_lines, tables
     from deploykit.files import check_output, write
     from deploykit.report import Report, progress, show
-    from transforms.core.validate import refuse_side_effects
+    from transforms.core.side_effects import refuse_side_effects
 
     for path in (output, csv_file, plot_file):
         if path is not None:
