@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _RATIO = "ratio: runs while the first with its batch runs once, and a 99 % interval"
+_NONE = 0.9  # an interval that reaches further from 1 does not show that there is no effect
 
 
 def tables(result: Result) -> "list[str | Table]":
@@ -160,7 +161,8 @@ def _effect(without: Measurement, other: Measurement) -> str:
     runtime = f"this TensorFlow loads {', '.join(libraries) or 'no OpenMP runtime'}"
     figures = f"ratio {number(found.value)}, {_interval(found.low, found.high)}"
     if not found.significant:
-        return f"no effect ({figures}): {runtime}"
+        narrow = found.low > _NONE and found.high < 1 / _NONE
+        return f"no {'' if narrow else 'significant '}effect ({figures}): {runtime}"
     change = "faster" if found.value > 1 else "slower"
     return f"{change} ({figures}){':' if libraries else ', although'} {runtime}"
 

@@ -99,7 +99,8 @@ def draw_strip(axes: "Axes", measurement: Measurement, colour: str, ends: Ends) 
     figures, calls = summary(measurement), np.asarray(measurement.latencies_ms)
     body = min(figures.max, max(3 * figures.p90 - 2 * figures.p50, figures.min * 1.01))
     bins = int(np.clip(2 * len(calls) ** (1 / 3), 10, 80))
-    counts, edges = np.histogram(calls, bins=bins, range=(figures.min, body))
+    spaced = np.geomspace if _is_long(*ends.latencies_ms) else np.linspace
+    counts, edges = np.histogram(calls, spaced(figures.min, body, bins + 1))
     heights = counts / counts.max()
     axes.stairs(heights, edges, fill=True, color=colour, alpha=0.55)
     axes.stairs(heights, edges, color=colour, linewidth=0.8)
@@ -121,7 +122,7 @@ def draw_warm_up(axes: "Axes", measurement: Measurement, colour: str, ends: Ends
     p50, first = summary(measurement).p50, measurement.first_run_ms
     calls = np.asarray(measurement.warm_up_ms)
     times = np.cumsum(calls) / 1e3 / measurement.settings.concurrency
-    axes.plot(*_outline(times, calls), color=colour, linewidth=0.8)
+    axes.plot(*_outline(times, calls), color=colour, linewidth=0.8, marker=".", markersize=1.5)
     axes.plot([0], [first], "D", color=colour, markersize=4, clip_on=False)
     axes.axhline(p50, color=_BLACK, linewidth=0.8, linestyle=(0, (1, 2)))
     low, high = min([p50, first, *calls]), max([p50, first, *calls])

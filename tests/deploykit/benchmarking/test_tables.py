@@ -160,6 +160,13 @@ def test_openmp_variables_with_an_effect(p50, change):
     assert line.endswith("), although this TensorFlow loads no OpenMP runtime")
 
 
+def test_a_wide_interval_does_not_show_that_there_is_no_effect():
+    first, other = openmp(6.0, 6.0).measurements
+    wild = tuple((each,) * 3 for each in [3.0, 12.0] * 5)
+    (line,) = openmp_lines(result(first, dataclasses.replace(other, rounds_ms=wild)))
+    assert "no significant effect (ratio " in line
+
+
 def test_openmp_variables_are_compared_within_a_batch():
     first, second = openmp_lines(openmp(6.0, 6.0, 48.0, 24.0))
     assert first.startswith("0, KMP_BLOCKTIME, OMP_NUM_THREADS: no effect")
