@@ -43,8 +43,8 @@ class Job:
 class Runner:
     """A session with one graph, or a tower on each of several devices. Times are in nanoseconds.
 
-    GraphError: TensorFlow does not accept the graph, or cannot run it. RefusedError: the GPU that
-    the settings ask for is not there.
+    GraphError: TensorFlow does not accept the graph, or cannot run it, or the device that the
+    settings ask for is not there.
     """
 
     def __init__(self, job: Job) -> None:
