@@ -48,7 +48,7 @@ class Runner:
     """
 
     def __init__(self, job: Job) -> None:
-        """Load TensorFlow, then the graph, which is what `load` times."""
+        """Load TensorFlow, then the graph and its dataset, which is what `load` times."""
         import tensorflow as tf
 
         self._failures = (ValueError, TypeError, tf.errors.OpError)
