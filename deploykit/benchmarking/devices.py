@@ -1,13 +1,25 @@
 """Which devices a benchmark runs on: what was asked for, and what TensorFlow sees."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from deploykit.benchmarking.settings import Settings
 from transforms.core.child import Worker
-from transforms.core.errors import GraphError, RefusedError
+from transforms.core.errors import GraphError
 
 CPU = "/CPU:0"
+
+
+def check_devices(asked: Iterable[str]) -> None:
+    """See that the GPUs that are asked for are there, before anything is measured on the others.
+
+    GraphError: they are not.
+    """
+    wanted = [each for each in asked if each != "cpu"]
+    if wanted:
+        seen = visible_gpus()
+        for each in wanted:
+            devices_for(each, seen)
 
 
 def visible_gpus() -> list[str]:
@@ -34,17 +46,17 @@ def devices_for(asked: str, seen: Sequence[str]) -> tuple[str, ...]:
     """Return TensorFlow's names of the devices for `cpu`, `gpu`, `gpu:N` or `all`.
 
     A process that is asked to run on one GPU is shown that GPU alone, which is its first.
-    RefusedError: there is no such GPU. GraphError: what is asked for is no device.
+    GraphError: there is no such GPU, or what is asked for is no device.
     """
     if asked == "cpu":
         return (CPU,)
     number = gpu_number(asked)
     if not seen:
-        raise RefusedError(f"TensorFlow sees no GPU, so --device {asked} cannot be measured")
+        raise GraphError(f"TensorFlow sees no GPU, so --device {asked} cannot be measured")
     if number is None:
         return tuple(f"/GPU:{index}" for index in range(len(seen)))
     if number >= len(seen):
-        raise RefusedError(
+        raise GraphError(
             f"--device {asked}: TensorFlow sees {len(seen)} GPU{'s' if len(seen) > 1 else ''}, "
             f"so the last one is gpu:{len(seen) - 1}"
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from deploykit.benchmarking.devices import check_devices
 from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.results import Measurement, Result
 from deploykit.benchmarking.runner import Job
@@ -190,9 +191,11 @@ def benchmark(
         advance: called with what comes next, and how many steps there are; with what GPUs do
             meanwhile, and 0.
 
-    GraphError: an input has no known shape, or does not fit the data. LimitError: TensorFlow died.
+    GraphError: an input has no known shape, or does not fit the data; a GPU is not there.
+    LimitError: TensorFlow died.
     """
     chosen = tuple(settings)
+    check_devices(each.device for each in chosen)
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
         contestants = []
         for number, (model, graph) in enumerate(models.items()):

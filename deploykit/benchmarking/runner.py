@@ -43,12 +43,12 @@ class Job:
 class Runner:
     """A session with one graph, or a tower on each of several devices. Times are in nanoseconds.
 
-    GraphError: TensorFlow does not accept the graph, or cannot run it. RefusedError: the GPU that
-    the settings ask for is not there.
+    GraphError: TensorFlow does not accept the graph, or cannot run it, or the device that the
+    settings ask for is not there.
     """
 
     def __init__(self, job: Job) -> None:
-        """Load TensorFlow, then the graph, which is what `load` times."""
+        """Load TensorFlow, then the graph and its dataset, which is what `load` times."""
         import tensorflow as tf
 
         self._failures = (ValueError, TypeError, tf.errors.OpError)

@@ -85,14 +85,15 @@ def dataset_of(
             stacks.append(tf.compat.v1.placeholder(type_, (None, *shape)))
             feeds[stacks[-1]] = stack
         dataset = tf.data.Dataset.from_tensor_slices(tuple(stacks)).repeat()
+        holds_text = any(stack.dtype == tf.string for stack in stacks)  # which no GPU does
         for number, device in enumerate(devices):
-            with tf.device(CPU):
-                share = dataset.shard(len(devices), number)
-                if device == CPU:
-                    share = share.prefetch(tf.data.AUTOTUNE)
-                else:
-                    share = share.apply(tf.data.experimental.prefetch_to_device(device))
-            with tf.device(device):
+            target = CPU if holds_text else device
+            share = dataset.shard(len(devices), number)
+            if target == CPU:
+                share = share.prefetch(tf.data.AUTOTUNE)
+            else:
+                share = share.apply(tf.data.experimental.prefetch_to_device(target))
+            with tf.device(target):
                 iterator = tf.compat.v1.data.make_initializable_iterator(share)
                 elements.append(iterator.get_next())
             initializers.append(iterator.initializer)

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from deploykit.benchmarking.devices import devices_for, visible_gpus
+from deploykit.benchmarking.devices import check_devices, devices_for, visible_gpus
 from deploykit.benchmarking.results import Measurement, Result
 from deploykit.benchmarking.runner import Job, Runner
 from deploykit.benchmarking.scaling import scaling_efficiency
 from deploykit.benchmarking.settings import Settings, Sweep
 from tests.support import build, random, run
-from transforms.core.errors import GraphError, RefusedError
+from transforms.core.errors import GraphError
 
 TWO = ("/CPU:0", "/CPU:1")
 BATCHES = tuple((random(4, 8, seed=n), random(4, 8, seed=n + 9)) for n in range(3))
@@ -148,7 +148,7 @@ def test_a_node_keeps_its_own_device_and_one_that_is_not_there_becomes_the_cpu(j
     graph = build(two_devices, ["x"], ["free"])
     batches = ((random(4, 8),),)
     found = devices_of(job(graph, batches, TWO))
-    assert {"tower_0/pinned", "tower_1/pinned", "tower_1/free"} < found["CPU:1"]
+    assert {"tower_0/pinned", "tower_1/pinned", "tower_1/free"} <= found["CPU:1"]
     assert "tower_0/free" in found["CPU:0"]
     assert set(devices_of(job(graph, batches))) == {"CPU:0"}
 
@@ -186,7 +186,7 @@ def test_a_device_that_is_not_there_gives_one_sentence(graph, job, devices):
 
 @pytest.mark.parametrize("device", ["gpu", "gpu:1", "all"])
 def test_a_gpu_that_is_not_there_is_refused(graph, job, device):
-    with pytest.raises(RefusedError, match=f"sees no GPU, so --device {device} cannot"):
+    with pytest.raises(GraphError, match=f"sees no GPU, so --device {device} cannot"):
         job(graph, device=device)
 
 
@@ -195,7 +195,7 @@ def test_what_a_device_means():
     assert devices_for("cpu", four) == ("/CPU:0",)
     assert devices_for("gpu", four) == devices_for("gpu:3", four) == ("/GPU:0",)
     assert devices_for("all", four) == ("/GPU:0", "/GPU:1", "/GPU:2", "/GPU:3")
-    with pytest.raises(RefusedError, match=r"sees 4 GPUs, so the last one is gpu:3"):
+    with pytest.raises(GraphError, match=r"sees 4 GPUs, so the last one is gpu:3"):
         devices_for("gpu:4", four)
     for wrong in ("gpus", "gpu:", "gpu:x", "tpu"):
         with pytest.raises(GraphError, match=f"no device '{wrong}'"):
@@ -204,6 +204,9 @@ def test_what_a_device_means():
 
 def test_a_child_tells_which_gpus_there_are():
     assert visible_gpus() == []  # tests/conftest.py hides them
+    with pytest.raises(GraphError, match="sees no GPU, so --device all cannot"):
+        check_devices(["cpu", "all"])
+    check_devices(["cpu"])
 
 
 def test_a_gpu_session_takes_memory_as_it_needs_it_and_one_gpu():
