@@ -138,7 +138,8 @@ def show(
         console.print(*verification_lines(report.verification), sep="\n")
 
 
-def _table(*columns: str) -> "Table":
+def new_table(*columns: str) -> "Table":
+    """Return an empty table in the style of the house; the first column holds names."""
     from rich import box
     from rich.table import Table
 
@@ -149,7 +150,7 @@ def _table(*columns: str) -> "Table":
 
 
 def _files(report: Report) -> "Table":
-    table = _table(report.command, "size", "nodes")
+    table = new_table(report.command, "size", "nodes")
     table.add_row(str(report.input_file), size(report.bytes_in), str(report.nodes_in))
     if report.output_file is not None:
         table.add_row(report.output_file, size(report.bytes_out), str(report.nodes_out))
@@ -161,7 +162,7 @@ def _files(report: Report) -> "Table":
 
 
 def _steps(steps: "Sequence[StepReport]") -> "Table":
-    table = _table("transform", "seconds", "nodes", "left alone")
+    table = new_table("transform", "seconds", "nodes", "left alone")
     for step in steps:
         skipped = str(len(step.skipped)) if step.skipped else ""
         table.add_row(step.transform, f"{step.seconds:.2f}", str(step.nodes), skipped)
