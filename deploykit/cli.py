@@ -20,6 +20,8 @@ COMMANDS = (
     "quantize",
     "verify",
     "label",
+    "benchmark",
+    "compare",
     "placement",
     "doctor",
 )

@@ -1,8 +1,9 @@
 """What a benchmark found, as a value with a file format."""
 
 import json
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -86,8 +87,10 @@ def load_result(path: str | os.PathLike[str]) -> Result:
     document = load_document(path, "benchmark")
     try:
         found = tuple(_measurement(each) for each in document["measurements"])
-        machine, started = document["machine"], document["started"]
+        machine, started = dict(document["machine"]), str(document["started"])
         return Result(found, machine, started, bool(document.get("interrupted")))
+    except GraphError as error:
+        raise GraphError(f"{path}: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise GraphError(f"{path}: this is no result of deploykit benchmark: {error!r}") from None
 
@@ -109,7 +112,7 @@ def load_document(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(Path(path).read_bytes())
     except OSError as error:
         raise FileError(f"{path}: {error.strerror or error}") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise GraphError(f"{path}: this is no JSON, expected a {kind} document") from None
     found = document.get("kind") if isinstance(document, dict) else None
     if found != kind:
@@ -122,7 +125,12 @@ def load_document(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
 
 
 def _measurement(document: Mapping[str, Any]) -> Measurement:
-    rounds: Sequence[Sequence[float]] = document["rounds_ms"]
+    rounds = tuple(tuple(map(float, each)) for each in document["rounds_ms"])
+    seconds = tuple(map(float, document["rounds_seconds"]))
+    if len(seconds) != len(rounds) or not (rounds and all(rounds)):
+        raise ValueError("a measurement lacks calls")
+    if not all(0 < each < math.inf for times in (seconds, *rounds) for each in times):
+        raise ValueError("a time is not above zero")
     return Measurement(
         name=str(document["name"]),
         model=str(document["model"]),
@@ -133,7 +141,7 @@ def _measurement(document: Mapping[str, Any]) -> Measurement:
         first_run_ms=float(document["first_run_ms"]),
         warm_up_ms=tuple(map(float, document["warm_up_ms"])),
         settled=bool(document["settled"]),
-        rounds_ms=tuple(tuple(map(float, each)) for each in rounds),
-        rounds_seconds=tuple(map(float, document["rounds_seconds"])),
-        facts=document.get("facts", {}),
+        rounds_ms=rounds,
+        rounds_seconds=seconds,
+        facts=dict(document.get("facts", {})),
     )

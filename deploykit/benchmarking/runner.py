@@ -101,7 +101,9 @@ class Runner:
             if _OPENMP.search(line)
         }
         threads = self.config
+        feeds = zip(self.job.inputs, self.job.batches[0], strict=True)
         return {
+            "inputs": {name: f"{array.dtype} {list(array.shape)}" for name, array in feeds},
             "tensorflow": tf.__version__,
             "onednn": bool(port.IsMklEnabled()),
             "intra_op_threads": threads.intra_op_parallelism_threads,

@@ -1,0 +1,154 @@
+"""Two benchmark results side by side: what became faster, by how much, and how sure that is."""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import asdict, dataclass
+from math import isfinite
+from typing import Any
+
+from deploykit.benchmarking.results import Measurement, Result
+from deploykit.benchmarking.statistics import Ratio, ratio, summary
+from transforms.core.errors import GraphError
+
+_MACHINE = ("platform", "cpu", "cores", "cpus", "affinity", "flags", "governor", "cpu_limit")
+"""What of a machine makes another speed; its load and free memory are never the same."""
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """A measurement of a, its partner in b, and how often b runs while a runs once."""
+
+    a: Measurement
+    b: Measurement
+    ratio: Ratio
+
+    @property
+    def name(self) -> str:
+        """What was compared: one name, or both where they differ."""
+        return self.a.name if self.a.name == self.b.name else f"{self.a.name} -> {self.b.name}"
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data; where too few rounds give no interval, its ends are null."""
+        known = isfinite(self.ratio.high)
+        ends = {} if known else {"low": None, "high": None}
+        return {
+            "a": self.a.name,
+            "b": self.b.name,
+            "p50_a": summary(self.a).p50,
+            "p50_b": summary(self.b).p50,
+            "ratio": asdict(self.ratio) | ends,
+        }
+
+
+@dataclass(frozen=True)
+class Speedups:
+    """What two results have in common, what has no partner, and what spoils the comparison."""
+
+    pairs: tuple[Speedup, ...]
+    only_a: tuple[str, ...]
+    only_b: tuple[str, ...]
+    warnings: tuple[str, ...]
+    """One sentence each."""
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "comparisons": [pair.document() for pair in self.pairs],
+            "only_a": self.only_a,
+            "only_b": self.only_b,
+            "warnings": self.warnings,
+        }
+
+
+def compare(a: Result, b: Result, confidence: float = 0.99) -> Speedups:
+    """Return how much faster b is than a, for each measurement that has a partner.
+
+    Partners have the same name and settings, or are the only ones of their results, or the only
+    ones with their settings. GraphError: there are none.
+    """
+    only_a, only_b = list(a.measurements), list(b.measurements)
+    found = _matched(only_a, only_b, lambda each: (each.name, each.settings))
+    if len(a.measurements) == len(b.measurements) == 1:
+        found += _matched(only_a, only_b, lambda each: None)
+    found += _matched(only_a, only_b, lambda each: each.settings)
+    if not found:
+        names = ("; ".join(each.name for each in side) or "none" for side in (only_a, only_b))
+        raise GraphError("no measurement has a partner: there are {} and {}".format(*names))
+    pairs = tuple(
+        Speedup(x, y, ratio(x.rounds_ms, y.rounds_ms, confidence, paired=False))
+        for x, y in sorted(found, key=lambda pair: a.measurements.index(pair[0]))
+    )
+    left = (tuple(each.name for each in side) for side in (only_a, only_b))
+    return Speedups(pairs, *left, tuple(_warnings(a, b, pairs)))
+
+
+def _matched(
+    only_a: list[Measurement],
+    only_b: list[Measurement],
+    key: Callable[[Measurement], Hashable],
+) -> list[tuple[Measurement, Measurement]]:
+    """Take from both lists what is the only one with its key in each, and return the pairs."""
+    sides = []
+    for side in (only_a, only_b):
+        by_key: dict[Hashable, list[Measurement]] = {}
+        for each in side:
+            by_key.setdefault(key(each), []).append(each)
+        sides.append({k: group[0] for k, group in by_key.items() if len(group) == 1})
+    pairs = [(each, sides[1][k]) for k, each in sides[0].items() if k in sides[1]]
+    for x, y in pairs:
+        only_a.remove(x)
+        only_b.remove(y)
+    return pairs
+
+
+def _warnings(a: Result, b: Result, pairs: Sequence[Speedup]) -> list[str]:
+    """Return what besides the models may explain a ratio, one sentence each."""
+    found = []
+    changes = [
+        f"{name} {a.machine.get(name)} and {b.machine.get(name)}"
+        for name in _MACHINE
+        if a.machine.get(name) != b.machine.get(name)
+    ]
+    if changes:
+        found.append(f"the machines differ: {', '.join(changes)}")
+    for result, side in ((a, "a"), (b, "b")):
+        match result.machine:
+            case {"load": [float(load), *_], "cpus": int(cpus)} if load > cpus:
+                found.append(f"{side} was measured beside other work: load {load:g}, {cpus} CPUs")
+    for pair in pairs:
+        for fact, word in (("tensorflow", "TensorFlow"), ("inputs", "inputs")):
+            values = [each.facts.get(fact) for each in (pair.a, pair.b)]
+            if values[0] != values[1]:
+                found.append(f"{pair.name}: {word} differ: {values[0]} and {values[1]}")
+        if pair.a.settings != pair.b.settings:
+            found.append(f"{pair.name}: settings differ: {pair.a.settings} and {pair.b.settings}")
+        for each, side in ((pair.a, "a"), (pair.b, "b")):
+            if (verdict := summary(each).verdict) != "stable":
+                found.append(f"{pair.name}: {side} is {verdict}")
+    return found
+
+
+def lines(found: Speedups, confidence: float) -> list[str]:
+    """Return a comparison as a table for people, what has no partner, and nothing else."""
+    from rich.console import Console
+
+    from deploykit.report import new_table
+
+    interval = f"{100 * confidence:g} % interval"
+    shown = new_table("measurement", "p50 a", "p50 b", "speed", interval, "")
+    for pair in found.pairs:
+        value = pair.ratio
+        interval = f"{value.low:.3f} to {value.high:.3f}" if isfinite(value.high) else "not known"
+        shown.add_row(
+            pair.name,
+            *(f"{summary(each).p50:.4g} ms" for each in (pair.a, pair.b)),
+            f"{value.value:.3f}",
+            interval,
+            "" if value.significant else "not significant",
+        )
+    console = Console(width=200, highlight=False)
+    with console.capture() as capture:
+        console.print(shown)
+    text = [line.rstrip() for line in capture.get().rstrip().splitlines()]
+    for side, names in (("a", found.only_a), ("b", found.only_b)):
+        text += [f"only in {side}: {name}" for name in names]
+    return text

@@ -1,0 +1,62 @@
+"""Say what became faster between two results of `deploykit benchmark`."""
+
+import click
+
+from deploykit import options
+
+
+@click.command()
+@click.argument("a", metavar="A.json")
+@click.argument("b", metavar="B.json")
+@click.option("--fail-below", type=click.FloatRange(min=0, min_open=True), metavar="RATIO",
+              help="Exit with 5 where a whole interval lies below this.")  # fmt: skip
+@click.option("--confidence", type=click.FloatRange(0.5, 0.9999), default=0.99,
+              show_default=True, metavar="P", help="Of the intervals.")  # fmt: skip
+@options.result_file
+@options.everywhere
+def compare(
+    a: str,
+    b: str,
+    fail_below: float | None,
+    confidence: float,
+    output: str | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Compare the results of two benchmarks.
+
+    The speed is the median latency of A / that of B: above 1, B is faster. Measurements of the same
+    name and settings are compared, or the only two, or the only ones with their settings.
+
+    "Not significant" is a ratio unless its whole interval lies more than 10 % from 1: a machine
+    itself differs by as much from one hour to another. Where two models take turns in one
+    `deploykit benchmark`, 3 % will do.
+
+    --fail-below 0.95 asks whether B is slower than that for sure: it judges each interval by its
+    upper end. A ratio of 0.9 from 0.8 to 1.0 passes, one from 0.86 to 0.94 does not.
+    """
+    import logging
+
+    from deploykit.benchmarking.comparing import compare, lines
+    from deploykit.benchmarking.results import load_result
+    from deploykit.report import Report, show
+    from transforms.core.errors import GraphError, VerificationError
+
+    report = Report("compare", a, b)
+    results = load_result(a), load_result(b)
+    try:
+        found = compare(*results, confidence)
+    except GraphError as error:
+        raise GraphError(f"{a} and {b}: {error}") from None
+    for warning in found.warnings:
+        logging.getLogger("deploykit").warning("%s", warning)
+    report.more = found.document() | {"confidence": confidence}
+    show(report, as_json, text=lines(found, confidence), output=output, force=force)
+    slow = [pair for pair in found.pairs if fail_below is not None and pair.ratio.high < fail_below]
+    if slow:
+        worst = min(slow, key=lambda pair: pair.ratio.high)
+        raise VerificationError(
+            f"{b} is slower than {a} allows: {worst.name} has {worst.ratio.value:.3f} times the "
+            f"speed ({worst.ratio.low:.3f} to {worst.ratio.high:.3f}), asked for at least "
+            f"{fail_below:g}"
+        )
