@@ -77,8 +77,8 @@ def compare(a: Result, b: Result, confidence: float = 0.99) -> Speedups:
         Speedup(x, y, ratio(x.rounds_ms, y.rounds_ms, confidence, paired=False))
         for x, y in sorted(found, key=lambda pair: a.measurements.index(pair[0]))
     )
-    left = (tuple(each.name for each in side) for side in (only_a, only_b))
-    return Speedups(pairs, *left, tuple(_warnings(a, b, pairs)))
+    left_a, left_b = (tuple(each.name for each in side) for side in (only_a, only_b))
+    return Speedups(pairs, left_a, left_b, tuple(_warnings(a, b, pairs)))
 
 
 def _matched(

@@ -130,12 +130,14 @@ def steady_from(latencies: Sequence[float]) -> int | None:
     tail = calls[len(calls) // 2 :]
     if len(tail) < _STEADY_CALLS:
         return None
-    level = np.median(tail)
-    scatter = 1.4826 * np.median(np.abs(tail - level))  # a standard deviation, if it were normal
+    quarters = np.array_split(tail, 2)
+    earlier, later = (np.median(each) for each in quarters)
+    off = np.abs(np.concatenate([quarters[0] - earlier, quarters[1] - later]))
+    scatter = 1.4826 * np.median(off)  # a standard deviation, if it were normal
     tolerance = max(_LEAST_TOLERANCE, 2 * scatter)
-    earlier, later = np.array_split(tail, 2)
-    if abs(np.median(later) - np.median(earlier)) > tolerance:
+    if abs(later - earlier) > tolerance:
         return None
+    level = np.median(tail)
     windows = np.median(np.lib.stride_tricks.sliding_window_view(calls, _WINDOW), axis=1)
     is_level = np.maximum(windows, calls[: len(windows)]) <= level + tolerance
     start = int(np.argmax(is_level))
@@ -157,7 +159,8 @@ def ratio(
     """
     a, b = _levels(rounds_a), _levels(rounds_b)
     if paired:
-        centre, reach_low, reach_high = _signed_rank(a - b, confidence)
+        both = min(len(a), len(b))  # a benchmark that was interrupted may lack a turn
+        centre, reach_low, reach_high = _signed_rank(a[:both] - b[:both], confidence)
     else:
         centre = float(np.median(a) - np.median(b))
         reach_low = reach_high = math.inf
@@ -222,7 +225,7 @@ def _standard_error(levels: "Array") -> float:
 
 def _blocks(count: int) -> int:
     """Return how many blocks so many rounds make; the length of one is their cube root."""
-    return math.ceil(count / max(1, round(count ** (1 / 3))))
+    return math.ceil(count / max(1, round(math.cbrt(count))))
 
 
 def _student(confidence: float, degrees: int) -> float:

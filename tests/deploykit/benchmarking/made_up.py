@@ -1,39 +1,58 @@
-"""Results whose figures are known, without a run."""
-
-import dataclasses
+"""Latencies of a machine that is made up: noise, spikes, drift, and a level that keeps for long."""
 
 import numpy as np
 
 from deploykit.benchmarking.results import Measurement, Result
 from deploykit.benchmarking.settings import Settings
 
-FACTS = {"tensorflow": "2.21.0", "onednn": True, "openmp": [], "bytes_peak": 512_000_000}
+MACHINE = {"cpu": "made up", "cores": 2, "cpus": 2, "load": [0.5, 0.5, 0.5]}
+KINDS = ("plain", "drifting", "autocorrelated", "contended")
 
 
-def measurement(name="a.pb", p50=6.0, settings=None, *, seed=0, **more) -> Measurement:
-    """Return ten rounds of 41 calls that scatter by 1 % around p50 milliseconds."""
-    settings = settings or Settings()
-    scatter = np.exp(0.01 * np.random.default_rng(seed).standard_normal((10, 41)))
-    scatter /= np.median(scatter)
-    rounds = tuple(tuple(float(call) for call in each) for each in p50 * scatter)
-    found = Measurement(
-        name=name,
-        model=name,
-        sha256="ab" * 32,
-        settings=settings,
-        samples=settings.batch or 1,
-        load_ms=98.2,
-        first_run_ms=444.0,
-        warm_up_ms=(3 * p50, 2 * p50, 1.5 * p50),
-        settled=True,
-        rounds_ms=rounds,
-        rounds_seconds=tuple(sum(each) / 1e3 / settings.concurrency for each in rounds),
-        facts=FACTS,
-    )
-    return dataclasses.replace(found, **more)
+def in_turn(seed: int, count: int, kind: str, slowdown: float = 1.0) -> list[list[np.ndarray]]:
+    """Return the rounds of two processes in turn; the second is slower."""
+    rng = np.random.default_rng(seed)
+    found: list[list[np.ndarray]] = [[], []]
+    level = 0.0
+    for number in range(count):
+        for which in (0, 1) if number % 2 == 0 else (1, 0):
+            if kind == "drifting":
+                level += 0.01
+            elif kind == "autocorrelated":
+                level = 0.9 * level + rng.normal(0, 0.05)
+            elif kind == "contended" and rng.random() < 0.3:
+                level = rng.choice([0, 0, 0, 0.7, 1.1])
+            calls = level + rng.normal(0, 0.03) + rng.normal(0, 0.05, 10)
+            calls += np.where(rng.random(10) < 0.05, rng.exponential(1, 10), 0)
+            found[which].append(10 * np.exp(calls) * (slowdown if which else 1))
+    return found
 
 
-def result(*measurements: Measurement, **more) -> Result:
-    """Return a result of measurements on a machine with two cores."""
-    machine = {"cpu": "AMD EPYC 7R13 Processor", "cores": 2}
-    return Result(measurements, machine, "2026-11-21T10:08:24+00:00", **more)
+def measurement(rounds=None, **changes: object) -> Measurement:
+    """Return the measurement of a quiet machine, or of other rounds."""
+    if rounds is None:
+        rounds = [10 + np.random.default_rng(i).uniform(0, 0.2, 20) for i in range(10)]
+    values = {
+        "name": "net.pb",
+        "model": "net.pb",
+        "sha256": "0" * 64,
+        "settings": Settings(),
+        "samples": 4,
+        "load_ms": 100.0,
+        "first_run_ms": 50.0,
+        "warm_up_ms": (20.0, 15.0),
+        "settled": True,
+        "rounds_ms": tuple(tuple(map(float, each)) for each in rounds),
+        "rounds_seconds": tuple(float(sum(each)) / 1e3 for each in rounds),
+        "facts": {"tensorflow": "2.21.0", "bytes_peak": 1 << 20, "inputs": {"x": "float32 [4]"}},
+    }
+    return Measurement(**(values | changes))
+
+
+def result(*measurements: Measurement, **machine: object) -> Result:
+    return Result(measurements, MACHINE | machine, "2026-11-21T10:00:00+00:00")
+
+
+def times(factor: float) -> list[np.ndarray]:
+    """Return the rounds of a quiet machine, so many times slower."""
+    return [factor * np.asarray(each) for each in measurement().rounds_ms]

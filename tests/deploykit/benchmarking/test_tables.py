@@ -17,7 +17,7 @@ from deploykit.benchmarking.tables import (
     ratios,
     tables,
 )
-from tests.deploykit.benchmarking.made_up import FACTS, measurement, result
+from tests.deploykit.benchmarking.made_up_results import FACTS, measurement, result
 
 
 def shown(found: Result, width: int = 80) -> str:

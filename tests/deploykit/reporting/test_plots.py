@@ -10,7 +10,7 @@ import pytest
 from deploykit.benchmarking.settings import Settings
 from deploykit.reporting.panels import ends, lines, varied
 from deploykit.reporting.plots import check_plot, plot
-from tests.deploykit.benchmarking.made_up import measurement, result
+from tests.deploykit.benchmarking.made_up_results import measurement, result
 from transforms.core.errors import GraphError
 
 BATCHES = [measurement(f"batch {n}", 2.0 + n, Settings(batch=n), model="a.pb") for n in (1, 8, 32)]
@@ -126,7 +126,7 @@ def test_neither_pyplot_nor_tensorflow_is_loaded():
     code = (
         "import sys\n"
         "from deploykit.reporting.plots import plot\n"
-        "from tests.deploykit.benchmarking.made_up import measurement, result\n"
+        "from tests.deploykit.benchmarking.made_up_results import measurement, result\n"
         "plot(result(measurement()), 'a.png')\n"
         "sys.exit(str({'matplotlib.pyplot', 'tensorflow'} & set(sys.modules) or ''))"
     )

@@ -1,0 +1,167 @@
+"""Two results side by side: who is whose partner, what is warned of, and how the command ends."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from deploykit.benchmarking.comparing import compare
+from deploykit.benchmarking.settings import Settings
+from tests.deploykit.benchmarking.made_up import measurement, result, times
+from transforms.core.errors import GraphError
+
+ON, OFF = Settings(onednn=True), Settings(onednn=False)
+
+
+def named(name: str, settings: Settings = ON, factor: float = 1.0):
+    return measurement(times(factor), name=name, model=name, settings=settings)
+
+
+def pairs(a, b) -> list[tuple[str, str]]:
+    return [(each.a.name, each.b.name) for each in compare(result(*a), result(*b)).pairs]
+
+
+def test_partners_have_the_same_name_and_settings():
+    assert pairs([named("x"), named("y")], [named("y"), named("x")]) == [("x", "x"), ("y", "y")]
+
+
+def test_the_only_two_are_partners():
+    assert pairs([named("x", ON)], [named("y", OFF)]) == [("x", "y")]
+
+
+def test_partners_are_the_only_ones_with_their_settings():
+    a, b = [named("x", ON), named("x off", OFF)], [named("y off", OFF), named("y", ON)]
+    assert pairs(a, b) == [("x", "y"), ("x off", "y off")]
+
+
+def test_what_has_no_partner_is_listed():
+    found = compare(result(named("x"), named("p")), result(named("x"), named("q"), named("r")))
+    assert [each.name for each in found.pairs] == ["x"]
+    assert (found.only_a, found.only_b) == (("p",), ("q", "r"))
+
+
+def test_no_partners_at_all():
+    with pytest.raises(GraphError, match="there are p; q and r"):
+        compare(result(named("p"), named("q")), result(named("r")))
+
+
+def test_b_is_faster_above_1():
+    (pair,) = compare(result(named("x", factor=2)), result(named("x"))).pairs
+    assert pair.ratio.value == pytest.approx(2)
+    assert pair.ratio.significant
+
+
+@pytest.mark.parametrize(
+    ("b", "warning"),
+    [
+        (result(named("x"), cpu="another"), "the machines differ: cpu made up and another"),
+        (result(named("x"), load=[3.5, 1.0, 1.0]), "b was measured beside other work: load 3.5"),
+        (
+            result(replace(named("x"), facts={"tensorflow": "2.20.0", "inputs": None})),
+            "x: TensorFlow differ: 2.21.0 and 2.20.0",
+        ),
+        (
+            result(replace(named("x"), facts={"tensorflow": "2.21.0", "inputs": {"y": "int8"}})),
+            "x: inputs differ: {'x': 'float32 [4]'} and {'y': 'int8'}",
+        ),
+        (result(named("x", OFF)), "x: settings differ: oneDNN on and oneDNN off"),
+        (result(replace(named("x"), settled=False)), "x: b is unstable: no steady state"),
+    ],
+)  # fmt: skip
+def test_warnings(b, warning):
+    a = result(named("x"))
+    assert compare(a, a).warnings == ()
+    assert any(each.startswith(warning) for each in compare(a, b).warnings)
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(name: str, *measurements):
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(result(*measurements).document()))
+        return path
+
+    return write
+
+
+def test_command(deploykit, file):
+    a, b = file("a", named("x", factor=2), named("p")), file("b", named("x"), named("q", OFF))
+    outcome = deploykit("compare", a, b)
+    assert outcome.status == 0
+    assert "x" in outcome.stdout
+    assert "2.000" in outcome.stdout
+    assert "not significant" not in outcome.stdout
+    assert outcome.stdout.endswith("only in a: p\nonly in b: q\n")
+
+
+def test_not_significant(deploykit, file):
+    outcome = deploykit("compare", file("a", named("x", factor=1.02)), file("b", named("x")))
+    assert "not significant" in outcome.stdout
+
+
+@pytest.mark.parametrize(("bar", "status"), [(0.4, 0), (0.7, 5)])
+def test_fail_below(deploykit, file, bar, status):
+    a, b = file("a", named("x")), file("b", named("x", factor=2))
+    outcome = deploykit("compare", a, b, "--fail-below", bar, "--json")
+    assert outcome.status == status
+    (found,) = outcome.document["comparisons"]
+    assert found["ratio"]["high"] < 0.7
+    if status:
+        assert "x has 0.500 times the speed" in outcome.stderr
+        assert outcome.stderr.count("\n") == 1
+
+
+def test_what_is_not_sure_does_not_fail(deploykit, file):
+    """One round tells no interval, so nothing lies below the bar for sure."""
+    a, b = file("a", named("x")), file("b", measurement([[90.0] * 50], name="x", settings=ON))
+    outcome = deploykit("compare", a, b, "--fail-below", 0.7, "--json")
+    assert outcome.status == 0
+    (found,) = outcome.document["comparisons"]
+    assert (found["ratio"]["low"], found["ratio"]["high"]) == (None, None)
+    assert "not known" in deploykit("compare", a, b).stdout
+
+
+def test_the_document_goes_to_a_file(deploykit, file, tmp_path):
+    a, out = file("a", named("x")), tmp_path / "out.json"
+    outcome = deploykit("compare", a, a, "--json", "-o", out)
+    assert json.loads(out.read_text()) == outcome.document
+    assert deploykit("compare", a, a, "-o", out).status == 4
+    assert deploykit("compare", a, a, "-o", out, "--force").status == 0
+
+
+def broken(**changes: object) -> str:
+    document = result(named("x")).document()
+    document["measurements"][0] |= changes
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("no JSON", "this is no JSON"),
+        ("[" * 100_000, "this is no JSON"),
+        ("[]", "this is no benchmark document"),
+        ('{"kind": "tuned", "format": 1}', "its kind is 'tuned'"),
+        ('{"kind": "benchmark", "format": 9}', "its format is 9"),
+        ('{"kind": "benchmark", "format": 1}', "this is no result"),
+        (broken(rounds_ms=[]), "lacks calls"),
+        (broken(rounds_ms=[[1.0], []], rounds_seconds=[1, 1]), "lacks calls"),
+        (broken(rounds_ms=[[0.0]], rounds_seconds=[1]), "not above zero"),
+        (broken(rounds_ms=[[float("nan")]], rounds_seconds=[1]), "not above zero"),
+        (broken(settings={"speed": 9}), "no setting 'speed'"),
+        (broken(rounds_ms=7), "this is no result"),
+    ],
+)
+def test_wrong_files(deploykit, file, tmp_path, content, says):
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text(content)
+    outcome = deploykit("compare", file("a", named("x")), wrong)
+    assert (outcome.status, outcome.stdout) == (2, "")
+    assert says in outcome.stderr
+    assert outcome.stderr.startswith(f"deploykit: error: {wrong}: ")
+    assert outcome.stderr.count("\n") == 1
+
+
+def test_a_missing_file(deploykit, file, tmp_path):
+    outcome = deploykit("compare", file("a", named("x")), tmp_path / "none.json")
+    assert (outcome.status, outcome.stderr.count("\n")) == (4, 1)
