@@ -145,8 +145,9 @@ def test_transforms(deploykit):
 
 @pytest.mark.parametrize(
     "command",
-    ["", "freeze", "inspect", "transforms", "transform", "optimize", "quantize", "verify"],
-)
+    ["", "freeze", "inspect", "transforms", "transform", "optimize", "quantize", "verify",
+     "placement", "doctor"],
+)  # fmt: skip
 def test_help(deploykit, command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     found = deploykit(*filter(None, [command]), "--help")

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from deploykit import placement as module
-from deploykit.placement import lines, look, placement, satisfies
+from deploykit.placement import lines, placement
+from deploykit.tracing import _in_order as in_order
+from deploykit.tracing import look, satisfies
 from tests.support import build, random
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
@@ -23,7 +25,7 @@ def here(monkeypatch):
 
     class Here:
         def __init__(self, function, *arguments, forced):
-            assert function == "deploykit.placement:look"
+            assert function == "deploykit.tracing:look"
             self.arguments = arguments
 
         def made(self):
@@ -140,7 +142,7 @@ def test_the_order_of_a_long_chain():
     graph = GraphDef()
     for n in reversed(range(50_000)):
         graph.node.add(name=f"n{n}", op="Relu", input=[f"n{n - 1}"] if n else [])
-    order = module._in_order([graph])
+    order = in_order([graph])
     assert [node.name for node in order] == [f"n{n}" for n in range(50_000)]
 
 
@@ -233,6 +235,9 @@ def test_a_copy_in_a_loop_counts_each_time(here):
         tf.identity(tf.while_loop(lambda i, y: i < 5, step, [0, x])[1], name="out")
 
     found = placement(build(body, ["x"], ["out"]), cpu_devices=2)
+    order = [node.op if node.name != "out" else "out" for node in found.executed]
+    assert order.index("Enter") < order.index("Exit") < order.index("out")
+    assert "NextIteration" in order
     there = [c for c in found.copies if c.source == CPU0 and c.type == "float32" and c.bytes]
     back = [c for c in found.copies if c.source == CPU1]
     assert [(c.times, c.bytes) for c in there] == [(5, 5 * 24)]
