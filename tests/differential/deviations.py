@@ -210,6 +210,11 @@ DEVIATIONS = {
         " as well",
         lambda graph: transform(graph, "quantize_nodes"),
     ),
+    "ranges that survive": Deviation(
+        "a range ends where a Relu or Relu6 further on cuts all values off; the original spends"
+        " codes on what is cut, and ends further from the floats",
+        lambda graph: transform(graph, "quantize_nodes"),
+    ),
     "range of zeros": Deviation(
         "constants near zero keep a range of their own; QuantizeV2, which the original runs on"
         " them, makes it 0.01 wide at least",

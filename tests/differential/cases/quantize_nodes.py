@@ -8,6 +8,7 @@ NAME = "quantize_nodes"
 STEPS = 6 / 255  # of an op that one of the graphs computes in floats
 INPUTS = f"{NAME}(input_min=-10, input_max=10)"
 CONSTANTS = ("constants in 8 bits",)
+CUT = (*CONSTANTS, "ranges that survive")
 KEPT = ("attributes that are kept",)
 
 
