@@ -139,7 +139,8 @@ def cut_range(
 ) -> tuple[str, str]:
     """Add nodes that cut a measured range off at two ends; zero stays in it."""
     ends = []
-    for part, end, limits in zip(("min", "max"), measured, ((low, 0), (0, high)), strict=True):
+    limited = (low, 0), (0, min(high, float(np.finfo(np.float32).max)))
+    for part, end, limits in zip(("min", "max"), measured, limited, strict=True):
         bounds = constant_range(graph, f"{name}/{part}_within_", *limits, *waits)
         node = Node(graph.unique_name(f"{name}/{part}"), "ClipByValue", (end, *bounds))
         ends.append(graph.add(node.with_attrs(T=DType("float32"))).name)
