@@ -131,7 +131,7 @@ def _convolution_limit(_: Graph, node: Node, shapes: Shapes) -> str | None:
 
 
 def _bias_limit(graph: Graph, node: Node, _: Shapes) -> str | None:
-    """Return why a bias stays float: two roundings, where its layer has none, cost 5 dB on Lite0."""
+    """Return why a bias stays float: rounding twice behind a float layer costs 5 dB on Lite0."""
     layer = graph.producer(node.data_inputs[0])
     return f"it follows a {layer.op}, which stays float" if layer.op in UNFIT else None
 
