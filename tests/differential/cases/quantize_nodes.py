@@ -209,7 +209,7 @@ CASES = [
     Case("fallback range", net(classifier, *IMAGE),
          f"{NAME}(fallback_min=-10, fallback_max=100)", deviations=CONSTANTS + KEPT),
     Case("input range 0...100", net(classifier, *IMAGE), f"{NAME}(input_min=0, input_max=100)",
-         deviations=(*CUT, "which of equals stays") + KEPT, tolerance=STEPS),
+         deviations=(*CUT, "which of equals stays", *KEPT), tolerance=STEPS),
     Case("input range -10...10", net(classifier, *IMAGE), INPUTS, deviations=CUT + KEPT,
          tolerance=STEPS),
     Case("ignore_op", net(classifier, *IMAGE), f"{NAME}(ignore_op=MatMul)",
