@@ -23,7 +23,7 @@ class Comparison:
         """Return what the comparison found. RefusedError: a graph acts on files or processes."""
         from deploykit.files import load_data
         from deploykit.verification import verify
-        from transforms.core.validate import refuse_side_effects
+        from transforms.core.side_effects import refuse_side_effects
 
         for graph in (reference, result):
             refuse_side_effects(graph, self.allowed_ops)

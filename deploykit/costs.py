@@ -9,8 +9,9 @@ from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
 from transforms.core.layers import WEIGHTS
 from transforms.core.node import Node
-from transforms.core.ops import op_defs, output_types
-from transforms.core.shapes import VARIABLE_OPS, Shape, Shapes, variable_shape
+from transforms.core.ops import VARIABLE_OPS, op_defs, output_types
+from transforms.core.shapes import Shapes, variable_shape
+from transforms.core.sizes import Shape
 from transforms.core.tensors import numpy_type
 
 _GIVES_ON = frozenset(

@@ -14,15 +14,17 @@ import numpy as np
 
 from deploykit.checkpoints import Checkpoint
 from deploykit.files import check_regular
-from deploykit.variables import VARIABLE_OPS, fill_variables
+from deploykit.variables import fill_variables
 from transforms.core.child import call
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
 from transforms.core.node import Node, producer_name
+from transforms.core.ops import VARIABLE_OPS
 from transforms.core.protos import AssetFileDef, MetaGraphDef
 from transforms.core.restoring import place_of
+from transforms.core.side_effects import refuse_side_effects
 from transforms.core.tensors import Array, DType
-from transforms.core.validate import refuse_side_effects, validate
+from transforms.core.validate import validate
 from transforms.inline_functions import inline_functions
 from transforms.remove_unused_functions import remove_unused_functions
 

@@ -11,8 +11,8 @@ from transforms.core.affine import BATCH_NORM_OPS
 from transforms.core.graph import Graph
 from transforms.core.layers import LAYER_OPS
 from transforms.core.node import Node, split
-from transforms.core.ops import op_defs, output_types
-from transforms.core.shapes import VARIABLE_OPS, Shapes, variable_shape
+from transforms.core.ops import VARIABLE_OPS, op_defs, output_types
+from transforms.core.shapes import Shapes, variable_shape
 from transforms.fold_batch_norms import foldable
 
 _NO_OUTPUT_OPS = frozenset({"Assign", "Const", "NoOp", "Placeholder"})  # as summarize_graph has it

@@ -1,6 +1,6 @@
 """Which part of a model is wanted: its inputs and outputs by name, or those of a signature."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,17 +24,26 @@ class Interface:
     def open(self, model: str) -> "Graph":
         """Return the graph of a GraphDef file as it stands, and any other model frozen."""
         from deploykit.files import load_graph
-        from deploykit.freezing import freeze
         from deploykit.location import locate
 
         if locate(model).kind == "graph":
             return load_graph(model, self.inputs, self.outputs)
+        return self.frozen(model)
+
+    def frozen(
+        self, model: str, *, graph: str | None = None, pins: Mapping[str, str] | None = None
+    ) -> "Graph":
+        """Return any model as a frozen graph; `graph` and `pins` are those of `freeze`."""
+        from deploykit.freezing import freeze
+
         return freeze(
             model,
+            graph=graph,
             inputs=self.inputs,
             outputs=self.outputs,
             tags=self.tags,
             signature=self.signature,
+            pins=pins,
         )
 
     def put_on(self, graph: "Graph") -> "Graph":

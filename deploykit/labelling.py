@@ -16,8 +16,8 @@ from deploykit.files import read_bytes
 from transforms.core.child import call
 from transforms.core.errors import Error, GraphError
 from transforms.core.graph import Graph
+from transforms.core.side_effects import refuse_side_effects
 from transforms.core.tensors import Array, numpy_type
-from transforms.core.validate import refuse_side_effects
 
 logger = logging.getLogger("deploykit")
 

@@ -112,17 +112,7 @@ class Source(Interface):
 
     def freeze(self) -> "Graph":
         """Return the model as a frozen graph."""
-        from deploykit.freezing import freeze
-
-        return freeze(
-            self.model,
-            graph=self.graph_file,
-            inputs=self.inputs,
-            outputs=self.outputs,
-            tags=self.tags,
-            signature=self.signature,
-            pins=dict(self.pins),
-        )
+        return self.frozen(self.model, graph=self.graph_file, pins=dict(self.pins))
 
 
 def _debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:

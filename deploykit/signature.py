@@ -3,10 +3,10 @@
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
 from transforms.core.node import Node
-from transforms.core.ops import FEEDABLE_OPS, PLACEHOLDER_OPS, op_defs, output_types
+from transforms.core.ops import FEEDABLE_OPS, PLACEHOLDER_OPS, VARIABLE_OPS, op_defs, output_types
 
 # What training leaves unread: it saves, updates, asserts or logs, and answers nothing.
-_NO_ANSWER_OPS = frozenset(
+_NO_ANSWER_OPS = VARIABLE_OPS | frozenset(
     {
         "Const",
         "IsVariableInitialized",
@@ -15,10 +15,7 @@ _NO_ANSWER_OPS = frozenset(
         "Shape",
         "ShardedFilename",
         "Size",
-        "VarHandleOp",
         "VarIsInitializedOp",
-        "Variable",
-        "VariableV2",
     }
 )
 _NO_ANSWER_PREFIXES = ("Assign", "Scatter", "Save", "Restore", "Resource", "Sparse")

@@ -10,14 +10,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from transforms.core.errors import GraphError
-from transforms.core.functions import Library, names_in
+from transforms.core.functions import Library, functions_in, names_in
 from transforms.core.graph import Graph
 from transforms.core.node import Node, split, tensor_name
 from transforms.core.ops import input_ports, op_defs, output_ports
 from transforms.core.protos import AttrValue, FunctionDef
 from transforms.core.tensors import Array, DType, type_number
-
-VARIABLE_OPS = frozenset({"Variable", "VariableV2", "VarHandleOp", "VarHandlesOp"})
 
 _PASSING_OPS = frozenset({"Enter", "Exit", "Identity", "Merge", "NextIteration", "Switch"})
 _READING_OPS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})
@@ -172,7 +170,7 @@ class _Functions:
         for role in roles:
             value = AttrValue()
             value.CopyFrom(node.attrs[role])
-            for function in [value.func] if value.HasField("func") else value.list.func:
+            for function in functions_in(value):
                 function.name = self._form(function.name, port - before, dtype, role == "body")
             node = node.with_attrs(**{role: value})
         node = node.with_attrs(output_shapes=None, _output_shapes=None)

@@ -9,12 +9,12 @@ from transforms.core.errors import Error
 from transforms.core.evaluate import PURE_OPS, Constants, compute
 from transforms.core.graph import Graph
 from transforms.core.node import Node, producer_name, split
-from transforms.core.ops import op_defs, output_types
+from transforms.core.ops import LAST_VERSION_WITHOUT_SCALARS, op_defs, output_types
 from transforms.core.tensors import Array, numpy_type
+from transforms.remove_attribute import remove_attribute
 
 SLACK = 512  # bytes that a folded node may add to the file: scalars and shapes always fold
 _ROUNDS = 4  # each goes on below the results that turned out too large
-_LAST_VERSION_WITHOUT_SCALARS = 21  # up to here a placeholder's shape [] meant any shape
 _ASKING_OPS = frozenset({"Rank", "Shape", "Size"})
 _SHARED, _DEAD = "^shared", "^dead"  # no node bears these names
 
@@ -39,9 +39,7 @@ def fold_constants(
         max_constant_size_in_bytes: larger results are not written.
     """
     if clear_output_shapes:
-        for node in graph:
-            if "_output_shapes" in node.attrs:
-                graph.replace(node, node.with_attrs(_output_shapes=None))
+        remove_attribute(graph, attribute_name="_output_shapes")
     ops = (PURE_OPS | {"NoOp"}) - set(exclude_op)
     left = set(exclude_node)
     _fold_static_shapes(graph, ops, left)
@@ -81,7 +79,7 @@ def _static_shape(graph: Graph, tensor: str) -> tuple[int, ...] | None:
     if node.op not in ("Placeholder", "PlaceholderWithDefault") or port > 0:
         return None
     shape: tuple[int, ...] | None = node.attr("shape")
-    if not shape and graph.versions.producer <= _LAST_VERSION_WITHOUT_SCALARS:
+    if not shape and graph.versions.producer <= LAST_VERSION_WITHOUT_SCALARS:
         shape = None
     noted = node.attr("_output_shapes")
     if shape is None and isinstance(noted, list) and noted and isinstance(noted[0], tuple):

@@ -5,7 +5,7 @@ from transforms.core.graph import Graph
 from transforms.core.node import Node
 from transforms.core.padding import per_axis, with_zeros_around, zeros_around
 from transforms.core.pattern import Any, Const, Match, Op
-from transforms.core.shapes import Shape
+from transforms.core.sizes import Shape
 from transforms.core.static_shapes import static_shapes
 
 LAYER_OPS = "Conv2D|Conv3D|DepthwiseConv2dNative"

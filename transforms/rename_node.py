@@ -3,8 +3,8 @@
 from transforms.core.errors import GraphError, PipelineError
 from transforms.core.graph import Graph
 from transforms.core.node import producer_name
+from transforms.core.node_rules import LEGAL_NAME
 from transforms.core.renaming import rename
-from transforms.core.validate import LEGAL_NAME
 
 
 def rename_node(graph: Graph, *, old_node_name: str, new_node_name: str) -> None:

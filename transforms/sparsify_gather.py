@@ -6,13 +6,13 @@ from transforms.core.child import call
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
 from transforms.core.node import Node, split
+from transforms.core.ops import REF_VARIABLE_OPS
 from transforms.core.restoring import place_of
 from transforms.core.tensors import Array, DType
 
 NEAR_ZERO = np.float64(1e-5)  # compared as such, as the original tool does
 
 _GATHER_OPS = frozenset({"Gather", "GatherV2"})
-_VARIABLE_OPS = frozenset({"Variable", "VariableV2"})
 _KEY, _VALUE = DType("int64"), DType("float32")
 
 
@@ -43,7 +43,7 @@ def sparsify_gather(
             elif weights is not None:
                 gathers[node.name] = weights
     sources = {weights.name: weights for weights in gathers.values()}
-    variables = [weights for weights in sources.values() if weights.op in _VARIABLE_OPS]
+    variables = [weights for weights in sources.values() if weights.op in REF_VARIABLE_OPS]
     restored = _restored(graph, variables, input_checkpoint)
     tables = {
         name: _add_table(graph, name, weights.value if weights.op == "Const" else restored[name])
@@ -59,11 +59,10 @@ def sparsify_gather(
 
 def _weights(graph: Graph, gather: Node) -> Node | None:
     """Return the Const or variable that a Gather reads, directly or through Identity nodes."""
-    node, port = graph.producer(gather.inputs[0]), split(gather.inputs[0])[1]
-    while node.op == "Identity" and not graph.is_input(node.name):
-        node, port = graph.producer(node.inputs[0]), split(node.inputs[0])[1]
-    is_source = (node.op == "Const" or node.op in _VARIABLE_OPS) and port == 0
-    return node if is_source and not graph.is_input(node.name) else None
+    tensor = graph.source(gather.inputs[0])
+    node, port = graph.producer(tensor), split(tensor)[1]
+    holds_weights = (node.op == "Const" or node.op in REF_VARIABLE_OPS) and port == 0
+    return node if holds_weights and not graph.is_input(node.name) else None
 
 
 def _reason(graph: Graph, gather: Node, weights: Node | None) -> str:

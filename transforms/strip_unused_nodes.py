@@ -3,13 +3,14 @@
 import re
 
 from transforms.core.errors import GraphError, PipelineError, nearest
+from transforms.core.functions import Library
 from transforms.core.graph import Graph
 from transforms.core.node import Node, normal, split
-from transforms.core.ops import op_defs, output_types
-from transforms.core.protos import OpDef
-from transforms.core.shapes import Shape
+from transforms.core.ops import output_types
+from transforms.core.sizes import Shape
 from transforms.core.static_shapes import static_shapes
 from transforms.core.tensors import DType, type_name, type_number
+from transforms.remove_attribute import remove_attribute
 
 Wanted = tuple[DType | None, Shape | None]  # a None stays as the tensor has it
 
@@ -46,7 +47,8 @@ def strip_unused_nodes(
     given = {tensor: shape for tensor, (_, shape) in wanted.items() if shape is not None}
     shapes = static_shapes(graph, wanted.keys() - given.keys()) | given
     if given:
-        _forget_shapes(graph)
+        # TensorFlow refuses recorded shapes that contradict one given here
+        remove_attribute(graph, attribute_name="_output_shapes")
     moves: dict[str, str] = {}
     for tensor in sorted(wanted, key=split):
         node, port = graph.producer(tensor), split(tensor)[1]
@@ -129,7 +131,7 @@ def _check_cut(graph: Graph) -> None:
 def _type(graph: Graph, tensor: str, wanted: DType | None) -> DType:
     """Return the type of an input; what is wanted must not contradict it."""
     node, port = graph.producer(tensor), split(tensor)[1]
-    op_def = _op_def(graph, node.op)
+    op_def = Library(graph).op_def(node.op)
     types = output_types(node, op_def) if op_def is not None else None
     if types is not None and port >= len(types):
         raise GraphError(f"input '{tensor}': a node of op {node.op} has {len(types)} outputs")
@@ -139,15 +141,3 @@ def _type(graph: Graph, tensor: str, wanted: DType | None) -> DType:
     if wanted is not None and wanted != real:
         raise GraphError(f"input '{tensor}' is {real}, so its readers cannot take {wanted}")
     return real
-
-
-def _op_def(graph: Graph, op: str) -> OpDef | None:
-    functions = (function.signature for function in graph.library.function)
-    return op_defs().get(op) or next((f for f in functions if f.name == op), None)
-
-
-def _forget_shapes(graph: Graph) -> None:
-    """Drop recorded shapes: TensorFlow refuses those that contradict a shape given here."""
-    for node in graph:
-        if "_output_shapes" in node.attrs:
-            graph.replace(node, node.with_attrs(_output_shapes=None))

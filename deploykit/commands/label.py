@@ -47,7 +47,7 @@ def label(
     IMAGE is a JPEG, PNG, BMP or GIF file. It is resized to the size that the model takes
     (bilinear, as label_image does), and each pixel x becomes (x - mean) / std.
     """
-    from deploykit.freezing import freeze, model_bytes
+    from deploykit.freezing import model_bytes
     from deploykit.labelling import (
         image_input,
         lines,
@@ -61,13 +61,7 @@ def label(
     report = Report("label", model)
     read_image(image)  # what is wrong with it is said before the model is read
     names = read_labels(labels)
-    graph = freeze(
-        model,
-        inputs=interface.inputs,
-        outputs=interface.outputs,
-        tags=interface.tags,
-        signature=interface.signature,
-    )
+    graph = interface.frozen(model)
     report.of(graph)
     report.bytes_in = model_bytes(model)
     taken_as = image_input(graph, height=height, width=width, mean=mean, std=std)

@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from transforms.core.control_flow import conditional_names
@@ -10,7 +10,7 @@ from transforms.core.errors import GraphError, nearest
 from transforms.core.graph import Graph
 from transforms.core.node import Node, producer_name, tensor_name
 from transforms.core.ops import input_ports, op_defs, output_ports
-from transforms.core.protos import AttrValue, FunctionDef, NodeDef, OpDef
+from transforms.core.protos import AttrValue, FunctionDef, NameAttrList, NodeDef, OpDef
 
 CALL_OPS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 
@@ -145,14 +145,16 @@ def _beside(
     )
 
 
+def functions_in(value: AttrValue) -> Sequence[NameAttrList]:
+    """Return the functions that an attribute names, each with attributes of its own."""
+    return [value.func] if value.HasField("func") else value.list.func
+
+
 def names_in(values: Iterable[AttrValue]) -> Iterator[str]:
     """Yield the functions that attributes name, at any depth."""
     waiting = list(values)
     while waiting:
-        value = waiting.pop()
-        kind = value.WhichOneof("value")
-        functions = [value.func] if kind == "func" else value.list.func if kind == "list" else []
-        for function in functions:
+        for function in functions_in(waiting.pop()):
             yield function.name
             waiting += function.attr.values()
 

@@ -128,14 +128,18 @@ class Graph:
 
     def constant(self, tensor: str) -> Node | None:
         """Return the Const that a tensor's value comes from, directly or through Identity nodes."""
-        node, port = self.producer(tensor), split(tensor)[1]
-        while port == 0 and not self.is_input(node.name):
-            if node.op == "Const":
-                return node
-            if node.op != "Identity":
-                return None
-            node, port = self.producer(node.inputs[0]), split(node.inputs[0])[1]
-        return None
+        tensor = self.source(tensor)
+        node = self.producer(tensor)
+        is_constant = node.op == "Const" and split(tensor)[1] == 0 and not self.is_input(node.name)
+        return node if is_constant else None
+
+    def source(self, tensor: str) -> str:
+        """Return the tensor whose value a tensor has, directly or through Identity nodes."""
+        node = self.producer(tensor)
+        while node.op == "Identity" and split(tensor)[1] == 0 and not self.is_input(node.name):
+            tensor = node.inputs[0]
+            node = self.producer(tensor)
+        return tensor
 
     def match(self, pattern: "Op") -> "Iterator[Match]":
         """Yield the matches of a pattern, each in the graph as it is when it is asked for."""

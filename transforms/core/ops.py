@@ -16,6 +16,9 @@ from transforms.core.tensors import DType, type_name
 
 PLACEHOLDER_OPS = frozenset({"Placeholder", "PlaceholderV2"})
 FEEDABLE_OPS = PLACEHOLDER_OPS | {"PlaceholderWithDefault"}
+LAST_VERSION_WITHOUT_SCALARS = 21  # up to here a placeholder's shape [] meant any shape
+REF_VARIABLE_OPS = frozenset({"Variable", "VariableV2"})  # of TensorFlow 1, read without another op
+VARIABLE_OPS = REF_VARIABLE_OPS | {"VarHandleOp"}
 
 TABLE = Path(__file__).with_name("ops.pb.gz")
 

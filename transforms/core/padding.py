@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from transforms.core.layers import LAYER_OPS, channels_first
 from transforms.core.node import Node
-from transforms.core.shapes import Shape
+from transforms.core.sizes import Shape
 
 Zeros = tuple[int, int]  # before and after, along one axis
 ZerosByAxis = Mapping[int, Zeros]

@@ -27,7 +27,7 @@ def _without_tensorflow_start() -> Iterator[None]:
 
 
 with _without_tensorflow_start():
-    from tensorflow.core.framework.attr_value_pb2 import AttrValue
+    from tensorflow.core.framework.attr_value_pb2 import AttrValue, NameAttrList
     from tensorflow.core.framework.function_pb2 import FunctionDef, FunctionDefLibrary
     from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.core.framework.node_def_pb2 import NodeDef
@@ -44,6 +44,7 @@ __all__ = [
     "FunctionDefLibrary",
     "GraphDef",
     "MetaGraphDef",
+    "NameAttrList",
     "NodeDef",
     "OpDef",
     "OpList",

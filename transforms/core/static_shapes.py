@@ -10,7 +10,8 @@ from transforms.core.graph import Graph
 from transforms.core.node import Node, producer_name, split
 from transforms.core.ops import FEEDABLE_OPS
 from transforms.core.protos import GraphDef
-from transforms.core.shapes import Shape, Shapes
+from transforms.core.shapes import Shapes
+from transforms.core.sizes import Shape
 
 _SHAPE_ATTR_OPS = FEEDABLE_OPS | {"VariableV2"}
 

@@ -220,6 +220,18 @@ def test_20_000_nodes_that_one_waits_for():
     assert len(graph.readers("x")) == count
 
 
+def test_a_value_is_followed_through_identities_up_to_one_that_is_fed():
+    nodes = [
+        node("v", op="VariableV2"),
+        node("i", "v:1", op="Identity"),
+        node("j", "i", op="Identity"),
+        node("k", "j"),
+    ]
+    assert Graph(nodes).source("j") == "v:1"
+    assert Graph(nodes, inputs=["i"]).source("j") == "i"
+    assert Graph(nodes).source("k") == "k"
+
+
 SCALED = Op("Mul", Op("Conv2D|MatMul", Any("x"), Const("weights"), name="layer"), Any("scale"))
 
 
