@@ -10,7 +10,8 @@ from transforms.core.graph import Graph
 from transforms.core.layers import channels_first
 from transforms.core.node import Node
 from transforms.core.ops import input_types
-from transforms.core.shapes import Shape, Shapes
+from transforms.core.shapes import Shapes
+from transforms.core.sizes import Shape
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from tests.differential.graphs import const, conv, placeholder
 from tests.support import build, random
 
 NAME = "quantize_nodes"
-STEPS = 6 / 255  # of an op that one of the graphs computes in floats
+STEPS = 6 / 255  # of a layer; a sum of two has twice as many
 INPUTS = f"{NAME}(input_min=-10, input_max=10)"
 CONSTANTS = ("constants in 8 bits",)
 CUT = (*CONSTANTS, "ranges that survive")
@@ -192,9 +192,9 @@ CASES = [
     Case("ResizeBilinear", resize(False), NAME, deviations=KEPT),
     Case("ResizeBilinear, align_corners", resize(True), NAME, deviations=KEPT),
     Case("a branch", net(branch, *IMAGE), NAME, deviations=CUT, tolerance=STEPS),
-    Case("a residual Add", net(residual, *IMAGE), NAME, deviations=CUT, tolerance=STEPS),
+    Case("a residual Add", net(residual, *IMAGE), NAME, deviations=CUT, tolerance=2 * STEPS),
     Case("a residual AddV2, as if it were Add", net(residual_v2, *IMAGE),
-         f"rename_op(old_op_name=AddV2, new_op_name=Add) {NAME}", NAME, CUT, STEPS),
+         f"rename_op(old_op_name=AddV2, new_op_name=Add) {NAME}", NAME, CUT, 2 * STEPS),
     Case("AddV2 with a vector", with_vector("AddV2", 10, 100), NAME,
          deviations=("AddV2 and ConcatV2",), tolerance=STEPS),
     Case("ConcatV2", net(concat_v2, 3, 5), NAME, deviations=("AddV2 and ConcatV2",),
@@ -208,8 +208,8 @@ CASES = [
          deviations=CUT + KEPT, tolerance=STEPS),
     Case("fallback range", net(classifier, *IMAGE),
          f"{NAME}(fallback_min=-10, fallback_max=100)", deviations=CONSTANTS + KEPT),
-    Case("input range 0...100", net(classifier, *IMAGE), f"{NAME}(input_min=0, input_max=100)",
-         deviations=(*CUT, "which of equals stays", *KEPT), tolerance=STEPS),
+    Case("input range -1...100", net(classifier, *IMAGE), f"{NAME}(input_min=-1, input_max=100)",
+         deviations=CUT + KEPT, tolerance=STEPS),
     Case("input range -10...10", net(classifier, *IMAGE), INPUTS, deviations=CUT + KEPT,
          tolerance=STEPS),
     Case("ignore_op", net(classifier, *IMAGE), f"{NAME}(ignore_op=MatMul)",
