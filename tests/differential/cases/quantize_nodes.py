@@ -222,7 +222,7 @@ CASES = [
     Case("fake quantization of a convolution", net(fake_after_conv, *IMAGE), NAME,
          deviations=CONSTANTS),
     Case("fake quantization behind a chain", net(fake_after_chain, *IMAGE), NAME,
-         deviations=CUT, tolerance=STEPS),
+         deviations=CONSTANTS),
     Case("fake quantization of what is read twice", net(fake_read_twice, *IMAGE, outputs=FLOAT),
          NAME, deviations=CUT, tolerance=STEPS),
     Case("whole numbers", net(whole_numbers, 3, 4, inputs=("x", "count")), NAME),
