@@ -13,6 +13,7 @@ from transforms.core.graph import Graph
 from transforms.core.node import Node, producer_name, split
 from transforms.core.pattern import Any, Op
 from transforms.core.shapes import Shapes
+from transforms.core.surviving import EVERYTHING, surviving_ranges
 from transforms.core.tensors import Array
 from transforms.merge_duplicate_nodes import merge_duplicate_nodes
 
@@ -44,7 +45,8 @@ def quantize_nodes(
 
     On today's processors it is five to eight times, and one range serves a whole tensor, also where
     `quantize_weights` gave each channel its own; `deploykit quantize` is the fast and exact way.
-    Weights become 8-bit constants here and now; the ranges of all else are measured at each run.
+    Weights become 8-bit constants here and now; the ranges of all else are measured at each run,
+    and cut to what survives a Relu or Relu6 further on.
     What no 8-bit kernel does right (depthwise layers, NCHW, dilations, explicit padding, groups,
     most broadcasts) stays float, with a reason.
 
@@ -85,6 +87,7 @@ def quantize_nodes(
                 # inside a loop, only what waits for something in the loop may be read
                 waits = f"^{producer_name(node.data_inputs[0])}" if name in conditional else ""
                 _quantize(graph, node, constants, fallback, waits, shapes)
+    _cut_ranges(graph)
     merge_duplicate_nodes(graph)
 
 
@@ -118,6 +121,23 @@ def _quantize_placeholders(graph: Graph, low: float, high: float) -> None:
     graph.redirect({name: node.name for name, node in moved.items()})
     for node in moved.values():
         graph.add(node)
+
+
+def _cut_ranges(graph: Graph) -> None:
+    """Spend no codes on what a Relu or Relu6 further on cuts away."""
+    if not any(node.op == "RequantizationRange" for node in graph):
+        return
+    graph.prune()  # what nothing reads any more asks for no range
+    survives = surviving_ranges(graph)
+    conditional = conditional_names(graph)
+    for node in graph:
+        if node.op != "Requantize" or survives.get(node.name, EVERYTHING) == EVERYTHING:
+            continue
+        measured = node.data_inputs[3], node.data_inputs[4]
+        if {graph.producer(end).op for end in measured} == {"RequantizationRange"}:
+            waits = (f"^{producer_name(node.data_inputs[0])}",) if node.name in conditional else ()
+            ends = eight_bit.cut_range(graph, node.name, measured, *survives[node.name], *waits)
+            graph.replace(node, node.with_inputs(*node.inputs[:3], *ends, *node.control_inputs))
 
 
 def _drop_needless_pairs(graph: Graph) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from tests.support import run, transform
 from transforms.core.eight_bit import QUINT8, SMALLEST_RANGE
+from transforms.core.eight_bit_ops import KERNELS
 from transforms.core.graph import Graph
 from transforms.core.node import Node
 from transforms.core.ops import with_op
@@ -137,6 +138,11 @@ def _with_the_range_of_zeros(graph: Graph) -> Graph:
     return result
 
 
+def _with_ranges_that_survive(graph: Graph) -> Graph:
+    ignored = ", ".join(f"ignore_op={op}" for op in KERNELS)  # what was left float stays so
+    return transform(graph, f"quantize_nodes({ignored})")
+
+
 def _with_attributes_that_are_kept(graph: Graph) -> Graph:
     complete = transform(graph, "add_default_attributes")
     result = graph.copy()
@@ -209,6 +215,11 @@ DEVIATIONS = {
         "these are what TensorFlow has written for Add and Concat since 1.15, and become 8-bit ops"
         " as well",
         lambda graph: transform(graph, "quantize_nodes"),
+    ),
+    "ranges that survive": Deviation(
+        "a range ends where a Relu or Relu6 further on cuts all values off; the original spends"
+        " codes on what is cut, and ends further from the floats",
+        _with_ranges_that_survive,
     ),
     "range of zeros": Deviation(
         "constants near zero keep a range of their own; QuantizeV2, which the original runs on"

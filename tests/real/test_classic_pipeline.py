@@ -72,10 +72,10 @@ def test_inception_v3(tmp_path):
 
 
 def test_efficientnet_lite0(efficientnet_lite0, photos):
-    """On the folded graph 8 bits are better than the original's, and still far from usable.
+    """8 bits are better than the original's, and still far from usable.
 
-    From the source the original ends at 3.9 dB: it folds none of these batch norms, which so stay
-    in floats, while each bias that they become here is an 8-bit op and rounds once more.
+    The original folds none of these batch norms, which so stay in floats. Here each is a bias; but
+    no codes are spent on what Relu6 cuts off, and a bias behind a depthwise layer stays float.
     """
     frozen = deploykit.freeze(efficientnet_lite0 / "frozen.pb", outputs=["probabilities"])
     fold, quantize = both(224)
@@ -92,4 +92,4 @@ def test_efficientnet_lite0(efficientnet_lite0, photos):
         found[name] = sqnr(each)
         print(f"Lite0, {name}: {found[name]:.1f} dB, accuracy {each.accuracy}")
     assert found["deploykit"] >= found["GTT from the folded graph"] + 1
-    assert found["deploykit"] >= 1.5
+    assert found["deploykit"] >= found["GTT from the source"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support import assert_golden, build, error, ops, random, run, transform
-from transforms.core import eight_bit_ops
+from transforms.core import eight_bit_ops, surviving
 from transforms.core.child import call
 from transforms.core.errors import PipelineError
 from transforms.quantize_nodes import quantize_nodes
@@ -577,3 +577,43 @@ def test_a_long_chain():
     graph.outputs = ("r4999",)
     after = transform(graph, "quantize_nodes")
     assert ops(after)["QuantizedRelu"] == 5_001
+
+
+def clamped(tf, x, other_reader=False):
+    y = tf.nn.conv2d(x, 4 * weights(3, 3, 3, 4), 1, "SAME", name="conv")
+    tf.nn.relu6(tf.nn.bias_add(y, weights(4), name="bias"), name="y")
+    if other_reader:
+        tf.negative(y, name="z")
+
+
+def test_a_range_ends_where_relu6_cuts(monkeypatch):
+    before = transform(one(clamped, 2, 8, 8, 3), "fold_constants")
+    after = quantized(before)
+    monkeypatch.setattr(surviving, "_CUT_AT", {})  # as the original does
+    whole = transform(before, "quantize_nodes")
+    assert error(before, after, feeds(before)) < 0.8 * error(before, whole, feeds(before))
+    assert after["bias/eightbit/requantize"].inputs[3] == "bias/eightbit/requantize/min"
+    assert error(before, after, feeds(before)) < ONE_OP + 2 * STEP
+
+
+def test_a_range_that_another_reads_stays_whole(monkeypatch):
+    def make(tf, x):
+        clamped(tf, x, other_reader=True)
+
+    before = transform(one(make, 2, 8, 8, 3, outputs=("y", "z")), "fold_constants")
+    after = quantized(before)
+    assert after["conv/eightbit/requantize"].inputs[3] == "conv/eightbit/requant_range"
+    assert error(before, after, feeds(before)) < FEW_OPS
+    monkeypatch.setitem(surviving._CUT_AT, "Neg", 6.0)
+    wrong = transform(before, "quantize_nodes")
+    assert error(before, wrong, feeds(before)) > 5 * FEW_OPS
+
+
+def test_a_bias_behind_a_float_layer_stays_float():
+    def make(tf, x):
+        y = tf.nn.depthwise_conv2d(x, weights(3, 3, 3, 1), [1] * 4, "SAME", name="depthwise")
+        tf.nn.bias_add(y, weights(3, name="b"), name="y")
+
+    after = quantized(one(make, 1, 5, 5, 3))
+    assert after["y"].op == "BiasAdd"
+    assert "which stays float" in after.skipped[-1]

@@ -134,6 +134,19 @@ def measured_range(graph: Graph, name: str, wide: EightBit) -> tuple[str, str]:
     return graph.add(node).name, f"{node.name}:1"
 
 
+def cut_range(
+    graph: Graph, name: str, measured: tuple[str, str], low: float, high: float, *waits: str
+) -> tuple[str, str]:
+    """Add nodes that cut a measured range off at two ends; zero stays in it."""
+    ends = []
+    limited = (low, 0), (0, min(high, float(np.finfo(np.float32).max)))
+    for part, end, limits in zip(("min", "max"), measured, limited, strict=True):
+        bounds = constant_range(graph, f"{name}/{part}_within_", *limits, *waits)
+        node = Node(graph.unique_name(f"{name}/{part}"), "ClipByValue", (end, *bounds))
+        ends.append(graph.add(node.with_attrs(T=DType("float32"))).name)
+    return ends[0], ends[1]
+
+
 def requantize(graph: Graph, name: str, wide: EightBit, low: str, high: str) -> EightBit:
     """Add a node that rounds a 32-bit result to 8 bits of a range."""
     node = Node(graph.unique_name(name), "Requantize", (*wide, low, high))

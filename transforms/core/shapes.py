@@ -17,8 +17,7 @@ from transforms.core.kernels import KERNELS
 from transforms.core.node import Node, split
 from transforms.core.ops import FEEDABLE_OPS, LAST_VERSION_WITHOUT_SCALARS, op_defs, output_types
 from transforms.core.shape_rules import RULES
-from transforms.core.sizes import SIZE_TYPES, UNKNOWN, if_full, is_partial, require
-from transforms.core.sizes import Shape as Shape  # eight_bit_ops takes it from here
+from transforms.core.sizes import SIZE_TYPES, UNKNOWN, Shape, if_full, is_partial, require
 from transforms.core.tensors import Array, numpy_type
 
 _MOST_SIZES = 1024  # a tensor with more elements holds no sizes
