@@ -1,6 +1,6 @@
 """What a graph is run on: the user's data, or values made up from the types of its inputs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -32,32 +32,44 @@ def feeds_for(
 ) -> tuple[dict[str, Array], Array | None, str]:
     """Return the arrays to feed, labels, and why there are none."""
     if data is not None:
-        return _data_feeds(graph, data)
+        return feeds_from(graph, data)
     random = np.random.default_rng(0)
     feeds: dict[str, Array] = {}
     for tensor in graph.inputs:
         type_, shape, reason = type_and_shape(graph, tensor)
         if reason:
             return {}, None, reason
-        if type_ in ("string", "resource", "variant") or type_.startswith("type"):
+        if not can_be_made_up(type_):
             return {}, None, f"input '{tensor}' is of type {type_}, which cannot be made up"
         if shape is None:
             return {}, None, f"input '{tensor}' has no known shape; give --data"
         sizes = [s if s >= 0 else BATCH if i == 0 else UNKNOWN_SIZE for i, s in enumerate(shape)]
-        dtype = numpy_type(type_)
-        if dtype.kind == "b":
-            feeds[tensor] = random.integers(0, 2, sizes).astype(dtype)
-        elif dtype.kind in "iu":
-            top = min(255, np.iinfo(dtype).max)
-            feeds[tensor] = random.integers(0, top, sizes, endpoint=True).astype(dtype)
-        else:
-            feeds[tensor] = random.uniform(*input_range, sizes).astype(dtype)
+        feeds[tensor] = made_up(type_, sizes, input_range, random)
     return feeds, None, ""
 
 
-def _data_feeds(
+def can_be_made_up(type_: str) -> bool:
+    """Say whether values of a type have no meaning that only the user knows."""
+    return type_ not in ("string", "resource", "variant") and not type_.startswith("type")
+
+
+def made_up(
+    type_: str, sizes: Sequence[int], input_range: tuple[float, float], random: np.random.Generator
+) -> Array:
+    """Return random values: floats over `input_range`, integers over [0, 255]."""
+    dtype = numpy_type(type_)
+    if dtype.kind == "b":
+        return random.integers(0, 2, sizes).astype(dtype)
+    if dtype.kind in "iu":
+        top = min(255, np.iinfo(dtype).max)
+        return random.integers(0, top, sizes, endpoint=True).astype(dtype)
+    return random.uniform(*input_range, sizes).astype(dtype)
+
+
+def feeds_from(
     graph: Graph, data: Mapping[str, Array]
 ) -> tuple[dict[str, Array], Array | None, str]:
+    """Return the arrays of the user's data, and labels. GraphError: they do not fit the inputs."""
     feeds: dict[str, Array] = {}
     for tensor in graph.inputs:
         name = split(tensor)[0]

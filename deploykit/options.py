@@ -143,6 +143,29 @@ class Pin(_ParamType):
         return name.removesuffix(":0"), pinned
 
 
+class Shape(_ParamType):
+    """`NAME=1,224,224,3`: the sizes of an input; `NAME=` is one number."""
+
+    name = "NAME=1,224,224,3"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[int, ...]]:
+        """Return name and sizes."""
+        if isinstance(value, tuple):
+            return value
+        name, equals, listed = value.partition("=")
+        try:
+            sizes = tuple(map(int, listed.split(","))) if listed.strip() else ()
+        except ValueError:
+            equals = ""
+        if not (name and equals):
+            self.fail(f"{value!r} is no shape such as x=1,224,224,3", param, ctx)
+        if min(sizes, default=1) < 1:
+            self.fail(f"{value!r} has a size that is not positive", param, ctx)
+        return name.removesuffix(":0"), sizes
+
+
 def _all(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
     def apply(command: Command) -> Command:
         for option in reversed(options):
@@ -195,6 +218,26 @@ class Source(Interface):
             signature=self.signature,
             pins=dict(self.pins),
         )
+
+
+@dataclass(frozen=True)
+class Feeding:
+    """What a model is run on: data, or made-up values; and ops that may act on files."""
+
+    shapes: Sequence[tuple[str, tuple[int, ...]]] = ()
+    data: str | None = None
+    input_range: tuple[float, float] = (-1.0, 1.0)
+    allowed_ops: Sequence[str] = ()
+
+    def arguments(self) -> dict[str, Any]:
+        """Return shapes, data and range as `batches` takes them. FileError: data are not there."""
+        from deploykit.files import load_data
+
+        return {
+            "shapes": dict(self.shapes),
+            "data": None if self.data is None else load_data(self.data),
+            "input_range": self.input_range,
+        }
 
 
 def _debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -279,6 +322,19 @@ comparison = _as_one(
     Comparison,
     click.option("--data", metavar="FILE.npz", help="Arrays by input name to run both graphs on; "
                  "with `labels`, accuracy is shown too [default: made up, seed 0]."),
+    click.option("--input-range", type=Range(), default="-1,1", show_default=True,
+                 help="Range of made-up float inputs."),
+    click.option("--allow-op", "allowed_ops", metavar="OP", multiple=True,
+                 help="Run this op although it acts on files or processes; may be repeated."),
+)  # fmt: skip
+
+feeding = _as_one(
+    "feeding",
+    Feeding,
+    click.option("--shape", "shapes", type=Shape(), multiple=True,
+                 help="Sizes of an input that the model leaves open; may be repeated."),
+    click.option("--data", metavar="FILE.npz", help="Arrays by input name to run on, sample by "
+                 "sample [default: made up, seed 0]."),
     click.option("--input-range", type=Range(), default="-1,1", show_default=True,
                  help="Range of made-up float inputs."),
     click.option("--allow-op", "allowed_ops", metavar="OP", multiple=True,

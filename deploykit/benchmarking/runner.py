@@ -11,15 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.benchmarking.settings import Settings
+from deploykit.machine import environment
 from transforms.core.errors import GraphError, LimitError
 from transforms.core.protos import GraphDef
 from transforms.core.session import full_name, sentence
 from transforms.core.tensors import Array
 
-_VARIABLES = (
-    "CUDA_", "GLIBC_TUNABLES", "KMP_", "MALLOC_", "OMP_", "TF_CPP_", "TF_CUDNN_", "TF_ENABLE_",
-    "TF_FORCE_", "TF_GPU_", "TF_NUM_", "TF_ONEDNN_", "TF_XLA_", "XLA_",
-)  # fmt: skip
 _OPENMP = re.compile(r"/lib(?:iomp5|gomp|omp)[.-]")
 
 
@@ -81,11 +78,7 @@ class Runner:
             "inter_op_threads": threads.inter_op_parallelism_threads,
             "openmp": sorted(Path(library).name for library in libraries),
             "cpus": sorted(os.sched_getaffinity(0)),
-            "environment": {
-                name: value
-                for name, value in sorted(os.environ.items())
-                if name.startswith(_VARIABLES)
-            },
+            "environment": environment(),
             "load_ns": self.load,
             "bytes_before": self.bytes_before,
             "bytes_peak": _status("VmHWM"),

@@ -1,0 +1,148 @@
+"""What a run is fed, batch by batch: the user's data, or values made up for shapes that are known.
+
+Batches differ, because a model that is fed the same array again and again may find it in a cache.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from deploykit.feeds import can_be_made_up, feeds_from, made_up, type_and_shape
+from transforms.core.errors import GraphError
+from transforms.core.graph import Graph
+from transforms.core.tensors import Array, numpy_type
+
+MADE_UP = 4  # different batches
+FROM_DATA = 16  # at most
+MAX_BYTES = 2 << 30  # of all made-up batches
+
+
+def batches(
+    graph: Graph,
+    batch: int | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    data: Mapping[str, Array] | None = None,
+    input_range: tuple[float, float] = (-1.0, 1.0),
+    seed: int = 0,
+) -> tuple[tuple[Array, ...], ...]:
+    """Return the arrays to feed, in the order of the graph's inputs, batch by batch.
+
+    Args:
+        graph: what is fed.
+        batch: samples at once. Default: as many as an input demands, or one.
+        shapes: sizes of inputs by name, where the graph leaves them open; the first one is the
+            batch, unless `batch` is given.
+        data: arrays by input name, first axis the samples. They give at most 16 batches; a short
+            one at the end is dropped, unless it is all there is. Default: 4 batches are made up.
+        input_range: the range of made-up floats; integers are made up over [0, 255].
+        seed: of what is made up.
+
+    GraphError: a shape is not known, contradicts the graph or names no input; a string input has no
+    data; the data do not fit.
+    """
+    if batch is not None and batch < 1:
+        raise GraphError(f"a batch of {batch} cannot be run; it must be positive")
+    if not graph.inputs:
+        return ((),)
+    if data is not None:
+        if shapes:
+            raise GraphError("the data have their own shapes; give either --data or --shape")
+        return _of_data(graph, batch, data)
+    return _made_up(graph, batch, shapes or {}, input_range, np.random.default_rng(seed))
+
+
+def _made_up(
+    graph: Graph,
+    batch: int | None,
+    shapes: Mapping[str, Sequence[int]],
+    input_range: tuple[float, float],
+    random: np.random.Generator,
+) -> tuple[tuple[Array, ...], ...]:
+    names = [tensor.removesuffix(":0") for tensor in graph.inputs]
+    for name in shapes:
+        if name not in names:
+            raise GraphError(f"the graph has no input '{name}'; it has: {', '.join(names)}")
+    types, wanted = [], []
+    for name in names:
+        type_, declared, reason = type_and_shape(graph, name)
+        if reason or not can_be_made_up(type_):
+            reason = reason or f"input '{name}' is of type {type_}"
+            raise GraphError(f"{reason}, so it cannot be made up; give --data FILE.npz")
+        types.append(type_)
+        wanted.append(_sizes(name, type_, declared, shapes.get(name), batch))
+    _check_batch(graph, batch)
+    at_once = next((sizes[0] for sizes in wanted if sizes and sizes[0] > 0), 1)
+    wanted = [(at_once, *sizes[1:]) if sizes and sizes[0] < 0 else sizes for sizes in wanted]
+    each = [math.prod(s) * numpy_type(t).itemsize for t, s in zip(types, wanted, strict=True)]
+    if MADE_UP * sum(each) > MAX_BYTES:
+        raise GraphError(
+            f"{MADE_UP} batches of these inputs take {MADE_UP * sum(each) >> 20} MiB, and at most "
+            f"{MAX_BYTES >> 20} are made up; give smaller sizes or --data FILE.npz"
+        )
+    first, *others = (
+        [made_up(t, s, input_range, random) for t, s in zip(types, wanted, strict=True)]
+        for _ in range(MADE_UP)
+    )
+    # One number alone is a switch or a rate rather than a sample: the same in every batch.
+    kept = [[a if a.ndim else b for a, b in zip(arrays, first, strict=True)] for arrays in others]
+    return tuple(map(tuple, [first, *kept]))
+
+
+def _sizes(
+    name: str,
+    type_: str,
+    declared: tuple[int, ...] | None,
+    given: Sequence[int] | None,
+    batch: int | None,
+) -> tuple[int, ...]:
+    """Return the sizes of an input, of which the first may be open (-1)."""
+    shown = "of any shape" if declared is None else f"[{_listed(declared, '?')}]"
+    if given is None:
+        if declared is None or min(declared[1:], default=0) < 0:
+            example = "1,224,224,3" if declared is None else _listed((1, *declared[1:]), "224")
+            raise GraphError(
+                f"input '{name}' is {type_} {shown}: give its sizes, "
+                f"such as --shape {name}={example}, or --data FILE.npz"
+            )
+        given = declared
+    elif declared is not None and not (
+        len(given) == len(declared)
+        and all(d < 0 or d == g for d, g in zip(declared, given, strict=True))
+    ):
+        raise GraphError(f"input '{name}' is {shown}, so it cannot be [{_listed(given, '?')}]")
+    is_open = bool(given) and (declared is None or declared[0] < 0)
+    return (batch, *given[1:]) if is_open and batch is not None else tuple(given)
+
+
+def _check_batch(graph: Graph, batch: int | None) -> None:
+    """Refuse a batch where every input demands another."""
+    shapes = [type_and_shape(graph, tensor)[1] for tensor in graph.inputs]
+    first = [-1 if shape is None else shape[0] for shape in shapes if shape != ()]
+    if batch is not None and first and batch not in first and min(first) > 0:
+        raise GraphError(
+            f"input '{graph.inputs[0]}' takes {first[0]} samples at once, so a batch of {batch} "
+            "cannot be run"
+        )
+
+
+def _of_data(
+    graph: Graph, batch: int | None, data: Mapping[str, Array]
+) -> tuple[tuple[Array, ...], ...]:
+    feeds, _, _ = feeds_from(graph, data)
+    arrays = [feeds[tensor] for tensor in graph.inputs]
+    count = max((len(array) for array in arrays if array.ndim), default=1)
+    if not all(array.size for array in arrays):
+        raise GraphError("the data hold no samples")
+    declared = [type_and_shape(graph, tensor)[1] for tensor in graph.inputs]
+    at_once = batch or next((shape[0] for shape in declared if shape and shape[0] > 0), 1)
+    _check_batch(graph, min(at_once, count))
+    starts = range(0, max(count - at_once, 0) + 1, at_once)[:FROM_DATA]
+    return tuple(
+        tuple(array[start : start + at_once] if array.ndim else array for array in arrays)
+        for start in starts
+    )
+
+
+def _listed(sizes: Sequence[int], unknown: str) -> str:
+    return ",".join(unknown if size < 0 else str(size) for size in sizes)
