@@ -20,6 +20,7 @@ COMMANDS = (
     "quantize",
     "verify",
     "label",
+    "tune",
 )
 
 
