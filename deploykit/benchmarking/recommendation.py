@@ -106,7 +106,7 @@ class Recommendation:
         return ratio(self.default.rounds_ms, chosen.rounds_ms, paired=True)
 
     def _more(self, chosen: Measurement) -> Ratio:
-        return ratio(_seconds_an_item(self.default), _seconds_an_item(chosen), paired=True)
+        return ratio(seconds_an_item(self.default), seconds_an_item(chosen), paired=True)
 
     def lines(self, tuned: str) -> "Iterator[str | Table]":
         """Yield what a person wants to know; `tuned` is the file that holds it."""
@@ -191,7 +191,7 @@ def _assignments(environment: Mapping[str, str | None]) -> str:
     return " ".join(f"{name}={value}" for name, value in environment.items() if value is not None)
 
 
-def _seconds_an_item(measured: Measurement) -> list[list[float]]:
+def seconds_an_item(measured: Measurement) -> list[list[float]]:
     """Return one figure for each round."""
     pairs = zip(measured.rounds_seconds, measured.rounds_ms, strict=True)
     return [[seconds / (measured.samples * len(calls))] for seconds, calls in pairs]

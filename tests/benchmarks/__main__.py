@@ -6,7 +6,7 @@ import sys
 from tests.benchmarks.figures import show
 
 # Each is a module here with a function `figures()`.
-NAMES = ("start_up", "large_graphs", "resnet50", "real_models", "transforms")
+NAMES = ("start_up", "large_graphs", "resnet50", "real_models", "transforms", "tuning")
 
 
 def main(names: list[str]) -> None:
