@@ -74,6 +74,7 @@ class Search:
     start: Settings
     coordinates: Sequence[Coordinate]
     seconds: float
+    """From its beginning, and of this, `last` for what follows."""
     latency_limit: float | None = None
     """What p99 of the throughput choice may take, in milliseconds."""
     done: Iterable[Trial] = ()
@@ -81,6 +82,8 @@ class Search:
     keep: Callable[[Sequence[Trial]], None] = lambda trials: None
     """Takes all trials after each."""
     advance: Callable[[str, int], None] = lambda name, count: None
+    last: Callable[[Sequence[Trial]], float] = lambda best: 0.0
+    """The seconds that the last measurement takes, if the best stay what they are."""
     clock: Callable[[], float] = time.monotonic
     best: dict[str, Settings] = field(default_factory=dict)
     complete: bool = False
@@ -89,6 +92,12 @@ class Search:
     def __post_init__(self) -> None:
         self._trials = {each.settings: each for each in self.done}
         self._began = self.clock() - sum(each.seconds for each in self._trials.values())
+
+    @property
+    def finalists(self) -> tuple[Trial, ...]:
+        """The start, and what is best so far."""
+        chosen = dict.fromkeys([self.start, *self.best.values()])
+        return tuple(self._trials[each] for each in chosen if each in self._trials)
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -152,12 +161,13 @@ class Search:
 
     def _has_time(self) -> bool:
         longest = max(each.seconds for each in self._trials.values())
-        return self.clock() - self._began + longest <= self.seconds
+        spent = self.clock() - self._began
+        return spent + longest + self.last(self.finalists) <= self.seconds
 
     def _expected(self) -> int:
         """Return how many trials there will be, if they go on as they went."""
         spent, count = self.clock() - self._began, len(self._trials)
-        left = max(0.0, self.seconds - spent)
+        left = max(0.0, self.seconds - spent - self.last(self.finalists))
         return count + 1 + (int(left * count / spent) if spent else 0)
 
 

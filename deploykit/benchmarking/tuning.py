@@ -18,7 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.benchmarking.inputs import batches
-from deploykit.benchmarking.measuring import Advance, Contestant, measure, model_sha256, spill
+from deploykit.benchmarking.measuring import (
+    ROUNDS,
+    Advance,
+    Contestant,
+    measure,
+    model_sha256,
+    spill,
+)
 from deploykit.benchmarking.recommendation import Recommendation
 from deploykit.benchmarking.results import FORMAT, load_document
 from deploykit.benchmarking.runner import Job
@@ -37,6 +44,7 @@ logger = logging.getLogger("deploykit")
 BATCHES = (8, 32)  # besides one, where the batch is open
 MINUTES = 3.0
 FINALISTS = 3  # default, lowest latency, highest throughput
+LATE_CALLS = 2 + 1.5 * ROUNDS  # first calls, and what ends a round or begins one
 _THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 
@@ -101,28 +109,35 @@ def tune(
         earlier = () if state is None else _resumed(Path(state), bound)
         seconds = 60 * minutes
         with contextlib.closing(Trials(job, default)) as trials:
-            last, warm_up = _last(seconds)
-            reserved = FINALISTS * (trials.start_seconds + warm_up + last)
-            trials.until = began + seconds - reserved
+            measured, warm_up = _last(seconds)
+
+            def last(finalists: Sequence[Trial]) -> float:
+                late = sum(each.figures.p50_ms for each in finalists if each.figures) / 1000
+                each = trials.start_seconds + warm_up + measured
+                return FINALISTS * each + LATE_CALLS * late
+
+            trials.until = began + seconds - last(())
             search = Search(
                 trials,
                 default,
                 coordinates(_cores(seen), sizes, trials.onednn, kept),
-                seconds=trials.until - time.monotonic(),
+                seconds=seconds - (time.monotonic() - began),
                 latency_limit=latency_limit,
                 done=earlier,
                 keep=lambda found: None if state is None else _keep(Path(state), bound, found),
                 advance=advance,
+                last=last,
             )
             with _explained(state, search):
                 search.run()
-        chosen = dict.fromkeys([default, *search.best.values()])
-        left = (began + seconds - time.monotonic()) / len(chosen) - trials.start_seconds - warm_up
+        chosen = [each.settings for each in search.finalists]
+        left = began + seconds - time.monotonic() - last(search.finalists)
+        left = (left + FINALISTS * measured) / len(chosen)
         with _explained(state, search):
             sha256 = model_sha256(model) or digest
             final = measure(
                 [Contestant(str(each), model, sha256, job(each)) for each in chosen],
-                seconds=max(1.0, min(last, left)),
+                seconds=max(1.0, min(measured, left)),
                 warm_up=warm_up,
                 advance=lambda name, steps: advance(name, len(search.trials) + steps),
             )

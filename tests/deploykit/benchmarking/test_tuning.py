@@ -11,7 +11,7 @@ from deploykit.benchmarking import tuning
 from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.recommendation import Recommendation, options
 from deploykit.benchmarking.results import Measurement, Result, load_tuned
-from deploykit.benchmarking.runner import Job
+from deploykit.benchmarking.runner import Job, Runner
 from deploykit.benchmarking.searching import Figures, Search, Trial
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.trials import Trials
@@ -166,6 +166,13 @@ def test_the_budget_is_kept(seconds):
     assert set(found.best) == {"latency", "throughput"}
 
 
+def test_time_is_kept_for_the_last_measurement():
+    model = Model()
+    found = model.search(seconds=20, last=lambda best: 3.0 * len(best))
+    assert len(found.finalists) == 3
+    assert model.now + 9.0 == 20
+
+
 @pytest.mark.parametrize("after", [1, 4, 11])
 def test_an_interrupted_search_goes_on(after):
     kept = []
@@ -316,6 +323,20 @@ def test_a_state_of_something_else_is_left(tmp_path, content, caplog):
     state.write_text(content)
     assert tuning._resumed(state, {"cpu": "this"}) == ()
     assert tuning._resumed(tmp_path / "nothing", {}) == ()
+
+
+def test_a_session_takes_other_batches(small):
+    graph, shapes = load_graph(small), []
+    jobs = [
+        Job(str(small), graph.inputs, graph.outputs, batches(graph, size), Settings(batch=size))
+        for size in (1, 8)
+    ]
+    runner = Runner(jobs[0])
+    runner._call = lambda x: shapes.append(x.shape[0])
+    runner.run(0, 1)
+    runner.go_on_with(jobs[1])
+    runner.run(0, 1)
+    assert shapes == [1, 8]
 
 
 def test_the_command(deploykit, small, tmp_path, monkeypatch):
