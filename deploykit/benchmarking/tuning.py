@@ -139,7 +139,7 @@ def tune(
                 [Contestant(str(each), model, sha256, job(each)) for each in chosen],
                 seconds=max(1.0, min(measured, left)),
                 warm_up=warm_up,
-                advance=lambda name, steps: advance(name, len(search.trials) + steps),
+                advance=lambda name, steps: advance(name, steps and len(search.trials) + steps),
             )
             if final.interrupted:
                 raise KeyboardInterrupt
