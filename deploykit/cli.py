@@ -22,6 +22,7 @@ COMMANDS = (
     "label",
     "benchmark",
     "compare",
+    "tune",
     "placement",
     "doctor",
 )

@@ -1,4 +1,4 @@
-"""Measure models in turn: each in a process of its own, round by round, so that a drift hits all."""
+"""Measure models in turn, each in a process of its own, round by round: a drift hits all."""
 
 import contextlib
 import datetime
@@ -75,12 +75,13 @@ class _Course:
         latencies, total = self.ask("run", seconds, runs)
         return tuple(latency / 1e6 for latency in latencies), total / 1e9
 
-    def warm_up(self) -> None:
+    def warm_up(self, limit: float) -> None:
         """Run until the latencies are steady, which the last calls of the first block may be."""
-        ((self.first_run_ms,), _) = self.run(0, 1)
+        first, _ = self.run(0, 1)
+        self.first_run_ms = max(first)  # of the first call of each thread
         calls: list[float] = []
         start, passed = None, 0.0
-        while start is None and passed < WARM_UP_SECONDS:
+        while start is None and passed < limit:
             found, seconds = self.run(WARM_UP_BLOCK)
             calls += found
             passed += seconds
@@ -120,10 +121,12 @@ def measure(
     seconds: float = SECONDS,
     runs: int | None = None,
     rounds: int = ROUNDS,
+    warm_up: float = WARM_UP_SECONDS,
     advance: Advance = lambda name, count: None,
 ) -> Result:
     """Measure contestants in turn (A B B A ...), each for so many seconds, or calls, in all.
 
+    `warm_up` is how many seconds each may take until it is steady.
     Ctrl-C ends it early: what was measured until then is the result. LimitError: TensorFlow died,
     or took too long. KeyboardInterrupt: nothing was measured yet.
     """
@@ -143,7 +146,7 @@ def measure(
             )
             stack.callback(worker.close)
             course = _Course(each, worker)
-            course.warm_up()
+            course.warm_up(warm_up)
             course.facts = course.ask("facts")
             courses.append(course)
         try:
@@ -200,12 +203,8 @@ def benchmark(
         contestants = []
         for number, (model, graph) in enumerate(models.items()):
             path = Path(folder, f"{number}.pb")
-            digest = hashlib.sha256()
-            with path.open("wb") as file:
-                for piece in graph.serialized():
-                    digest.update(piece)
-                    file.write(piece)
-            sha256 = _sha256(model) or digest.hexdigest()
+            digest = spill(graph, path)
+            sha256 = model_sha256(model) or digest
             for each in chosen:
                 feeds = batches(graph, each.batch, shapes or {}, data, input_range)
                 job = Job(str(path), graph.inputs, graph.outputs, feeds, each)
@@ -229,7 +228,17 @@ def _named(contestants: Sequence[Contestant]) -> list[Contestant]:
     return found
 
 
-def _sha256(model: str) -> str | None:
+def spill(graph: Graph, path: Path) -> str:
+    """Write a graph to a file of this run, and return its SHA-256."""
+    digest = hashlib.sha256()
+    with path.open("wb") as file:
+        for piece in graph.serialized():
+            digest.update(piece)
+            file.write(piece)
+    return digest.hexdigest()
+
+
+def model_sha256(model: str) -> str | None:
     """Return the SHA-256 of a model's files in order, or None if it is no model on disk."""
     if not Path(model).exists():
         return None

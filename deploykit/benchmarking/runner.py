@@ -119,6 +119,10 @@ class Runner:
             "bytes_peak": _status("VmHWM"),
         }
 
+    def go_on_with(self, job: Job) -> None:
+        """Take other batches and another number of calls in flight, in the session as it is."""
+        self.job = job
+
     def run(self, seconds: float, runs: int | None = None) -> tuple[list[int], int]:
         """Run for so long, or so often; return each call's time and the time of them all.
 

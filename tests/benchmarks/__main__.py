@@ -6,7 +6,9 @@ import sys
 from tests.benchmarks.figures import show
 
 # Each is a module here with a function `figures()`.
-NAMES = ("start_up", "large_graphs", "resnet50", "real_models", "transforms", "significance")
+NAMES = (
+    "start_up", "large_graphs", "resnet50", "real_models", "transforms", "significance", "tuning",
+)  # fmt: skip
 
 
 def main(names: list[str]) -> None:

@@ -1,0 +1,185 @@
+"""Search settings for the lowest latency and the highest throughput, one coordinate at a time."""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from deploykit.benchmarking.settings import Settings
+from transforms.core.errors import Error
+
+GOALS = ("latency", "throughput")
+CLEARLY = 0.03  # a smaller gain may be what the machine did meanwhile
+NOISE = 2.0  # standard errors that a gain must exceed as well
+
+Coordinate = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a short run showed. Its turns alternate with those of the default settings."""
+
+    p50_ms: float
+    p99_ms: float
+    items_per_second: float
+    faster: tuple[float, ...]
+    """In each turn, the default's median latency over this one's."""
+    more: tuple[float, ...]
+    """In each turn, the items a second over the default's."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Settings that were tried, and their figures, or why there are none."""
+
+    settings: Settings
+    figures: Figures | None
+    failure: str = ""
+    seconds: float = 0.0
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        found = asdict(self.figures) if self.figures else {"failure": self.failure}
+        return {"settings": self.settings.document(), "seconds": round(self.seconds, 2), **found}
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> "Trial":
+        """Read what `document` gave. KeyError, TypeError, ValueError: it is something else."""
+        settings, seconds = Settings.of(document["settings"]), float(document["seconds"])
+        if "failure" in document:
+            return cls(settings, None, str(document["failure"]), seconds)
+        figures = Figures(
+            float(document["p50_ms"]),
+            float(document["p99_ms"]),
+            float(document["items_per_second"]),
+            tuple(map(float, document["faster"])),
+            tuple(map(float, document["more"])),
+        )
+        return cls(settings, figures, "", seconds)
+
+
+@dataclass
+class Search:
+    """A coordinate search from one start for both goals; each trial is made once.
+
+    Coordinates are lists of changes to the best settings so far, tried in this order and again
+    until none helps or the time is spent. Of settings with several batches or calls in flight, the
+    first goal wants those of the start.
+    """
+
+    trial: Callable[[Settings], Figures]
+    """It may raise an Error, which is noted; that of the start goes on to the caller."""
+    start: Settings
+    coordinates: Sequence[Coordinate]
+    seconds: float
+    """From its beginning, and of this, `last` for what follows."""
+    latency_limit: float | None = None
+    """What p99 of the throughput choice may take, in milliseconds."""
+    done: Iterable[Trial] = ()
+    """Trials of an earlier search, whose time counts."""
+    keep: Callable[[Sequence[Trial]], None] = lambda trials: None
+    """Takes all trials after each."""
+    advance: Callable[[str, int], None] = lambda name, count: None
+    last: Callable[[Sequence[Trial]], float] = lambda best: 0.0
+    """The seconds that the last measurement takes, if the best stay what they are."""
+    clock: Callable[[], float] = time.monotonic
+    best: dict[str, Settings] = field(default_factory=dict)
+    complete: bool = False
+    """Whether the search ended by itself and not by its time."""
+
+    def __post_init__(self) -> None:
+        self._trials = {each.settings: each for each in self.done}
+        self._began = self.clock() - sum(each.seconds for each in self._trials.values())
+
+    @property
+    def finalists(self) -> tuple[Trial, ...]:
+        """The start, and what is best so far."""
+        chosen = dict.fromkeys([self.start, *self.best.values()])
+        return tuple(self._trials[each] for each in chosen if each in self._trials)
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """All that was tried, in this order."""
+        return tuple(self._trials.values())
+
+    def run(self) -> None:
+        """Fill `best`, which holds the best so far at any time."""
+        self._try(self.start)
+        self.best = dict.fromkeys(GOALS, self.start)
+        improved = True
+        while improved:
+            improved = False
+            for change in (change for each in self.coordinates for change in each):
+                for goal in GOALS:
+                    settings = replace(self.best[goal], **change)
+                    if not self._makes_sense(goal, settings):
+                        continue
+                    if settings not in self._trials and not self._has_time():
+                        return
+                    if self._is_better(goal, self._try(settings), self._trials[self.best[goal]]):
+                        self.best[goal] = settings
+                        improved = True
+        self.complete = True
+
+    def _makes_sense(self, goal: str, settings: Settings) -> bool:
+        if settings.threads is not None and settings.threads[1] < settings.concurrency:
+            return False  # calls would wait for each other
+        shape = (settings.batch, settings.concurrency)
+        return goal == "throughput" or shape == (self.start.batch, self.start.concurrency)
+
+    def _try(self, settings: Settings) -> Trial:
+        if settings in self._trials:
+            return self._trials[settings]
+        self.advance(str(settings), self._expected())
+        began = self.clock()
+        figures, failure = None, ""
+        try:
+            figures = self.trial(settings)
+        except Error as error:
+            if settings == self.start:
+                raise
+            failure = str(error)
+        found = Trial(settings, figures, failure, self.clock() - began)
+        self._trials[settings] = found
+        self.keep(self.trials)
+        return found
+
+    def _is_better(self, goal: str, new: Trial, old: Trial) -> bool:
+        a, b, limit = new.figures, old.figures, self.latency_limit
+        if a is None or b is None:
+            return False
+        if goal == "throughput" and limit is not None:
+            meets = a.p99_ms <= limit
+            if meets != (b.p99_ms <= limit):
+                return meets
+        else:
+            meets = goal == "throughput"
+        # What does not meet the limit is a step on the way to where it is met.
+        return _clearly(a.more, b.more) if meets else _clearly(a.faster, b.faster)
+
+    def _has_time(self) -> bool:
+        longest = max(each.seconds for each in self._trials.values())
+        spent = self.clock() - self._began
+        return spent + longest + self.last(self.finalists) <= self.seconds
+
+    def _expected(self) -> int:
+        """Return how many trials there will be, if they go on as they went."""
+        spent, count = self.clock() - self._began, len(self._trials)
+        left = max(0.0, self.seconds - spent - self.last(self.finalists))
+        return count + 1 + (int(left * count / spent) if spent else 0)
+
+
+def _clearly(new: Sequence[float], old: Sequence[float]) -> bool:
+    """Say whether gains in turns are larger than others beyond what the turns scatter."""
+    (a, error_a), (b, error_b) = _level(new), _level(old)
+    return a - b > max(math.log1p(CLEARLY), NOISE * math.hypot(error_a, error_b))
+
+
+def _level(gains: Sequence[float]) -> tuple[float, float]:
+    """Return the median of the logarithms and its standard error."""
+    logs = [math.log(gain) for gain in gains]
+    middle = statistics.median(logs)
+    scatter = 1.4826 * statistics.median(abs(each - middle) for each in logs)
+    return middle, 1.2533 * scatter / math.sqrt(len(logs))

@@ -1,0 +1,117 @@
+"""Short runs of one model with many settings, each in turns with the default settings.
+
+A drift of the machine thus hits both. A process starts TensorFlow once for all settings that differ
+in the batch and in the calls in flight alone.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from deploykit.benchmarking.runner import Job
+from deploykit.benchmarking.searching import Figures
+from deploykit.benchmarking.settings import Settings
+from transforms.core.child import Worker, limited, limits
+from transforms.core.errors import Error
+
+TURNS = 5
+TURN_SECONDS = 0.2
+WARM_UP_SECONDS = 0.25
+ENOUGH_SECONDS = 5.0  # of turns; a slow model gets fewer
+
+
+class Trials:
+    """The default settings in one process, and the settings last tried in another."""
+
+    def __init__(self, job: Callable[[Settings], Job], default: Settings) -> None:
+        """Start with the default settings; `job` gives what is run for settings."""
+        self._job, self._default = job, default
+        self.until = float("inf")
+        """When (time.monotonic) a trial that hangs is given up."""
+        began = time.monotonic()
+        self._reference = _started(job(default))
+        self._worker: Worker | None = None
+        self._process: Settings | None = None
+        try:
+            self.onednn: bool = self._reference.ask("facts")["onednn"]
+            """Whether TensorFlow uses oneDNN unless it is told."""
+            self._reference.ask("run", 0, 1)
+            self._reference.ask("run", WARM_UP_SECONDS)
+        except BaseException:
+            self._reference.close()
+            raise
+        self.start_seconds = time.monotonic() - began
+
+    def __call__(self, settings: Settings) -> Figures:
+        """Run with these settings. Error: TensorFlow cannot, dies or hangs."""
+        left = max(self.until - time.monotonic(), 1.0)
+        try:
+            with limited(min(limits.seconds, left), limits.memory, limits.show_log):
+                worker = self._reference
+                if settings != self._default:
+                    worker = self._ready(settings)
+                    worker.ask("run", 0, 1)
+                    worker.ask("run", WARM_UP_SECONDS)
+                return self._figures(worker, settings)
+        except Error:
+            self._stop()  # it may be dead
+            raise
+
+    def close(self) -> None:
+        """End both processes."""
+        self._reference.close()
+        self._stop()
+
+    def _ready(self, settings: Settings) -> Worker:
+        """Return a process with these settings, the last one if it only has to be fed otherwise."""
+        process = replace(settings, batch=None, concurrency=1)
+        if self._worker is not None and process == self._process:
+            self._worker.ask("go_on_with", self._job(settings))
+            return self._worker
+        self._stop()
+        self._worker, self._process = _started(self._job(settings)), process
+        return self._worker
+
+    def _stop(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+        self._worker = self._process = None
+
+    def _figures(self, worker: Worker, settings: Settings) -> Figures:
+        first, normal = (self._job(each).batches[0] for each in (settings, self._default))
+        items, usual_items = (len(each[0]) if each and each[0].ndim else 1
+                              for each in (first, normal))  # fmt: skip
+        found: list[int] = []
+        total, faster, more = 0, [], []
+        end = time.monotonic() + ENOUGH_SECONDS
+        for _ in range(TURNS):
+            usual, usual_time = self._turn(self._reference)
+            calls, taken = self._turn(worker) if worker is not self._reference else (
+                usual, usual_time)  # fmt: skip
+            found += calls
+            total += taken
+            faster.append(statistics.median(usual) / statistics.median(calls))
+            more.append(items * len(calls) / taken / (usual_items * len(usual) / usual_time))
+            if time.monotonic() > end:
+                break
+        return Figures(
+            p50_ms=statistics.median(found) / 1e6,
+            p99_ms=_p99(found) / 1e6,
+            items_per_second=items * len(found) / (total / 1e9),
+            faster=tuple(faster),
+            more=tuple(more),
+        )
+
+    def _turn(self, worker: Worker) -> tuple[list[int], int]:
+        calls, taken = worker.ask("run", TURN_SECONDS)
+        return calls, taken
+
+
+def _started(job: Job) -> Worker:
+    return Worker("deploykit.benchmarking.runner:Runner", job, forced=job.settings.environment)
+
+
+def _p99(latencies: Sequence[int]) -> float:
+    """Return the latency that 99 % of the calls keep to; of a few, the slowest."""
+    return float(sorted(latencies)[-(-99 * len(latencies) // 100) - 1])

@@ -1,0 +1,72 @@
+"""Find settings with which a model runs faster on this machine."""
+
+import click
+
+from deploykit import options
+from deploykit.interface import Interface
+
+
+@click.command()
+@click.argument("model")
+@options.interface
+@options.feeding
+@click.option("--batch", type=options.Counts(), default=(), help="Samples at once to try; the "
+              "lowest latency is sought for the smallest [default: 1,8,32 where the model leaves "
+              "it open].")  # fmt: skip
+@click.option("--goal", type=click.Choice(("latency", "throughput")), default="latency",
+              show_default=True, help="What the recommended settings are for.")  # fmt: skip
+@click.option("--latency-limit", type=click.FloatRange(min=0, min_open=True), metavar="MS",
+              help="What 99 % of the calls must keep to at the highest throughput.")  # fmt: skip
+@click.option("--budget", type=click.FloatRange(min=0, min_open=True), default=3,
+              show_default=True, metavar="MINUTES", help="How long all may take.")  # fmt: skip
+@click.option("-o", "--output", metavar="FILE", help="File to write [default: beside the model, "
+              "X.tuned.json].")  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace an existing output file.")
+@options.limits
+@options.everywhere
+def tune(
+    model: str,
+    interface: Interface,
+    feeding: options.Feeding,
+    batch: tuple[int, ...],
+    goal: str,
+    latency_limit: float | None,
+    budget: float,
+    output: str | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Find settings with which a model runs faster on this machine.
+
+    Tried are threads, oneDNN, whether the calling thread takes a share of its work, whether the C
+    library keeps freed memory, batches and calls in flight: for the lowest latency (median), and
+    for the most items a second. What is set in the environment already is left as it is. The best
+    are then measured in turn with TensorFlow's defaults; the figures come from that alone.
+
+    The file can be given to `deploykit benchmark --tuned`. After Ctrl-C, the same command goes on.
+    """
+    from deploykit.benchmarking.tuning import tune
+    from deploykit.files import check_output, default_output
+    from deploykit.report import Report, progress, show
+    from transforms.core.validate import refuse_side_effects
+
+    target = output or str(default_output(model, "tuned").with_suffix(".json"))
+    check_output(target, force, model)
+    report = Report("tune", model, target)
+    graph = interface.open(model)
+    refuse_side_effects(graph, feeding.allowed_ops)
+    report.of(graph)
+    with progress("tune") as advance:
+        found = tune(
+            model,
+            graph,
+            batch=batch,
+            **feeding.arguments(),
+            goal=goal,
+            latency_limit=latency_limit,
+            minutes=budget,
+            state=f"{target}.state",
+            advance=advance,
+        )
+    report.more = found.document()
+    show(report, as_json, text=found.lines(target), output=target, force=force)

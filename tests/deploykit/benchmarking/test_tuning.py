@@ -1,0 +1,374 @@
+"""The search finds what is planted in a cost model; a real run is resumable and can be used."""
+
+import contextlib
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from deploykit.benchmarking import tuning
+from deploykit.benchmarking.inputs import batches
+from deploykit.benchmarking.recommendation import Recommendation, options
+from deploykit.benchmarking.results import Measurement, Result, load_tuned
+from deploykit.benchmarking.runner import Job, Runner
+from deploykit.benchmarking.searching import Figures, Search, Trial
+from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.trials import Trials
+from deploykit.benchmarking.tuning import coordinates, held, tune
+from deploykit.files import load_graph
+from tests.support import assert_golden
+from transforms.core.errors import CrashError, GraphError
+
+START = Settings(batch=1)
+SIZES = (1, 8, 32)
+
+
+class Model:
+    """Costs that are planted; each trial takes `seconds` on a clock of its own."""
+
+    def __init__(self, cost=None, seconds=1.0, dies=lambda settings: False, noise=0.0):
+        self.cost, self.seconds, self.dies = cost or planted, seconds, dies
+        self.now, self.noise = 0.0, noise
+        self.tried = []
+        self.random = np.random.default_rng(0)
+
+    def __call__(self, settings):
+        self.now += self.seconds
+        self.tried.append(settings)
+        if self.dies(settings):
+            raise CrashError("TensorFlow died of SIGABRT on this graph: tensor_format.h")
+        p50, rate = self.cost(settings)
+        usual, usual_rate = self.cost(START)
+        scatter = self.random.lognormal(0, self.noise, (2, 5))
+        return Figures(p50, 1.5 * p50, rate, tuple(usual / p50 * scatter[0]),
+                       tuple(rate / usual_rate * scatter[1]))  # fmt: skip
+
+    def search(self, cores=2, kept=(), seconds=1e9, **more):
+        found = Search(
+            self, START, coordinates(cores, SIZES, True, dict.fromkeys(kept, ("X",))),
+            seconds=seconds, clock=lambda: self.now, **more,
+        )  # fmt: skip
+        found.run()
+        return found
+
+
+def planted(settings):
+    """Two cores. Alone: caller thread and 2x1; most items: 1x2, batch 8, memory kept."""
+    alone = 10.0
+    alone *= 1.8 if settings.onednn is False else 1.0
+    alone *= 0.85 if settings.caller_thread else 1.0
+    alone *= {None: 1.0, (2, 1): 0.9}.get(settings.threads, 1.7)
+    an_item = alone * {1: 1.0, 8: 0.9, 32: 1.3}[settings.batch]
+    if settings.batch > 1 and settings.keep_memory:
+        an_item *= 0.7
+    rate = 1000 / an_item
+    if settings.concurrency == 2:
+        rate *= 2.2 if settings.threads == (1, 2) else 1.1
+    return settings.batch * settings.concurrency * 1000 / rate, rate
+
+
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch):
+    monkeypatch.setattr(tuning.os, "sched_getaffinity", lambda pid: {0, 1})
+
+
+def lowest(cost, of=lambda settings: True, key=0, sign=1):
+    """Return the best of all settings there are."""
+    found = [
+        Settings(batch, threads, onednn, caller, keep, concurrency=flight)
+        for batch in SIZES
+        for threads, flight in ((None, 1), ((2, 1), 1), ((1, 1), 1), (None, 2), ((1, 2), 2))
+        for onednn in (None, False)
+        for caller in (None, True)
+        for keep in (None, True)
+    ]
+    return min(filter(of, found), key=lambda each: sign * cost(each)[key])
+
+
+def test_the_planted_optimum_is_found():
+    model = Model()
+    found = model.search()
+    alone = lowest(planted, lambda each: (each.batch, each.concurrency) == (1, 1))
+    assert planted(found.best["latency"]) == planted(alone)
+    assert planted(found.best["throughput"]) == planted(lowest(planted, key=1, sign=-1))
+    assert found.best["latency"] == replace(START, caller_thread=True, threads=(2, 1))
+    assert found.best["throughput"].keep_memory
+    assert found.complete
+    assert len(model.tried) == len(set(model.tried)) < 40  # of 120
+
+
+def test_where_nothing_is_better_the_default_stays():
+    model = Model(lambda settings: (settings.batch * 5.0, 200.0))
+    found = model.search()
+    assert set(found.best.values()) == {START}
+
+
+def test_noise_is_no_gain():
+    model = Model(lambda settings: (5.0, 200.0), noise=0.2)
+    found = model.search()
+    assert set(found.best.values()) == {START}
+    assert all(max(each.figures.faster) != 1 for each in found.trials)  # there was noise
+
+
+def test_a_gain_that_is_not_clear_is_left_alone():
+    def cost(settings):
+        p50 = 9.8 if settings.caller_thread else 10.0
+        return p50, 1000 / p50
+
+    assert set(Model(cost).search().best.values()) == {START}
+
+
+@pytest.mark.parametrize("limit", [15.0, 20.0, 30.0, 90.0])
+def test_a_latency_limit_binds_the_throughput_choice(limit):
+    free = Model().search().best["throughput"]
+    found = Model().search(latency_limit=limit).best["throughput"]
+    assert 1.5 * planted(found)[0] <= limit < 1.5 * planted(free)[0]
+    assert planted(found)[1] > planted(START)[1]
+
+
+def test_a_limit_that_is_wide_enough_changes_nothing():
+    assert Model().search(latency_limit=1e3).best == Model().search().best
+
+
+def test_where_nothing_meets_the_limit_the_search_comes_as_near_as_it_can():
+    found = Model().search(latency_limit=1.0)
+    assert found.best["throughput"] == found.best["latency"] != START
+
+
+def test_a_default_that_misses_the_limit_gives_way():
+    found = Model().search(latency_limit=12.0)
+    assert 1.5 * planted(START)[0] > 12.0 >= 1.5 * planted(found.best["throughput"])[0]
+
+
+def test_what_crashes_is_noted_and_left():
+    model = Model(dies=lambda settings: bool(settings.caller_thread))
+    found = model.search()
+    assert found.best["latency"] == replace(START, threads=(2, 1))
+    failed = [each for each in found.trials if each.failure]
+    assert all(each.settings.caller_thread and "SIGABRT" in each.failure for each in failed)
+    assert failed
+    assert all(each.figures is None for each in failed)
+
+
+def test_a_default_that_crashes_is_an_error():
+    with pytest.raises(CrashError):
+        Model(dies=lambda settings: settings == START).search()
+
+
+@pytest.mark.parametrize("seconds", [0, 1, 5.5, 12])
+def test_the_budget_is_kept(seconds):
+    model = Model()
+    found = model.search(seconds=seconds)
+    assert model.now <= max(seconds, 1)  # the default is always tried
+    assert len(model.tried) == max(1, int(seconds))
+    assert not found.complete
+    assert set(found.best) == {"latency", "throughput"}
+
+
+def test_time_is_kept_for_the_last_measurement():
+    model = Model()
+    found = model.search(seconds=20, last=lambda best: 3.0 * len(best))
+    assert len(found.finalists) == 3
+    assert model.now + 9.0 == 20
+
+
+@pytest.mark.parametrize("after", [1, 4, 11])
+def test_an_interrupted_search_goes_on(after):
+    kept = []
+
+    def keep(trials):
+        kept[:] = [json.loads(json.dumps(each.document())) for each in trials]
+        if len(trials) == after:
+            raise KeyboardInterrupt
+
+    with contextlib.suppress(KeyboardInterrupt):
+        Model().search(keep=keep)
+    assert len(kept) == after
+    model = Model(dies=lambda settings: settings.onednn is False)
+    found = model.search(done=[Trial.of(each) for each in kept])
+    assert found.best == Model().search().best
+    assert not {Settings.of(each["settings"]) for each in kept} & set(model.tried)
+    spent = Model().search(done=[Trial.of(each) for each in kept], seconds=after + 2)
+    assert len(spent.trials) == after + 2  # the time of the first part counts
+
+
+def test_a_failed_trial_is_not_repeated():
+    trial = Trial(Settings(threads=(1, 2)), None, "TensorFlow died", 2.0)
+    assert Trial.of(json.loads(json.dumps(trial.document()))) == trial
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, {}),
+        ({"TF_ENABLE_ONEDNN_OPTS": "0"}, {"onednn": ("TF_ENABLE_ONEDNN_OPTS",)}),
+        ({"TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD": "1"},
+         {"caller_thread": ("TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD",)}),
+        ({"MALLOC_TOP_PAD_": "1", "MALLOC_MMAP_MAX_": "0"},
+         {"keep_memory": ("MALLOC_MMAP_MAX_", "MALLOC_TOP_PAD_")}),
+        ({"GLIBC_TUNABLES": "glibc.malloc.mmap_max=0"}, {"keep_memory": ("GLIBC_TUNABLES",)}),
+        ({"TF_NUM_INTEROP_THREADS": "1"}, {"threads": ("TF_NUM_INTEROP_THREADS",)}),
+    ],
+)  # fmt: skip
+def test_what_the_user_has_set_is_not_searched(variables, expected):
+    assert held(variables) == expected
+    found = Model().search(kept=expected)
+    for name in expected:
+        assert {getattr(each.settings, name) for each in found.trials} == {None}
+    free = {"onednn", "caller_thread", "keep_memory", "threads"} - set(expected)
+    for name in free:
+        assert {getattr(each.settings, name) for each in found.trials} != {None}
+    assert {each.settings.concurrency for each in found.trials} == {1, 2}
+
+
+def test_threads_follow_the_quota(monkeypatch):
+    monkeypatch.setattr(tuning.os, "sched_getaffinity", lambda pid: set(range(64)))
+    found = [change for each in coordinates(4, SIZES, True, {}) for change in each]
+    threads = {change["threads"] for change in found if "threads" in change}
+    assert threads == {(4, 4), (1, 4), (1, 2), (4, 1), (2, 1), (1, 1)}
+    assert {"onednn": False} in found
+    flipped = [change for each in coordinates(4, SIZES, False, {}) for change in each]
+    assert {"onednn": True} in flipped
+
+
+def measured(settings, p50, samples=1, slowest=None):
+    calls = (p50,) * 98 + (slowest or p50,) * 2
+    seconds = sum(calls) / 1000 / settings.concurrency
+    return Measurement(str(settings), "m.pb", "0", settings, samples, 1, 1, (), True,
+                       (calls,) * 10, (seconds,) * 10)  # fmt: skip
+
+
+def recommended(*more, goal="latency", limit=None):
+    final = Result((measured(START, 10.0), *more), {}, "")
+    return Recommendation("m.pb", "0", goal, limit, final, (), {}, True)
+
+
+FAST = replace(START, caller_thread=True, threads=(2, 1))
+WIDE = replace(START, batch=8, threads=(1, 2), keep_memory=True, concurrency=2)
+
+
+def test_figures_come_from_the_last_measurement():
+    found = recommended(measured(FAST, 5.0), measured(WIDE, 40.0, samples=8))
+    assert (found.latency.settings, found.throughput.settings) == (FAST, WIDE)
+    document = json.loads(json.dumps(found.document(), allow_nan=False))
+    assert document["latency"]["times_faster"]["value"] == pytest.approx(2)
+    assert document["latency"]["times_faster"]["significant"]
+    assert document["throughput"]["times_the_items"]["value"] == pytest.approx(4)
+    assert Settings.of(document["settings"]) == FAST
+    assert recommended(measured(WIDE, 40.0, 8), goal="throughput").settings == WIDE
+    text = "\n".join(map(str, found.lines("m.tuned.json")))
+    assert "MALLOC_MMAP_MAX_=0" in text
+    assert "inter_op_parallelism_threads=1" in text
+    assert f"deploykit benchmark m.pb {options(WIDE)}" in text
+    assert options(WIDE) == "--batch 8 --threads 1x2 --keep-memory on --concurrency 2"
+
+
+def test_a_finalist_that_is_slower_in_the_end_is_not_recommended():
+    found = recommended(measured(FAST, 11.0), measured(WIDE, 200.0, samples=8))
+    assert found.latency is found.throughput is found.default
+
+
+def test_the_throughput_choice_keeps_to_the_limit_in_the_end():
+    wide = measured(WIDE, 40.0, samples=8, slowest=90.0)
+    assert recommended(wide, limit=95.0).throughput is wide
+    found = recommended(wide, limit=60.0)
+    assert found.throughput is found.default
+    found = recommended(wide, measured(FAST, 5.0), limit=2.0, goal="throughput")
+    assert found.throughput is None
+    assert found.settings == FAST
+    assert found.document()["throughput"] is None
+    assert "no settings keep p99 within 2 ms; the lowest here is 5 ms" in list(found.lines("f"))
+
+
+@pytest.mark.parametrize("batch", [(4,), (1, 2)])
+def test_batches_that_cannot_be_tried(small, batch):
+    data = {"x": np.zeros((1, 8, 8, 3), np.float32)}
+    with pytest.raises(GraphError) as error:
+        tune(str(small), load_graph(small), batch=batch, data=data)
+    assert f"a batch of {batch[-1]} cannot be tried" in str(error.value)
+
+
+def test_trials_share_a_start(small):
+    graph = load_graph(small)
+
+    def job(settings):
+        return Job(
+            str(small), graph.inputs, graph.outputs, batches(graph, settings.batch), settings
+        )
+
+    with contextlib.closing(Trials(job, START)) as trials:
+        assert trials(START).faster == (1.0,) * 5
+        threads = replace(START, threads=(1, 2))
+        one = trials(threads)
+        pid = trials._worker.pid
+        two = trials(replace(threads, batch=8, concurrency=2))
+        assert trials._worker.pid == pid
+        assert one.p50_ms > 0
+        assert two.items_per_second > one.items_per_second
+        assert two.p99_ms >= two.p50_ms
+        with pytest.raises(GraphError):
+            trials(replace(threads, batch=0))
+        assert trials(threads).p50_ms > 0  # another process
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{}", "[", '{"kind": "tuning", "format": 9}', '{"kind": "tuning", "format": 1}',
+     '{"kind": "tuning", "format": 1, "bound": {"cpu": "other"}, "trials": []}',
+     '{"kind": "tuning", "format": 1, "bound": {}, "trials": [{"settings": {"x": 1}}]}'],
+)  # fmt: skip
+def test_a_state_of_something_else_is_left(tmp_path, content, caplog):
+    state = tmp_path / "state"
+    state.write_text(content)
+    assert tuning._resumed(state, {"cpu": "this"}) == ()
+    assert tuning._resumed(tmp_path / "nothing", {}) == ()
+
+
+def test_a_session_takes_other_batches(small):
+    graph, shapes = load_graph(small), []
+    jobs = [
+        Job(str(small), graph.inputs, graph.outputs, batches(graph, size), Settings(batch=size))
+        for size in (1, 8)
+    ]
+    runner = Runner(jobs[0])
+    runner._call = lambda x: shapes.append(x.shape[0])
+    runner.run(0, 1)
+    runner.go_on_with(jobs[1])
+    runner.run(0, 1)
+    assert shapes == [1, 8]
+
+
+def test_the_command(deploykit, small, tmp_path, monkeypatch):
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    target, state = tmp_path / "small.tuned.json", tmp_path / "small.tuned.json.state"
+    command = ("tune", small, "--budget", 0.5, "--batch", "1,4", "--goal", "throughput")
+
+    def interrupted(*arguments, **more):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tuning, "measure", interrupted)
+        found = deploykit(*command)
+    assert (found.status, found.stdout) == (130, "")
+    assert f"kept in {state}; the same command goes on from there" in found.stderr
+    assert not target.exists()
+    earlier = json.loads(state.read_text())["trials"]
+
+    found = deploykit(*command)
+    assert found.status == 0, found.stderr
+    assert f"the search goes on after {len(earlier)} trials" in found.stderr
+    assert "not searched: oneDNN (TF_ENABLE_ONEDNN_OPTS is set)" in found.stdout
+    assert not state.exists()
+    document = json.loads(target.read_text())
+    assert document["kind"] == "tuned"
+    assert document["not_searched"] == {"onednn": ["TF_ENABLE_ONEDNN_OPTS"]}
+    assert document["default"]["settings"] == {"batch": 1}
+    assert document["trials"][: len(earlier)] == earlier
+    assert load_tuned(target) == Settings.of(document["throughput"]["settings"])
+    assert deploykit(*command).status == 4  # the file exists
+
+
+def test_help(deploykit, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert_golden("help/tune", deploykit("tune", "--help").stdout)
