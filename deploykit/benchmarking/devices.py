@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterable, Sequence
 
 from deploykit.benchmarking.settings import Settings
+from deploykit.doctoring import gpu_refusal
 from transforms.core.child import Worker
 from transforms.core.errors import GraphError
 
@@ -18,6 +19,8 @@ def check_devices(asked: Iterable[str]) -> None:
     wanted = [each for each in asked if each != "cpu"]
     if wanted:
         seen = visible_gpus()
+        if not seen:
+            raise GraphError(f"--device {wanted[0]}: {gpu_refusal()}")
         for each in wanted:
             devices_for(each, seen)
 

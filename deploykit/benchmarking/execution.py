@@ -13,7 +13,7 @@ from typing import Any
 
 from deploykit.costs import FLOPS_OPS, GIVES_ON, item_bytes, layer_flops
 from transforms.core.node import Node, split, tensor_name
-from transforms.core.shapes import Shape
+from transforms.core.sizes import Shape
 from transforms.core.tensors import type_name
 
 _LABEL = re.compile(r"^(?:\[.*?\] )?\S+ = (?P<op>\w+)\(")

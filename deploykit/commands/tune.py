@@ -48,7 +48,7 @@ def tune(
     from deploykit.benchmarking.tuning import tune
     from deploykit.files import check_output, default_output
     from deploykit.report import Report, progress, show
-    from transforms.core.validate import refuse_side_effects
+    from transforms.core.side_effects import refuse_side_effects
 
     target = output or str(default_output(model, "tuned").with_suffix(".json"))
     check_output(target, force, model)
