@@ -23,7 +23,7 @@ from transforms.core.errors import CrashError, Error, LimitError
 from transforms.core.graph import Graph
 from transforms.core.tensors import Array
 
-ROUNDS = 10
+ROUNDS = 20  # of 10, an interval finds a difference of 10 % less often
 SECONDS = 10.0
 RESUME_SECONDS = 0.05  # caches and threads are cold after the others' turns
 WARM_UP_SECONDS = 15.0  # at most
@@ -122,17 +122,19 @@ def measure(
     runs: int | None = None,
     rounds: int = ROUNDS,
     warm_up: float = WARM_UP_SECONDS,
+    profile_runs: int = 0,
     advance: Advance = lambda name, count: None,
 ) -> Result:
     """Measure contestants in turn (A B B A ...), each for so many seconds, or calls, in all.
 
-    `warm_up` is how many seconds each may take until it is steady.
+    `warm_up` is how many seconds each may take until it is steady. With `profile_runs`, each makes
+    so many traced calls in the end.
     Ctrl-C ends it early: what was measured until then is the result. LimitError: TensorFlow died,
     or took too long. KeyboardInterrupt: nothing was measured yet.
     """
     started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
     seen, interrupted = machine(), False
-    steps = len(contestants) * (1 + rounds)
+    steps = len(contestants) * (1 + rounds + bool(profile_runs))
     share = None if runs is None else max(1, round(runs / rounds))
     with contextlib.ExitStack() as stack:
         sampler = Sampler(open_devices(), lambda line: advance(line, 0))
@@ -149,23 +151,28 @@ def measure(
             course.warm_up(warm_up)
             course.facts = course.ask("facts")
             courses.append(course)
+        profiles = {}
         try:
             for number in range(rounds):
                 for course in courses if number % 2 == 0 else reversed(courses):
                     advance(course.contestant.name, steps)
                     with sampler.watching(course.contestant.name, course.worker.pid):
                         course.take_a_round(seconds / rounds if runs is None else 1e9, share)
+            for course in courses:
+                course.facts = course.ask("facts")  # the peak of memory is known now
+            for course in courses if profile_runs else ():
+                name = course.contestant.name
+                advance(f"profile {name}", steps)
+                profiles[name] = course.ask("profile", profile_runs)
         except KeyboardInterrupt:
             interrupted = True
             courses = [course for course in courses if course.rounds_ms]
             if not courses:
                 raise
-        for course in courses if not interrupted else ():
-            course.facts = course.ask("facts")  # the peak of memory is known now
         for course in courses:
             course.facts = {**course.facts, **sampler.facts(course.contestant.name)}
         found = tuple(course.measurement() for course in courses)
-    return Result(found, seen, started, interrupted)
+    return Result(found, seen, started, interrupted, profiles)
 
 
 def benchmark(
@@ -178,6 +185,7 @@ def benchmark(
     seconds: float = SECONDS,
     runs: int | None = None,
     rounds: int = ROUNDS,
+    profile_runs: int = 0,
     advance: Advance = lambda name, count: None,
 ) -> Result:
     """Measure how fast models are, each with each of the settings, in turn.
@@ -191,6 +199,7 @@ def benchmark(
         seconds: how long each is measured, in all rounds together.
         runs: how many calls instead.
         rounds: how often each has its turn.
+        profile_runs: how many calls of each are traced afterwards, in a pass of their own.
         advance: called with what comes next, and how many steps there are; with what GPUs do
             meanwhile, and 0.
 
@@ -209,8 +218,14 @@ def benchmark(
                 feeds = batches(graph, each.batch, shapes or {}, data, input_range)
                 job = Job(str(path), graph.inputs, graph.outputs, feeds, each)
                 contestants.append(Contestant("", model, sha256, job))
-        return measure(_named(contestants), seconds=seconds, runs=runs, rounds=rounds,
-                       advance=advance)  # fmt: skip
+        return measure(
+            _named(contestants),
+            seconds=seconds,
+            runs=runs,
+            rounds=rounds,
+            profile_runs=profile_runs,
+            advance=advance,
+        )
 
 
 def _named(contestants: Sequence[Contestant]) -> list[Contestant]:

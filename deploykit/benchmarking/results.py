@@ -6,10 +6,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deploykit.benchmarking.settings import Settings
 from transforms.core.errors import FileError, GraphError
+
+if TYPE_CHECKING:
+    from deploykit.benchmarking.profiling import Profile
 
 FORMAT = 1
 
@@ -60,6 +63,8 @@ class Result:
     """Local time, ISO 8601."""
     interrupted: bool = False
     """Whether the user ended it early."""
+    profiles: Mapping[str, "Profile"] = field(default_factory=dict)
+    """By the name of a measurement, where profiles were asked for; they are not read again."""
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data, with the statistics that a reader would compute first."""
@@ -69,6 +74,10 @@ class Result:
         for each in self.measurements:
             settings = {"settings": each.settings.document()}
             found.append(asdict(each) | settings | {"summary": asdict(summary(each))})
+            if each.name in self.profiles:
+                from deploykit.benchmarking.profiling import document
+
+                found[-1]["profile"] = document(self.profiles[each.name])
         return {
             "format": FORMAT,
             "kind": "benchmark",

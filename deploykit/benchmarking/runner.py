@@ -122,6 +122,7 @@ class Runner:
     def go_on_with(self, job: Job) -> None:
         """Take other batches and another number of calls in flight, in the session as it is."""
         self.job = job
+        self.batches = fed_together(job.batches, len(self.towers))
 
     def run(self, seconds: float, runs: int | None = None) -> tuple[list[int], int]:
         """Run for so long, or so often; return each call's time and the time of them all.
@@ -138,7 +139,8 @@ class Runner:
                 found = self._in_flight(count, seconds, each)
         except self._failures as error:
             raise GraphError(f"TensorFlow cannot run the graph: {sentence(error)}") from None
-        return found, time.perf_counter_ns() - start
+        taken = time.perf_counter_ns() - start
+        return [latency for _, latency in found], taken
 
     def run_once(self, options: Any = None) -> tuple[int, Any]:
         """Run the first batch with these RunOptions; return the call's time and its RunMetadata."""
@@ -159,8 +161,8 @@ class Runner:
 
         return profile(self, runs)
 
-    def _in_flight(self, count: int, seconds: float, runs: int | None) -> list[int]:
-        found: list[list[int]] = [[] for _ in range(count)]
+    def _in_flight(self, count: int, seconds: float, runs: int | None) -> list[tuple[int, int]]:
+        found: list[list[tuple[int, int]]] = [[] for _ in range(count)]
         errors: list[BaseException] = []
 
         def work(number: int) -> None:
@@ -176,7 +178,7 @@ class Runner:
             thread.join()
         if errors:
             raise errors[0]
-        return [latency for each in found for latency in each]
+        return sorted(call for each in found for call in each)
 
 
 def _loop(
@@ -184,18 +186,19 @@ def _loop(
     batches: Sequence[tuple[Array, ...]],
     seconds: float,
     runs: int | None,
-) -> list[int]:
+) -> list[tuple[int, int]]:
+    """Return when each call ended, and how long it took."""
     clock = time.perf_counter_ns
-    latencies: list[int] = []
+    calls: list[tuple[int, int]] = []
     end = clock() + int(seconds * 1e9)
     for feeds in itertools.cycle(batches):
         start = clock()
         call(*feeds)
         stop = clock()
-        latencies.append(stop - start)
-        if stop >= end or len(latencies) == runs:
+        calls.append((stop, stop - start))
+        if stop >= end or len(calls) == runs:
             break
-    return latencies
+    return calls
 
 
 def config(settings: Settings, devices: Sequence[str] = ()) -> Any:

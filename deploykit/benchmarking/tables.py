@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from deploykit.benchmarking.results import Measurement, Result
+from deploykit.benchmarking.scaling import scaling_efficiency
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import Ratio, Summary, ratio, summary
 from deploykit.report import new_table, size
@@ -27,7 +28,7 @@ def tables(result: Result) -> "list[str | Table]":
     found = [summary(each) for each in result.measurements]
     lines = [_RATIO] if len(found) > 1 else []
     lines += [machine_line(result), _warm_up_line(found), *_unstable_lines(result, found)]
-    lines += openmp_lines(result)
+    lines += [*openmp_lines(result), *_device_lines(result), *_scaling_lines(result)]
     if result.interrupted:
         lines.append("interrupted: this is what was measured until then")
     return [_speed(result, found), _start(result, found), *lines]
@@ -150,6 +151,28 @@ def _unstable_lines(result: Result, found: Sequence[Summary]) -> list[str]:
         f"{each.name}: {figures.verdict}"
         for each, figures in zip(result.measurements, found, strict=True)
         if figures.verdict != "stable"
+    ]
+
+
+def _device_lines(result: Result) -> list[str]:
+    """Say what each GPU did while each measurement had its rounds."""
+    words = {"utilisation_percent": "{:.0f} % busy", "memory_bytes": "{:.2e} bytes",
+             "power_watts": "{:.0f} W", "sm_mhz": "{:.0f} MHz"}  # fmt: skip
+    return [
+        f"{each.name}, GPU {place} {device['name']}: "
+        + ", ".join(form.format(device[k]["mean"]) for k, form in words.items() if k in device)
+        for each in result.measurements
+        for place, device in enumerate(each.facts.get("devices", ()))
+    ]
+
+
+def _scaling_lines(result: Result) -> list[str]:
+    found = [(each, scaling_efficiency(each, result)) for each in result.measurements]
+    return [
+        f"{each.name}: {len(each.facts['towers'])} GPUs do {100 * share:.0f} % of what so many "
+        "times one would do"
+        for each, share in found
+        if share is not None
     ]
 
 

@@ -1,5 +1,7 @@
 """Measure how fast models are."""
 
+import json
+
 import click
 
 from deploykit import options
@@ -18,6 +20,22 @@ from deploykit.interface import Interface
 @click.option("--csv", "csv_file", metavar="FILE", help="Write one line of figures for each.")
 @click.option("--plot", "plot_file", metavar="FILE.png|svg",
               help="Draw latencies, throughput and batches.")  # fmt: skip
+@click.option(
+    "--profile",
+    is_flag=True,
+    help="Then trace some calls of each: time, memory and "
+    "operations by op and node, against the machine's peak.",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Nodes that a profile lists.",
+)
+@click.option("--trace", "trace_file", metavar="FILE.json", help="Profile, and write a call of "
+              "each as a trace for chrome://tracing or ui.perfetto.dev.")  # fmt: skip
 @options.result_file
 @options.limits
 @options.everywhere
@@ -30,6 +48,9 @@ def benchmark(
     runs: int | None,
     csv_file: str | None,
     plot_file: str | None,
+    profile: bool,
+    top: int,
+    trace_file: str | None,
     output: str | None,
     force: bool,
     as_json: bool,
@@ -43,12 +64,14 @@ def benchmark(
     Ctrl-C ends the rounds early: what was measured is written and shown.
     """
     from deploykit.benchmarking.measuring import benchmark
+    from deploykit.benchmarking.profile_tables import profile_tables
+    from deploykit.benchmarking.profiling import RUNS
     from deploykit.benchmarking.tables import csv_lines, tables
     from deploykit.files import check_output, write
     from deploykit.report import Report, progress, show
     from transforms.core.side_effects import refuse_side_effects
 
-    for path in (output, csv_file, plot_file):
+    for path in (output, csv_file, plot_file, trace_file):
         if path is not None:
             check_output(path, force)
     if plot_file is not None:
@@ -67,6 +90,7 @@ def benchmark(
             **feeding.arguments(),
             seconds=duration,
             runs=runs,
+            profile_runs=RUNS if profile or trace_file else 0,
             advance=advance,
         )
     report.more = result.document()
@@ -74,6 +98,14 @@ def benchmark(
         write(csv_file, [f"{line}\n".encode() for line in csv_lines(result)], force)
     if plot_file is not None:
         write(plot_file, [plot(result, plot_file)], force)
-    show(report, as_json, text=tables(result), output=output, force=force)
+    if trace_file is not None:
+        from deploykit.benchmarking.trace import trace
+
+        calls = {name: each.events for name, each in result.profiles.items()}
+        write(trace_file, [json.dumps(trace(calls)).encode()], force)
+    text = tables(result)
+    for name, each in result.profiles.items():
+        text += ["", f"{name}:", *profile_tables(each, top)]
+    show(report, as_json, text=text, output=output, force=force)
     if result.interrupted:
         raise KeyboardInterrupt
