@@ -62,11 +62,13 @@ def _by_op(profile: "Profile") -> "Table":
 
 
 def _by_node(profile: "Profile", top: int) -> "Table":
-    table = new_table("node", "op", "ms", "share", "MiB", "GFLOP", "GFLOP/s", "of peak", "bound by")
-    table.columns[1].justify = "left"
+    table = new_table("node, its op", "ms", "share", "GFLOP", "GFLOP/s", "of peak", "bound by")
+    for column in table.columns[1:]:
+        column.no_wrap = True
     for cost in profile.nodes[:top]:
         of_peak = "" if cost.share_of_peak is None else f"{100 * cost.share_of_peak:.0f} %"
-        table.add_row(cost.name, cost.op, *_figures(profile, cost), of_peak, cost.bound)
+        ms, share, _, *flops = _figures(profile, cost)
+        table.add_row(f"{cost.name}\n{cost.op}", ms, share, *flops, of_peak, cost.bound)
     return table
 
 
