@@ -7,7 +7,8 @@ from tests.benchmarks.figures import show
 
 # Each is a module here with a function `figures()`.
 NAMES = (
-    "start_up", "large_graphs", "resnet50", "real_models", "transforms", "significance", "tuning",
+    "start_up", "large_graphs", "resnet50", "real_models", "transforms", "overhead", "significance",
+    "tuning", "speed",
 )  # fmt: skip
 
 
