@@ -4,6 +4,7 @@ import click
 
 from deploykit import options
 from deploykit.interface import Interface
+from deploykit.option_types import Device
 
 
 @click.command()
@@ -12,7 +13,7 @@ from deploykit.interface import Interface
 @options.feeding
 @click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Samples at once [default: "
               "what the model demands, or 1].")  # fmt: skip
-@click.option("--device", type=options.Device(), default="cpu", show_default=True,
+@click.option("--device", type=Device(), default="cpu", show_default=True,
               help="What TensorFlow may see; all: every GPU.")  # fmt: skip
 @click.option("--cpu-devices", type=click.IntRange(1, 64), default=1, show_default=True,
               metavar="N", help="Show the CPU as so many devices, to try a placement "
