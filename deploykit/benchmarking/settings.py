@@ -84,8 +84,8 @@ class Settings:
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> "Settings":
         """Read what `document` gave. GraphError: it names what cannot be set."""
-        known = {field.name for field in fields(cls)}
-        if unknown := sorted(set(document) - known):
+        known = [field.name for field in fields(cls)]
+        if unknown := [name for name in document if name not in known]:
             raise GraphError(f"there is no setting '{unknown[0]}'; there are: {', '.join(known)}")
         for name, value in document.items():
             if not _can_be(name, value):
