@@ -6,6 +6,7 @@ import numpy as np
 
 from transforms.core.graph import Graph
 from transforms.core.node import Node
+from transforms.core.protos import AttrValue
 from transforms.core.tensors import DType
 
 FLOAT = DType("float32")
@@ -37,8 +38,10 @@ def aborting() -> Graph:
 
 def hanging() -> Graph:
     """Return a net that waits for an element of a queue that nobody fills."""
-    queue = Node("queue", "FIFOQueueV2").with_attrs(component_types=(FLOAT,), capacity=1)
-    taken = Node("taken", "QueueDequeueV2", ("queue",)).with_attrs(component_types=(FLOAT,))
+    types = AttrValue()
+    types.list.type.append(1)  # float32
+    queue = Node("queue", "FIFOQueueV2").with_attrs(component_types=types, capacity=1)
+    taken = Node("taken", "QueueDequeueV2", ("queue",)).with_attrs(component_types=types)
     return dense(queue, taken, reads=("y", "^taken"))
 
 
