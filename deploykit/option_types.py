@@ -15,7 +15,14 @@ _MOST = 1e9
 _MOST_THREADS = 4096  # TensorFlow starts them all, and dies where it cannot
 
 
-class Names(_ParamType):
+class _Written(_ParamType):
+    """A value that is written as its name says; click would show that in capitals."""
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return self.name
+
+
+class Names(_Written):
     """Tensor names separated by commas; `name` and `name:0` are alike."""
 
     name = "NAMES"
@@ -29,7 +36,7 @@ class Names(_ParamType):
         return tuple(name.strip() for name in value.split(",") if name.strip())
 
 
-class Range(_ParamType):
+class Range(_Written):
     """Two numbers, `LO,HI`."""
 
     name = "LO,HI"
@@ -49,7 +56,7 @@ class Range(_ParamType):
         return low, high
 
 
-class Counts(_ParamType):
+class Counts(_Written):
     """Whole numbers above zero, `1,8,32`."""
 
     name = "N,..."
@@ -82,7 +89,7 @@ class Finite(click.FloatRange):
         return found
 
 
-class Blocktime(_ParamType):
+class Blocktime(_Written):
     """Whole milliseconds, or `infinite`."""
 
     name = "MS"
@@ -94,7 +101,7 @@ class Blocktime(_ParamType):
         return str(value)
 
 
-class Threads(_ParamType):
+class Threads(_Written):
     """Threads inside an op x ops at once, `2x1,1x2`."""
 
     name = "INTRAxINTER,..."
@@ -116,7 +123,7 @@ class Threads(_ParamType):
         return tuple(dict.fromkeys(found))
 
 
-class Switch(_ParamType):
+class Switch(_Written):
     """`on`, `off` or `both`."""
 
     name = "on|off|both"
@@ -133,7 +140,7 @@ class Switch(_ParamType):
         return self._VALUES[value]
 
 
-class Device(_ParamType):
+class Device(_Written):
     """`cpu`, `gpu`, `gpu:N` or `all`."""
 
     name = "cpu|gpu|gpu:N|all"
@@ -145,7 +152,7 @@ class Device(_ParamType):
         return str(value)
 
 
-class Pin(_ParamType):
+class Pin(_Written):
     """`NAME=VALUE`."""
 
     name = "NAME=VALUE"
@@ -162,7 +169,7 @@ class Pin(_ParamType):
         return name.removesuffix(":0"), pinned
 
 
-class Shape(_ParamType):
+class Shape(_Written):
     """`NAME=1,224,224,3`: the sizes of an input; `NAME=` is one number."""
 
     name = "NAME=1,224,224,3"

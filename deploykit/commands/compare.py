@@ -12,7 +12,7 @@ from deploykit.option_types import Finite
 @click.option("--fail-below", type=Finite(min=0, min_open=True), metavar="RATIO",
               help="Exit with 5 where a whole interval lies below this.")  # fmt: skip
 @click.option("--confidence", type=Finite(0.5, 0.9999), default=0.99,
-              show_default=True, metavar="P", help="Of the intervals.")  # fmt: skip
+              show_default=True, metavar="P", help="Confidence of the intervals.")  # fmt: skip
 @options.result_file
 @options.everywhere
 def compare(

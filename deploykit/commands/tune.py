@@ -49,6 +49,7 @@ def tune(
     from deploykit.benchmarking.tuning import tune
     from deploykit.files import check_output, default_output
     from deploykit.report import Report, progress, show
+    from transforms.core.errors import CrashError, LimitError
     from transforms.core.side_effects import refuse_side_effects
 
     target = output or str(default_output(model, "tuned").with_suffix(".json"))
@@ -58,16 +59,19 @@ def tune(
     refuse_side_effects(graph, feeding.allowed_ops)
     report.of(graph)
     with progress("tune") as advance:
-        found = tune(
-            model,
-            graph,
-            batch=batch,
-            **feeding.arguments(),
-            goal=goal,
-            latency_limit=latency_limit,
-            minutes=budget,
-            state=f"{target}.state",
-            advance=advance,
-        )
+        try:
+            found = tune(
+                model,
+                graph,
+                batch=batch,
+                **feeding.arguments(),
+                goal=goal,
+                latency_limit=latency_limit,
+                minutes=budget,
+                state=f"{target}.state",
+                advance=advance,
+            )
+        except CrashError as error:
+            raise LimitError(f"{model}: {error}") from None
     report.more = found.document()
     show(report, as_json, text=found.lines(target), output=target, force=force)

@@ -263,14 +263,16 @@ def test_an_op_that_ends_the_process_is_refused(deploykit, tmp_path):
         assert "--allow-op Abort" in found.stderr
 
 
-def test_a_crash_of_tensorflow_is_one_sentence(deploykit, tmp_path):
+@pytest.mark.parametrize("command", ["benchmark", "tune", "placement"])
+def test_a_crash_of_tensorflow_is_one_sentence(deploykit, tmp_path, command):
     path = written(aborting(), tmp_path / "abort.pb")
     out = tmp_path / "result.json"
-    found = deploykit("benchmark", path, "--allow-op=Abort", "-o", out)
+    found = deploykit(command, path, "--allow-op=Abort", "-o", out)
     assert (found.status, found.stdout) == (6, "")
-    assert found.stderr.startswith(
-        "deploykit: error: abort.pb: TensorFlow died of SIGABRT on this graph: "
-    )
+    name = path.name if command == "benchmark" else path
+    start = f"deploykit: error: {name}: TensorFlow died of SIGABRT on this graph: "
+    assert found.stderr.startswith(start)
+    assert found.stderr.endswith("Abort_op intentional failure; planted\n")
     assert found.stderr.count("\n") == 1
     assert not out.exists()
 
