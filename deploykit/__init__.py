@@ -9,6 +9,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from deploykit.benchmarking.comparing import compare
+    from deploykit.benchmarking.measuring import benchmark
+    from deploykit.benchmarking.results import load_result
+    from deploykit.benchmarking.settings import Settings
+    from deploykit.benchmarking.tuning import tune
     from deploykit.files import load_graph, save_graph
     from deploykit.freezing import freeze
     from deploykit.transforming import TransformGraph, optimize, quantize, transform
@@ -16,24 +21,34 @@ if TYPE_CHECKING:
 
 # Where each public name lives; it is imported when first used, so that `--help` is quick.
 _HOMES = {
+    "Settings": "benchmarking.settings",
     "TransformGraph": "transforming",
+    "benchmark": "benchmarking.measuring",
+    "compare": "benchmarking.comparing",
     "freeze": "freezing",
     "load_graph": "files",
+    "load_result": "benchmarking.results",
     "optimize": "transforming",
     "quantize": "transforming",
     "save_graph": "files",
     "transform": "transforming",
+    "tune": "benchmarking.tuning",
     "verify": "verification",
 }
 
 __all__ = [
+    "Settings",
     "TransformGraph",
+    "benchmark",
+    "compare",
     "freeze",
     "load_graph",
+    "load_result",
     "optimize",
     "quantize",
     "save_graph",
     "transform",
+    "tune",
     "verify",
 ]
 

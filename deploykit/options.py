@@ -4,166 +4,30 @@ import functools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from deploykit.benchmarking.settings import Settings, Sweep
+from deploykit.benchmarking.settings import INPUTS, Settings, Sweep
 from deploykit.comparison import Comparison
 from deploykit.interface import Interface
+from deploykit.option_types import (
+    Blocktime,
+    Counts,
+    Device,
+    Finite,
+    Names,
+    Pin,
+    Range,
+    Shape,
+    Switch,
+    Threads,
+)
 
 if TYPE_CHECKING:
     from transforms.core.graph import Graph
 
-    _ParamType = click.ParamType[Any]
-else:
-    _ParamType = click.ParamType
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-class Names(_ParamType):
-    """Tensor names separated by commas; `name` and `name:0` are alike."""
-
-    name = "NAMES"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        """Return the names as a tuple."""
-        if isinstance(value, tuple):
-            return value
-        return tuple(name.strip() for name in value.split(",") if name.strip())
-
-
-class Range(_ParamType):
-    """Two numbers, `LO,HI`."""
-
-    name = "LO,HI"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[float, float]:
-        """Return the two numbers."""
-        if isinstance(value, tuple):
-            return value
-        try:
-            low, high = map(float, value.split(","))
-        except ValueError:
-            self.fail(f"{value!r} is not two numbers such as -1,1", param, ctx)
-        if not low < high:
-            self.fail(f"{value!r} is empty: the first number must be the smaller one", param, ctx)
-        return low, high
-
-
-class Counts(_ParamType):
-    """Whole numbers above zero, `1,8,32`."""
-
-    name = "N,..."
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """Return the numbers, each once."""
-        if isinstance(value, tuple):
-            return value
-        try:
-            found = tuple(dict.fromkeys(map(int, value.split(","))))
-        except ValueError:
-            self.fail(f"{value!r} is not whole numbers such as 1,8,32", param, ctx)
-        if min(found) < 1:
-            self.fail(f"{min(found)} is not above zero", param, ctx)
-        return found
-
-
-class Threads(_ParamType):
-    """Threads inside an op x ops at once, `2x1,1x2`."""
-
-    name = "INTRAxINTER,..."
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[tuple[int, int], ...]:
-        """Return the pairs, each once."""
-        if isinstance(value, tuple):
-            return value
-        found = []
-        for pair in value.split(","):
-            intra, _, inter = pair.partition("x")
-            if not (intra.isdecimal() and inter.isdecimal() and int(intra) and int(inter)):
-                self.fail(f"{pair!r} is not two numbers above zero such as 2x1", param, ctx)
-            found.append((int(intra), int(inter)))
-        return tuple(dict.fromkeys(found))
-
-
-class Switch(_ParamType):
-    """`on`, `off` or `both`."""
-
-    name = "on|off|both"
-    _VALUES: ClassVar = {"on": (True,), "off": (False,), "both": (False, True)}
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[bool, ...]:
-        """Return the positions of the switch."""
-        if isinstance(value, tuple):
-            return value
-        if value not in self._VALUES:
-            self.fail(f"{value!r} is neither on, off nor both", param, ctx)
-        return self._VALUES[value]
-
-
-class Device(_ParamType):
-    """`cpu`, `gpu`, `gpu:N` or `all`."""
-
-    name = "cpu|gpu|gpu:N|all"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the device."""
-        if value not in ("cpu", "gpu", "all"):
-            kind, _, number = value.partition(":")
-            if kind != "gpu" or not number.isdecimal():
-                self.fail(f"{value!r} is neither cpu, gpu, gpu:N nor all", param, ctx)
-        return str(value)
-
-
-class Pin(_ParamType):
-    """`NAME=VALUE`."""
-
-    name = "NAME=VALUE"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        """Return name and value."""
-        if isinstance(value, tuple):
-            return value
-        name, equals, pinned = value.partition("=")
-        if not (name and equals):
-            self.fail(f"{value!r} is not NAME=VALUE", param, ctx)
-        return name.removesuffix(":0"), pinned
-
-
-class Shape(_ParamType):
-    """`NAME=1,224,224,3`: the sizes of an input; `NAME=` is one number."""
-
-    name = "NAME=1,224,224,3"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, tuple[int, ...]]:
-        """Return name and sizes."""
-        if isinstance(value, tuple):
-            return value
-        name, equals, listed = value.partition("=")
-        try:
-            sizes = tuple(map(int, listed.split(","))) if listed.strip() else ()
-        except ValueError:
-            equals = ""
-        if not (name and equals):
-            self.fail(f"{value!r} is no shape such as x=1,224,224,3", param, ctx)
-        if min(sizes, default=1) < 1:
-            self.fail(f"{value!r} has a size that is not positive", param, ctx)
-        return name.removesuffix(":0"), sizes
 
 
 def _all(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -332,7 +196,7 @@ feeding = _as_one(
 )  # fmt: skip
 
 limits = _all(
-    click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=600,
+    click.option("--timeout", type=Finite(min=0, min_open=True), default=600,
                  show_default=True, metavar="SECONDS", expose_value=False, callback=_timeout,
                  help="Give TensorFlow at most this long."),
     click.option("--memory-limit", type=click.IntRange(min=1), metavar="MIB", expose_value=False,
@@ -361,19 +225,18 @@ sweep = _as_one(
     click.option("--keep-memory", type=Switch(), default=(), help="Whether the C library keeps "
                  "freed memory (MALLOC_* variables)."),
     click.option("--concurrency", type=Counts(), default=(), help="Calls in flight [default: 1]."),
-    click.option("--kmp-blocktime", metavar="MS", help="KMP_BLOCKTIME of old guides; also measured "
-                 "without, to see whether it does anything."),
+    click.option("--kmp-blocktime", type=Blocktime(), help="KMP_BLOCKTIME of old guides; also "
+                 "measured without, to see whether it does anything."),
     click.option("--kmp-affinity", metavar="TEXT", help="KMP_AFFINITY, likewise."),
-    click.option("--omp-num-threads", metavar="N", help="OMP_NUM_THREADS, likewise."),
+    click.option("--omp-num-threads", type=click.IntRange(min=1), metavar="N",
+                 help="OMP_NUM_THREADS, likewise."),
     click.option("--xla", is_flag=True, help="Compile with XLA (auto-clustering)."),
     click.option("--bf16", is_flag=True, help="Let oneDNN compute in bfloat16."),
-    click.option("--input", type=click.Choice(("feed", "tfdata")), default="feed",
-                 show_default=True, help="How arrays reach the model: fed with each call, or "
-                 "through tf.data with prefetch."),
-    click.option("--device", type=Device(), default="cpu", show_default=True,
-                 help="Where it runs; all: a copy of the model on every GPU, and on gpu:0 alone to "
-                 "compare. Layouts are compared with deploykit transform --transforms "
-                 "'convert_layout(to=NCHW)'."),
+    click.option("--input", type=click.Choice(INPUTS), help="How arrays reach the model: fed with "
+                 "each call, or through tf.data with prefetch [default: feed]."),
+    click.option("--device", type=Device(), help="Where it runs; all: a copy of the model on every "
+                 "GPU, and on gpu:0 alone to compare [default: cpu]. Layouts are compared with "
+                 "deploykit transform --transforms 'convert_layout(to=NCHW)'."),
     click.option("--tuned", "base", metavar="FILE", callback=_tuned,
                  help="Settings that deploykit tune wrote; options given here win."),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from deploykit.catalogue import describe
+from deploykit.cli import COMMANDS
 from transforms.core import pipeline
 
 ROOT = Path(__file__).parents[1]
@@ -111,15 +112,23 @@ def test_public_names():
 
     assert deploykit.__all__ == sorted(deploykit.__all__)
     assert set(deploykit.__all__) == {
-        "TransformGraph", "freeze", "load_graph", "optimize", "quantize", "save_graph",
-        "transform", "verify",
+        "Settings", "TransformGraph", "benchmark", "compare", "freeze", "load_graph",
+        "load_result", "optimize", "quantize", "save_graph", "transform", "tune", "verify",
     }  # fmt: skip
     for name in deploykit.__all__:
         assert callable(getattr(deploykit, name)), name
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["transform", "--in_graph=a", "--out_graph=b", "--transforms=fold_"]]
+    "arguments",
+    [
+        ["--help"],
+        *([command, "--help"] for command in COMMANDS),
+        ["transform", "--in_graph=a", "--out_graph=b", "--transforms=fold_"],
+        ["benchmark", "a.pb", "--threads=2"],
+        ["benchmark"],
+    ],
+    ids=" ".join,
 )
 def test_help_and_typos_start_neither_tensorflow_nor_numpy(arguments):
     """No clock: what makes a start slow is what gets imported."""

@@ -134,8 +134,11 @@ def measure(
     """
     started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
     seen, interrupted = machine(), False
+    shares: list[int | None] = [None] * rounds
+    if runs is not None:
+        rounds = min(rounds, runs)
+        shares = [runs * (i + 1) // rounds - runs * i // rounds for i in range(rounds)]
     steps = len(contestants) * (1 + rounds + bool(profile_runs))
-    share = None if runs is None else max(1, round(runs / rounds))
     with contextlib.ExitStack() as stack:
         sampler = Sampler(open_devices(), lambda line: advance(line, 0))
         courses = []
@@ -157,7 +160,9 @@ def measure(
                 for course in courses if number % 2 == 0 else reversed(courses):
                     advance(course.contestant.name, steps)
                     with sampler.watching(course.contestant.name, course.worker.pid):
-                        course.take_a_round(seconds / rounds if runs is None else 1e9, share)
+                        course.take_a_round(
+                            seconds / rounds if runs is None else 1e9, shares[number]
+                        )
             for course in courses:
                 course.facts = course.ask("facts")  # the peak of memory is known now
             for course in courses if profile_runs else ():

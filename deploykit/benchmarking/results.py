@@ -112,7 +112,10 @@ def load_tuned(path: str | os.PathLike[str]) -> Settings:
     settings = load_document(path, "tuned").get("settings")
     if not isinstance(settings, dict):
         raise GraphError(f"{path}: this file of deploykit tune holds no settings")
-    return Settings.of(settings)
+    try:
+        return Settings.of(settings)
+    except GraphError as error:
+        raise GraphError(f"{path}: {error}") from None
 
 
 def load_document(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -15,6 +16,8 @@ KEEP_MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": "4000000000",
     "MALLOC_TOP_PAD_": "268435456",
 }
+INPUTS = ("feed", "tfdata")
+DEVICE = re.compile(r"cpu|all|gpu(:[0-9]+)?")
 _SWITCHES = {
     "onednn": "TF_ENABLE_ONEDNN_OPTS",
     "caller_thread": "TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD",
@@ -41,7 +44,7 @@ class Settings:
     """Whether the C library keeps freed memory."""
     kmp_blocktime: str | None = None
     kmp_affinity: str | None = None
-    omp_num_threads: str | None = None
+    omp_num_threads: int | None = None
     xla: bool = False
     bf16: bool = False
     concurrency: int = 1
@@ -60,7 +63,7 @@ class Settings:
                 found[variable] = str(int(value))
         for field, variable in _OPENMP.items():
             if (value := getattr(self, field)) is not None:
-                found[variable] = value
+                found[variable] = str(value)
         if self.keep_memory is not None:
             found |= KEEP_MEMORY if self.keep_memory else dict.fromkeys(KEEP_MEMORY)
         if self.xla:
@@ -81,9 +84,12 @@ class Settings:
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> "Settings":
         """Read what `document` gave. GraphError: it names what cannot be set."""
-        known = {field.name for field in fields(cls)}
-        if unknown := sorted(set(document) - known):
+        known = [field.name for field in fields(cls)]
+        if unknown := [name for name in document if name not in known]:
             raise GraphError(f"there is no setting '{unknown[0]}'; there are: {', '.join(known)}")
+        for name, value in document.items():
+            if not _can_be(name, value):
+                raise GraphError(f"the setting {name} cannot be {value!r}")
         threads = document.get("threads")
         return cls(**{**document, "threads": None if threads is None else tuple(threads)})
 
@@ -98,12 +104,33 @@ class Settings:
                             ("keep_memory", "keep memory")):  # fmt: skip
             if (value := getattr(self, field)) is not None:
                 words.append(f"{word} {'on' if value else 'off'}")
-        words += [f"{v}={getattr(self, f)}" for f, v in _OPENMP.items() if getattr(self, f)]
+        words += [
+            f"{v}={getattr(self, f)}" for f, v in _OPENMP.items() if getattr(self, f) is not None
+        ]
         words += [word for word in ("xla", "bf16") if getattr(self, word)]
         if self.concurrency > 1:
             words.append(f"{self.concurrency} in flight")
         words += [each for each in (self.input, self.device) if each not in ("feed", "cpu")]
         return ", ".join(words) or "TensorFlow's defaults"
+
+
+def _can_be(name: str, value: Any) -> bool:
+    """Return whether a value that was read from a file can be that of a setting."""
+    if value is None:
+        return getattr(Settings, name) is None
+    if name == "threads":
+        return isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_count, value))
+    if name in ("batch", "concurrency", "omp_num_threads"):
+        return _is_count(value)
+    if name in ("xla", "bf16", "keep_memory", *_SWITCHES):
+        return isinstance(value, bool)
+    if name == "input":
+        return value in INPUTS
+    return isinstance(value, str) and (name != "device" or bool(DEVICE.fullmatch(value)))
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value > 0
 
 
 @dataclass(frozen=True)
@@ -118,11 +145,11 @@ class Sweep:
     concurrency: Sequence[int] = ()
     kmp_blocktime: str | None = None
     kmp_affinity: str | None = None
-    omp_num_threads: str | None = None
+    omp_num_threads: int | None = None
     xla: bool = False
     bf16: bool = False
-    input: str = "feed"
-    device: str = "cpu"
+    input: str | None = None
+    device: str | None = None
     base: Settings = Settings()
     """Whatever is not given here."""
 
@@ -136,7 +163,7 @@ class Sweep:
         single = {
             name: value
             for name in (*_OPENMP, "xla", "bf16", "input", "device")
-            if (value := getattr(self, name)) != getattr(Settings, name)
+            if (value := getattr(self, name)) not in (None, False)
         }
         found = [
             replace(self.base, **single, **dict(zip(given, values, strict=True)))

@@ -7,6 +7,7 @@ import click
 from deploykit import options
 from deploykit.benchmarking.settings import Sweep
 from deploykit.interface import Interface
+from deploykit.option_types import Finite
 
 
 @click.command()
@@ -14,7 +15,7 @@ from deploykit.interface import Interface
 @options.interface
 @options.feeding
 @options.sweep
-@click.option("--duration", type=click.FloatRange(min=0, min_open=True), default=10,
+@click.option("--duration", type=Finite(min=0, min_open=True), default=10,
               show_default=True, metavar="SECONDS", help="How long each is measured.")  # fmt: skip
 @click.option("--runs", type=click.IntRange(min=1), metavar="N", help="How many calls instead.")
 @click.option("--csv", "csv_file", metavar="FILE", help="Write one line of figures for each.")
@@ -71,9 +72,13 @@ def benchmark(
     from deploykit.report import Report, progress, show
     from transforms.core.side_effects import refuse_side_effects
 
-    for path in (output, csv_file, plot_file, trace_file):
-        if path is not None:
-            check_output(path, force)
+    files = [path for path in (output, csv_file, plot_file, trace_file) if path is not None]
+    for path in (*models, *files):
+        if (*models, *files).count(path) > 1:
+            raise click.UsageError(f"{path} is given more than once")
+    for path in files:
+        for model in models:
+            check_output(path, force, model)
     if plot_file is not None:
         from deploykit.reporting.plots import check_plot, plot
 
@@ -94,18 +99,18 @@ def benchmark(
             advance=advance,
         )
     report.more = result.document()
-    if csv_file is not None:
-        write(csv_file, [f"{line}\n".encode() for line in csv_lines(result)], force)
-    if plot_file is not None:
-        write(plot_file, [plot(result, plot_file)], force)
-    if trace_file is not None:
-        from deploykit.benchmarking.trace import trace
-
-        calls = {name: each.events for name, each in result.profiles.items()}
-        write(trace_file, [json.dumps(trace(calls)).encode()], force)
     text = tables(result)
     for name, each in result.profiles.items():
         text += ["", f"{name}:", *profile_tables(each, top)]
     show(report, as_json, text=text, output=output, force=force)
+    if csv_file is not None:
+        write(csv_file, [f"{line}\n".encode() for line in csv_lines(result)], force)
+    if plot_file is not None:
+        write(plot_file, [plot(result, plot_file)], force)
+    if trace_file is not None and result.profiles:
+        from deploykit.benchmarking.trace import trace
+
+        calls = {name: each.events for name, each in result.profiles.items()}
+        write(trace_file, [json.dumps(trace(calls)).encode()], force)
     if result.interrupted:
         raise KeyboardInterrupt

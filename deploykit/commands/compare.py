@@ -3,15 +3,16 @@
 import click
 
 from deploykit import options
+from deploykit.option_types import Finite
 
 
 @click.command()
 @click.argument("a", metavar="A.json")
 @click.argument("b", metavar="B.json")
-@click.option("--fail-below", type=click.FloatRange(min=0, min_open=True), metavar="RATIO",
+@click.option("--fail-below", type=Finite(min=0, min_open=True), metavar="RATIO",
               help="Exit with 5 where a whole interval lies below this.")  # fmt: skip
-@click.option("--confidence", type=click.FloatRange(0.5, 0.9999), default=0.99,
-              show_default=True, metavar="P", help="Of the intervals.")  # fmt: skip
+@click.option("--confidence", type=Finite(0.5, 0.9999), default=0.99,
+              show_default=True, metavar="P", help="Confidence of the intervals.")  # fmt: skip
 @options.result_file
 @options.everywhere
 def compare(

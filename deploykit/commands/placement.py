@@ -4,6 +4,7 @@ import click
 
 from deploykit import options
 from deploykit.interface import Interface
+from deploykit.option_types import Device
 
 
 @click.command()
@@ -12,7 +13,7 @@ from deploykit.interface import Interface
 @options.feeding
 @click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Samples at once [default: "
               "what the model demands, or 1].")  # fmt: skip
-@click.option("--device", type=options.Device(), default="cpu", show_default=True,
+@click.option("--device", type=Device(), default="cpu", show_default=True,
               help="What TensorFlow may see; all: every GPU.")  # fmt: skip
 @click.option("--cpu-devices", type=click.IntRange(1, 64), default=1, show_default=True,
               metavar="N", help="Show the CPU as so many devices, to try a placement "
@@ -45,25 +46,32 @@ def placement(
 
     To try other devices, set them first: deploykit transform, with set_device.
     """
+    from deploykit.files import check_output
     from deploykit.placement import lines
     from deploykit.placement import placement as find
     from deploykit.report import Report, show
+    from transforms.core.errors import CrashError, LimitError
     from transforms.core.side_effects import refuse_side_effects
 
     if log and as_json:
         raise click.UsageError("give either --log or --json")
+    if output is not None:
+        check_output(output, force, model)
     report = Report("placement", model)
     graph = interface.open(model)
     refuse_side_effects(graph, feeding.allowed_ops)
     report.of(graph)
-    found = find(
-        graph,
-        batch=batch,
-        **feeding.arguments(),
-        cpu_devices=cpu_devices,
-        soft_placement=not no_soft_placement,
-        device=device,
-    )
+    try:
+        found = find(
+            graph,
+            batch=batch,
+            **feeding.arguments(),
+            cpu_devices=cpu_devices,
+            soft_placement=not no_soft_placement,
+            device=device,
+        )
+    except CrashError as error:
+        raise LimitError(f"{model}: {error}") from None
     report.more = found.document()
     text = found.log() if log else lines(found)
     show(report, as_json, text=text, output=output, force=force)

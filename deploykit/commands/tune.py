@@ -4,20 +4,21 @@ import click
 
 from deploykit import options
 from deploykit.interface import Interface
+from deploykit.option_types import Counts, Finite
 
 
 @click.command()
 @click.argument("model")
 @options.interface
 @options.feeding
-@click.option("--batch", type=options.Counts(), default=(), help="Samples at once to try; the "
+@click.option("--batch", type=Counts(), default=(), help="Samples at once to try; the "
               "lowest latency is sought for the smallest [default: 1,8,32 where the model leaves "
               "it open].")  # fmt: skip
 @click.option("--goal", type=click.Choice(("latency", "throughput")), default="latency",
               show_default=True, help="What the recommended settings are for.")  # fmt: skip
-@click.option("--latency-limit", type=click.FloatRange(min=0, min_open=True), metavar="MS",
+@click.option("--latency-limit", type=Finite(min=0, min_open=True), metavar="MS",
               help="What 99 % of the calls must keep to at the highest throughput.")  # fmt: skip
-@click.option("--budget", type=click.FloatRange(min=0, min_open=True), default=3,
+@click.option("--budget", type=Finite(min=0, min_open=True), default=3,
               show_default=True, metavar="MINUTES", help="How long all may take.")  # fmt: skip
 @click.option("-o", "--output", metavar="FILE", help="File to write [default: beside the model, "
               "X.tuned.json].")  # fmt: skip
@@ -48,6 +49,7 @@ def tune(
     from deploykit.benchmarking.tuning import tune
     from deploykit.files import check_output, default_output
     from deploykit.report import Report, progress, show
+    from transforms.core.errors import CrashError, LimitError
     from transforms.core.side_effects import refuse_side_effects
 
     target = output or str(default_output(model, "tuned").with_suffix(".json"))
@@ -57,16 +59,19 @@ def tune(
     refuse_side_effects(graph, feeding.allowed_ops)
     report.of(graph)
     with progress("tune") as advance:
-        found = tune(
-            model,
-            graph,
-            batch=batch,
-            **feeding.arguments(),
-            goal=goal,
-            latency_limit=latency_limit,
-            minutes=budget,
-            state=f"{target}.state",
-            advance=advance,
-        )
+        try:
+            found = tune(
+                model,
+                graph,
+                batch=batch,
+                **feeding.arguments(),
+                goal=goal,
+                latency_limit=latency_limit,
+                minutes=budget,
+                state=f"{target}.state",
+                advance=advance,
+            )
+        except CrashError as error:
+            raise LimitError(f"{model}: {error}") from None
     report.more = found.document()
     show(report, as_json, text=found.lines(target), output=target, force=force)

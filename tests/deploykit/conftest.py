@@ -1,6 +1,8 @@
 """A small frozen graph as a file, and the command line called in this process."""
 
+import contextlib
 import importlib
+import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,18 +31,30 @@ class Outcome:
         return json.loads(self.stdout)
 
 
+def _run(*arguments: object) -> int:
+    cli._log_to_stderr()
+    with limited(seconds=600, memory=None, show_log=False):  # put back what options set
+        return cli.run([str(argument) for argument in arguments])
+
+
 @pytest.fixture
 def deploykit(capfd):
     """Run a command line; nothing but one JSON document or a table may be on stdout."""
 
     def run(*arguments: object) -> Outcome:
-        cli._log_to_stderr()
-        with limited(seconds=600, memory=None, show_log=False):  # put back what options set
-            status = cli.run([str(argument) for argument in arguments])
+        status = _run(*arguments)
         captured = capfd.readouterr()
         return Outcome(status, captured.out, captured.err)
 
     return run
+
+
+def command_line(*arguments: object) -> Outcome:
+    """Run a command line where `deploykit` cannot be had: in a fixture of a whole module."""
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+        status = _run(*arguments)
+    return Outcome(status, stdout.getvalue(), stderr.getvalue())
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from deploykit.cli import COMMANDS
 from deploykit.files import load_graph
 from tests.support import assert_golden, ops
 
@@ -143,11 +144,7 @@ def test_transforms(deploykit):
     assert "did you mean quantize_weights" in found.stderr
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["", "freeze", "inspect", "transforms", "transform", "optimize", "quantize", "verify",
-     "placement", "doctor"],
-)  # fmt: skip
+@pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_help(deploykit, command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     found = deploykit(*filter(None, [command]), "--help")

@@ -254,8 +254,3 @@ def test_an_unsound_graph(deploykit, small):
     assert found.stderr == (
         f"deploykit: error: {bad}: node 'a': its input 'gone' is not in the graph\n"
     )
-
-
-def test_help(deploykit, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    assert_golden("help/diff", deploykit("diff", "--help").stdout)

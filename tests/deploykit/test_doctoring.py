@@ -133,3 +133,31 @@ def test_more_threads_than_the_control_group_allows():
     assert any("more than the 0.5 CPUs" in line for line in lines(found))
     found["machine"]["cpu_limit"] = 4096.0
     assert not any("more than the" in line for line in lines(found))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["model.pb"], "unexpected extra argument"),
+        (["--timeout=0"], "--timeout"),
+        (["--timeout=nan"], "nan is not a number"),
+        (["--memory-limit=0"], "--memory-limit"),
+    ],
+)
+def test_wrong_usage(deploykit, options, says):
+    found = deploykit("doctor", *options)
+    assert (found.status, found.stdout) == (2, "")
+    assert says in found.stderr
+    assert found.stderr.count("\n") == 1
+
+
+def test_an_existing_file_is_refused_before_anything_starts(deploykit, tmp_path, monkeypatch):
+    monkeypatch.setattr("deploykit.doctoring.examine", None)
+    out = tmp_path / "doctor.json"
+    out.write_text("precious")
+    found = deploykit("doctor", "-o", out)
+    assert (found.status, found.stdout) == (4, "")
+    assert found.stderr == (
+        f"deploykit: error: {out}: the file exists (use --force to replace it)\n"
+    )
+    assert out.read_text() == "precious"

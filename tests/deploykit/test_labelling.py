@@ -5,7 +5,7 @@ import struct
 import numpy as np
 import pytest
 
-from tests.support import assert_golden, build
+from tests.support import build
 from transforms.core.graph import Graph
 from transforms.core.node import Node
 from transforms.core.tensors import DType
@@ -339,8 +339,3 @@ def test_labels_of_another_count_are_said(label):
     assert "warning: the model scores 75 classes, but there are 48 labels" in found.stderr
     labels = {each["class"]: each["label"] for each in found.document["predictions"]}
     assert (labels[47], labels[48]) == ("label 47", None)
-
-
-def test_help(deploykit, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    assert_golden("help/label", deploykit("label", "--help").stdout)

@@ -357,7 +357,12 @@ def test_no_gpu(deploykit, tmp_path):
     ("options", "status", "says"),
     [
         (["--batch=0"], 2, "--batch"),
+        (["--batch=-1"], 2, "--batch"),
         (["--cpu-devices=0"], 2, "--cpu-devices"),
+        (["--cpu-devices=65"], 2, "--cpu-devices"),
+        (["--timeout=0"], 2, "--timeout"),
+        (["--memory-limit=0"], 2, "--memory-limit"),
+        (["-o", "none/out.json"], 4, "the folder none does not exist"),
         (["--device=tpu"], 2, "'tpu' is neither cpu, gpu, gpu:N nor all"),
         (["--log", "--json"], 2, "give either --log or --json"),
         (["--shape=x=1,9"], 2, "input 'x' is [?,8], so it cannot be [1,9]"),
@@ -385,3 +390,13 @@ def test_a_model_that_writes_files_is_not_run(deploykit, tmp_path):
     path = written(build(body, ["x"], ["out"]), tmp_path)
     assert deploykit("placement", path).status == 3
     assert not (tmp_path / "written").exists()
+
+
+def test_an_existing_file_is_refused_before_anything_runs(deploykit, tmp_path, monkeypatch):
+    monkeypatch.setattr("deploykit.placement.placement", None)
+    path = written(two_devices(), tmp_path)
+    for out in (path, tmp_path / "there.json"):
+        out.touch()
+        found = deploykit("placement", path, "--outputs=out", "-o", out)
+        assert (found.status, found.stdout) == (4, "")
+        assert found.stderr.startswith(f"deploykit: error: {out}: the ")

@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import os
 import pickle
+import re
 import resource
 import select
 import signal
@@ -34,6 +35,8 @@ class Limits:
 
 limits = Limits()
 
+_STACK = re.compile(r"\*\*\* |@ +0x")
+_STAMP = re.compile(r"^[IWEF]\d{4} \S+ +\d+ ")  # severity, time and thread of a line of the log
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
 
 
@@ -134,8 +137,9 @@ class Worker:
         status = self._process.wait()
         self._log.seek(0)
         log = self._log.read().decode(errors="replace")
-        lines = [line for line in log.strip().splitlines() if line.strip()]
-        last = lines[-1].strip()[:300] if lines else "it said nothing"
+        said = [line.strip() for line in log.splitlines()]
+        lines = [line for line in said if line and not _STACK.match(line)]
+        last = _STAMP.sub("", lines[-1])[:300] if lines else "it said nothing"
         if "bad_alloc" in log or "MemoryError" in log or status == -signal.SIGKILL:
             return LimitError("TensorFlow ran out of memory on this graph (--memory-limit)")
         if status < 0:

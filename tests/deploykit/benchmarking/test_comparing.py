@@ -165,3 +165,22 @@ def test_wrong_files(deploykit, file, tmp_path, content, says):
 def test_a_missing_file(deploykit, file, tmp_path):
     outcome = deploykit("compare", file("a", named("x")), tmp_path / "none.json")
     assert (outcome.status, outcome.stderr.count("\n")) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("--fail-below=0", "--fail-below"),
+        ("--fail-below=-1", "--fail-below"),
+        ("--fail-below=nan", "nan is not a number"),
+        ("--confidence=0", "--confidence"),
+        ("--confidence=1", "--confidence"),
+        ("--confidence=nan", "nan is not a number"),
+    ],
+)
+def test_wrong_numbers(deploykit, file, option, says):
+    a = file("a", named("x"))
+    outcome = deploykit("compare", a, a, option)
+    assert (outcome.status, outcome.stdout) == (2, "")
+    assert says in outcome.stderr
+    assert outcome.stderr.count("\n") == 1

@@ -4,8 +4,8 @@ import click
 import numpy as np
 import pytest
 
-from deploykit import options
 from deploykit.benchmarking.inputs import batches
+from deploykit.option_types import Shape
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
 from transforms.core.node import Node
@@ -165,7 +165,7 @@ def test_data_for_a_batch_that_the_graph_demands(count, batch):
 
 def test_the_option():
     def parsed(text):
-        return options.Shape().convert(text, None, None)
+        return Shape().convert(text, None, None)
 
     assert parsed("x=1,224,224,3") == ("x", (1, 224, 224, 3))
     assert parsed("net/x:0=8") == ("net/x", (8,))

@@ -134,7 +134,7 @@ def test_the_machine_line_names_both_of_two_settings():
 
 def openmp(*p50s, openmp=()):
     """Return the measurements of a sweep with OpenMP variables."""
-    sweep = Sweep(kmp_blocktime="0", omp_num_threads="2", batch=(1, 8)[: len(p50s) // 2])
+    sweep = Sweep(kmp_blocktime="0", omp_num_threads=2, batch=(1, 8)[: len(p50s) // 2])
     return result(*(
         measurement(f"{number}", p50, settings, seed=number, model="a.pb",
                     facts=FACTS | {"openmp": list(openmp)})

@@ -17,7 +17,6 @@ from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.trials import Trials
 from deploykit.benchmarking.tuning import coordinates, held, tune
 from deploykit.files import load_graph
-from tests.support import assert_golden
 from transforms.core.errors import CrashError, GraphError
 
 START = Settings(batch=1)
@@ -369,6 +368,34 @@ def test_the_command(deploykit, small, tmp_path, monkeypatch):
     assert deploykit(*command).status == 4  # the file exists
 
 
-def test_help(deploykit, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    assert_golden("help/tune", deploykit("tune", "--help").stdout)
+@pytest.mark.parametrize(
+    ("options", "status", "says"),
+    [
+        (["--batch=0"], 2, "0 is not above zero"),
+        (["--budget=0"], 2, "--budget"),
+        (["--budget=-1"], 2, "--budget"),
+        (["--budget=nan"], 2, "nan is not a number"),
+        (["--latency-limit=0"], 2, "--latency-limit"),
+        (["--latency-limit=-5"], 2, "--latency-limit"),
+        (["--goal=speed"], 2, "'speed' is not one of 'latency', 'throughput'"),
+        (["--timeout=0"], 2, "--timeout"),
+        (["--memory-limit=-1"], 2, "--memory-limit"),
+        (["--shape=y=1,8"], 2, "the graph has no input 'y'; it has: x"),
+        (["--data=none.npz"], 4, "none.npz: No such file or directory"),
+        (["--outputs=gone"], 2, "'gone'"),
+        (["-o", "none/tuned.json"], 4, "the folder none does not exist"),
+    ],
+)
+def test_wrong_usage(deploykit, small, options, status, says):
+    found = deploykit("tune", small, *options)
+    assert (found.status, found.stdout) == (status, "")
+    assert says in found.stderr
+    assert found.stderr.startswith("deploykit: error: ")
+    assert found.stderr.count("\n") == 1
+    assert list(small.parent.iterdir()) == [small]
+
+
+def test_a_model_that_is_not_there(deploykit, tmp_path):
+    found = deploykit("tune", tmp_path / "none.pb")
+    assert (found.status, found.stdout) == (4, "")
+    assert found.stderr == f"deploykit: error: {tmp_path / 'none.pb'}: No such file or directory\n"

@@ -1,0 +1,192 @@
+"""What the value of an option may be; what is wrong is said in one sentence."""
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+
+from deploykit.benchmarking.settings import DEVICE
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[Any]
+else:
+    _ParamType = click.ParamType
+
+_MOST = 1e9
+_MOST_THREADS = 4096  # TensorFlow starts them all, and dies where it cannot
+
+
+class _Written(_ParamType):
+    """A value that is written as its name says; click would show that in capitals."""
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return self.name
+
+
+class Names(_Written):
+    """Tensor names separated by commas; `name` and `name:0` are alike."""
+
+    name = "NAMES"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """Return the names as a tuple."""
+        if isinstance(value, tuple):
+            return value
+        return tuple(name.strip() for name in value.split(",") if name.strip())
+
+
+class Range(_Written):
+    """Two numbers, `LO,HI`."""
+
+    name = "LO,HI"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, float]:
+        """Return the two numbers."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            low, high = map(float, value.split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not two numbers such as -1,1", param, ctx)
+        if not low < high:
+            self.fail(f"{value!r} is empty: the first number must be the smaller one", param, ctx)
+        return low, high
+
+
+class Counts(_Written):
+    """Whole numbers above zero, `1,8,32`."""
+
+    name = "N,..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """Return the numbers, each once."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            found = tuple(dict.fromkeys(map(int, value.split(","))))
+        except ValueError:
+            self.fail(f"{value!r} is not whole numbers such as 1,8,32", param, ctx)
+        if min(found) < 1:
+            self.fail(f"{min(found)} is not above zero", param, ctx)
+        return found
+
+
+class Finite(click.FloatRange):
+    """A number that is one, and not so large that a clock cannot count to it."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number."""
+        found = float(super().convert(value, param, ctx))
+        if not found <= _MOST:  # NaN is within every range
+            self.fail(f"{value} is not a number up to {_MOST:g}", param, ctx)
+        return found
+
+
+class Blocktime(_Written):
+    """Whole milliseconds, or `infinite`."""
+
+    name = "MS"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text."""
+        if not (value.isdecimal() or value == "infinite"):
+            self.fail(f"{value!r} is neither whole milliseconds nor infinite", param, ctx)
+        return str(value)
+
+
+class Threads(_Written):
+    """Threads inside an op x ops at once, `2x1,1x2`."""
+
+    name = "INTRAxINTER,..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[tuple[int, int], ...]:
+        """Return the pairs, each once."""
+        if isinstance(value, tuple):
+            return value
+        found = []
+        for pair in value.split(","):
+            intra, _, inter = pair.partition("x")
+            if not (intra.isdecimal() and inter.isdecimal() and int(intra) and int(inter)):
+                self.fail(f"{pair!r} is not two numbers above zero such as 2x1", param, ctx)
+            if max(int(intra), int(inter)) > _MOST_THREADS:
+                self.fail(f"{pair!r} is more than {_MOST_THREADS} threads", param, ctx)
+            found.append((int(intra), int(inter)))
+        return tuple(dict.fromkeys(found))
+
+
+class Switch(_Written):
+    """`on`, `off` or `both`."""
+
+    name = "on|off|both"
+    _VALUES: ClassVar = {"on": (True,), "off": (False,), "both": (False, True)}
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[bool, ...]:
+        """Return the positions of the switch."""
+        if isinstance(value, tuple):
+            return value
+        if value not in self._VALUES:
+            self.fail(f"{value!r} is neither on, off nor both", param, ctx)
+        return self._VALUES[value]
+
+
+class Device(_Written):
+    """`cpu`, `gpu`, `gpu:N` or `all`."""
+
+    name = "cpu|gpu|gpu:N|all"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the device."""
+        if not DEVICE.fullmatch(value):
+            self.fail(f"{value!r} is neither cpu, gpu, gpu:N nor all", param, ctx)
+        return str(value)
+
+
+class Pin(_Written):
+    """`NAME=VALUE`."""
+
+    name = "NAME=VALUE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Return name and value."""
+        if isinstance(value, tuple):
+            return value
+        name, equals, pinned = value.partition("=")
+        if not (name and equals):
+            self.fail(f"{value!r} is not NAME=VALUE", param, ctx)
+        return name.removesuffix(":0"), pinned
+
+
+class Shape(_Written):
+    """`NAME=1,224,224,3`: the sizes of an input; `NAME=` is one number."""
+
+    name = "NAME=1,224,224,3"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[int, ...]]:
+        """Return name and sizes."""
+        if isinstance(value, tuple):
+            return value
+        name, equals, listed = value.partition("=")
+        try:
+            sizes = tuple(map(int, listed.split(","))) if listed.strip() else ()
+        except ValueError:
+            equals = ""
+        if not (name and equals):
+            self.fail(f"{value!r} is no shape such as x=1,224,224,3", param, ctx)
+        if min(sizes, default=1) < 1:
+            self.fail(f"{value!r} has a size that is not positive", param, ctx)
+        return name.removesuffix(":0"), sizes

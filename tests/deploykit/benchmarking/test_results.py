@@ -1,0 +1,113 @@
+"""A result read back from its file is the same; another file is refused in one sentence."""
+
+import json
+
+import pytest
+
+from deploykit.benchmarking.results import Result, load_document, load_result, load_tuned
+from deploykit.benchmarking.settings import Settings
+from tests.deploykit.benchmarking.made_up import measurement, result, times
+from transforms.core.errors import FileError, GraphError
+
+
+def several() -> Result:
+    return result(
+        measurement(),
+        measurement(times(1.5), name="batch 8", settings=Settings(8, (2, 1), True, xla=True)),
+        measurement([[0.1 + 0.2], [1e-9, 1 / 3]], name="odd", samples=1, settled=False,
+                    warm_up_ms=()),
+        note="más",
+    )  # fmt: skip
+
+
+def test_a_result_read_back_is_equal(tmp_path):
+    path = tmp_path / "result.json"
+    for written in (several(), Result(several().measurements, {}, "2026", interrupted=True)):
+        path.write_text(json.dumps(written.document()))
+        assert load_result(path) == written
+        assert load_result(path).document() == written.document()
+
+
+def test_the_document_has_what_a_reader_computes_first():
+    document = several().document()
+    assert (document["format"], document["kind"]) == (1, "benchmark")
+    for each, found in zip(several().measurements, document["measurements"], strict=True):
+        calls = sorted(each.latencies_ms)
+        figures = found["summary"]
+        assert figures["calls"] == len(calls)
+        assert (figures["min"], figures["max"]) == (calls[0], calls[-1])
+        assert figures["min"] <= figures["p50"] <= figures["p90"] <= figures["p99"]
+        assert figures["p99"] <= figures["p99_9"] <= figures["max"]
+        assert figures["mean"] == pytest.approx(sum(calls) / len(calls))
+        assert figures["items_per_second"] == each.items_per_second
+
+
+def test_items_a_second_count_samples_and_the_time_of_rounds():
+    found = measurement([[10.0, 10.0], [10.0, 10.0]], samples=3, rounds_seconds=(0.01, 0.02))
+    assert found.items_per_second == pytest.approx(3 * 4 / 0.03)
+
+
+def changed(**changes) -> dict:
+    document = several().document()
+    document["measurements"][1] |= changes
+    return document
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {**several().document(), "measurements": None},
+        {**several().document(), "measurements": [None]},
+        {**several().document(), "machine": 3},
+        {k: v for k, v in several().document().items() if k != "started"},
+        changed(rounds_ms=[["fast"]], rounds_seconds=[1]),
+        changed(rounds_ms=[[1.0], [1.0]], rounds_seconds=[1]),
+        changed(rounds_ms=[[-1.0]], rounds_seconds=[1]),
+        changed(samples="many"),
+        changed(facts=7),
+        changed(settings=None),
+        changed(settings={"batch": -8}),
+    ],
+)
+def test_what_is_no_result_is_said_in_one_sentence(tmp_path, document):
+    path = tmp_path / "wrong.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(GraphError) as raised:
+        load_result(path)
+    assert str(raised.value).startswith(f"{path}: ")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "this is no JSON, expected a tuned document"),
+        (b"\xff\xfe\x00", "this is no JSON, expected a tuned document"),
+        (b"[1]", "this is no tuned document (its kind is None)"),
+        (b'{"kind": "benchmark"}', "this is no tuned document (its kind is 'benchmark')"),
+        (b'{"kind": "tuned", "format": 2}', "its format is 2, but this deploykit reads 1"),
+        (b'{"kind": "tuned", "format": 1}', "holds no settings"),
+        (b'{"kind": "tuned", "format": 1, "settings": []}', "holds no settings"),
+        (b'{"kind": "tuned", "format": 1, "settings": {"threads": 3}}', "threads cannot be 3"),
+        (b'{"kind": "tuned", "format": 1, "settings": {"speed": 3}}', "no setting 'speed'"),
+    ],
+)
+def test_wrong_tuned_files(tmp_path, content, says):
+    path = tmp_path / "tuned.json"
+    path.write_bytes(content)
+    with pytest.raises(GraphError) as raised:
+        load_tuned(path)
+    assert str(raised.value).startswith(f"{path}: ")
+    assert says in str(raised.value)
+
+
+def test_a_tuned_file(tmp_path):
+    path = tmp_path / "tuned.json"
+    path.write_text(json.dumps({"kind": "tuned", "format": 1, "settings": {"threads": [2, 1]}}))
+    assert load_tuned(path) == Settings(threads=(2, 1))
+
+
+def test_files_that_are_not_there(tmp_path):
+    for path in (tmp_path / "none.json", tmp_path):
+        with pytest.raises(FileError, match=str(path)):
+            load_document(path, "benchmark")

@@ -1,0 +1,144 @@
+"""Settings: what a process starts with, every combination of a sweep, and their way to a file."""
+
+import os
+
+import pytest
+
+from deploykit.benchmarking.settings import KEEP_MEMORY, Settings, Sweep
+from transforms.core.child import Worker
+from transforms.core.errors import GraphError
+
+ALL = Settings(8, (2, 1), True, False, True, "0", "compact", 2, True, True, 4, "tfdata", "gpu:1")
+
+
+def test_nothing_is_set_unless_it_is_asked_for():
+    assert Settings().environment == {}
+    assert Settings().document() == {}
+    assert str(Settings()) == "TensorFlow's defaults"
+
+
+@pytest.mark.parametrize(
+    ("settings", "environment"),
+    [
+        (Settings(onednn=True), {"TF_ENABLE_ONEDNN_OPTS": "1"}),
+        (Settings(onednn=False), {"TF_ENABLE_ONEDNN_OPTS": "0"}),
+        (Settings(caller_thread=True), {"TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD": "1"}),
+        (Settings(keep_memory=True), KEEP_MEMORY),
+        (Settings(keep_memory=False), dict.fromkeys(KEEP_MEMORY)),
+        (Settings(kmp_blocktime="0"), {"KMP_BLOCKTIME": "0"}),
+        (Settings(kmp_affinity=""), {"KMP_AFFINITY": ""}),
+        (Settings(omp_num_threads=2), {"OMP_NUM_THREADS": "2"}),
+        (Settings(batch=8, threads=(1, 1), bf16=True, concurrency=2, input="tfdata"), {}),
+    ],
+)
+def test_the_environment(settings, environment):
+    assert settings.environment == environment
+
+
+def test_xla_is_a_flag_of_tensorflow():
+    assert "--tf_xla_auto_jit=2" in Settings(xla=True).environment["TF_XLA_FLAGS"]
+
+
+def test_a_gpu_run_sees_the_gpus_that_the_user_shows(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    assert Settings(device="gpu").environment == {"CUDA_VISIBLE_DEVICES": "3"}
+    assert Settings(device="cpu").environment == {}
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert Settings(device="all").environment == {"CUDA_VISIBLE_DEVICES": None}
+
+
+@pytest.mark.parametrize(
+    ("settings", "seen"),
+    [
+        (Settings(), "1"),
+        (Settings(onednn=False), "0"),
+    ],
+)
+def test_what_the_user_has_set_wins_unless_an_option_says_otherwise(monkeypatch, settings, seen):
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
+    worker = Worker("os:getenv", "TF_ENABLE_ONEDNN_OPTS", forced=settings.environment)
+    try:
+        assert worker.made() == seen
+    finally:
+        worker.close()
+    assert os.environ["TF_ENABLE_ONEDNN_OPTS"] == "1"
+
+
+def test_memory_that_is_not_kept_is_so_whatever_the_user_has_set(monkeypatch):
+    monkeypatch.setenv("MALLOC_TOP_PAD_", "1")
+    worker = Worker("os:getenv", "MALLOC_TOP_PAD_", forced=Settings(keep_memory=False).environment)
+    try:
+        assert worker.made() is None
+    finally:
+        worker.close()
+
+
+def test_in_words():
+    assert str(ALL) == (
+        "batch 8, threads 2x1, oneDNN on, caller thread off, keep memory on, KMP_BLOCKTIME=0, "
+        "KMP_AFFINITY=compact, OMP_NUM_THREADS=2, xla, bf16, 4 in flight, tfdata, gpu:1"
+    )
+    assert str(Settings(kmp_affinity="")) == "KMP_AFFINITY="
+
+
+@pytest.mark.parametrize("settings", [Settings(), ALL])
+def test_a_document_read_back_is_equal(settings):
+    assert Settings.of(settings.document()) == settings
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ({"speed": 9}, "there is no setting 'speed'; there are: batch, threads, onednn"),
+        ({"batch": 0}, "the setting batch cannot be 0"),
+        ({"batch": "8"}, "the setting batch cannot be '8'"),
+        ({"batch": True}, "the setting batch cannot be True"),
+        ({"threads": 2}, "the setting threads cannot be 2"),
+        ({"threads": [2]}, "the setting threads cannot be"),
+        ({"threads": [2, -1]}, "the setting threads cannot be"),
+        ({"onednn": "on"}, "the setting onednn cannot be 'on'"),
+        ({"keep_memory": 1}, "the setting keep_memory cannot be 1"),
+        ({"xla": None}, "the setting xla cannot be None"),
+        ({"concurrency": 0}, "the setting concurrency cannot be 0"),
+        ({"kmp_blocktime": 5}, "the setting kmp_blocktime cannot be 5"),
+        ({"input": "queue"}, "the setting input cannot be 'queue'"),
+        ({"input": ["feed"]}, "the setting input cannot be"),
+        ({"device": "tpu"}, "the setting device cannot be 'tpu'"),
+        ({"device": "gpu:"}, "the setting device cannot be 'gpu:'"),
+    ],
+)
+def test_documents_of_something_else(document, says):
+    with pytest.raises(GraphError, match=says):
+        Settings.of(document)
+
+
+def test_a_sweep_is_every_combination():
+    found = Sweep(batch=(1, 8), threads=((1, 1), (2, 1)), onednn=(False, True)).settings()
+    assert len(found) == len(set(found)) == 8
+    assert {(each.batch, each.threads, each.onednn) for each in found} == {
+        (b, t, o) for b in (1, 8) for t in ((1, 1), (2, 1)) for o in (False, True)
+    }
+    assert Sweep().settings() == [Settings()]
+
+
+def test_what_is_given_wins_over_a_tuned_file():
+    base = Settings(8, (2, 1), onednn=False, concurrency=2, input="tfdata", device="gpu")
+    assert Sweep(base=base).settings() == [base]
+    sweep = Sweep(batch=(1,), onednn=(True,), concurrency=(1,), input="feed", device="cpu",
+                  base=base)  # fmt: skip
+    assert sweep.settings() == [Settings(1, (2, 1), onednn=True)]
+
+
+def test_openmp_variables_are_compared_with_their_absence():
+    found = Sweep(batch=(1, 8), kmp_blocktime="0", omp_num_threads=2).settings()
+    assert found == [
+        Settings(1),
+        Settings(1, kmp_blocktime="0", omp_num_threads=2),
+        Settings(8),
+        Settings(8, kmp_blocktime="0", omp_num_threads=2),
+    ]
+
+
+def test_all_gpus_are_compared_with_one():
+    found = Sweep(device="all", batch=(1,)).settings()
+    assert found == [Settings(1, device="gpu:0"), Settings(1, device="all")]

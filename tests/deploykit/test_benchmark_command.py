@@ -1,0 +1,339 @@
+"""`deploykit benchmark` as a user calls it: files, figures, wrong usage, what TensorFlow survives.
+
+A start of TensorFlow takes seconds, so what one run tells is looked at in several tests.
+"""
+
+import csv
+import hashlib
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploykit.benchmarking.results import load_result
+from tests.deploykit.benchmarking.nets import aborting, dense, hanging, placeholder, written
+from tests.deploykit.conftest import command_line
+from transforms.core.graph import Graph
+from transforms.core.node import Node
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """One run with two batches, and every file that it can write."""
+    folder = tmp_path_factory.mktemp("run")
+    model = written(dense(), folder / "net.pb")
+    names = {"-o": "result.json", "--csv": "result.csv", "--plot": "plot.svg", "--trace": "t.json"}
+    options = [text for option, name in names.items() for text in (option, folder / name)]
+    command = ("benchmark", model, "--batch=1,3", "--threads=1x1", "--concurrency=2",
+               "--runs=40", *options)  # fmt: skip
+    return command, command_line(*command, "--json")
+
+
+@pytest.fixture
+def net(tmp_path):
+    return written(dense(), tmp_path / "net.pb")
+
+
+def folder_of(run):
+    return run[0][1].parent
+
+
+def test_the_document(run):
+    command, found = run
+    assert (found.status, found.stderr) == (0, "")
+    document = found.document
+    assert document["command"] == "benchmark"
+    assert (document["kind"], document["format"], document["interrupted"]) == (
+        "benchmark",
+        1,
+        False,
+    )
+    assert document["input_file"] == str(command[1])
+    assert (document["inputs"], document["outputs"], document["nodes_in"]) == (["x"], ["out"], 4)
+    assert len(document["measurements"]) == 2
+    for each, batch in zip(document["measurements"], (1, 3), strict=True):
+        assert each["name"] == f"batch {batch}, threads 1x1, 2 in flight"
+        assert each["settings"] == {"batch": batch, "threads": [1, 1], "concurrency": 2}
+        assert each["samples"] == batch
+        assert [len(calls) for calls in each["rounds_ms"]] == [2] * 20
+        assert each["sha256"] == hashlib.sha256(command[1].read_bytes()).hexdigest()
+        assert each["profile"]
+
+
+def test_phases_and_figures(run):
+    for each in run[1].document["measurements"]:
+        figures = each["summary"]
+        assert figures["calls"] == 40
+        order = [figures[name] for name in ("min", "p50", "p90", "p99", "p99_9", "max")]
+        assert order == sorted(order)
+        assert figures["min"] <= figures["mean"] <= figures["max"]
+        low, high = figures["p50_interval"]
+        assert low <= figures["p50"] <= high
+        assert figures["items_per_second"] == pytest.approx(
+            40 * each["samples"] / sum(each["rounds_seconds"])
+        )
+        assert figures["load_ms"] == each["load_ms"] > 0
+        assert figures["first_run_ms"] == each["first_run_ms"] > 0
+        assert figures["warm_up_calls"] == len(each["warm_up_ms"])
+        assert figures["bytes_peak"] > 1 << 20
+        assert figures["verdict"].partition(":")[0] in ("stable", "unstable")
+
+
+def test_what_it_was_measured_on(run):
+    document = run[1].document
+    machine = document["machine"]
+    assert machine["cpu"]
+    assert machine["cores"] >= 1
+    assert machine["affinity"] == sorted(os.sched_getaffinity(0))
+    assert len(machine["load"]) == 3
+    for each in document["measurements"]:
+        facts = each["facts"]
+        assert facts["tensorflow"].startswith("2.")
+        assert isinstance(facts["onednn"], bool)
+        assert (facts["intra_op_threads"], facts["inter_op_threads"]) == (1, 1)
+        assert facts["inputs"] == {"x": f"float32 [{each['samples']}, 8]"}
+        assert "TF_CPP_MIN_LOG_LEVEL" in facts["environment"]
+
+
+def test_every_file_is_written(run):
+    folder, document = folder_of(run), run[1].document
+    assert json.loads((folder / "result.json").read_text()) == document
+    names = [each["name"] for each in document["measurements"]]
+    assert [each.name for each in load_result(folder / "result.json").measurements] == names
+    header, *rows = csv.reader((folder / "result.csv").read_text().splitlines())
+    figures = [dict(zip(header, row, strict=True)) for row in rows]
+    assert [each["name"] for each in figures] == names
+    for each, row in zip(document["measurements"], figures, strict=True):
+        assert float(row["p50"]) == each["summary"]["p50"]
+        assert float(row["items_per_second"]) == each["summary"]["items_per_second"]
+        assert row["threads"] == "1x1"
+    assert (folder / "plot.svg").read_text().rstrip().endswith("</svg>")
+    trace = json.loads((folder / "t.json").read_text())
+    assert any("y" in event.get("args", {}).values() for event in trace["traceEvents"])
+    assert not list(folder.glob(".*"))
+
+
+@pytest.mark.parametrize("gone", ["result.json", "result.csv", "plot.svg", "t.json"])
+def test_an_existing_file_is_refused_before_anything_runs(run, gone, deploykit):
+    """Also where the others are not there: nothing is written then."""
+    command, _ = run
+    folder = folder_of(run)
+    others = [name for name in ("result.json", "result.csv", "plot.svg", "t.json") if name != gone]
+    kept = {name: (folder / name).read_bytes() for name in others}
+    for name in others:
+        (folder / name).unlink()
+    try:
+        found = deploykit(*command)
+        assert (found.status, found.stdout) == (4, "")
+        assert found.stderr == (
+            f"deploykit: error: {folder / gone}: the file exists (use --force to replace it)\n"
+        )
+        assert sorted(path.name for path in folder.iterdir()) == sorted(["net.pb", gone])
+    finally:
+        for name, content in kept.items():
+            (folder / name).write_bytes(content)
+
+
+def test_force_replaces_a_file_and_text_is_a_table(net, deploykit, tmp_path):
+    output = tmp_path / "result.json"
+    output.write_text("old")
+    found = deploykit("benchmark", net, "--duration=0.3", "-o", output, "--force")
+    assert (found.status, found.stderr) == (0, "")
+    for word in ("net.pb", "p50 ms", "p99 ms", "items/s", "load ms", "peak memory", "warm-up"):
+        assert word in found.stdout
+    (measured,) = load_result(output).measurements
+    assert len(measured.rounds_ms) == 20
+    assert sum(measured.rounds_seconds) >= 0.3
+
+
+WRONG = [
+    (["--duration=0"], 2, "--duration"),
+    (["--duration=-1"], 2, "--duration"),
+    (["--duration=nan"], 2, "nan is not a number up to 1e+09"),
+    (["--duration=inf"], 2, "inf is not a number up to 1e+09"),
+    (["--runs=0"], 2, "--runs"),
+    (["--runs=-5"], 2, "--runs"),
+    (["--runs=many"], 2, "--runs"),
+    (["--batch=0"], 2, "0 is not above zero"),
+    (["--batch=8,-1"], 2, "-1 is not above zero"),
+    (["--batch=1,"], 2, "'1,' is not whole numbers such as 1,8,32"),
+    (["--concurrency=0"], 2, "0 is not above zero"),
+    (["--threads=0x1"], 2, "'0x1' is not two numbers above zero such as 2x1"),
+    (["--threads=2"], 2, "'2' is not two numbers above zero such as 2x1"),
+    (["--threads=-1x1"], 2, "'-1x1' is not two numbers above zero such as 2x1"),
+    (["--threads=5000x1"], 2, "'5000x1' is more than 4096 threads"),
+    (["--onednn=yes"], 2, "'yes' is neither on, off nor both"),
+    (["--caller-thread=1"], 2, "'1' is neither on, off nor both"),
+    (["--keep-memory="], 2, "'' is neither on, off nor both"),
+    (["--device=tpu"], 2, "'tpu' is neither cpu, gpu, gpu:N nor all"),
+    (["--device=gpu:-1"], 2, "'gpu:-1' is neither cpu, gpu, gpu:N nor all"),
+    (["--device=gpu:"], 2, "'gpu:' is neither cpu, gpu, gpu:N nor all"),
+    (["--input=queue"], 2, "'queue' is not one of 'feed', 'tfdata'"),
+    (["--kmp-blocktime=-1"], 2, "'-1' is neither whole milliseconds nor infinite"),
+    (["--omp-num-threads=0"], 2, "--omp-num-threads"),
+    (["--top=-1"], 2, "--top"),
+    (["--timeout=0"], 2, "--timeout"),
+    (["--timeout=-3"], 2, "--timeout"),
+    (["--timeout=inf"], 2, "inf is not a number"),
+    (["--memory-limit=0"], 2, "--memory-limit"),
+    (["--input-range=1,-1"], 2, "'1,-1' is empty"),
+    (["--shape=x=1,9"], 2, "input 'x' is [?,8], so it cannot be [1,9]"),
+    (["--shape=x=0,8"], 2, "has a size that is not positive"),
+    (["--shape=z=1,8"], 2, "the graph has no input 'z'; it has: x"),
+    (["--outputs=gone"], 2, "'gone'"),
+    (["--data=none.npz"], 4, "none.npz: No such file or directory"),
+    (["--tuned=none.json"], 4, "none.json: No such file or directory"),
+    (["--plot=plot.jpg"], 2, "plot.jpg"),
+    (["-o", "none/result.json"], 4, "the folder none does not exist"),
+    (["--csv=same", "--trace=same"], 2, "same is given more than once"),
+]
+
+
+@pytest.mark.parametrize(("options", "status", "says"), WRONG, ids=lambda value: str(value)[:30])
+def test_wrong_usage(net, deploykit, options, status, says):
+    found = deploykit("benchmark", net, *options)
+    assert (found.status, found.stdout) == (status, "")
+    assert says in found.stderr
+    assert found.stderr.startswith("deploykit: error: ")
+    assert found.stderr.count("\n") == 1
+    assert list(net.parent.iterdir()) == [net]
+
+
+def test_models_that_are_not_there(net, deploykit):
+    found = deploykit("benchmark", net, net.parent / "none.pb")
+    assert (found.status, found.stdout) == (4, "")
+    assert found.stderr == (
+        f"deploykit: error: {net.parent / 'none.pb'}: No such file or directory\n"
+    )
+    assert deploykit("benchmark").status == 2
+    found = deploykit("benchmark", net, net)
+    assert (found.status, found.stderr) == (
+        2, f"deploykit: error: {net} is given more than once (see deploykit benchmark --help)\n",
+    )  # fmt: skip
+
+
+def test_the_model_is_never_the_output(net, deploykit):
+    before = net.read_bytes()
+    (net.parent / "link").symlink_to(net)
+    for option in ("-o", "--csv", "--trace"):
+        found = deploykit("benchmark", net, option, net.parent / "link", "--force")
+        assert found.status == 4
+        assert "the output is the input" in found.stderr
+    assert net.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{}", "no JSON", '{"kind": "benchmark", "format": 1}', '{"kind": "tuned", "format": 9}',
+     '{"kind": "tuned", "format": 1, "settings": {"threads": 4}}',
+     '{"kind": "tuned", "format": 1, "settings": {"device": "tpu"}}'],
+)  # fmt: skip
+def test_wrong_tuned_files(net, deploykit, content):
+    tuned = net.parent / "tuned.json"
+    tuned.write_text(content)
+    found = deploykit("benchmark", net, "--tuned", tuned)
+    assert (found.status, found.stdout) == (2, "")
+    assert found.stderr.startswith(f"deploykit: error: {tuned}: ")
+    assert found.stderr.count("\n") == 1
+
+
+def test_what_cannot_be_made_up_is_asked_for(deploykit, tmp_path):
+    for shape, example in (((-1, -1, -1, 3), "--shape x=1,224,224,3"), ((), None)):
+        node = placeholder(*shape, dtype="float32" if shape else "string")
+        graph = Graph([node, Node("out", "Identity", ("x",)).with_attrs(T=node.attrs["dtype"])])
+        path = written(graph, tmp_path / "net.pb")
+        for command in ("benchmark", "tune", "placement"):
+            found = deploykit(command, path)
+            assert (found.status, found.stdout) == (2, ""), command
+            assert "input 'x' is " in found.stderr
+            assert (example or "so it cannot be made up; give --data FILE.npz") in found.stderr
+            assert found.stderr.count("\n") == 1
+
+
+def test_an_op_that_ends_the_process_is_refused(deploykit, tmp_path):
+    path = written(aborting(), tmp_path / "abort.pb")
+    for command in ("benchmark", "tune", "placement"):
+        found = deploykit(command, path)
+        assert (found.status, found.stdout) == (3, "")
+        assert "--allow-op Abort" in found.stderr
+
+
+@pytest.mark.parametrize("command", ["benchmark", "tune", "placement"])
+def test_a_crash_of_tensorflow_is_one_sentence(deploykit, tmp_path, command):
+    path = written(aborting(), tmp_path / "abort.pb")
+    out = tmp_path / "result.json"
+    found = deploykit(command, path, "--allow-op=Abort", "-o", out)
+    assert (found.status, found.stdout) == (6, "")
+    name = path.name if command == "benchmark" else path
+    start = f"deploykit: error: {name}: TensorFlow died of SIGABRT on this graph: "
+    assert found.stderr.startswith(start)
+    assert found.stderr.endswith("Abort_op intentional failure; planted\n")
+    assert found.stderr.count("\n") == 1
+    assert not out.exists()
+
+
+def test_a_model_that_hangs_is_given_up(deploykit, tmp_path):
+    path = written(hanging(), tmp_path / "hang.pb")
+    found = deploykit("benchmark", path, "--timeout=7")
+    assert (found.status, found.stdout) == (6, "")
+    assert found.stderr == (
+        "deploykit: error: hang.pb: TensorFlow did not finish within 7 seconds (--timeout)\n"
+    )
+
+
+def test_no_gpu(deploykit, net):
+    found = deploykit("benchmark", net, "--device=gpu", "--runs=1")
+    if found.status == 0:
+        pytest.skip("there is a GPU")
+    assert (found.status, found.stdout) == (2, "")
+    assert found.stderr.startswith("deploykit: error: --device gpu: TensorFlow sees no GPU: ")
+    assert found.stderr.count("\n") == 1
+
+
+def test_ctrl_c_in_the_rounds_keeps_what_was_measured(net):
+    """On a terminal, because the bar there tells when a round is done."""
+    output = net.parent / "result.json"
+    terminal, end = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "deploykit.cli", "benchmark", str(net), "--duration=20",
+         "-o", str(output)],
+        stdout=subprocess.PIPE, stderr=end, text=True,
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    os.close(end)
+    shown = b""
+    try:
+        while b"14%" not in shown:  # 3 of 21 steps: the start, the first round, and the second
+            shown += os.read(terminal, 4096)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        process.send_signal(signal.SIGINT)
+        while piece := _rest(terminal):
+            shown += piece
+        stdout, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+    assert process.returncode == 130
+    assert b"deploykit: interrupted" in shown
+    assert "p50 ms" in stdout
+    assert "interrupted: this is what was measured until then" in stdout
+    result = load_result(output)
+    assert result.interrupted
+    assert 1 <= len(result.measurements[0].rounds_ms) < 20
+    assert children
+    assert not [pid for pid in children if Path("/proc", pid).exists()]
+
+
+def _rest(terminal: int) -> bytes:
+    """Return what more there is; Linux answers with an error when the other end is closed."""
+    try:
+        return os.read(terminal, 4096)
+    except OSError:
+        return b""
