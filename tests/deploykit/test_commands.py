@@ -145,8 +145,8 @@ def test_transforms(deploykit):
 
 @pytest.mark.parametrize(
     "command",
-    ["", "freeze", "inspect", "transforms", "transform", "optimize", "quantize", "verify",
-     "placement", "doctor"],
+    ["", "freeze", "inspect", "transforms", "transform", "optimize", "calibrate", "quantize",
+     "verify", "placement", "doctor"],
 )  # fmt: skip
 def test_help(deploykit, command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
