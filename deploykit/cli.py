@@ -17,6 +17,7 @@ COMMANDS = (
     "transforms",
     "transform",
     "optimize",
+    "calibrate",
     "quantize",
     "verify",
     "label",

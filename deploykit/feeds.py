@@ -1,5 +1,6 @@
 """What a graph is run on: the user's data, or values made up from the types of its inputs."""
 
+import logging
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -9,6 +10,8 @@ from transforms.core.graph import Graph
 from transforms.core.node import split
 from transforms.core.ops import op_defs, output_types
 from transforms.core.tensors import Array, numpy_type
+
+logger = logging.getLogger("deploykit")
 
 BATCH = 2  # one example would not show a mix-up of examples
 UNKNOWN_SIZE = 96  # for sizes that a placeholder leaves open; the smallest that InceptionV3 takes
@@ -104,6 +107,31 @@ def _fits(actual: tuple[int, ...], declared: tuple[int, ...]) -> bool:
 
 def samples_at_once(graph: Graph) -> int:
     """Return how many samples are fed at once: what the inputs demand, or fifty."""
+    return demanded_batch(graph) or DATA_BATCH
+
+
+def demanded_batch(graph: Graph) -> int | None:
+    """Return how many samples the inputs demand at once, or None where they leave it open."""
     shapes = [type_and_shape(graph, tensor)[1] for tensor in graph.inputs]
-    fixed = [shape[0] for shape in shapes if shape and shape[0] > 0]
-    return fixed[0] if fixed else DATA_BATCH
+    return next((shape[0] for shape in shapes if shape and shape[0] > 0), None)
+
+
+def in_batches(feeds: Mapping[str, Array], batch: int, whole: bool) -> list[dict[str, Array]]:
+    """Return arrays by input name as feeds of at most so many samples, which are views of them.
+
+    With `whole`, a smaller one at the end is left out. What is one number alone is in every feed.
+    GraphError: there is no sample, or no feed is whole.
+    """
+    count = min((len(array) for array in feeds.values() if array.ndim), default=1)
+    if not count:
+        raise GraphError("the data hold no samples")
+    end = count - count % batch if whole else count
+    if not end:
+        raise GraphError(f"the data hold {count} samples, but the graph takes {batch} at once")
+    if end < count:
+        logger.warning("the last %d of %d samples are left out, as the graph takes %d at once",
+                       count - end, count, batch)  # fmt: skip
+    return [
+        {name: a[start : start + batch] if a.ndim else a for name, a in feeds.items()}
+        for start in range(0, end, batch)
+    ]

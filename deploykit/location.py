@@ -1,5 +1,6 @@
 """What a path means: the kind of model that lies there, and its files."""
 
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,18 @@ def locate(source: str | os.PathLike[str]) -> Location:
         raise FileError(f"{path}: {_what_lies_in(path)}")
     check_regular(path)
     return Location("keras" if path.suffix in KERAS_ENDS else "graph", path)
+
+
+def model_sha256(model: str) -> str | None:
+    """Return the SHA-256 of a model's files in order, or None if it is no model on disk."""
+    if not Path(model).exists():
+        return None
+    digest = hashlib.sha256()
+    for path in locate(model).files:
+        with path.open("rb") as file:
+            while piece := file.read(1 << 20):
+                digest.update(piece)
+    return digest.hexdigest()
 
 
 def _what_lies_in(folder: Path) -> str:

@@ -16,7 +16,7 @@ from deploykit.benchmarking.runner import Job
 from deploykit.benchmarking.sampling import Sampler, open_devices
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import steady_from
-from deploykit.location import locate
+from deploykit.location import model_sha256
 from deploykit.machine import machine
 from transforms.core.child import Worker
 from transforms.core.errors import CrashError, Error, LimitError
@@ -255,16 +255,4 @@ def spill(graph: Graph, path: Path) -> str:
         for piece in graph.serialized():
             digest.update(piece)
             file.write(piece)
-    return digest.hexdigest()
-
-
-def model_sha256(model: str) -> str | None:
-    """Return the SHA-256 of a model's files in order, or None if it is no model on disk."""
-    if not Path(model).exists():
-        return None
-    digest = hashlib.sha256()
-    for path in locate(model).files:
-        with path.open("rb") as file:
-            while piece := file.read(1 << 20):
-                digest.update(piece)
     return digest.hexdigest()

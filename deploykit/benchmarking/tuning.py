@@ -23,7 +23,6 @@ from deploykit.benchmarking.measuring import (
     Advance,
     Contestant,
     measure,
-    model_sha256,
     spill,
 )
 from deploykit.benchmarking.recommendation import Recommendation
@@ -33,6 +32,7 @@ from deploykit.benchmarking.searching import Coordinate, Search, Trial
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.trials import Trials
 from deploykit.files import write
+from deploykit.location import model_sha256
 from deploykit.machine import environment, machine
 from transforms.core.child import limits
 from transforms.core.errors import Error, FileError, GraphError

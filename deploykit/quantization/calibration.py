@@ -1,0 +1,248 @@
+"""Run a model on the user's samples and take down which values its tensors hold.
+
+Feeds are an iterable of arrays by input name, batch by batch; whatever reads them, from an `.npz`
+file or another place, can be used. They are gone through once, and for `mse` twice.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from deploykit.feeds import demanded_batch, feeds_from, in_batches
+from deploykit.quantization.ranges import Ranges, TensorRange
+from transforms.convert_layout import ELEMENTWISE_OPS, PAD_OPS
+from transforms.core.child import Worker
+from transforms.core.control_flow import ENTER_OPS, MERGE_OPS, SWITCH_OPS
+from transforms.core.errors import GraphError
+from transforms.core.functions import reachable
+from transforms.core.graph import LOOP_EDGE_OPS, Graph
+from transforms.core.layers import LAYER_OPS, channels_first
+from transforms.core.node import normal, producer_name, tensor_name
+from transforms.core.ops import op_defs, output_types
+from transforms.core.tensors import Array
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+METHODS = ("minmax", "mse")
+BATCH = 8  # samples at once, where the inputs leave it open: memory grows with it, speed hardly
+WIDEST = 5  # tensors that are shown
+NAMED = 3  # in a note
+
+# Their result has its channels where their input has them.
+_FOLLOWING_OPS = ELEMENTWISE_OPS | PAD_OPS | {"Concat", "ConcatV2"}
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What a calibration found, and what a reader should know of it."""
+
+    ranges: Ranges
+    method: str
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """Return the summary as plain data."""
+        return {
+            "method": self.method,
+            "samples": self.ranges.samples,
+            "tensors": len(self.ranges.tensors),
+            "calibration_seconds": round(self.seconds, 4),
+            "widest": [
+                {"tensor": name, "min": found.min, "max": found.max} for name, found in self._widest
+            ],
+            "notes": list(self.notes),
+        }
+
+    def lines(self, target: str) -> "list[str | Table]":
+        """Return the summary for people."""
+        from deploykit.report import new_table
+
+        table = new_table("widest ranges", "min", "max")
+        for name, found in self._widest:
+            table.add_row(name, f"{found.min:.4g}", f"{found.max:.4g}")
+        summary = (
+            f"{target}: ranges of {len(self.ranges.tensors)} tensors on "
+            f"{self.ranges.samples} samples ({self.method}, {self.seconds:.1f} s)"
+        )
+        return [table, *(f"note: {note}" for note in self.notes), summary]
+
+    @property
+    def _widest(self) -> list[tuple[str, TensorRange]]:
+        by_width = sorted(self.ranges.tensors.items(), key=lambda item: item[1].min - item[1].max)
+        return by_width[:WIDEST]
+
+
+def calibration_feeds(
+    graph: Graph, data: Mapping[str, Array], batch: int | None = None
+) -> list[dict[str, Array]]:
+    """Return arrays by input name as feeds; `labels` play no part.
+
+    GraphError: they do not fit the inputs, hold no sample, or cannot be fed in such batches.
+    """
+    if not graph.inputs:
+        raise GraphError("the model has no input, so there is nothing to calibrate it with")
+    demanded = demanded_batch(graph)
+    if demanded and batch and batch != demanded:
+        raise GraphError(
+            f"the model takes {demanded} samples at once, so a batch of {batch} cannot be run"
+        )
+    feeds, _, _ = feeds_from(graph, {name: data[name] for name in data if name != "labels"})
+    return in_batches(feeds, demanded or batch or BATCH, whole=demanded is not None)
+
+
+def calibrate(
+    graph: Graph,
+    feeds: Iterable[Mapping[str, Array]],
+    *,
+    method: str = "minmax",
+    model_sha256: str = "",
+    advance: Callable[[str, int], None] = lambda name, count: None,
+) -> Calibration:
+    """Run a frozen graph on feeds and return the range of each of its float32 tensors.
+
+    Observed is every tensor of two axes or more that depends on an input and that an output needs;
+    not what lies within loops, branches or functions.
+
+    Args:
+        graph: what is run.
+        feeds: arrays by input name, batch by batch; of equal size or not.
+        method: minmax takes the smallest and the largest value; mse the range within these on which
+            rounding to 8 bits has the least mean squared error.
+        model_sha256: of the model's files, for the ranges to say what they belong to.
+        advance: called before each batch with what is done and how many steps there are.
+
+    GraphError: there is no such tensor or no sample, an activation holds NaN or Inf, or TensorFlow
+    cannot run the graph.
+    """
+    if method not in METHODS:
+        raise GraphError(f"the method should be minmax or mse, not {method!r}")
+    live = graph.copy()
+    live.prune()
+    depths = _depths(live)
+    tensors = _observed(live, depths)
+    if not tensors:
+        raise GraphError(
+            "no float32 tensor depends on the model's inputs, so there is nothing to calibrate"
+        )
+    started = time.perf_counter()
+    again = method == "mse"  # the histograms need the whole ranges
+    steps = len(feeds) * (1 + again) if isinstance(feeds, Sequence) else 0
+    samples = 0
+    with contextlib.closing(
+        Worker(
+            "deploykit.quantization.observing:Observer",
+            b"".join(live.serialized()),
+            tensors,
+            frozenset(_with_channels_first(live)),
+        )
+    ) as worker:
+        for feed in feeds:
+            advance("values", steps)
+            count = next((len(array) for array in feed.values() if array.ndim), 1)
+            worker.ask("observe", feed, samples, count)
+            samples += count
+        if not samples:
+            raise GraphError("there is no sample to calibrate with")
+        for feed in feeds if again else ():
+            advance("histograms", steps)
+            worker.ask("count", feed)
+        found = worker.ask("ranges")
+    seconds = time.perf_counter() - started
+    ranges = Ranges(model_sha256, samples, found)
+    return Calibration(ranges, method, seconds, (*_idle(found), *_left_out(live, depths)))
+
+
+def _observed(graph: Graph, depths: Mapping[str, int]) -> list[str]:
+    """Return the float32 tensors that depend on an input, in execution order."""
+    depends = graph.descendants(map(producer_name, graph.inputs), control=False)
+    fed = set(map(normal, graph.inputs))
+    found = []
+    for name in graph.order():
+        node = graph[name]
+        if name not in depends or depths[name] or node.op not in op_defs():
+            continue
+        for port, type_ in enumerate(output_types(node) or ()):
+            tensor = tensor_name(name, port)
+            is_fed = tensor in fed or not graph.is_input(name)
+            if type_ == "float32" and is_fed:
+                found.append(tensor)
+    return found
+
+
+def _depths(graph: Graph) -> dict[str, int]:
+    """Return how deep each node lies in TensorFlow 1's conditionals and loops.
+
+    Below a Switch a tensor may be dead and below an Enter it has many values, so neither can be
+    fetched. A Merge ends a conditional, and an Exit both the loop and the Switch that it reads.
+    """
+    depths: dict[str, int] = {}
+    for name in graph.order():
+        node = graph[name]
+        # What a loop hands back is not known yet; it is as deep as what enters the loop.
+        depth = max((depths.get(producer_name(tensor), 0) for tensor in node.inputs), default=0)
+        if node.op in SWITCH_OPS | ENTER_OPS:
+            depth += 1
+        elif node.op in ("Exit", "RefExit"):
+            depth -= 2
+        elif node.op in MERGE_OPS:
+            goes_back = any(graph.producer(t).op in LOOP_EDGE_OPS for t in node.inputs)
+            depth -= not goes_back
+        depths[name] = 0 if graph.is_input(name) else max(depth, 0)
+    return depths
+
+
+def _with_channels_first(graph: Graph) -> set[str]:
+    """Return the tensors whose channels lie along axis 1: ops with a data format say so."""
+    order = graph.order()
+    found = set()
+    for name in order:
+        node = graph[name]
+        inputs = node.data_inputs
+        if channels_first(node):
+            found |= {tensor_name(name, 0), *inputs[:1]}
+        elif node.op in _FOLLOWING_OPS and any(tensor in found for tensor in inputs):
+            found.add(tensor_name(name, 0))
+    for name in reversed(order):  # what an op with a data format reads, through others
+        node = graph[name]
+        if node.op in _FOLLOWING_OPS and tensor_name(name, 0) in found:
+            found |= set(node.data_inputs)
+    return found
+
+
+def _idle(found: Mapping[str, TensorRange]) -> list[str]:
+    """Return notes on tensors that told nothing: always zero, or always the same."""
+    same = [name for name, each in found.items() if each.min == each.max]
+    zero = [name for name in same if found[name].min == 0]
+    other = [name for name in same if found[name].min != 0]
+    notes = []
+    if zero:
+        notes.append(f"never active on these samples: {_listed(zero)}")
+    if other:
+        notes.append(f"of one value on these samples: {_listed(other)}")
+    return notes
+
+
+def _left_out(graph: Graph, depths: Mapping[str, int]) -> list[str]:
+    """Return a note on layers that are not observed because of where they lie."""
+    layers = [n.name for n in graph if n.op in LAYER_OPS and depths[n.name]]
+    used = reachable(graph)
+    layers += [
+        f"{function.signature.name}/{node.name}"
+        for function in graph.library.function
+        if function.signature.name in used
+        for node in function.node_def
+        if node.op in LAYER_OPS
+    ]
+    if not layers:
+        return []
+    return [f"layers in loops, branches or functions are left out: {_listed(layers)}"]
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:NAMED])
+    more = len(names) - NAMED
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -1,0 +1,172 @@
+"""What each tensor of a graph holds while it runs, summed up batch by batch in a child process.
+
+Statistics are taken by ops that are added to the graph, so that no activation leaves TensorFlow and
+each is freed once it was read: the most that is held is about what one run of one batch takes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from deploykit.quantization.clipping import BINS, least_error_range
+from deploykit.quantization.ranges import TensorRange
+from transforms.core.errors import GraphError
+from transforms.core.session import Session, full_name
+from transforms.core.tensors import Array
+
+_FETCHES = 4  # of each tensor
+
+
+@dataclass
+class _Sums:
+    """What was seen of a tensor so far."""
+
+    low: float
+    high: float
+    rows: int
+    """How many values each channel had."""
+    channels: tuple[Array, Array] | None
+    """The smallest value and the sum of each channel; None where their number differs."""
+
+    def add(self, other: "_Sums") -> None:
+        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+        self.rows += other.rows
+        mine, others = self.channels, other.channels
+        if mine is None or others is None or mine[0].shape != others[0].shape:
+            self.channels = None
+        else:
+            self.channels = np.minimum(mine[0], others[0]), mine[1] + others[1]
+
+
+class Observer:
+    """A graph that is run feed by feed. GraphError: TensorFlow does not accept the graph."""
+
+    def __init__(
+        self, graph_def: bytes, tensors: Sequence[str], channels_first: frozenset[str]
+    ) -> None:
+        """Load the graph; `tensors` are observed, in execution order, where their rank is >= 2."""
+        self._session = Session(graph_def)
+        self._channels_first = channels_first
+        self._tensors = {
+            name: self._session.graph.get_tensor_by_name(full_name(name)) for name in tensors
+        }
+        self._axes: dict[str, tuple[int, ...]] = {}
+        """All axes but the channels', of each tensor that is observed."""
+        self._fetches: list[str] = []
+        self._sums: dict[str, _Sums] = {}
+        self._counters: dict[str, str] = {}
+        self._counts: dict[str, Array] = {}
+
+    def observe(self, feed: Mapping[str, Array], first: int, samples: int) -> None:
+        """Run a feed, whose samples are numbers `first` and on, and take minima, maxima, means.
+
+        GraphError: an activation holds NaN or Inf, or the graph cannot be run.
+        """
+        if not self._fetches:
+            self._take_statistics(self._ranks(feed))
+        found = self._session.run(self._fetches, feed)
+        for number, name in enumerate(self._axes):
+            size, low, high, mean = found[number * _FETCHES :][:_FETCHES]
+            if not size:
+                continue
+            if not np.isfinite(mean).all():
+                mean = self._mean_of_finite(name, feed, first, samples)
+            rows = int(size) // len(mean)
+            seen = _Sums(float(low.min()), float(high), rows, (low, mean * rows))
+            if name in self._sums:
+                self._sums[name].add(seen)
+            else:
+                self._sums[name] = seen
+
+    def count(self, feed: Mapping[str, Array]) -> None:
+        """Run a feed once more and count how often values occur, within the ranges seen."""
+        if not self._counters:
+            self._take_histograms()
+        found = self._session.run(list(self._counters.values()), feed)
+        for name, counts in zip(self._counters, found, strict=True):
+            self._counts[name] = self._counts.get(name, 0) + counts.astype(np.int64)
+
+    def ranges(self) -> dict[str, TensorRange]:
+        """Return what was seen of each tensor; where values were counted, of least error."""
+        ranges = {}
+        for name in self._axes:
+            if name not in self._sums:
+                continue  # it never held a value
+            seen = self._sums[name]
+            low, high = seen.low, seen.high
+            if name in self._counts:
+                low, high = least_error_range(self._counts[name], low, high)
+            found = TensorRange(_short(low), _short(high))
+            if seen.channels is not None:
+                means = tuple(_short(mean, digits=7) for mean in seen.channels[1] / seen.rows)
+                least = tuple(_short(value) for value in seen.channels[0])
+                found = TensorRange(found.min, found.max, means, least)
+            ranges[name] = found
+        return ranges
+
+    def _ranks(self, feed: Mapping[str, Array]) -> dict[str, int]:
+        """Return the rank of each tensor, asking a run where the graph does not tell."""
+        import tensorflow as tf
+
+        known = {name: value.shape.rank for name, value in self._tensors.items()}
+        with self._session.graph.as_default():
+            asked = {n: tf.rank(self._tensors[n]).name for n, r in known.items() if r is None}
+        if asked:
+            found = self._session.run(list(asked.values()), feed)
+            known |= {name: int(rank) for name, rank in zip(asked, found, strict=True)}
+        return known
+
+    def _take_statistics(self, ranks: Mapping[str, int]) -> None:
+        import tensorflow as tf
+
+        with self._session.graph.as_default(), tf.name_scope("deploykit_calibration"):
+            for name, value in self._tensors.items():
+                rank = ranks[name]
+                if rank < 2:
+                    continue
+                channel = 1 if name in self._channels_first else rank - 1
+                axes = tuple(axis for axis in range(rank) if axis != channel)
+                # Sums over many samples need float64, which a copy of each activation would cost.
+                means = tf.reduce_mean(value, axes[1:])
+                statistics = (
+                    tf.size(value),
+                    tf.reduce_min(value, axes),
+                    tf.reduce_max(value),
+                    tf.reduce_mean(tf.cast(means, tf.float64), 0),
+                )
+                self._axes[name] = axes
+                self._fetches += [each.name for each in statistics]
+
+    def _take_histograms(self) -> None:
+        import tensorflow as tf
+
+        with self._session.graph.as_default(), tf.name_scope("deploykit_calibration"):
+            for name, seen in self._sums.items():
+                if seen.low < seen.high:
+                    bounds = np.array([seen.low, seen.high], np.float32)
+                    counted = tf.histogram_fixed_width(self._tensors[name], bounds, BINS)
+                    self._counters[name] = counted.name
+
+    def _mean_of_finite(
+        self, name: str, feed: Mapping[str, Array], first: int, samples: int
+    ) -> Array:
+        """Return the channel means of a tensor. GraphError: it holds NaN or Inf."""
+        (value,) = self._session.run([name], feed)
+        bad = ~np.isfinite(value)
+        if not bad.any():  # only its sum in float32 is not
+            mean: Array = value.mean(self._axes[name], dtype=np.float64)
+            return mean
+        of_samples = len(value) == samples
+        at = first + int(np.argwhere(bad)[0][0])
+        where = f"sample {at}" if of_samples else f"samples {first} to {first + samples - 1}"
+        kind = "NaN" if np.isnan(value).any() else "Inf"
+        if full_name(name) in map(full_name, feed):
+            raise GraphError(f"the data for input '{name}' hold {kind} in {where} (from 0)")
+        node = self._tensors[name].op
+        raise GraphError(f"node '{node.name}' ({node.type}) gives {kind} for {where} (from 0)")
+
+
+def _short(value: float, digits: int = 9) -> float:
+    """Return a number with as many digits as tell two float32 apart, which keeps files short."""
+    return float(f"{value:.{digits}g}")

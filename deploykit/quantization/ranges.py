@@ -1,0 +1,172 @@
+"""Which values the tensors of a model take: a value with a file format that people may edit.
+
+A file such as `model.ranges.json` holds
+
+    {
+      "format": 1,
+      "model_sha256": "...",
+      "samples": 92,
+      "tensors": {
+        "block_0/Relu6": {
+          "min": 0.0,
+          "max": 6.0,
+          "channel_mean": [0.41, 1.7, ...],
+          "channel_min": [0.0, 0.0, ...]
+        },
+        ...
+      }
+    }
+
+* `model_sha256` is that of the model's files, and `samples` says on how many of the user's samples
+  the model was run.
+* Tensors are named as in the graph, `node` or `node:port`, and stand in execution order.
+* 8 bits are spread from `min` to `max`, in the tensor's own units. These two are what a person
+  would edit: a smaller range is finer and cuts off what lies outside.
+* `channel_mean` and `channel_min` hold one value a channel, over all samples and positions.
+  Channels lie along the last axis, or along axis 1 where the graph works with channels first
+  (NCHW). Both lists are empty where the number of channels differs from batch to batch.
+"""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transforms.core.errors import FileError, GraphError, nearest
+from transforms.core.node import normal
+
+FORMAT = 1
+_KEYS = ("format", "model_sha256", "samples", "tensors")
+_TENSOR_KEYS = ("min", "max", "channel_mean", "channel_min")
+
+
+@dataclass(frozen=True)
+class TensorRange:
+    """The smallest and the largest value of a tensor; mean and smallest value of each channel."""
+
+    min: float
+    max: float
+    channel_mean: tuple[float, ...] = ()
+    channel_min: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """What a calibration found, by tensor."""
+
+    model_sha256: str
+    samples: int
+    tensors: Mapping[str, TensorRange]
+
+    def of(self, tensor: str, channels: int | None = None) -> TensorRange:
+        """Return the range of a tensor. GraphError: it has none, or not so many channels."""
+        found = self.tensors.get(normal(tensor))
+        if found is None:
+            hint = nearest(normal(tensor), list(self.tensors))
+            raise GraphError(f"the ranges do not hold tensor '{tensor}'{hint}")
+        for key in _TENSOR_KEYS[2:]:
+            length = len(getattr(found, key))
+            if channels is not None and length != channels:
+                raise GraphError(
+                    f"tensor '{tensor}' has {channels} channels, its {key} holds {length} values"
+                )
+        return found
+
+    def text(self) -> str:
+        """Return the file's text: the same for the same ranges, one line a key."""
+        tensors = ",\n".join(
+            f"    {json.dumps(name)}: {{\n{_lines(found)}\n    }}"
+            for name, found in self.tensors.items()
+        )
+        head = {"format": FORMAT, "model_sha256": self.model_sha256, "samples": self.samples}
+        lines = [f"  {json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
+        body = f"{{\n{tensors}\n  }}" if tensors else "{}"
+        return "\n".join(["{", *lines, f'  "tensors": {body}', "}", ""])
+
+
+def _lines(found: TensorRange) -> str:
+    return ",\n".join(
+        f'      "{key}": {json.dumps(getattr(found, key), allow_nan=False)}' for key in _TENSOR_KEYS
+    )
+
+
+def load_ranges(path: str | os.PathLike[str]) -> Ranges:
+    """Read ranges from their file.
+
+    FileError: it cannot be read. GraphError: it is no such file, or what it says cannot be.
+    """
+    try:
+        document = json.loads(Path(path).read_bytes(), object_pairs_hook=_once)
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from None
+    except GraphError as error:
+        raise GraphError(f"{path}: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise GraphError(f"{path}: this is no JSON, expected ranges: {error}") from None
+    try:
+        return _ranges(document)
+    except GraphError as error:
+        raise GraphError(f"{path}: {error}") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of the file. GraphError: a key occurs twice, so an edit would be lost."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise GraphError(f"'{twice}' occurs twice in one place")
+    return found
+
+
+def _ranges(document: Any) -> Ranges:
+    if not isinstance(document, dict) or "format" not in document:
+        raise GraphError("these are no ranges of deploykit calibrate: there is no format")
+    if document["format"] != FORMAT:
+        raise GraphError(f"its format is {document['format']!r}, but this deploykit reads {FORMAT}")
+    _check_keys(document, _KEYS, "the file")
+    samples, sha256, tensors = document["samples"], document["model_sha256"], document["tensors"]
+    if type(samples) is not int or samples < 1:
+        raise GraphError(f"samples is {samples!r}, expected a whole number above zero")
+    if not isinstance(sha256, str):
+        raise GraphError(f"model_sha256 is {sha256!r}, expected text")
+    if not isinstance(tensors, dict):
+        raise GraphError(f"tensors is {tensors!r}, expected ranges by tensor")
+    return Ranges(sha256, samples, {normal(n): _tensor_range(n, t) for n, t in tensors.items()})
+
+
+def _tensor_range(name: str, document: Any) -> TensorRange:
+    where = f"tensor '{name}'"
+    if not isinstance(document, dict):
+        raise GraphError(f"{where} has {document!r}, expected {', '.join(_TENSOR_KEYS)}")
+    _check_keys(document, _TENSOR_KEYS, where)
+    low, high = (_number(document[key], f"{where}: {key}") for key in ("min", "max"))
+    if low > high:
+        raise GraphError(f"{where}: min {low:g} is above max {high:g}")
+    lists = []
+    for key in _TENSOR_KEYS[2:]:
+        values = document[key]
+        if not isinstance(values, list):
+            raise GraphError(f"{where}: {key} is {values!r}, expected a list of numbers")
+        lists.append(tuple(_number(v, f"{where}: {key}[{i}]") for i, v in enumerate(values)))
+    return TensorRange(low, high, *lists)
+
+
+def _check_keys(document: Mapping[str, Any], keys: tuple[str, ...], where: str) -> None:
+    """Raise GraphError where a key is missing, or is none that would be read."""
+    for key in document:
+        if key not in keys:
+            raise GraphError(f"{where} has an unknown key '{key}'{nearest(key, keys)}")
+    for key in keys:
+        if key not in document:
+            raise GraphError(f"{where} lacks '{key}'")
+
+
+def _number(value: Any, where: str) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and math.isfinite(value)):
+        raise GraphError(f"{where} is {value!r}, expected a finite number")
+    return float(value)

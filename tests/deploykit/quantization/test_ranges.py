@@ -1,0 +1,94 @@
+"""The file of ranges: what is written is read back, and a slip of an editor's hand is named."""
+
+import json
+
+import pytest
+
+from deploykit.quantization.ranges import Ranges, TensorRange, load_ranges
+from transforms.core.errors import FileError, GraphError
+
+FOUND = Ranges("ab12", 3, {"x": TensorRange(-1.5, 2.0, (0.25, 0.5), (-1.5, 0.0)),
+                           "y:1": TensorRange(0.0, 6.0)})  # fmt: skip
+TEXT = """{
+  "format": 1,
+  "model_sha256": "ab12",
+  "samples": 3,
+  "tensors": {
+    "x": {
+      "min": -1.5,
+      "max": 2.0,
+      "channel_mean": [0.25, 0.5],
+      "channel_min": [-1.5, 0.0]
+    },
+    "y:1": {
+      "min": 0.0,
+      "max": 6.0,
+      "channel_mean": [],
+      "channel_min": []
+    }
+  }
+}
+"""
+
+
+def test_the_text_is_read_back(tmp_path):
+    assert FOUND.text() == TEXT
+    path = tmp_path / "x.ranges.json"
+    path.write_text(TEXT)
+    assert load_ranges(path) == FOUND
+    path.write_text(TEXT.replace("6.0", "5"))  # an edit
+    assert load_ranges(path).of("y:1").max == 5
+    path.write_text(TEXT.replace('"x"', '"x:0"'))
+    assert load_ranges(path) == FOUND
+    empty = Ranges("ab12", 1, {})
+    path.write_text(empty.text())
+    assert load_ranges(path) == empty
+
+
+def test_what_is_asked_of_ranges():
+    assert FOUND.of("x:0", 2).min == -1.5
+    with pytest.raises(GraphError, match=r"do not hold tensor 'y' \(did you mean y:1\?\)"):
+        FOUND.of("y")
+    with pytest.raises(GraphError, match="'x' has 3 channels, its channel_mean holds 2 values"):
+        FOUND.of("x", 3)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"format": 1', '"format": 2', "its format is 2, but this deploykit reads 1"),
+        ('"format": 1,', "", "there is no format"),
+        ('"samples": 3', '"samples": 0', "samples is 0, expected a whole number"),
+        ('"samples": 3', '"samples": true', "samples is True, expected a whole number"),
+        ('"ab12"', "7", "model_sha256 is 7, expected text"),
+        ('"samples": 3,', "", "the file lacks 'samples'"),
+        ('"samples"', '"sample"', r"unknown key 'sample' \(did you mean samples\?\)"),
+        ('"min": 0.0', '"min": 7', "tensor 'y:1': min 7 is above max 6"),
+        ('"min": 0.0', '"min": NaN', "tensor 'y:1': min is nan, expected a finite number"),
+        ('"min": 0.0', '"min": "0"', "tensor 'y:1': min is '0', expected a finite number"),
+        ('"max": 6.0', '"max": 6.0, "scale": 2', "tensor 'y:1' has an unknown key 'scale'"),
+        ('"max": 6.0', '"max": 6.0, "max": 5', "'max' occurs twice"),
+        ('"max": 6.0,', "", "tensor 'y:1' lacks 'max'"),
+        ("[0.25, 0.5]", "0.25", "tensor 'x': channel_mean is 0.25, expected a list"),
+        ("[0.25, 0.5]", "[0.25, null]", r"channel_mean\[1\] is None, expected a finite number"),
+        (TEXT, "[]", "these are no ranges"),
+        (TEXT, "{", "this is no JSON"),
+        (TEXT, "[" * 100_000, "this is no JSON"),
+    ],
+)
+def test_bad_files(tmp_path, old, new, said):
+    path = tmp_path / "x.ranges.json"
+    assert old in TEXT
+    path.write_text(TEXT.replace(old, new))
+    with pytest.raises(GraphError, match=f"{path}: .*{said}") as error:
+        load_ranges(path)
+    assert "\n" not in str(error.value)
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(FileError, match="No such file"):
+        load_ranges(tmp_path / "none.json")
+
+
+def test_numbers_are_json(tmp_path):
+    assert json.loads(FOUND.text())["tensors"]["x"]["channel_min"] == [-1.5, 0.0]
