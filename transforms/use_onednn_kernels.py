@@ -43,9 +43,10 @@ def use_onednn_kernels(graph: Graph, *, matmul: bool = False, skip: tuple[str, .
     """Run float convolutions on oneDNN's kernels without TF_ENABLE_ONEDNN_OPTS, fused.
 
     The result runs on x86 CPUs in TensorFlow builds with oneDNN, as pip installs them; its ops are
-    private to TensorFlow, without a promise for later versions. A NaN before a Relu becomes 0, as
-    under that flag. It pays where layers are large: each op costs 55 to 85 us whatever its size, so
-    nets of a few small layers get slower. Fold batch norms first. GraphError: `skip` names no node.
+    private to TensorFlow, without a promise for later versions. It pays where layers are large and
+    oneDNN is off: each op costs 55 to 85 us whatever its size, so nets of a few small layers get
+    slower, and TensorFlow turns oneDNN on by itself on newer CPUs. Fold batch norms first. A NaN
+    before a Relu becomes 0, as under that flag. GraphError: `skip` names no node.
 
     Args:
         matmul: also MatMul, which pays at batches of 8 or more; at batch 1 it is mostly slower.

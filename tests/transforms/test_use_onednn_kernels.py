@@ -126,7 +126,6 @@ def test_a_sum_with_a_vector_is_a_bias(op, order):
         ("conv", {"weights": random(3, 3, C // 2, 6)}),  # two groups
         ("depthwise", {"padding": "VALID", "strides": [1, 2, 2, 1]}),
         ("depthwise", {"padding": "SAME", "strides": [1, 2, 2, 1]}),
-        ("depthwise", {"dilations": [1, 2, 2, 1]}),
         ("matmul", {"transpose_b": True}),
     ],
 )
