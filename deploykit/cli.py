@@ -58,7 +58,7 @@ def cli() -> None:
     """Take a trained TensorFlow model to a fast, verified, served one.
 
     \b
-    freeze -> transform -> quantize -> verify
+    freeze -> transform -> quantize -> verify -> benchmark
 
     Exit status: 0 done; 1 a bug in deploykit; 2 wrong usage or a bad model; 3 refused by policy;
     4 file or disk; 5 a verification or comparison failed; 6 time or memory cap.

@@ -15,7 +15,7 @@ from deploykit.benchmarking.settings import Settings
 from transforms.core.child import Worker, limited, limits
 from transforms.core.errors import Error
 
-TURNS = 5
+TURNS = 8
 TURN_SECONDS = 0.2
 WARM_UP_SECONDS = 0.25
 ENOUGH_SECONDS = 5.0  # of turns; a slow model gets fewer

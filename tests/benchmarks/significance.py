@@ -26,7 +26,8 @@ from transforms.core.node import Node
 SETS, ALIKE, SLOWED = 10, 5, 2
 ROUNDS, SECONDS, RESUME, WARM_UP = 24, 0.08, 0.02, 0.7
 SLOWDOWN, CONFIDENCE = 0.10, 0.99
-NARROW, WIDE = 1, 81  # planted convolutions from which the width of the right one is learned
+NARROW, WIDE = 1, 81  # planted convolutions between which the right width is sought
+CLOSE, TRIES = 0.01, 7  # to the slowdown that is wanted
 SIGNIFICANT, FOUND = 3, 90  # percent of the pairs alike at most, of the others at least
 
 Rounds = list[list[int]]
@@ -91,14 +92,19 @@ def slower(graph: Graph, width: int) -> Graph:
 def _jobs(folder: Path) -> tuple[Job, Job]:
     """Return the job of a model, and that of the same model with an op that makes it slower."""
     graph = api.load_graph(_model())
-    jobs = [_job(graph, folder / "plain.pb")]
-    jobs += [_job(slower(graph, width), folder / f"{width}.pb") for width in (NARROW, WIDE)]
-    # The fast calls are those that nobody disturbed.
-    (rounds,) = sets(jobs, 1)
-    plain, narrow, wide = (np.percentile(np.concatenate(each), 10) for each in rounds)
-    steps = (SLOWDOWN * plain - (narrow - plain)) / (wide - narrow) * (WIDE - NARROW) / 2
-    width = NARROW + 2 * max(0, round(steps))  # an odd kernel has a middle
-    return jobs[0], _job(slower(graph, width), folder / "planted.pb")
+    plain = _job(graph, folder / "plain.pb")
+    widths, slowdowns = [NARROW, WIDE], []
+    for number in range(TRIES):
+        planted = _job(slower(graph, widths[number]), folder / f"{number}.pb")
+        (rounds,) = sets([plain, planted], 1)
+        slowdowns.append(1 / _ratio(*rounds).value - 1)
+        if abs(slowdowns[-1] - SLOWDOWN) < CLOSE:
+            break
+        if number:  # between the nearest that is below and the nearest above
+            known = sorted(zip(slowdowns, widths, strict=False))
+            width = float(np.interp(SLOWDOWN, *zip(*known, strict=True)))
+            widths.append(NARROW + 2 * round((width - NARROW) / 2))  # an odd kernel has a middle
+    return plain, planted
 
 
 def _job(graph: Graph, path: Path) -> Job:

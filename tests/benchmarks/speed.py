@@ -15,7 +15,7 @@ from tests.benchmarks.figures import RESULTS, Figure
 from tests.benchmarks.measuring import deploykit, run
 from tests.benchmarks.nets import frozen_keras_net, made_by
 
-OPTIONS = ["--onednn", "both", "--batch", "1", "--duration", "10"]
+OPTIONS = ["--onednn", "both", "--batch", "1", "--duration", "6"]
 PAGE = Path(__file__).with_name("RESULTS.md")
 
 
