@@ -12,7 +12,7 @@ from transforms.core.errors import Error
 
 GOALS = ("latency", "throughput")
 CLEARLY = 0.03  # a smaller gain may be what the machine did meanwhile
-NOISE = 1.0  # standard errors that a gain must exceed as well; the last measurement judges
+NOISE = 2.0  # standard errors that a gain must exceed as well
 
 Coordinate = Sequence[Mapping[str, Any]]
 

@@ -14,7 +14,7 @@ from deploykit.benchmarking.results import Measurement, Result, load_tuned
 from deploykit.benchmarking.runner import Job, Runner
 from deploykit.benchmarking.searching import Figures, Search, Trial
 from deploykit.benchmarking.settings import Settings
-from deploykit.benchmarking.trials import Trials
+from deploykit.benchmarking.trials import TURNS, Trials
 from deploykit.benchmarking.tuning import coordinates, held, tune
 from deploykit.files import load_graph
 from transforms.core.errors import CrashError, GraphError
@@ -297,7 +297,7 @@ def test_trials_share_a_start(small):
         )
 
     with contextlib.closing(Trials(job, START)) as trials:
-        assert trials(START).faster == (1.0,) * 5
+        assert trials(START).faster == (1.0,) * TURNS
         threads = replace(START, threads=(1, 2))
         one = trials(threads)
         pid = trials._worker.pid
