@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from deploykit.feeds import can_be_made_up, feeds_from, made_up, type_and_shape
+from deploykit.feeds import can_be_made_up, demanded_batch, feeds_from, made_up, type_and_shape
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
 from transforms.core.tensors import Array, numpy_type
@@ -50,6 +50,11 @@ def batches(
             raise GraphError("the data have their own shapes; give either --data or --shape")
         return _of_data(graph, batch, data)
     return _made_up(graph, batch, shapes or {}, input_range, np.random.default_rng(seed))
+
+
+def samples_in(batch: Sequence[Array]) -> int:
+    """Return how many samples a batch holds: the first size of its first input."""
+    return len(batch[0]) if batch and batch[0].ndim else 1
 
 
 def _made_up(
@@ -134,8 +139,7 @@ def _of_data(
     count = max((len(array) for array in arrays if array.ndim), default=1)
     if not all(array.size for array in arrays):
         raise GraphError("the data hold no samples")
-    declared = [type_and_shape(graph, tensor)[1] for tensor in graph.inputs]
-    at_once = batch or next((shape[0] for shape in declared if shape and shape[0] > 0), 1)
+    at_once = batch or demanded_batch(graph) or 1
     _check_batch(graph, min(at_once, count))
     starts = range(0, max(count - at_once, 0) + 1, at_once)[:FROM_DATA]
     return tuple(

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.benchmarking.devices import check_devices
-from deploykit.benchmarking.inputs import batches
+from deploykit.benchmarking.inputs import batches, samples_in
 from deploykit.benchmarking.results import Measurement, Result
-from deploykit.benchmarking.runner import Job
+from deploykit.benchmarking.runner import Job, started
 from deploykit.benchmarking.sampling import Sampler, open_devices
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import steady_from
@@ -40,12 +40,6 @@ class Contestant:
     model: str
     sha256: str
     job: Job
-
-    @property
-    def samples(self) -> int:
-        """How many samples a call takes: the first size of the first input."""
-        first = self.job.batches[0]
-        return len(first[0]) if first and first[0].ndim else 1
 
 
 @dataclass
@@ -104,7 +98,7 @@ class _Course:
             model=contestant.model,
             sha256=contestant.sha256,
             settings=contestant.job.settings,
-            samples=contestant.samples * len(self.facts["towers"]),
+            samples=samples_in(contestant.job.batches[0]) * len(self.facts["towers"]),
             load_ms=self.facts["load_ns"] / 1e6,
             first_run_ms=self.first_run_ms,
             warm_up_ms=tuple(self.warm_up_ms),
@@ -132,7 +126,7 @@ def measure(
     Ctrl-C ends it early: what was measured until then is the result. LimitError: TensorFlow died,
     or took too long. KeyboardInterrupt: nothing was measured yet.
     """
-    started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+    start = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
     seen, interrupted = machine(), False
     shares: list[int | None] = [None] * rounds
     if runs is not None:
@@ -144,11 +138,7 @@ def measure(
         courses = []
         for each in contestants:  # one after another: a start beside a measurement spoils it
             advance(f"load {each.name}", steps)
-            worker = Worker(
-                "deploykit.benchmarking.runner:Runner",
-                each.job,
-                forced=each.job.settings.environment,
-            )
+            worker = started(each.job)
             stack.callback(worker.close)
             course = _Course(each, worker)
             course.warm_up(warm_up)
@@ -177,7 +167,7 @@ def measure(
         for course in courses:
             course.facts = {**course.facts, **sampler.facts(course.contestant.name)}
         found = tuple(course.measurement() for course in courses)
-    return Result(found, seen, started, interrupted, profiles)
+    return Result(found, seen, start, interrupted, profiles)
 
 
 def benchmark(
@@ -219,9 +209,12 @@ def benchmark(
             path = Path(folder, f"{number}.pb")
             digest = spill(graph, path)
             sha256 = model_sha256(model) or digest
+            feeds = {
+                size: batches(graph, size, shapes or {}, data, input_range)
+                for size in dict.fromkeys(each.batch for each in chosen)
+            }
             for each in chosen:
-                feeds = batches(graph, each.batch, shapes or {}, data, input_range)
-                job = Job(str(path), graph.inputs, graph.outputs, feeds, each)
+                job = Job(str(path), graph.inputs, graph.outputs, feeds[each.batch], each)
                 contestants.append(Contestant("", model, sha256, job))
         return measure(
             _named(contestants),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deploykit.benchmarking.execution import Event, ExecutedGraph
+from deploykit.benchmarking.inputs import samples_in
 from deploykit.benchmarking.roofline import Peak, peak
 from deploykit.costs import flops
 from transforms.core.graph import Graph
@@ -148,7 +149,7 @@ def profile(runner: "Runner", runs: int = RUNS) -> Profile:
     median_run = sorted(traced, key=lambda run: run[0])[len(traced) // 2]
     return Profile(
         runs=runs,
-        samples=samples(runner.job),
+        samples=samples_in(runner.job.batches[0]),
         nodes=nodes,
         ops=_ops(nodes),
         peak=limit,
@@ -161,12 +162,6 @@ def profile(runner: "Runner", runs: int = RUNS) -> Profile:
         uncounted=tuple(sorted({e.node for e in per_run[-1] if e.flops is None})),
         events=tuple(median_run[1]),
     )
-
-
-def samples(job: "Job") -> int:
-    """Return how many samples a call takes: the first size of the first input."""
-    first = job.batches[0]
-    return len(first[0]) if first and first[0].ndim else 1
 
 
 def _nodes(runs: Sequence[Sequence[Event]], limit: Peak) -> tuple[NodeCost, ...]:

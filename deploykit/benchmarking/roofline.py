@@ -117,7 +117,8 @@ def _last_level_cache() -> int:
     """Return its size in bytes, 0 where the kernel does not tell."""
     sizes = [0]
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        number, unit = path.read_text().strip()[:-1], path.read_text().strip()[-1]
+        text = path.read_text().strip()
+        number, unit = text[:-1], text[-1]
         if number.isdigit() and unit in "KM":
             sizes.append(int(number) << (10 if unit == "K" else 20))
     return max(sizes)

@@ -14,6 +14,7 @@ from deploykit.benchmarking.devices import devices_for, gpu_number, gpus
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.towers import dataset_of, fed_together, towers
 from deploykit.machine import environment
+from transforms.core.child import Worker
 from transforms.core.errors import GraphError, LimitError
 from transforms.core.protos import GraphDef
 from transforms.core.session import sentence
@@ -38,6 +39,11 @@ class Job:
     devices: tuple[str, ...] = ()
     """TensorFlow's names of what it runs on, a tower each; default: what the settings ask for.
     From /CPU:1 on they are emulated."""
+
+
+def started(job: Job) -> Worker:
+    """Return a process of its own with a Runner, in the environment that the settings ask for."""
+    return Worker(f"{__name__}:Runner", job, forced=job.settings.environment)
 
 
 class Runner:

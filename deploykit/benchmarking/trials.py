@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from deploykit.benchmarking.runner import Job
+from deploykit.benchmarking.inputs import samples_in
+from deploykit.benchmarking.runner import Job, started
 from deploykit.benchmarking.searching import Figures
 from deploykit.benchmarking.settings import Settings
 from transforms.core.child import Worker, limited, limits
@@ -30,7 +31,7 @@ class Trials:
         self.until = float("inf")
         """When (time.monotonic) a trial that hangs is given up."""
         began = time.monotonic()
-        self._reference = _started(job(default))
+        self._reference = started(job(default))
         self._worker: Worker | None = None
         self._process: Settings | None = None
         try:
@@ -70,7 +71,7 @@ class Trials:
             self._worker.ask("go_on_with", self._job(settings))
             return self._worker
         self._stop()
-        self._worker, self._process = _started(self._job(settings)), process
+        self._worker, self._process = started(self._job(settings)), process
         return self._worker
 
     def _stop(self) -> None:
@@ -79,9 +80,9 @@ class Trials:
         self._worker = self._process = None
 
     def _figures(self, worker: Worker, settings: Settings) -> Figures:
-        first, normal = (self._job(each).batches[0] for each in (settings, self._default))
-        items, usual_items = (len(each[0]) if each and each[0].ndim else 1
-                              for each in (first, normal))  # fmt: skip
+        items, usual_items = (
+            samples_in(self._job(each).batches[0]) for each in (settings, self._default)
+        )
         found: list[int] = []
         total, faster, more = 0, [], []
         end = time.monotonic() + ENOUGH_SECONDS
@@ -106,10 +107,6 @@ class Trials:
     def _turn(self, worker: Worker) -> tuple[list[int], int]:
         calls, taken = worker.ask("run", TURN_SECONDS)
         return calls, taken
-
-
-def _started(job: Job) -> Worker:
-    return Worker("deploykit.benchmarking.runner:Runner", job, forced=job.settings.environment)
 
 
 def _p99(latencies: Sequence[int]) -> float:

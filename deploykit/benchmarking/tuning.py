@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deploykit.benchmarking.inputs import batches
+from deploykit.benchmarking.inputs import batches, samples_in
 from deploykit.benchmarking.measuring import (
     ROUNDS,
     Advance,
@@ -94,13 +94,9 @@ def tune(
         def job(settings: Settings) -> Job:
             return Job(str(path), graph.inputs, graph.outputs, feeds(settings.batch), settings)
 
-        fed = hashlib.sha256(repr([shapes, input_range]).encode())
-        for name, array in sorted((data or {}).items()):
-            fed.update(repr((name, array.dtype.str, array.shape)).encode())
-            fed.update(repr(array.tolist()).encode() if array.dtype == object else array.tobytes())
         bound = {
             "graph": [digest, list(graph.inputs), list(graph.outputs)],
-            "inputs": fed.hexdigest(),
+            "inputs": _digest(shapes, data, input_range),
             "memory_limit": limits.memory,
             "environment": environment(),
             **{name: seen[name] for name in ("cpu", "affinity", "cpu_limit")},
@@ -195,12 +191,24 @@ def coordinates(
     return [changes for name, changes in found if name not in kept]
 
 
+def _digest(
+    shapes: Mapping[str, Sequence[int]] | None,
+    data: Mapping[str, Array] | None,
+    input_range: tuple[float, float],
+) -> str:
+    """Return the SHA-256 of what the user says is fed."""
+    found = hashlib.sha256(repr([shapes, input_range]).encode())
+    for name, array in sorted((data or {}).items()):
+        found.update(repr((name, array.dtype.str, array.shape)).encode())
+        found.update(repr(array.tolist()).encode() if array.dtype == object else array.tobytes())
+    return found.hexdigest()
+
+
 def _batches(feeds: Any, wanted: Sequence[int]) -> list[int | None]:
     """Return the batches to try, the smallest first; None: as many as the inputs demand."""
 
     def samples(size: int | None) -> int:
-        first = feeds(size)[0]
-        return len(first[0]) if first and first[0].ndim else 1
+        return samples_in(feeds(size)[0])
 
     if wanted:
         for size in wanted:

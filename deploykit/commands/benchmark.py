@@ -21,20 +21,10 @@ from deploykit.option_types import Finite
 @click.option("--csv", "csv_file", metavar="FILE", help="Write one line of figures for each.")
 @click.option("--plot", "plot_file", metavar="FILE.png|svg",
               help="Draw latencies, throughput and batches.")  # fmt: skip
-@click.option(
-    "--profile",
-    is_flag=True,
-    help="Then trace some calls of each: time, memory and "
-    "operations by op and node, against the machine's peak.",
-)
-@click.option(
-    "--top",
-    type=click.IntRange(min=0),
-    default=10,
-    show_default=True,
-    metavar="N",
-    help="Nodes that a profile lists.",
-)
+@click.option("--profile", is_flag=True, help="Then trace some calls of each: time, memory and "
+              "operations by op and node, against the machine's peak.")  # fmt: skip
+@click.option("--top", type=click.IntRange(min=0), default=10,
+              show_default=True, metavar="N", help="Nodes that a profile lists.")  # fmt: skip
 @click.option("--trace", "trace_file", metavar="FILE.json", help="Profile, and write a call of "
               "each as a trace for chrome://tracing or ui.perfetto.dev.")  # fmt: skip
 @options.result_file

@@ -14,12 +14,11 @@ from pathlib import Path
 import numpy as np
 
 import deploykit as api
-from deploykit.benchmarking.runner import Job
+from deploykit.benchmarking.runner import Job, started
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import Ratio, ratio
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.nets import frozen_keras_net, made_by
-from transforms.core.child import Worker
 from transforms.core.graph import Graph
 from transforms.core.node import Node
 
@@ -61,7 +60,7 @@ def sets(jobs: Sequence[Job], count: int) -> Iterator[list[Rounds]]:
     """
     for _ in range(count):
         with contextlib.ExitStack() as stack:
-            workers = [stack.enter_context(contextlib.closing(_worker(job))) for job in jobs]
+            workers = [stack.enter_context(contextlib.closing(started(job))) for job in jobs]
             for worker in workers:
                 worker.ask("run", WARM_UP, None)
             rounds: list[Rounds] = [[] for _ in jobs]
@@ -112,10 +111,6 @@ def _job(graph: Graph, path: Path) -> Job:
     api.save_graph(graph, path, force=True)
     photo = np.random.default_rng(0).uniform(-1, 1, (1, 224, 224, 3)).astype(np.float32)
     return Job(str(path), graph.inputs, graph.outputs, ((photo,),), Settings(threads=(1, 1)))
-
-
-def _worker(job: Job) -> Worker:
-    return Worker("deploykit.benchmarking.runner:Runner", job, forced=job.settings.environment)
 
 
 def _model() -> Path:

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from deploykit.benchmarking import measuring
+from deploykit.benchmarking import runner
 from deploykit.benchmarking.measuring import benchmark, model_sha256, spill
 from deploykit.benchmarking.settings import Settings
 from tests.deploykit.benchmarking.nets import dense, written
@@ -86,7 +86,7 @@ class Stub:
 def asked(monkeypatch):
     """Take made-up processes, to see what is asked of them without a clock."""
     Stub.asked = []
-    monkeypatch.setattr(measuring, "Worker", Stub)
+    monkeypatch.setattr(runner, "Worker", Stub)
     return Stub.asked
 
 
