@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from deploykit.feeds import demanded_batch, feeds_from, in_batches
-from deploykit.quantization.ranges import Ranges, TensorRange
 from transforms.convert_layout import ELEMENTWISE_OPS, PAD_OPS
 from transforms.core.child import Worker
 from transforms.core.control_flow import ENTER_OPS, MERGE_OPS, SWITCH_OPS
@@ -21,6 +20,7 @@ from transforms.core.graph import LOOP_EDGE_OPS, Graph
 from transforms.core.layers import LAYER_OPS, channels_first
 from transforms.core.node import normal, producer_name, tensor_name
 from transforms.core.ops import op_defs, output_types
+from transforms.core.ranges import Ranges, TensorRange
 from transforms.core.tensors import Array
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from deploykit.quantization.clipping import BINS, least_error_range
-from deploykit.quantization.ranges import TensorRange
 from transforms.core.errors import GraphError
+from transforms.core.ranges import TensorRange
 from transforms.core.session import Session, full_name
 from transforms.core.tensors import Array
 
