@@ -1,0 +1,25 @@
+"""The steps from a float graph to its 8-bit form."""
+
+from collections.abc import Iterable
+
+from transforms.core.graph import Graph
+from transforms.core.pipeline import Step, run
+
+
+def int8_graph(
+    graph: Graph, ranges: str, isa: str = "auto", keep_float: Iterable[str] = ()
+) -> Graph:
+    """Return the 8-bit form of a float graph whose ranges lie in a file; other layers stay float.
+
+    GraphError: as in `quantize_static`.
+    """
+    arguments = {"ranges": ranges, "isa": isa, "keep_float": tuple(sorted(keep_float))}
+    steps = [
+        Step("correct_biases", arguments, ignore_errors=False),
+        Step("quantize_static", arguments, ignore_errors=False),
+        Step("merge_duplicate_nodes", {}, ignore_errors=False),
+        Step("use_onednn_kernels", {}, ignore_errors=False),
+    ]
+    for done in run(graph, steps):
+        graph = done.graph
+    return graph

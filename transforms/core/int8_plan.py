@@ -1,0 +1,294 @@
+"""Which layers compute in 8 bits, and the range of each 8-bit tensor: decided before any edit."""
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from transforms.core.chains import ADD_OPS, Chain, chain, shape_comparison
+from transforms.core.errors import GraphError
+from transforms.core.graph import Graph
+from transforms.core.layers import LAYER_OPS, WEIGHTS, channels_first, weights_of
+from transforms.core.node import Node, normal, producer_name, split
+from transforms.core.ranges import Ranges, TensorRange
+
+# What the kernel of a layer computes behind it; MatMul's gives floats, which have no range.
+ACTIVATIONS = {
+    "Conv2D": frozenset({"Relu", "Relu6"}),
+    "DepthwiseConv2dNative": frozenset({"Relu", "Relu6"}),
+    "MatMul": frozenset({"Relu"}),
+}
+PASSING_OPS = frozenset(
+    {"AvgPool", "ConcatV2", "ExpandDims", "Identity", "MaxPool", "Pad", "Reshape", "Squeeze"}
+)
+"""Ops whose result has the codes of what they read."""
+_SAME_MEMORY = frozenset({"ExpandDims", "Identity", "Reshape", "Squeeze"})
+CODES = 255  # above zero; 127 with a sign
+
+
+@dataclass(frozen=True)
+class Form:
+    """How codes stand for a tensor: value = code * step + offset."""
+
+    signed: bool
+    peak: float
+    """What the largest code stands for, without the offset."""
+    offset: float = 0.0
+
+    @property
+    def type(self) -> str:
+        """TensorFlow's type of the codes."""
+        return "qint8" if self.signed else "quint8"
+
+    @property
+    def low(self) -> float:
+        """What the lowest code stands for, without the offset; that of a sign is not used."""
+        return -self.peak if self.signed else 0.0
+
+
+@dataclass
+class Plan:
+    """What becomes 8 bits."""
+
+    chains: dict[str, Chain] = field(default_factory=dict)
+    """By layer: the nodes that its kernel computes."""
+    reads: dict[str, Form] = field(default_factory=dict)
+    """By layer: how it takes its input."""
+    forms: dict[str, Form] = field(default_factory=dict)
+    """Tensors that chains and passing ops make in 8 bits."""
+    passing: set[str] = field(default_factory=set)
+    reasons: dict[str, str] = field(default_factory=dict)
+    """By layer that stays float: why."""
+
+
+def plan(graph: Graph, ranges: Ranges, keep_float: Iterable[str] = ()) -> Plan:
+    """Return what can become 8 bits. GraphError: the ranges are those of another graph.
+
+    GraphError as well: a layer's weights hold NaN or Inf, or `keep_float` names no node.
+    """
+    listed = {graph[name].name for name in keep_float}
+    layers = [node.name for node in graph if node.op in LAYER_OPS]
+    if layers and not any(
+        normal(tensor) in ranges.tensors
+        for name in layers
+        for tensor in (name, *graph[name].inputs)
+    ):
+        raise GraphError(
+            "the ranges hold no tensor of this graph's layers; calibrate this graph itself, as the "
+            "transforms left it"
+        )
+    work = _Planner(graph, ranges, listed)
+    for name in graph.order():
+        node = graph[name]
+        if node.op in LAYER_OPS:
+            reason = work.take_layer(node)
+            if reason:
+                work.plan.reasons[name] = reason
+        elif node.op in PASSING_OPS:
+            work.take_passing(node)
+    work.share_peaks()
+    return work.plan
+
+
+class _Planner:
+    """One pass in execution order; what was decided for a node's inputs is known by then."""
+
+    def __init__(self, graph: Graph, ranges: Ranges, listed: Collection[str]) -> None:
+        self.plan = Plan()
+        self._graph = graph
+        self._ranges = ranges
+        self._listed = listed
+        self._same_shape: Callable[[str, str], bool] | None = None
+        self._place = {name: place for place, name in enumerate(graph.order())}
+        self._behind_layers = graph.descendants(n.name for n in graph if n.op in LAYER_OPS)
+        self._leaders: dict[str, str] = {}
+        """Of tensors that have one peak: each names another one, the last itself."""
+
+    def take_layer(self, layer: Node) -> str:
+        """Plan a layer in 8 bits, or return why it stays float."""
+        reason = self._unfit(layer)
+        if reason:
+            return reason
+        source = layer.data_inputs[0]
+        reads = self.plan.forms.get(source) or self._form_of_float(layer, source)
+        if isinstance(reads, str):
+            return reads
+        found = self._chain(layer)
+        if layer.op != "MatMul":
+            result = found.nodes[-1].name
+            form = self._form(result)
+            if isinstance(form, str):
+                return form
+            if found.summand and (form.signed or not self._can_be_overwritten(found)):
+                found = self._chain(layer, sums=False)
+                result = found.nodes[-1].name
+                form = self._form(result)
+                if isinstance(form, str):
+                    return form
+            self.plan.forms[result] = form
+            self._leaders[result] = result
+        self.plan.chains[layer.name], self.plan.reads[layer.name] = found, reads
+        return ""
+
+    def take_passing(self, node: Node) -> None:
+        """Plan an op that hands codes on, where all it reads is in 8 bits."""
+        tensors = node.data_inputs[:-1] if node.op == "ConcatV2" else node.data_inputs[:1]
+        forms = [self.plan.forms.get(tensor) for tensor in tensors]
+        if None in forms or self._graph.is_input(node.name) or not _passes(self._graph, node):
+            return
+        signed = {form.signed for form in forms if form is not None}
+        if signed != {False} and (node.op not in _SAME_MEMORY or len(signed) > 1):
+            return
+        form = forms[0]
+        assert form is not None
+        self.plan.passing.add(node.name)
+        self.plan.forms[node.name] = form
+        self._leaders[node.name] = node.name
+        for tensor in tensors:
+            self._leaders[self._leader(tensor)] = node.name
+
+    def share_peaks(self) -> None:
+        """Give tensors whose codes are handed on one peak: the largest of them."""
+        plan, peaks = self.plan, dict[str, float]()
+        for tensor, form in plan.forms.items():
+            leader = self._leader(tensor)
+            peaks[leader] = max(form.peak, peaks.get(leader, 0.0))
+        for tensor, form in plan.forms.items():
+            plan.forms[tensor] = replace(form, peak=peaks[self._leader(tensor)])
+        for layer in plan.reads:
+            source = self._graph[layer].data_inputs[0]
+            plan.reads[layer] = plan.forms.get(source, plan.reads[layer])
+
+    def _leader(self, tensor: str) -> str:
+        leaders = self._leaders
+        while leaders[tensor] != tensor:
+            leaders[tensor] = leaders[leaders[tensor]]
+            tensor = leaders[tensor]
+        return tensor
+
+    def _unfit(self, layer: Node) -> str:
+        """Return what the kernels cannot do of a layer, or an empty string."""
+        graph = self._graph
+        weights = weights_of(graph, layer)
+        if layer.name in self._listed:
+            return "it is to stay float"
+        if layer.op not in ACTIVATIONS:
+            return f"there is no 8-bit kernel for {layer.op}"
+        if layer.attr("T") != "float32":
+            return f"its type is {layer.attr('T')}, not float32"
+        if weights is None:
+            return "its weights are not constant"
+        if not np.isfinite(weights.value).all():
+            raise GraphError(f"node '{layer.name}': the weights hold NaN or Inf")
+        if graph.is_input(layer.name):
+            return "it is fed"
+        if "GPU" in layer.device.upper():
+            return f"it is placed on {layer.device}, and the kernels run on CPUs"
+        if channels_first(layer):
+            return "its data format is NCHW; convert_layout makes it NHWC"
+        if any(dilation != 1 for dilation in layer.attr("dilations") or ()):
+            return "the 8-bit kernels take no dilations"
+        if layer.op == "DepthwiseConv2dNative" and layer.attr("padding") == "EXPLICIT":
+            return "the depthwise kernel takes no explicit padding"
+        if layer.attr("transpose_a", False):
+            return "the kernel does not transpose its input"
+        return ""
+
+    def _form_of_float(self, layer: Node, source: str) -> Form | str:
+        """Return how a float tensor is to be quantized for a layer, or why it is not."""
+        found = self._range(source)
+        if isinstance(found, str):
+            return found
+        weights = layer.data_inputs[WEIGHTS]
+        channels, const = len(found.channel_mean), self._graph.constant(weights)
+        if layer.op == "Conv2D" and const is not None and channels not in (0, const.shape[2]):
+            return "its weights are in groups"
+        form = _form(found)
+        if not form.signed:
+            return form
+        if is_unpadded(self._graph, layer):
+            return _with_offset(found)
+        if producer_name(source) not in self._behind_layers:
+            return "the input has a sign, which would cost one of the 8 bits"
+        return form
+
+    def _form(self, tensor: str) -> Form | str:
+        """Return how a chain is to make a tensor, or why it cannot."""
+        found = self._range(tensor)
+        return found if isinstance(found, str) else _form(found)
+
+    def _range(self, tensor: str) -> TensorRange | str:
+        found = self._ranges.tensors.get(normal(tensor))
+        if found is None:
+            return f"the ranges do not hold '{tensor}'"
+        if max(-found.min, found.max) <= 0:
+            return f"'{tensor}' was never active when it was calibrated"
+        return found
+
+    def _chain(self, layer: Node, sums: bool = True) -> Chain:
+        if layer.op != "Conv2D" or not sums:
+            return chain(self._graph, layer, ACTIVATIONS[layer.op], lambda _, __: False)
+        if self._same_shape is None:
+            self._same_shape = shape_comparison(self._graph)
+        return chain(self._graph, layer, ACTIVATIONS[layer.op], self._is_eight_bit_summand)
+
+    def _is_eight_bit_summand(self, own: str, other: str) -> bool:
+        form = self.plan.forms.get(other)
+        assert self._same_shape is not None
+        return form is not None and not form.signed and self._same_shape(own, other)
+
+    def _can_be_overwritten(self, found: Chain) -> bool:
+        """Say whether nobody needs the summand any more when its sum is written to its memory.
+
+        Who else reads it has to be done by then, so must be something that the layer waits for.
+        """
+        graph, (name, _) = self._graph, split(found.summand)
+        if graph.is_output(name) or graph[name].op in _SAME_MEMORY:
+            return False
+        add = next(
+            node for node in found.nodes if node.op in ADD_OPS and found.summand in node.inputs
+        )
+        others = {reader.name for reader in graph.readers(name)} - {add.name}
+        waiting, seen = [found.nodes[0].name], {found.nodes[0].name}
+        while waiting and not others <= seen:
+            for tensor in graph[waiting.pop()].inputs:
+                before = producer_name(tensor)
+                if before not in seen and self._place[before] > self._place[name]:
+                    seen.add(before)
+                    waiting.append(before)
+        return others <= seen
+
+
+def is_unpadded(graph: Graph, layer: Node) -> bool:
+    """Say whether a layer sees its input and nothing else: no zeros around it."""
+    if layer.op == "MatMul" or layer.attr("padding") == "VALID":
+        return True
+    if layer.attr("padding") == "EXPLICIT":
+        return not any(layer.attr("explicit_paddings"))
+    weights = graph.constant(layer.data_inputs[WEIGHTS])
+    return weights is not None and weights.shape[:2] == (1, 1)
+
+
+def _form(found: TensorRange) -> Form:
+    """Return the form of a range; what is below zero by less than half a code is rounding."""
+    signed = found.min < -found.max / CODES / 2
+    return Form(signed, max(-found.min, found.max) if signed else found.max)
+
+
+def _with_offset(found: TensorRange) -> Form:
+    """Return the unsigned form of a range below zero; zero keeps a code of its own."""
+    high, low = max(found.max, 0.0), min(found.min, 0.0)
+    step = (high - low) / CODES
+    return Form(False, high - low, -round(-low / step) * step)
+
+
+def _passes(graph: Graph, node: Node) -> bool:
+    """Say whether the 8-bit form of an op does what the op does."""
+    if channels_first(node):
+        return False
+    if node.op in ("AvgPool", "MaxPool"):
+        sizes = [size for name in ("ksize", "strides") for size in node.attr(name)[::3]]
+        return sizes == [1] * 4 and node.attr("padding") in ("SAME", "VALID")
+    if node.op == "Pad":
+        return graph.constant(node.data_inputs[1]) is not None
+    return True

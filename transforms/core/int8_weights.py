@@ -1,0 +1,61 @@
+"""Weights are codes -127...127 and a step for each output channel: weight = code * step.
+
+Source of the limit on pairs: Intel's vpmaddubsw adds the products of two adjacent input channels in
+16 bits, which saturate. With unsigned inputs up to 255 they hold where the codes of one sign in a
+pair sum to at most 128, as 128 * 255 < 2^15.
+"""
+
+import numpy as np
+
+from transforms.core.layers import channel_axes, channel_shape
+from transforms.core.node import Node
+from transforms.core.tensors import Array
+
+LARGEST = 127
+_PAIR = 128
+
+
+def weight_codes(layer: Node, weights: Array, exact_sums: bool) -> tuple[Array, Array]:
+    """Return int8 codes in the shape of the weights, and float32 steps, one a channel.
+
+    Without exact sums, each channel of a Conv2D or MatMul has as many levels as its pairs allow.
+    """
+    axes = tuple(axis for axis in range(weights.ndim) if axis not in channel_axes(layer))
+    peaks = np.abs(weights).max(axes).astype(np.float64).reshape(-1)
+    peaks[peaks < np.finfo(np.float32).tiny * LARGEST] = 1  # all zero: any step serves
+    levels = np.full(peaks.shape, float(LARGEST))
+    if not exact_sums and layer.op != "DepthwiseConv2dNative":
+        levels = _levels(_by_channel(layer, weights), peaks)
+    steps = (peaks / levels).astype(np.float32)
+    codes = np.rint(weights / steps.reshape(channel_shape(layer, weights.shape)))
+    return codes.astype(np.int8), steps
+
+
+def restored(layer: Node, codes: Array, steps: Array) -> Array:
+    """Return the weights that codes stand for, in float32."""
+    restored: Array = codes * steps.reshape(channel_shape(layer, codes.shape))
+    return restored
+
+
+def _by_channel(layer: Node, weights: Array) -> Array:
+    """Return the weights as [positions, input channels, output channels]."""
+    if layer.op == "MatMul":
+        return (weights.T if channel_axes(layer) == (0,) else weights)[np.newaxis]
+    return weights.reshape(-1, *weights.shape[-2:])
+
+
+def _levels(weights: Array, peaks: Array) -> Array:
+    """Return for each output channel the most levels at which no pair of inputs saturates."""
+    if weights.shape[1] % 2:
+        weights = np.pad(weights, ((0, 0), (0, 1), (0, 0)))
+    levels = np.full(peaks.shape, float(LARGEST))
+    open_ = np.arange(len(peaks))
+    while open_.size:
+        codes = np.rint(weights[..., open_] * (levels[open_] / peaks[open_]))
+        pairs = codes.reshape(len(codes), -1, 2, open_.size)
+        sums = (np.maximum(pairs, 0).sum(2), np.maximum(-pairs, 0).sum(2))
+        worst = np.maximum(*sums).max((0, 1))
+        saturates = worst > _PAIR
+        open_, worst = open_[saturates], worst[saturates]
+        levels[open_] = np.minimum(levels[open_] - 1, np.ceil(levels[open_] * _PAIR / worst))
+    return levels

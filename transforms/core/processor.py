@@ -1,0 +1,30 @@
+"""What the processor's 8-bit multiplication can do, as the kernel of Linux tells it."""
+
+from pathlib import Path
+
+from transforms.core.errors import GraphError
+
+ISAS = ("auto", "avx2", "vnni")
+_EXACT = frozenset({"amx_int8", "avx512_vnni", "avx_vnni"})
+
+
+def flags(path: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """Return the instruction sets of the first processor; none where the system does not tell."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return frozenset()
+    known = (line.partition(":") for line in lines)
+    found = (value for name, _, value in known if name.strip() in ("flags", "Features"))
+    return frozenset(next(found, "").split())
+
+
+def sums_exactly(isa: str) -> bool:
+    """Say whether 8-bit products are summed in 32 bits, as VNNI and AMX do.
+
+    AVX2 adds the products of two neighbours in 16 bits first, where they may saturate. GraphError:
+    there is no such instruction set.
+    """
+    if isa not in ISAS:
+        raise GraphError(f"isa should be auto, avx2 or vnni, not {isa!r}")
+    return isa == "vnni" or (isa == "auto" and not _EXACT.isdisjoint(flags()))

@@ -1,0 +1,212 @@
+"""A layer with its bias, sum and activation is one op on 8-bit codes of known ranges."""
+
+from typing import Any
+
+import numpy as np
+
+from transforms.core.chains import Chain
+from transforms.core.graph import Graph
+from transforms.core.int8_plan import Form, Plan, plan
+from transforms.core.int8_weights import LARGEST, restored, weight_codes
+from transforms.core.layers import channel_axes, weights_of
+from transforms.core.node import Node, split
+from transforms.core.processor import sums_exactly
+from transforms.core.ranges import load_ranges
+from transforms.core.tensors import Array, DType
+
+FLOAT, QINT8, UINT8 = DType("float32"), DType("qint8"), DType("uint8")
+OPS = {
+    "Conv2D": "_FusedQuantizedConv2D",
+    "DepthwiseConv2dNative": "_FusedQuantizedDepthwiseConv2D",
+    "MatMul": "_QuantizedMatMul",
+}
+_KEPT = ("data_format", "dilations", "explicit_paddings", "padding", "strides")
+
+
+def quantize_static(
+    graph: Graph, *, ranges: str, isa: str = "auto", keep_float: tuple[str, ...] = ()
+) -> None:
+    """Compute layers in 8 bits, on oneDNN's kernels, with ranges from `deploykit calibrate`.
+
+    Conv2D, DepthwiseConv2dNative and MatMul with constant weights become private ops of TensorFlow
+    that run on x86 CPUs in builds with oneDNN, as pip installs them, with and without its flag.
+    Pools, concatenations, paddings and reshapes between them hand the codes on. Fold batch norms
+    and shift activations first, and calibrate the graph that comes of it. GraphError: the ranges
+    are another graph's, weights hold NaN or Inf, or `keep_float` names no node.
+
+    Args:
+        ranges: the file that `deploykit calibrate` wrote for this graph.
+        isa: avx2 has fewer levels where sums of pairs would saturate, vnni all 127; auto is what
+            this machine has. A graph for vnni gives wrong sums on older processors.
+        keep_float: the name of a layer that stays float; may be given several times.
+    """
+    found = plan(graph, load_ranges(ranges), keep_float)
+    for layer, reason in found.reasons.items():
+        graph.skip(graph[layer], reason)
+    _Rewriting(graph, found, sums_exactly(isa)).run()
+
+
+class _Rewriting:
+    """One pass in execution order: the codes of what a node reads are there when it is reached."""
+
+    def __init__(self, graph: Graph, found: Plan, exact_sums: bool) -> None:
+        self._graph = graph
+        self._plan = found
+        self._exact_sums = exact_sums
+        self._codes: dict[str, str] = {}
+        """By float tensor that has a form in the plan: the tensor with its codes."""
+        self._quantized: dict[tuple[str, Form], str] = {}
+        self._constants: dict[float, str] = {}
+
+    def run(self) -> None:
+        for name in self._graph.order():
+            if name in self._plan.chains:
+                self._rewrite_layer(self._plan.chains[name], self._plan.reads[name])
+            elif name in self._plan.passing:
+                self._rewrite_passing(self._graph[name])
+
+    def _rewrite_layer(self, chain: Chain, reads: Form) -> None:
+        """Put the 8-bit op of a chain behind its last node, and floats made of it in its place."""
+        layer, last = chain.nodes[0], chain.nodes[-1]
+        weights, bias = self._parameters(layer, chain, reads)
+        source = layer.data_inputs[0]
+        form = self._plan.forms.get(last.name)
+        device = [self._codes.get(source) or self._quantize(source, reads), weights[0], bias]
+        types = [DType(reads.type), QINT8, FLOAT]
+        host = [*self._ends(reads), *weights[1:]]
+        fused_ops = ["BiasAdd"]
+        if chain.summand:
+            summand = self._plan.forms[chain.summand]
+            device.append(self._codes[chain.summand])
+            types.append(DType(summand.type))
+            host += self._ends(summand)
+            fused_ops.append("Sum")
+        if chain.activation is not None or chain.summand:
+            fused_ops.append("Relu")  # Relu6 ends where the range does, a sum without one at zero
+        out = FLOAT if form is None else DType(form.type)
+        if form is None:
+            fused_ops.append("Dequantize")
+        else:
+            host += self._ends(form)
+            fused_ops.append("Requantize")
+        attrs: dict[str, Any] = {
+            "Tdevice_inputs": types,
+            "Thost_inputs": [FLOAT] * len(host),
+            "Tdevice_outputs": [out],
+            "Thost_outputs": [] if form is None else [FLOAT] * 2,
+            "Tbias": FLOAT,
+            "fused_ops": fused_ops,
+        }
+        if layer.op == "MatMul":
+            attrs |= {"T1": types[0], "T2": QINT8, "Tout": out, "U": FLOAT}
+        else:
+            attrs |= {
+                "Tinput": types[0],
+                "Tfilter": QINT8,
+                "out_type": out,
+                "Tsummand": types[-1] if chain.summand else out,
+            }
+            attrs |= {name: layer.attr(name) for name in _KEPT if name in layer.attrs}
+        waits = dict.fromkeys(tensor for node in chain.nodes for tensor in node.control_inputs)
+        node = Node(last.name, OPS[layer.op], (*device, *host, *waits), device=layer.device)
+        node = node.with_attrs(**attrs)
+        if form is None:
+            self._graph.replace(last, node)
+            return
+        self._hand_out(last, node.with_name(self._name(last.name, "codes")), form)
+
+    def _rewrite_passing(self, node: Node) -> None:
+        """Put the op that moves codes behind one that moves floats."""
+        graph, form, type_ = self._graph, self._plan.forms[node.name], None
+        joined = node.op == "ConcatV2"
+        tensors = node.data_inputs[:-1] if joined else node.data_inputs[:1]
+        rest = node.data_inputs[len(tensors) :]
+        codes = [self._codes[tensor] for tensor in tensors]
+        new = node.with_name(self._name(node.name, "codes"))
+        if node.op in ("AvgPool", "MaxPool"):
+            kept = {name: node.attr(name) for name in ("ksize", "padding", "strides")}
+            new = Node(new.name, f"Quantized{node.op}", (), {}, node.device)
+            new = new.with_attrs(T=DType(form.type), **kept)
+            new = new.with_inputs(*codes, *self._ends(form), *node.control_inputs)
+        elif node.op == "Pad":  # there is no kernel for quint8, and a zero is the code 0
+            plain = self._bitcast(new.name, codes[0], DType(form.type), UINT8)
+            padded = new.with_name(graph.unique_name(f"{new.name}/uint8")).with_attrs(T=UINT8)
+            graph.add(padded.with_inputs(plain, *rest, *node.control_inputs))
+            new = Node(new.name, "Bitcast", (padded.name,), {}, node.device)
+            new = new.with_attrs(T=UINT8, type=DType(form.type))
+        else:
+            type_ = DType(form.type)
+            new = new.with_attrs(T=type_, _output_shapes=None)
+            new = new.with_inputs(*codes, *rest, *node.control_inputs)
+        self._hand_out(node, new, form)
+
+    def _hand_out(self, old: Node, new: Node, form: Form) -> None:
+        """Add a node that makes codes, and put the floats that they stand for in the old place."""
+        self._graph.add(new)
+        self._codes[old.name] = new.name
+        floats = Node(old.name, "Dequantize", (new.name, *self._ends(form)), {}, old.device)
+        floats = floats.with_attrs(T=DType(form.type), mode="SCALED", dtype=FLOAT)
+        self._graph.replace(old, floats)
+
+    def _parameters(
+        self, layer: Node, chain: Chain, reads: Form
+    ) -> tuple[tuple[str, str, str], str]:
+        """Add codes and range of a layer's weights, and its bias; return their names."""
+        graph = self._graph
+        const = weights_of(graph, layer)
+        assert const is not None
+        codes, steps = weight_codes(layer, const.value, self._exact_sums)
+        bias = graph.constant(chain.bias) if chain.bias else None
+        offsets = np.zeros(len(steps)) if bias is None else bias.value.astype(np.float64)
+        if reads.offset:
+            axes = tuple(axis for axis in range(codes.ndim) if axis not in channel_axes(layer))
+            sums = restored(layer, codes, steps).sum(axes, dtype=np.float64).reshape(-1)
+            offsets = offsets + reads.offset * sums
+        if layer.op == "MatMul" and channel_axes(layer) == (0,):
+            codes = np.ascontiguousarray(codes.T)
+        peaks = steps * np.float32(LARGEST)
+        values = (("weights", codes, "qint8"), ("min", -peaks, None), ("max", peaks, None))
+        names = [
+            self._constant(f"{layer.name}/{part}", array, type_) for part, array, type_ in values
+        ]
+        return (names[0], names[1], names[2]), self._constant(
+            f"{layer.name}/bias", offsets.astype(np.float32)
+        )
+
+    def _quantize(self, tensor: str, form: Form) -> str:
+        """Return the codes of a tensor that is made in float."""
+        if (tensor, form) not in self._quantized:
+            producer, port = split(tensor)
+            name = self._name(f"{producer}_{port}" if port else producer, "quantized")
+            high = form.peak + form.offset
+            ends = self._number(form.low + form.offset), self._number(high)
+            node = Node(
+                name, "QuantizeV2", (tensor, *ends), {}, self._graph.producer(tensor).device
+            )
+            mode = "MIN_FIRST" if form.offset else "SCALED"
+            attrs = {"T": DType(form.type), "mode": mode, "ensure_minimum_range": 0.0}
+            self._graph.add(node.with_attrs(**attrs))
+            self._quantized[tensor, form] = name
+        return self._quantized[tensor, form]
+
+    def _bitcast(self, name: str, tensor: str, old: DType, new: DType) -> str:
+        node = Node(self._graph.unique_name(f"{name}/{new}_in"), "Bitcast", (tensor,))
+        return self._graph.add(node.with_attrs(T=old, type=new)).name
+
+    def _ends(self, form: Form) -> tuple[str, str]:
+        """Return scalars of what the lowest and the highest code stand for."""
+        return self._number(form.low), self._number(form.peak)
+
+    def _number(self, value: float) -> str:
+        if value not in self._constants:
+            array = np.array(value, np.float32)
+            name = f"int8/{'zero' if not value else f'end_{len(self._constants)}'}"
+            self._constants[value] = self._constant(name, array)
+        return self._constants[value]
+
+    def _constant(self, name: str, array: Array, dtype: str | None = None) -> str:
+        name = self._graph.unique_name(name)
+        return self._graph.add(Node.constant(name, array, dtype)).name
+
+    def _name(self, name: str, part: str) -> str:
+        return self._graph.unique_name(f"{name}/{part}")
