@@ -7,7 +7,6 @@ user has set in the environment is left as it is.
 import contextlib
 import functools
 import hashlib
-import json
 import logging
 import math
 import os
@@ -26,16 +25,15 @@ from deploykit.benchmarking.measuring import (
     spill,
 )
 from deploykit.benchmarking.recommendation import Recommendation
-from deploykit.benchmarking.results import FORMAT, load_document
 from deploykit.benchmarking.runner import Job
 from deploykit.benchmarking.searching import Coordinate, Search, Trial
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.trials import Trials
-from deploykit.files import write
 from deploykit.location import model_sha256
 from deploykit.machine import environment, machine
+from deploykit.state import State
 from transforms.core.child import limits
-from transforms.core.errors import Error, FileError, GraphError
+from transforms.core.errors import Error, GraphError
 from transforms.core.graph import Graph
 from transforms.core.tensors import Array
 
@@ -102,7 +100,8 @@ def tune(
             **{name: seen[name] for name in ("cpu", "affinity", "cpu_limit")},
             **{name: seen["versions"][name] for name in ("tensorflow", "wheel")},
         }
-        earlier = () if state is None else _resumed(Path(state), bound)
+        kept_trials = State(state, "tuning", bound)
+        earlier = _resumed(kept_trials)
         seconds = 60 * minutes
         with contextlib.closing(Trials(job, default)) as trials:
             measured, warm_up = _last(seconds)
@@ -120,7 +119,7 @@ def tune(
                 seconds=seconds - (time.monotonic() - began),
                 latency_limit=latency_limit,
                 done=earlier,
-                keep=lambda found: None if state is None else _keep(Path(state), bound, found),
+                keep=lambda found: kept_trials.keep("trials", [each.document() for each in found]),
                 advance=advance,
                 last=last,
             )
@@ -139,8 +138,7 @@ def tune(
             )
             if final.interrupted:
                 raise KeyboardInterrupt
-    if state is not None:
-        Path(state).unlink(missing_ok=True)
+    kept_trials.forget()
     return Recommendation(
         model, sha256, goal, latency_limit, final, search.trials, kept, search.complete
     )
@@ -239,33 +237,17 @@ def _last(seconds: float) -> tuple[float, float]:
     return measured, max(1.0, measured / 3)
 
 
-def _resumed(state: Path, bound: Mapping[str, Any]) -> tuple[Trial, ...]:
-    """Return the trials of an interrupted run, if they are of the same model and machine."""
+def _resumed(state: State) -> tuple[Trial, ...]:
+    """Return the trials of an interrupted run."""
     try:
-        document = load_document(state, "tuning")
-        trials = tuple(Trial.of(each) for each in document["trials"])
-        other = document["bound"] != json.loads(json.dumps(bound))
-    except FileError:
-        return ()
+        trials = tuple(Trial.of(each) for each in state.found.get("trials", ()))
     except (Error, KeyError, TypeError, ValueError) as error:
-        logger.info("%s: this state cannot be read (%s), so the search begins anew", state, error)
+        logger.info("%s: the trials cannot be read (%s), so the search begins anew",
+                    state.path, error)  # fmt: skip
         return ()
-    if other:
-        logger.info("%s: this state is of another model, machine, environment or other inputs, "
-                    "so the search begins anew", state)  # fmt: skip
-        return ()
-    logger.info("%s: the search goes on after %d trials", state, len(trials))
+    if trials:
+        logger.info("%s: the search goes on after %d trials", state.path, len(trials))
     return trials
-
-
-def _keep(state: Path, bound: Mapping[str, Any], trials: Sequence[Trial]) -> None:
-    document = {
-        "format": FORMAT,
-        "kind": "tuning",
-        "bound": bound,
-        "trials": [each.document() for each in trials],
-    }
-    write(state, [json.dumps(document, indent=1).encode()], force=True)
 
 
 @contextlib.contextmanager

@@ -15,10 +15,10 @@ def int8_graph(
     """
     arguments = {"ranges": ranges, "isa": isa, "keep_float": tuple(sorted(keep_float))}
     steps = [
-        Step("correct_biases", arguments, ignore_errors=False),
-        Step("quantize_static", arguments, ignore_errors=False),
-        Step("merge_duplicate_nodes", {}, ignore_errors=False),
-        Step("use_onednn_kernels", {}, ignore_errors=False),
+        Step("correct_biases", arguments),
+        Step("quantize_static", arguments),
+        Step("merge_duplicate_nodes", {}),
+        Step("use_onednn_kernels", {}),
     ]
     for done in run(graph, steps):
         graph = done.graph

@@ -17,6 +17,7 @@ from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.trials import TURNS, Trials
 from deploykit.benchmarking.tuning import coordinates, held, tune
 from deploykit.files import load_graph
+from deploykit.state import State
 from transforms.core.errors import CrashError, GraphError
 
 START = Settings(batch=1)
@@ -311,17 +312,11 @@ def test_trials_share_a_start(small):
         assert trials(threads).p50_ms > 0  # another process
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["{}", "[", '{"kind": "tuning", "format": 9}', '{"kind": "tuning", "format": 1}',
-     '{"kind": "tuning", "format": 1, "bound": {"cpu": "other"}, "trials": []}',
-     '{"kind": "tuning", "format": 1, "bound": {}, "trials": [{"settings": {"x": 1}}]}'],
-)  # fmt: skip
-def test_a_state_of_something_else_is_left(tmp_path, content, caplog):
-    state = tmp_path / "state"
-    state.write_text(content)
-    assert tuning._resumed(state, {"cpu": "this"}) == ()
-    assert tuning._resumed(tmp_path / "nothing", {}) == ()
+def test_trials_that_cannot_be_read_are_left(tmp_path):
+    state = State(tmp_path / "state", "tuning", {})
+    assert tuning._resumed(state) == ()
+    state.keep("trials", [{"settings": {"x": 1}}])
+    assert tuning._resumed(State(tmp_path / "state", "tuning", {})) == ()
 
 
 def test_a_session_takes_other_batches(small):
@@ -352,7 +347,7 @@ def test_the_command(deploykit, small, tmp_path, monkeypatch):
     assert (found.status, found.stdout) == (130, "")
     assert f"kept in {state}; the same command goes on from there" in found.stderr
     assert not target.exists()
-    earlier = json.loads(state.read_text())["trials"]
+    earlier = json.loads(state.read_text())["found"]["trials"]
 
     found = deploykit(*command)
     assert found.status == 0, found.stderr

@@ -1,0 +1,58 @@
+"""What a long job has found so far, kept in a file beside its output until the job is done."""
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from deploykit.benchmarking.results import FORMAT, load_document
+from deploykit.files import write
+from transforms.core.errors import Error, FileError
+
+logger = logging.getLogger("deploykit")
+
+
+class State:
+    """Findings by name, as plain data. They hold for one model, machine and question alone."""
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None, kind: str, bound: Mapping[str, Any]
+    ) -> None:
+        """Read what an interrupted run has kept, unless `bound` says that it asked something else.
+
+        Without a path, nothing is kept.
+        """
+        self.path = None if path is None else Path(path)
+        self._kind = kind
+        self._bound = json.loads(json.dumps(bound))
+        self.found: dict[str, Any] = {} if self.path is None else self._read(self.path)
+
+    def keep(self, name: str, value: Any) -> None:
+        """Take a finding, and write the file. FileError: it cannot be written."""
+        self.found[name] = value
+        if self.path is not None:
+            document = {"format": FORMAT, "kind": self._kind, "bound": self._bound}
+            text = json.dumps(document | {"found": self.found}, indent=1)
+            write(self.path, [text.encode()], force=True)
+
+    def forget(self) -> None:
+        """Remove the file: the job is done."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        try:
+            document = load_document(path, self._kind)
+            found, bound = dict(document["found"]), document["bound"]
+        except FileError:
+            return {}
+        except (Error, KeyError, TypeError, ValueError) as error:
+            logger.info("%s: this state cannot be read (%s), so the work begins anew", path, error)
+            return {}
+        if bound != self._bound:
+            logger.info("%s: this state is of another model, machine, environment or other inputs, "
+                        "so the work begins anew", path)  # fmt: skip
+            return {}
+        return found
