@@ -6,6 +6,7 @@ from tests.support import build, ops, random, transform
 from transforms.core import pipeline
 from transforms.core.graph import Graph
 from transforms.core.protos import FunctionDef
+from transforms.core.ranges import Ranges
 
 # Parameters for the transforms that need some, or would do nothing to the graph below.
 PARAMETERS = {
@@ -21,6 +22,7 @@ PARAMETERS = {
     "rename_op": "old_op_name=AddV2, new_op_name=Add",
     "round_weights": "num_steps=16",
     "set_device": 'device="/cpu:0"',
+    "shift_activations": "ranges={ranges}",
 }
 # A second run goes on from the first one's result.
 NOT_IDEMPOTENT = {
@@ -67,9 +69,11 @@ def read(content: bytes) -> Graph:
 
 @pytest.mark.parametrize("name", pipeline.names())
 def test_promises(name, content, tmp_path):
-    log = tmp_path / "log.txt"
+    log, ranges = tmp_path / "log.txt", tmp_path / "model.ranges.json"
     log.write_text("")
-    text = f"{name}({PARAMETERS.get(name, '').format(log=log)})".replace("()", "")
+    ranges.write_text(Ranges("", 1, {}).text())
+    parameters = PARAMETERS.get(name, "").format(log=log, ranges=ranges)
+    text = f"{name}({parameters})".replace("()", "")
     given = read(content)
     if name == "freeze_requantization_ranges":
         pytest.skip("it needs a log of the graph's own ranges, as its own tests have")

@@ -88,10 +88,10 @@ def scaled(weights: Array, scale: Array) -> Array:
     return result
 
 
-def bias_add(graph: Graph, name: str, layer: Node, bias: Array) -> Node:
+def bias_add(graph: Graph, name: str, layer: Node, bias: Array, ending: str = "_bn_offset") -> Node:
     """Return a BiasAdd behind the layer, one value a channel; the Const that it reads is added."""
     value = bias.astype(numpy_type(layer.attr("T")))
-    const = Node.constant(graph.unique_name(f"{layer.name}_bn_offset"), value, device=layer.device)
+    const = Node.constant(graph.unique_name(layer.name + ending), value, device=layer.device)
     add = Node(name, "BiasAdd", (layer.name, graph.add(const).name), device=layer.device)
     data_format = "NCHW" if channels_first(layer) else "NHWC"
     return add.with_attrs(T=layer.attr("T"), data_format=data_format)

@@ -1,0 +1,247 @@
+"""A layer with a larger bias, read by layers whose biases take the difference back, is the same."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from transforms.core.chains import ADD_OPS, Chain, chain, channel_count, shape_comparison
+from transforms.core.errors import GraphError
+from transforms.core.graph import Graph
+from transforms.core.layers import bias_add, channels_first, weights_of
+from transforms.core.node import Node
+from transforms.core.padding import zeros_around
+from transforms.core.pattern import Op
+from transforms.core.ranges import Ranges, load_ranges
+from transforms.core.tensors import Array
+
+LAYER = Op("Conv2D|DepthwiseConv2dNative|MatMul", name="layer")
+SameShape = Callable[[str, str], bool]
+
+
+def shift_activations(graph: Graph, *, ranges: str) -> None:
+    """Let signed tensors start at zero in each channel, so that 8 bits need no sign.
+
+    A layer without activation gives negative values. Its bias lifts each channel by what it falls
+    below zero, and the layers that read it take that back in theirs. Residual sums, Identity,
+    MaxPool and AvgPool without padding pass it on. Exact in float. A tensor stays as it is where
+    one of its readers cannot take it back: a padded convolution sees zeros that would have to
+    change as well, an activation is not linear, an output has to keep its value. A shifted tensor
+    is named NAME_shifted, so the ranges are to be taken anew.
+
+    Args:
+        ranges: the file that `deploykit calibrate` wrote for this graph.
+    """
+    known = load_ranges(ranges)
+    same_shape = shape_comparison(graph)
+    chains = _chains(graph, same_shape)
+    obstacles = _obstacles(graph, chains, same_shape)
+    wanted = _wanted(graph, chains, obstacles, known, ranges)
+    offsets: dict[str, Array] = {}  # by tensor, under its old name: readers move at the end
+    moves: dict[str, str] = {}
+    for name in graph.order():
+        if name in chains:
+            _shift(graph, chains[name], wanted[name], offsets, moves)
+        elif obstacles.get(name) == "":
+            passed = [offsets[t] for t in graph[name].data_inputs if t in offsets]
+            if passed:
+                offsets[name] = np.sum(passed, axis=0)
+                moves[name] = _shifted_copy(graph, graph[name])
+    graph.redirect(moves | {f"^{old}": f"^{new}" for old, new in moves.items()})
+    for name in moves:
+        graph.remove(graph[name])
+
+
+def _chains(graph: Graph, same_shape: SameShape) -> dict[str, Chain]:
+    """Return the layers with their biases and sums, by the last node; each sum belongs to one."""
+    chains: dict[str, Chain] = {}
+    summands: set[str] = set()
+
+    def free_sum(tensor: str, other: str) -> bool:
+        return tensor not in summands and same_shape(tensor, other)
+
+    for match in graph.match(LAYER):
+        layer = match["layer"]
+        reason = _reason(graph, layer)
+        if reason:
+            graph.skip(layer, reason)
+            continue
+        found = chain(graph, layer, frozenset(), free_sum)
+        summands.add(found.summand)
+        chains[found.nodes[-1].name] = found
+    return chains
+
+
+def _reason(graph: Graph, layer: Node) -> str:
+    """Return why a layer's bias cannot be changed, or an empty string."""
+    if layer.attr("T") != "float32":
+        return f"its type is {layer.attr('T')}, not float32"
+    if weights_of(graph, layer) is None:
+        return "its weights are not constant"
+    if graph.is_input(layer.name):
+        return "it is fed"
+    if channels_first(layer):
+        return "its data format is NCHW; convert_layout makes it NHWC"
+    if layer.op == "DepthwiseConv2dNative" and layer.attr("padding") == "EXPLICIT":
+        return "with explicit padding and a bias it can end TensorFlow under oneDNN"
+    return ""
+
+
+def _obstacles(graph: Graph, chains: Mapping[str, Chain], same_shape: SameShape) -> dict[str, str]:
+    """Return why a tensor cannot be shifted, or an empty string, by the node that makes it.
+
+    One pass against the order of execution: who passes an offset on can take one if its own
+    readers can. Nodes that neither are the last of a chain nor pass offsets on are not there.
+    """
+    layers = {each.nodes[0].name for each in chains.values()}
+    found: dict[str, str] = {}
+
+    def can_take(reader: Node, tensor: str) -> bool:
+        if reader.name in layers:
+            return reader.data_inputs[0] == tensor and _can_undo(graph, reader)
+        if reader.name in chains:  # a sum: the bias before it takes off what the summand has more
+            return bool(chains[reader.name].summand == tensor)
+        return found.get(reader.name) == ""
+
+    for name in reversed(graph.order()):
+        node = graph[name]
+        if name not in chains and not _passes_on(node, same_shape):
+            continue
+        if graph.is_output(name):
+            found[name] = "it is an output of the graph"
+        elif graph.is_input(name):
+            found[name] = "it is fed"
+        elif not graph.readers(name):
+            found[name] = "nobody reads it"
+        else:
+            readers = [r for r in graph.readers(name) if not can_take(r, name)]
+            shown = [f"'{reader.name}' ({reader.op})" for reader in readers]
+            found[name] = f"{shown[0]} cannot take an offset back" if shown else ""
+    return found
+
+
+def _can_undo(graph: Graph, layer: Node) -> bool:
+    """Say whether an offset of what a layer reads is the same at each position of its result."""
+    weights = weights_of(graph, layer)
+    assert weights is not None
+    if layer.op == "MatMul":
+        unpadded = not layer.attr("transpose_a", False)
+    else:
+        zeros = zeros_around(layer, weights.shape)
+        unpadded = zeros is not None and not any(map(any, zeros.values()))
+    is_dense = layer.op in ("Conv2D", "MatMul")
+    return is_dense and unpadded and bool(np.isfinite(weights.value).all())
+
+
+def _passes_on(node: Node, same_shape: SameShape) -> bool:
+    """Say whether offsets of what a node reads are, added up, the offset of what it gives."""
+    if node.op in ADD_OPS:
+        return same_shape(*node.data_inputs)
+    if node.op in ("MaxPool", "AvgPool"):
+        within_channels = not channels_first(node) and node.attr("ksize")[-1] == 1
+        return within_channels and (node.op == "MaxPool" or node.attr("padding") == "VALID")
+    return node.op == "Identity"
+
+
+def _wanted(
+    graph: Graph,
+    chains: Mapping[str, Chain],
+    obstacles: Mapping[str, str],
+    known: Ranges,
+    path: str,
+) -> dict[str, Array]:
+    """Return the offset of what each chain gives, zeros where it cannot have one.
+
+    GraphError: the ranges are those of another graph.
+    """
+    candidates = [name for name in chains if not obstacles[name]]
+    if candidates and known.tensors.keys().isdisjoint(candidates):
+        raise GraphError(
+            f"{path}: the ranges hold none of the {len(candidates)} tensors that could be shifted, "
+            f"such as '{candidates[0]}'; run deploykit calibrate on this graph"
+        )
+    wanted: dict[str, Array] = {}
+    for name, each in chains.items():
+        channels = channel_count(graph, each.nodes[0])
+        wanted[name] = np.zeros(channels)
+        reason = obstacles[name] or ("" if name in known.tensors else "the ranges do not hold it")
+        if reason:
+            graph.skip(graph[name], reason)
+            continue
+        try:
+            smallest = known.of(name, channels).channel_min
+        except GraphError as error:
+            raise GraphError(f"{path}: {error}") from None
+        wanted[name] = np.maximum(0.0, np.negative(smallest))
+    return wanted
+
+
+def _shift(
+    graph: Graph,
+    each: Chain,
+    offset: Array,
+    offsets: dict[str, Array],
+    moves: dict[str, str],
+) -> None:
+    """Change a chain's bias, so that the chain gives its result with the offset.
+
+    What the layer makes of its input's offset is taken off; a sum adds the summand's by itself.
+    """
+    layer, last = each.nodes[0], each.nodes[-1]
+    lift = offset - offsets.get(each.summand, 0.0)
+    change = lift
+    if layer.data_inputs[0] in offsets:
+        change = lift - _through(graph, layer, offsets[layer.data_inputs[0]])
+    if change.any() or lift.any():
+        _change_bias(graph, each, change, moves, is_shifted=bool(lift.any()))
+    if offset.any():
+        offsets[last.name] = offset
+        if each.summand:
+            moves[last.name] = _shifted_copy(graph, last)
+
+
+def _through(graph: Graph, layer: Node, offset: Array) -> Array:
+    """Return what an offset per input channel adds to each output channel of a layer.
+
+    Weights are [h, w, in / groups, out] or [in, out]; each group of output channels sees its own
+    input channels.
+    """
+    const = weights_of(graph, layer)
+    assert const is not None
+    weights = const.value
+    if layer.op == "MatMul":
+        matrix = weights.T if layer.attr("transpose_b", False) else weights
+    else:
+        matrix = weights.sum(axis=(0, 1), dtype=np.float64)
+    inputs, outputs = matrix.shape
+    groups = len(offset) // inputs
+    by_group = matrix.astype(np.float64).reshape(inputs, groups, outputs // groups)
+    result: Array = np.einsum("igo,gi->go", by_group, offset.reshape(groups, inputs))
+    return result.reshape(outputs)
+
+
+def _change_bias(
+    graph: Graph, each: Chain, change: Array, moves: dict[str, str], is_shifted: bool
+) -> None:
+    """Put a BiasAdd with another bias behind a layer; under a new name where its value changes."""
+    layer = biased = each.nodes[0]
+    bias = change
+    control: tuple[str, ...] = ()
+    if each.bias:
+        biased = each.nodes[1]
+        control = biased.control_inputs
+        const = graph.constant(each.bias)
+        assert const is not None
+        bias = const.value.astype(np.float64) + change
+    else:
+        layer = graph.add(layer.with_name(graph.unique_name(f"{layer.name}_unbiased")))
+    name = graph.unique_name(f"{biased.name}_shifted") if is_shifted else biased.name
+    add = bias_add(graph, name, layer, bias, "/shifted_bias").with_control_inputs(*control)
+    if is_shifted:
+        moves[biased.name] = graph.add(add).name
+    else:
+        graph.replace(biased, add)
+
+
+def _shifted_copy(graph: Graph, node: Node) -> str:
+    """Add a node that gives the shifted value once its inputs have moved; return its name."""
+    return graph.add(node.with_name(graph.unique_name(f"{node.name}_shifted"))).name
