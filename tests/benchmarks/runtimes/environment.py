@@ -1,0 +1,98 @@
+"""The virtual environment that the runtimes are installed in, and processes in it."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from deploykit.benchmarking.settings import KEEP_MEMORY
+from tests.benchmarks.figures import RESULTS
+
+ROOT = Path(__file__).parents[3]
+FOLDER = RESULTS / "peers" / "venv"
+PYTHON = FOLDER / "bin" / "python"
+PIP = (str(PYTHON), "-m", "pip", "--disable-pip-version-check")
+
+
+def install(packages: Sequence[str]) -> str | None:
+    """Install what is missing of the packages; return why that cannot be done, or None."""
+    if not PYTHON.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(FOLDER)], check=True)
+    done = subprocess.run(
+        [*PIP, "install", "--quiet", *packages], capture_output=True, text=True, check=False
+    )
+    said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+    return (said or ["it said nothing"])[-1] if done.returncode else None
+
+
+def versions() -> dict[str, str]:
+    """Return the version of each package that is installed."""
+    done = subprocess.run(
+        [*PIP, "list", "--format=json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        check=True,
+    )  # fmt: skip
+    return {each["name"]: each["version"] for each in json.loads(done.stdout)}
+
+
+def packages_folder() -> Path:
+    """Return where pip puts packages."""
+    (found,) = FOLDER.glob("lib/python*/site-packages")
+    return found
+
+
+def quantize(runtime: str, model: Path, pictures: Path, target: Path) -> None:
+    """Quantize a model as a runtime does."""
+    with contextlib.closing(Process(runtime, "quantize", model, pictures, target)) as process:
+        process.finish()
+
+
+class Process:
+    """A process of a runtime; see `child`. It gets the malloc settings that TensorFlow gets."""
+
+    def __init__(self, runtime: str, *arguments: object) -> None:
+        """Start it; it works while the caller goes on."""
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  see close
+        self._process = subprocess.Popen(
+            [str(PYTHON), "-m", f"tests.benchmarks.runtimes.{runtime}", *map(str, arguments)],
+            # CI: NNCF then tells its makers nothing about its use.
+            env={**os.environ, **KEEP_MEMORY, "CI": "true", "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+        )
+        self._name = runtime
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Return what a method of the model returns. RuntimeError: the process died."""
+        questions, answers = self._process.stdin, self._process.stdout
+        assert questions is not None
+        assert answers is not None
+        with contextlib.suppress(BrokenPipeError):  # it died; there will be no answer
+            questions.write(json.dumps([method, *arguments]).encode() + b"\n")
+            questions.flush()
+        if not (answer := answers.readline()):
+            self.finish()
+        return json.loads(answer)
+
+    def finish(self) -> None:
+        """Wait for its end. RuntimeError: it failed."""
+        if status := self._process.wait():
+            self._log.seek(0)
+            said = self._log.read().decode(errors="replace")[-2000:]
+            raise RuntimeError(f"{self._name}: exit status {status}: {said}")
+
+    def close(self) -> None:
+        """End the process at once."""
+        self._process.kill()
+        self._process.communicate()
+        self._log.close()
