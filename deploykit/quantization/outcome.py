@@ -1,0 +1,140 @@
+"""What quantizing a model with calibration data came to: layer by layer, and in all."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from deploykit.quantization.judging import Judgement
+from deploykit.quantization.speed import Gain
+from transforms.core.graph import Graph
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@dataclass(frozen=True)
+class LayerOutcome:
+    """A layer, what became of it, and what was measured of it."""
+
+    layer: str
+    op: str
+    why_float: str = ""
+    """Empty: it computes in 8 bits."""
+    range: tuple[float, float] | None = None
+    """Of what it gives, with bias, sum and activation."""
+    sqnr_db: float | None = None
+    """Of the outputs, if this layer alone is in 8 bits."""
+    times_us: tuple[float, float, float] | None = None
+    """On Eigen, on oneDNN, in 8 bits."""
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data; times in microseconds."""
+        times = self.times_us or (None, None, None)
+        return {
+            "layer": self.layer,
+            "op": self.op,
+            "computes_in": "float" if self.why_float else "int8",
+            "why_float": self.why_float or None,
+            "min": self.range and self.range[0],
+            "max": self.range and self.range[1],
+            "sqnr_db": _finite(self.sqnr_db),
+            **dict(zip(("eigen_us", "onednn_us", "int8_us"), times, strict=True)),
+        }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The graph to be written, and how it was chosen."""
+
+    graph: Graph
+    is_float: bool
+    """Whether nothing was gained in 8 bits, so that the graph is the optimized float one."""
+    reason: str
+    """Why this graph, in one sentence."""
+    layers: tuple[LayerOutcome, ...]
+    judgement: Judgement | None = None
+    """Of the 8-bit graph on held-out calibration samples, also where it was not kept."""
+    evaluation: Judgement | None = None
+    """Of the 8-bit graph on the user's evaluation data."""
+    gain: Gain | None = None
+    """Of the 8-bit graph over the float one, also where it was not kept."""
+    isa: str = ""
+    samples: int = 0
+    """That calibrated it."""
+    seconds: Mapping[str, float] | None = None
+    """By what was done."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def int8_layers(self) -> int:
+        """How many layers compute in 8 bits in the 8-bit graph."""
+        return sum(not each.why_float for each in self.layers)
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        found: dict[str, Any] = {
+            "result": "float" if self.is_float else "int8",
+            "reason": self.reason,
+            "isa": self.isa,
+            "calibration_samples": self.samples,
+            "int8_layers": self.int8_layers,
+            "all_layers": len(self.layers),
+            "layers": [each.document() for each in self.layers],
+            "judgement": self.judgement and self.judgement.document(),
+            "evaluation": self.evaluation and self.evaluation.document(),
+            "speed": None,
+            "seconds_by_step": {k: round(v, 2) for k, v in (self.seconds or {}).items()},
+            "notes": list(self.notes),
+        }
+        if self.gain is not None:
+            ratio = self.gain.ratio
+            found["speed"] = {
+                "times_as_fast": ratio.value,
+                "low": _finite(ratio.low),
+                "high": _finite(ratio.high),
+                "against": self.gain.rival,
+            }
+        return found
+
+    def lines(self) -> "list[str | Table]":
+        """Return it for people."""
+        from deploykit.report import new_table
+
+        table = new_table("layer", "op", "in", "range", "SQNR alone", "Eigen us", "oneDNN us",
+                          "int8 us")  # fmt: skip
+        for each in self.layers:
+            span = "" if each.range is None else f"{each.range[0]:.3g} ... {each.range[1]:.3g}"
+            noise = "" if each.sqnr_db is None else f"{each.sqnr_db:.1f} dB"
+            times = [f"{time:.0f}" for time in each.times_us or ()] or ["", "", ""]
+            kind = "float" if each.why_float else "int8"
+            table.add_row(each.layer, each.op, kind, span, noise, *times)
+        lines: list[str | Table] = [table]
+        lines += [f"{e.layer} stays float: {e.why_float}" for e in self.layers if e.why_float]
+        lines += [f"note: {note}" for note in self.notes]
+        lines.append(f"{self.int8_layers} of {len(self.layers)} layers in 8 bits"
+                     + (f" (for {self.isa})" if self.isa else ""))  # fmt: skip
+        for name, found in (("held-out samples", self.judgement), ("evaluation", self.evaluation)):
+            if found is not None:
+                lines.append(f"{name}: {_in_words(found)}")
+        if self.gain is not None:
+            lines.append(str(self.gain))
+        lines.append(self.reason)
+        return lines
+
+
+def _in_words(found: Judgement) -> str:
+    """Return noise, agreement and accuracy."""
+    parts = [f"SQNR {found.sqnr_db:.1f} dB"]
+    if found.agreement is not None:
+        parts.append(f"{100 * found.agreement:.1f} % of the answers agree with float")
+    if found.before is not None and found.after is not None:
+        low, high = found.after.interval or (None, None)
+        interval = "" if low is None else f" ({low:.4g} to {high:.4g})"
+        parts.append(f"{found.metric} {found.before.value:.4g} in float, {found.after.value:.4g}"
+                     f"{interval} in 8 bits")  # fmt: skip
+    return f"{', '.join(parts)}, on {found.samples} samples"
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
