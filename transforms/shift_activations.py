@@ -98,9 +98,8 @@ def _obstacles(graph: Graph, chains: Mapping[str, Chain], same_shape: SameShape)
     def can_take(reader: Node, tensor: str) -> bool:
         if reader.name in layers:
             return reader.data_inputs[0] == tensor and _can_undo(graph, reader)
-        if reader.name in chains:  # a sum: the bias before it takes off what the summand has more
-            return bool(chains[reader.name].summand == tensor)
-        return found.get(reader.name) == ""
+        # the bias in front of a layer's sum takes off what the summand has more
+        return reader.name in chains or found.get(reader.name) == ""
 
     for name in reversed(graph.order()):
         node = graph[name]

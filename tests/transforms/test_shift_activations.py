@@ -474,7 +474,9 @@ def test_what_the_ranges_do_not_hold_stays(shifted):
 def test_a_tensor_without_negative_values_keeps_its_name(tmp_path):
     graph = net(lambda y: conv(y, "second"))
     path = tmp_path / "ranges.json"
-    path.write_text(Ranges("", 1, {"first_biased": TensorRange(0, 9, (1,) * C, (0,) * C)}).text())
+    path.write_text(
+        Ranges("", 1, {"first_biased": TensorRange(0, 9, (1,) * C, (0, 0.5) * 3)}).text()
+    )
     assert str(transform(graph, f'shift_activations(ranges="{path}")')) == str(graph)
 
 
@@ -500,6 +502,13 @@ def test_constants_that_others_read_keep_their_value(equal):
     graph.add(Node("again", "Identity", (shared,), {"T": second.attrs["T"]}))
     graph.outputs = ("out", "again")
     assert moved(equal(graph)) == {"first_biased"}
+
+
+def test_an_offset_that_passes_a_layer_unchanged_is_in_the_name(equal):
+    """The second layer's bias stays at zero, but what it gives does not keep its value."""
+    same = np.eye(C, dtype=np.float32).reshape(1, 1, C, C)
+    graph = net(lambda y: conv(conv(y, "second", weights=same, bias=False), "third"))
+    assert moved(equal(graph)) == {"first_biased", "second"}
 
 
 def test_control_inputs_are_kept(equal):
