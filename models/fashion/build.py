@@ -116,6 +116,7 @@ def train_keras(make_net, train, test, epochs: int, path: Path) -> np.ndarray:
     """
     import keras
 
+    keras.utils.clear_session()  # names start at 0, whatever was trained before
     keras.utils.set_random_seed(SEED)
     images, logits = make_net()
     steps = epochs * -(-len(train[0]) // BATCH)

@@ -6,12 +6,12 @@ random seed.
 
 from models.fashion.build import CLASSES, EPSILON, MOMENTUM
 
-# Stages of the ResNet: (channels, stride); where either changes, a 1x1 projection is the shortcut.
+# Blocks of the ResNet: (channels, stride); where either changes, a 1x1 projection is the shortcut.
 RESIDUAL_BLOCKS = ((24, 1), (48, 2), (48, 1), (96, 2))
-# Blocks of the Inception-like net: (channels of each of the four branches, pool of the fourth).
-INCEPTION_BLOCKS = (((16, "avg"), (16, "max")), ((32, "avg"), (32, "max")))
+# Stages of the Inception-like net: blocks, (channels of each of four branches, pool of the fourth).
+INCEPTION_STAGES = (((16, "avg"),), ((32, "max"), (32, "avg")))
 # Inverted bottlenecks of the MobileNetV3-like net: (expanded, channels, stride, gated).
-BOTTLENECKS = ((48, 24, 1, False), (72, 24, 1, False), (96, 40, 2, True), (160, 40, 1, True))
+BOTTLENECKS = ((32, 24, 1, False), (48, 24, 1, False), (72, 40, 2, True), (120, 40, 1, True))
 
 
 def resnet():
@@ -38,7 +38,7 @@ def inception():
     pools = {"avg": layers.AveragePooling2D, "max": layers.MaxPooling2D}
     images = _images()
     net = _relu(_convolved(images, 16, 3))
-    for stage in INCEPTION_BLOCKS:
+    for stage in INCEPTION_STAGES:
         net = layers.MaxPooling2D()(net)
         for channels, pool in stage:
             narrow = _relu(_convolved(net, channels, 1))

@@ -15,7 +15,7 @@ from transforms.core.child import call
 # x of a hard swish (COMPUTED), its x + 3 (SHARED) and its division by 6 (NO_LAYER).
 EXPECTED = {
     "resnet": (11, 11, {COMPUTED: 4}),
-    "inception": (29, 29, {}),
+    "inception": (22, 22, {}),
     "mobilenet_v3": (14, 14 + 2, {COMPUTED: 2 + 2 + 6, SHARED: 6, NO_LAYER: 6 + 2}),
 }
 
