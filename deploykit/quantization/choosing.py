@@ -70,7 +70,8 @@ def cheapest(
         for reader in border.readers:
             network.add(reader, quantized, NEVER)
             network.add(dequantized, reader, NEVER)
-    return frozenset(network.source_side(source, sink) & parts.keys())
+    cut_off = network.source_side(source, sink)
+    return frozenset(name for name in parts if name in cut_off)
 
 
 class _Network:

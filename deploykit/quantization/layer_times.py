@@ -5,6 +5,7 @@ graph holds are measured in it; for others there is a line through conversions o
 """
 
 import contextlib
+import math
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,8 @@ from transforms.core.child import Worker
 from transforms.core.graph import Graph
 from transforms.core.int8_plan import Plan
 from transforms.core.node import Node
+from transforms.core.ops import FEEDABLE_OPS
+from transforms.core.shapes import Shapes
 from transforms.core.tensors import Array, DType
 from transforms.use_onednn_kernels import KERNELS, use_onednn_kernels
 
@@ -60,10 +63,14 @@ class Times:
 
     parts: Mapping[str, PartTimes]
     """By layer, or by op that hands codes on."""
-    conversions: Mapping[str, int]
-    """Nanoseconds of the QuantizeV2 and Dequantize nodes of the 8-bit graph, by name."""
+    quantized: Mapping[str, int]
+    """By tensor: nanoseconds of its QuantizeV2, where the 8-bit graph has one."""
+    dequantized: Mapping[str, int]
+    """By tensor: nanoseconds of its Dequantize, where the 8-bit graph has one."""
     quantize: Line
     dequantize: Line
+    elements: Mapping[str, int]
+    """Of each tensor whose shape is known."""
     onednn_is_on: bool
     """Whether TensorFlow runs plain ops on oneDNN in this environment."""
 
@@ -72,12 +79,22 @@ class Times:
         times = self.parts[part]
         return times.onednn if self.onednn_is_on else min(times.eigen, times.onednn)
 
+    def quantize_ns(self, tensor: str) -> int:
+        """Return what it takes to quantize a tensor."""
+        measured = self.quantized.get(tensor)
+        return self.quantize.at(self.elements.get(tensor, 0)) if measured is None else measured
+
+    def dequantize_ns(self, tensor: str) -> int:
+        """Return what it takes to dequantize a tensor."""
+        measured = self.dequantized.get(tensor)
+        return self.dequantize.at(self.elements.get(tensor, 0)) if measured is None else measured
+
 
 def layer_times(
     graph: Graph,
     int8: Graph,
     plan: Plan,
-    settings: Settings = Settings(),
+    settings: Settings,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     data: Mapping[str, Array] | None = None,
@@ -94,7 +111,7 @@ def layer_times(
         data: as in `benchmark`.
         advance: called before each turn with what is done and how many turns there are.
 
-    GraphError: as in `benchmark`, or TensorFlow cannot run a graph. LimitError, CrashError: it died.
+    GraphError: as in `benchmark`, or TensorFlow cannot run a graph. CrashError: it died.
     """
     onednn = with_onednn_kernels(graph)
     feeds = batches(graph, settings.batch, shapes or {}, data)
@@ -113,12 +130,14 @@ def layer_times(
             spill(each, path)
             jobs[name] = Job(str(path), each.inputs, each.outputs, fed, how)
         times, is_on = _traced(jobs, advance)
-    nodes = {each.name for each in int8 if each.op in ("QuantizeV2", "Dequantize")}
+    quantized, dequantized = _converted(int8, times["8 bits"])
     return Times(
         parts=_parts(graph, onednn, plan, times),
-        conversions={name: t for name, t in times["8 bits"].items() if name in nodes},
+        quantized=quantized,
+        dequantized=dequantized,
         quantize=_line(times["conversions"], "quantized"),
         dequantize=_line(times["conversions"], "floats"),
+        elements=_elements(graph, feeds[0]),
         onednn_is_on=is_on,
     )
 
@@ -131,9 +150,7 @@ def with_onednn_kernels(graph: Graph) -> Graph:
     return found
 
 
-def _traced(
-    jobs: Mapping[str, Job], advance: Advance
-) -> tuple[dict[str, dict[str, int]], bool]:
+def _traced(jobs: Mapping[str, Job], advance: Advance) -> tuple[dict[str, dict[str, int]], bool]:
     """Return the median of each node, by job, and whether TensorFlow runs plain ops on oneDNN."""
     calls: dict[str, list[dict[str, int]]] = {name: [] for name in jobs}
     steps = ROUNDS * len(jobs)
@@ -145,7 +162,8 @@ def _traced(
             stack.callback(workers[name].close)
         for name, worker in workers.items():
             advance(f"load {name}", steps + len(jobs))
-            is_on = worker.ask("onednn")
+            worker.ask("ready")
+        is_on = workers["8 bits"].ask("onednn")
         for _ in range(ROUNDS):
             for name, worker in workers.items():
                 advance(name, steps + len(jobs))
@@ -193,16 +211,44 @@ def _is_kept(graph: Graph, node: Node) -> bool:
     return node.name in graph and graph[node.name].op == node.op
 
 
+def _converted(int8: Graph, times: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the times of the conversions that ran, by the float tensor they read or make."""
+    quantized: dict[str, int] = {}
+    dequantized: dict[str, int] = {}
+    for node in int8:
+        if node.op == "QuantizeV2" and node.name in times:
+            tensor = node.inputs[0]
+            quantized[tensor] = quantized.get(tensor, 0) + times[node.name]
+        elif node.op == "Dequantize" and node.name in times:
+            dequantized[node.name] = times[node.name]
+    return quantized, dequantized
+
+
+def _elements(graph: Graph, feeds: Sequence[Array]) -> dict[str, int]:
+    """Return the number of elements of each tensor, as far as it follows from what is fed."""
+    fed = graph.copy()
+    for tensor, array in zip(fed.inputs, feeds, strict=True):
+        node = fed.producer(tensor)
+        if node.op in FEEDABLE_OPS:
+            fed.replace(node, node.with_attrs(shape=array.shape))
+    shapes = Shapes(fed)
+    known = {node.name: shapes.full_shape(node.name) for node in fed}
+    return {name: math.prod(shape) for name, shape in known.items() if shape is not None}
+
+
 def _conversions() -> Graph:
     """Return a graph that quantizes and dequantizes inputs of the sizes PROBED, one at a time."""
-    ends = [Node.constant(name, np.float32(value)) for name, value in (("low", 0), ("high", 1))]
-    nodes, before = [*ends], ()
+    ends = [
+        Node.constant(name, np.array(value, np.float32))
+        for name, value in (("low", 0), ("high", 1))
+    ]
+    nodes, before = [*ends], list[str]()
     for number, size in enumerate(PROBED):
         x = Node(f"x_{number}", "Placeholder").with_attrs(dtype=FLOAT, shape=(size,))
         codes = Node(f"quantized_{number}", "QuantizeV2", (x.name, "low", "high", *before))
         floats = Node(f"floats_{number}", "Dequantize", (codes.name, "low", "high"))
         nodes += [x, codes.with_attrs(T=CODES, **_SCALED), floats.with_attrs(T=CODES, **_SCALED)]
-        before = (f"^{floats.name}",)
+        before = [f"^{floats.name}"]  # not side by side, where each would slow the other
     count = range(len(PROBED))
     return Graph(nodes, [f"x_{n}" for n in count], [f"floats_{n}" for n in count])
 

@@ -23,6 +23,9 @@ class Tracer:
         self._options = options(trace_level=options.FULL_TRACE)
         self.trace(WARM_UP_CALLS)
 
+    def ready(self) -> None:
+        """Do nothing: whoever asks waits until the graph is loaded."""
+
     def trace(self, calls: int) -> list[dict[str, int]]:
         """Return the nanoseconds of each node that ran, call by call."""
         found = []
