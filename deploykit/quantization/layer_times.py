@@ -1,0 +1,262 @@
+"""The time of each layer in float and in 8 bits on this machine, and of what lies between them.
+
+A layer's time is that of its kernel with all that this computes behind it. Conversions that a
+graph holds are measured in it; for others there is a line through conversions of a few sizes.
+"""
+
+import contextlib
+import math
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from deploykit.benchmarking.inputs import batches
+from deploykit.benchmarking.measuring import Advance, spill
+from deploykit.benchmarking.runner import Job
+from deploykit.benchmarking.settings import Settings
+from transforms.core.child import Worker
+from transforms.core.graph import Graph
+from transforms.core.int8_plan import Plan
+from transforms.core.node import Node
+from transforms.core.ops import FEEDABLE_OPS
+from transforms.core.shapes import Shapes
+from transforms.core.tensors import Array, DType
+from transforms.use_onednn_kernels import KERNELS, use_onednn_kernels
+
+ROUNDS = 6
+CALLS = 2  # traced, in each round
+PROBED = (1_000, 30_000, 300_000, 1_000_000)  # elements
+FLOAT, CODES = DType("float32"), DType("quint8")
+_SCALED = {"mode": "SCALED"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A time that grows with a number of elements."""
+
+    fixed_ns: float
+    ns_each: float
+
+    def at(self, elements: int) -> int:
+        """Return the whole nanoseconds for so many elements."""
+        return round(self.fixed_ns + self.ns_each * elements)
+
+
+@dataclass(frozen=True)
+class PartTimes:
+    """Nanoseconds of a layer with its chain, or of an op that hands codes on."""
+
+    eigen: int
+    """Where TensorFlow runs without oneDNN."""
+    onednn: int
+    """On oneDNN's float kernels, in the environment as it is."""
+    int8: int
+
+
+@dataclass(frozen=True)
+class Times:
+    """What was measured."""
+
+    parts: Mapping[str, PartTimes]
+    """By layer, or by op that hands codes on."""
+    quantized: Mapping[str, int]
+    """By tensor: nanoseconds of its QuantizeV2, where the 8-bit graph has one."""
+    dequantized: Mapping[str, int]
+    """By tensor: nanoseconds of its Dequantize, where the 8-bit graph has one."""
+    quantize: Line
+    dequantize: Line
+    elements: Mapping[str, int]
+    """Of each tensor whose shape is known."""
+    onednn_is_on: bool
+    """Whether TensorFlow runs plain ops on oneDNN in this environment."""
+
+    def float_ns(self, part: str) -> int:
+        """Return what a part takes in float: in the faster way, where both can be had."""
+        times = self.parts[part]
+        return times.onednn if self.onednn_is_on else min(times.eigen, times.onednn)
+
+    def quantize_ns(self, tensor: str) -> int:
+        """Return what it takes to quantize a tensor."""
+        measured = self.quantized.get(tensor)
+        return self.quantize.at(self.elements.get(tensor, 0)) if measured is None else measured
+
+    def dequantize_ns(self, tensor: str) -> int:
+        """Return what it takes to dequantize a tensor."""
+        measured = self.dequantized.get(tensor)
+        return self.dequantize.at(self.elements.get(tensor, 0)) if measured is None else measured
+
+
+def layer_times(
+    graph: Graph,
+    int8: Graph,
+    plan: Plan,
+    settings: Settings,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    data: Mapping[str, Array] | None = None,
+    advance: Advance = lambda name, count: None,
+) -> Times:
+    """Measure each part of a plan, in turn: each graph in a process of its own, round by round.
+
+    Args:
+        graph: the float graph, and `int8` what became of it with `plan`.
+        int8: the 8-bit graph.
+        plan: which layers are in 8 bits.
+        settings: the batch, the threads and the environment.
+        shapes: as in `benchmark`.
+        data: as in `benchmark`.
+        advance: called before each turn with what is done and how many turns there are.
+
+    GraphError: as in `benchmark`, or TensorFlow cannot run a graph. CrashError: it died.
+    """
+    onednn = with_onednn_kernels(graph)
+    feeds = batches(graph, settings.batch, shapes or {}, data)
+    probed = _conversions()
+    ramps = tuple(np.linspace(0, 1, size, dtype=np.float32) for size in PROBED)
+    graphs = {
+        "Eigen": (graph, feeds, replace(settings, onednn=False)),
+        "oneDNN": (onednn, feeds, settings),
+        "8 bits": (int8, feeds, settings),
+        "conversions": (probed, (ramps,), settings),
+    }
+    with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
+        jobs = {}
+        for name, (each, fed, how) in graphs.items():
+            path = Path(folder, f"{name}.pb")
+            spill(each, path)
+            jobs[name] = Job(str(path), each.inputs, each.outputs, fed, how)
+        times, is_on = _traced(jobs, advance)
+    quantized, dequantized = _converted(int8, times["8 bits"])
+    return Times(
+        parts=_parts(graph, onednn, plan, times),
+        quantized=quantized,
+        dequantized=dequantized,
+        quantize=_line(times["conversions"], "quantized"),
+        dequantize=_line(times["conversions"], "floats"),
+        elements=_elements(graph, feeds[0]),
+        onednn_is_on=is_on,
+    )
+
+
+def with_onednn_kernels(graph: Graph) -> Graph:
+    """Return a float graph on oneDNN's kernels, whatever the environment says."""
+    found = graph.copy()
+    use_onednn_kernels(found)
+    found.prune()
+    return found
+
+
+def _traced(jobs: Mapping[str, Job], advance: Advance) -> tuple[dict[str, dict[str, int]], bool]:
+    """Return the median of each node, by job, and whether TensorFlow runs plain ops on oneDNN."""
+    calls: dict[str, list[dict[str, int]]] = {name: [] for name in jobs}
+    steps = ROUNDS * len(jobs)
+    with contextlib.ExitStack() as stack:
+        workers = {}
+        for name, job in jobs.items():  # they start side by side; the first question waits
+            kind = "deploykit.quantization.tracer:Tracer"
+            workers[name] = Worker(kind, job, forced=job.settings.environment)
+            stack.callback(workers[name].close)
+        for name, worker in workers.items():
+            advance(f"load {name}", steps + len(jobs))
+            worker.ask("ready")
+        is_on = workers["8 bits"].ask("onednn")
+        for _ in range(ROUNDS):
+            for name, worker in workers.items():
+                advance(name, steps + len(jobs))
+                calls[name] += worker.ask("trace", CALLS)
+    return {name: _medians(each) for name, each in calls.items()}, is_on
+
+
+def _medians(calls: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    times: dict[str, list[int]] = {}
+    for call in calls:
+        for node, time in call.items():
+            times.setdefault(node, []).append(time)
+    return {node: round(statistics.median(each)) for node, each in times.items()}
+
+
+def _parts(
+    graph: Graph, onednn: Graph, plan: Plan, times: Mapping[str, Mapping[str, int]]
+) -> dict[str, PartTimes]:
+    """Return the times of each part, made of those of its nodes in each graph."""
+    # A kernel reads what its layer read; a sum may be in it that is another layer's in 8 bits.
+    private = {kernel.op for kernel in KERNELS.values()}
+    kernels = {node.inputs[:2]: node.name for node in onednn if node.op in private}
+
+    def of(name: str, *nodes: str) -> int:
+        return sum(times[name].get(node, 0) for node in nodes)
+
+    found = {}
+    for layer, chain in plan.chains.items():
+        nodes = [node.name for node in chain.nodes]  # one of these names is what fusing them gives
+        apart = [node.name for node in chain.nodes if _is_kept(onednn, node)]
+        kernel = kernels.get(graph[layer].inputs[:2])
+        found[layer] = PartTimes(
+            of("Eigen", *nodes),
+            of("oneDNN", *apart, *([kernel] if kernel else [])),
+            of("8 bits", f"{nodes[-1]}/codes" if nodes[-1] in plan.forms else nodes[-1]),
+        )
+    for name in plan.passing:
+        codes = of("8 bits", f"{name}/codes", f"{name}/codes/uint8")
+        found[name] = PartTimes(of("Eigen", name), of("oneDNN", name), codes)
+    return found
+
+
+def _is_kept(graph: Graph, node: Node) -> bool:
+    """Say whether a graph still holds a node as it was."""
+    return node.name in graph and graph[node.name].op == node.op
+
+
+def _converted(int8: Graph, times: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the times of the conversions that ran, by the float tensor they read or make."""
+    quantized: dict[str, int] = {}
+    dequantized: dict[str, int] = {}
+    for node in int8:
+        if node.op == "QuantizeV2" and node.name in times:
+            tensor = node.inputs[0]
+            quantized[tensor] = quantized.get(tensor, 0) + times[node.name]
+        elif node.op == "Dequantize" and node.name in times:
+            dequantized[node.name] = times[node.name]
+    return quantized, dequantized
+
+
+def _elements(graph: Graph, feeds: Sequence[Array]) -> dict[str, int]:
+    """Return the number of elements of each tensor, as far as it follows from what is fed."""
+    fed = graph.copy()
+    for tensor, array in zip(fed.inputs, feeds, strict=True):
+        node = fed.producer(tensor)
+        if node.op in FEEDABLE_OPS:
+            fed.replace(node, node.with_attrs(shape=array.shape))
+    shapes = Shapes(fed)
+    known = {node.name: shapes.full_shape(node.name) for node in fed}
+    return {name: math.prod(shape) for name, shape in known.items() if shape is not None}
+
+
+def _conversions() -> Graph:
+    """Return a graph that quantizes and dequantizes inputs of the sizes PROBED, one at a time."""
+    ends = [
+        Node.constant(name, np.array(value, np.float32))
+        for name, value in (("low", 0), ("high", 1))
+    ]
+    nodes, before = [*ends], list[str]()
+    for number, size in enumerate(PROBED):
+        x = Node(f"x_{number}", "Placeholder").with_attrs(dtype=FLOAT, shape=(size,))
+        codes = Node(f"quantized_{number}", "QuantizeV2", (x.name, "low", "high", *before))
+        floats = Node(f"floats_{number}", "Dequantize", (codes.name, "low", "high"))
+        nodes += [x, codes.with_attrs(T=CODES, **_SCALED), floats.with_attrs(T=CODES, **_SCALED)]
+        before = [f"^{floats.name}"]  # not side by side, where each would slow the other
+    count = range(len(PROBED))
+    return Graph(nodes, [f"x_{n}" for n in count], [f"floats_{n}" for n in count])
+
+
+def _line(times: Mapping[str, int], name: str) -> Line:
+    """Return the line with the least squares of relative errors; neither end goes below zero."""
+    sizes = np.array(PROBED, np.float64)
+    measured = np.array([times[f"{name}_{number}"] for number in range(len(PROBED))], np.float64)
+    rows = np.stack([np.ones(len(sizes)), sizes], 1) / measured[:, None]
+    fixed, each = np.linalg.lstsq(rows, np.ones(len(sizes)))[0]
+    return Line(max(float(fixed), 0.0), max(float(each), 0.0))

@@ -1,0 +1,168 @@
+"""What computes in 8 bits because it is faster so, and whether the whole graph is."""
+
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from deploykit.benchmarking.inputs import batches
+from deploykit.benchmarking.measuring import Advance, Contestant, measure, spill
+from deploykit.benchmarking.results import Result
+from deploykit.benchmarking.runner import Job
+from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.statistics import FLOOR_IN_TURN, Ratio, ratio
+from deploykit.quantization.choosing import FLOAT, NEVER, Border, Part, cheapest, total
+from deploykit.quantization.layer_times import Times, with_onednn_kernels
+from transforms.core.graph import Graph
+from transforms.core.int8_plan import Plan
+from transforms.core.tensors import Array
+
+SECONDS = 2.0  # of each graph, in all rounds
+ROUNDS = 12
+WARM_UP_SECONDS = 2.0
+INT8, PLAIN = "8 bits", "float"
+WITHOUT_ONEDNN = "float with TF_ENABLE_ONEDNN_OPTS=0"
+ON_ONEDNN_KERNELS = "float after use_onednn_kernels"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which layers are to compute in 8 bits, and what all planned parts would take then."""
+
+    int8: frozenset[str]
+    stay_float: frozenset[str]
+    """Layers that could be in 8 bits, but are not to be."""
+    ns: int
+    float_ns: int
+    """If none were in 8 bits."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How fast the 8-bit graph is, beside the faster of two ways to run the float graph."""
+
+    ratio: Ratio
+    """Of the float graph's time to that of the 8-bit graph."""
+    rival: str
+    """The faster float one: PLAIN, WITHOUT_ONEDNN or ON_ONEDNN_KERNELS."""
+    result: Result
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the 8-bit graph is worth keeping for its speed.
+
+        Its ratio has to be above what two processes of one model differ by. The whole interval need
+        not: on a busy machine that would give away most of a gain, to avoid the loss of a little.
+        """
+        return self.ratio.value > 1 + FLOOR_IN_TURN
+
+    def __str__(self) -> str:
+        """Return it as one sentence."""
+        found, low, high = self.ratio.value, self.ratio.low, self.ratio.high
+        return (
+            f"8 bits run {found:.2f} times ({low:.2f} to {high:.2f}) as fast as {self.rival}, "
+            f"so the {'8-bit' if self.is_kept else 'float'} graph is kept"
+        )
+
+
+def choose(graph: Graph, plan: Plan, times: Times, stay_float: Collection[str] = ()) -> Choice:
+    """Return the layers that compute in 8 bits for the least time of all parts of a plan.
+
+    `stay_float`: layers that must be float, as accuracy has it.
+    """
+    parts = {name: Part(times.float_ns(name), each.int8) for name, each in times.parts.items()}
+    lines = list(borders(graph, plan, times))
+    found = cheapest(parts, lines, stay_float)
+    layers = plan.chains.keys()
+    return Choice(
+        int8=found & layers,
+        stay_float=frozenset(layers - found),
+        ns=total(parts, lines, found),
+        float_ns=total(parts, lines, ()),
+    )
+
+
+def borders(graph: Graph, plan: Plan, times: Times) -> Iterator[Border]:
+    """Yield the tensors that parts of a plan read in 8 bits or make in 8 bits."""
+    producers = {chain.nodes[-1].name: layer for layer, chain in plan.chains.items()}
+    producers |= {name: name for name in plan.passing}
+    readers: dict[str, dict[str, str]] = {tensor: {} for tensor in plan.forms}
+    for layer, chain in plan.chains.items():  # which part reads a tensor, and by which node
+        readers.setdefault(graph[layer].data_inputs[0], {})[layer] = layer
+        if chain.summand:
+            for node in chain.nodes:
+                if chain.summand in node.inputs:
+                    readers[chain.summand][node.name] = layer
+    for name in plan.passing:
+        for tensor in graph[name].data_inputs:
+            if tensor in plan.forms:
+                readers[tensor][name] = name
+    for tensor, by_node in readers.items():
+        producer = producers.get(tensor, FLOAT) if tensor in plan.forms else FLOAT
+        found = set(by_node.values())
+        name = graph.producer(tensor).name
+        if graph.is_output(name) or {node.name for node in graph.readers(name)} - by_node.keys():
+            found.add(FLOAT)
+        quantize, dequantize = times.quantize_ns(tensor), times.dequantize_ns(tensor)
+        yield Border(producer, tuple(sorted(found)), quantize, dequantize)
+        passing = tuple(sorted(found & plan.passing))
+        if passing:  # these ops are in 8 bits only where what they read is
+            yield Border(producer, passing, NEVER, 0)
+
+
+def faster(
+    graph: Graph,
+    int8: Graph,
+    onednn_is_on: bool,
+    settings: Settings,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    data: Mapping[str, Array] | None = None,
+    advance: Advance = lambda name, count: None,
+) -> Gain:
+    """Measure the 8-bit graph in turn with the float graph, which is run with and without oneDNN.
+
+    Args:
+        graph: the float graph.
+        int8: the 8-bit graph.
+        onednn_is_on: whether TensorFlow runs plain ops on oneDNN with these settings, as
+            `layer_times` tells.
+        settings: as in `layer_times`.
+        shapes: as in `benchmark`.
+        data: as in `benchmark`.
+        advance: as in `benchmark`.
+
+    Errors are those of `benchmark`. KeyboardInterrupt: it was interrupted.
+    """
+    graphs = {PLAIN: (graph, settings), INT8: (int8, settings)}
+    if onednn_is_on:
+        graphs[WITHOUT_ONEDNN] = graph, replace(settings, onednn=False)
+    else:
+        graphs[ON_ONEDNN_KERNELS] = with_onednn_kernels(graph), settings
+    feeds = batches(graph, settings.batch, shapes or {}, data)
+    with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
+        contestants = []
+        for number, (name, (each, how)) in enumerate(graphs.items()):
+            path = Path(folder, f"{number}.pb")
+            sha256 = spill(each, path)
+            job = Job(str(path), each.inputs, each.outputs, feeds, how)
+            contestants.append(Contestant(name, name, sha256, job))
+        result = measure(
+            contestants,
+            seconds=SECONDS,
+            rounds=ROUNDS,
+            warm_up=WARM_UP_SECONDS,
+            advance=advance,
+        )
+    if result.interrupted:
+        raise KeyboardInterrupt
+    return gain(result)
+
+
+def gain(result: Result) -> Gain:
+    """Return what measurements of INT8 and of float graphs tell, which were taken in turn."""
+    rounds = {each.name: each.rounds_ms for each in result.measurements}
+    own = rounds.pop(INT8)
+    found = {rival: ratio(each, own, paired=True) for rival, each in rounds.items()}
+    rival = min(found, key=lambda name: found[name].value)
+    return Gain(found[rival], rival, result)
