@@ -62,7 +62,7 @@ class Verification:
 
 
 @dataclass
-class _Sums:
+class Sums:
     """Sums over batches, from which a Difference follows."""
 
     output: str
@@ -73,6 +73,7 @@ class _Sums:
     faults: list[str] = field(default_factory=list)
 
     def add(self, reference: Array, result: Array) -> None:
+        """Take in a batch of the reference's values and of the result's."""
         reference, result = np.asarray(reference), np.asarray(result)
         if reference.shape != result.shape:
             self.faults.append(f"its shape is {list(result.shape)}, not {list(reference.shape)}")
@@ -103,6 +104,7 @@ class _Sums:
             self.squared_errors += float(np.square(np.abs(error)).sum())
 
     def difference(self) -> Difference:
+        """Return what the batches so far come to."""
         fault = self.faults[0] if self.faults else ""
         if fault:
             return Difference(self.output, math.inf, math.inf, -math.inf, fault)
@@ -122,7 +124,7 @@ def compare(reference: Sequence[Array], result: Sequence[Array]) -> list[Differe
     """Return the difference of each pair of arrays."""
     differences = []
     for number, (a, b) in enumerate(zip(reference, result, strict=True)):
-        sums = _Sums(str(number))
+        sums = Sums(str(number))
         sums.add(a, b)
         differences.append(sums.difference())
     return differences
@@ -172,12 +174,12 @@ def verify(
     if len(reference.outputs) != len(result.outputs):
         reason = f"{len(result.outputs)} outputs instead of {len(reference.outputs)}"
         return Verification(True, False, bar, reason)
-    names = _inputs(reference, result)
+    names = paired_inputs(reference, result)
     if names is None:
         shown = [", ".join(graph.inputs) or "none" for graph in (result, reference)]
         reason = f"its inputs are {shown[0]}, those of the reference {shown[1]}"
         return Verification(True, False, bar, reason)
-    pairs = _outputs(reference, result)
+    pairs = paired_outputs(reference, result)
     found = call(
         "deploykit.verification:run_both",
         _bytes(reference),
@@ -194,8 +196,8 @@ def verify(
         return Verification(True, False, bar, found["broken"])
     differences = tuple(found["differences"])
     if tolerance is None:
-        softmaxes = {a for a, _ in pairs if _before_softmax(reference, a) in dict(pairs)}
-        differences = tuple(replace(d, judged=d.output not in softmaxes) for d in differences)
+        judged = judged_outputs(reference, pairs)
+        differences = tuple(replace(d, judged=d.output in judged) for d in differences)
     reason = next((why for d in differences if (why := _failure(d, tolerance, min_sqnr))), "")
     samples = len(next(iter(feeds.values()))) if data is not None and feeds else 0
     return Verification(True, not reason, bar, reason, differences, found["accuracy"], samples)
@@ -238,7 +240,7 @@ def run_both(
         second = Session(result)
     except GraphError as error:
         return {"broken": str(error)}
-    sums = [_Sums(a) for a, _ in pairs]
+    sums = [Sums(a) for a, _ in pairs]
     total = len(next(iter(feeds.values()))) if batch else 1
     right = np.zeros(2, np.int64)
     for start in range(0, total, batch or 1):
@@ -277,7 +279,7 @@ def _paired(names: Sequence[str], others: Sequence[str]) -> Sequence[str]:
     return names if set(names) <= set(others) else others
 
 
-def _inputs(reference: Graph, result: Graph) -> dict[str, str] | None:
+def paired_inputs(reference: Graph, result: Graph) -> dict[str, str] | None:
     """Return the inputs of the result by those of the reference, or None where they do not match.
 
     The result may have fewer: what was pinned is not fed any more.
@@ -288,17 +290,24 @@ def _inputs(reference: Graph, result: Graph) -> dict[str, str] | None:
     return dict(zip(names, others, strict=True)) if len(names) == len(others) else None
 
 
-def _outputs(reference: Graph, result: Graph) -> list[tuple[str, str]]:
+def paired_outputs(reference: Graph, result: Graph) -> list[tuple[str, str]]:
     """Return the pairs of tensors to compare: outputs, and what final Softmaxes read."""
     pairs = list(zip(reference.outputs, _paired(reference.outputs, result.outputs), strict=True))
     for a, b in tuple(pairs):
-        before = (_before_softmax(reference, a), _before_softmax(result, b))
+        before = (before_softmax(reference, a), before_softmax(result, b))
         if before[0] is not None and before[1] is not None:
             pairs.append((before[0], before[1]))
     return pairs
 
 
-def _before_softmax(graph: Graph, tensor: str) -> str | None:
+def judged_outputs(reference: Graph, pairs: Sequence[tuple[str, str]]) -> set[str]:
+    """Return the tensors of the reference whose noise counts: not a Softmax whose input does."""
+    compared = {a for a, _ in pairs}
+    return {a for a in compared if before_softmax(reference, a) not in compared}
+
+
+def before_softmax(graph: Graph, tensor: str) -> str | None:
+    """Return what the Softmax that makes a tensor reads, or None where there is none."""
     node = graph.producer(tensor)
     while node.op in ("Identity", "Reshape", "Squeeze") and node.inputs:
         node = graph.producer(node.inputs[0])

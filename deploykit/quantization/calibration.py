@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from deploykit.feeds import demanded_batch, feeds_from, in_batches
 from transforms.convert_layout import ELEMENTWISE_OPS, PAD_OPS
 from transforms.core.child import Worker
@@ -30,6 +32,8 @@ METHODS = ("minmax", "mse")
 BATCH = 8  # samples at once, where the inputs leave it open: memory grows with it, speed hardly
 WIDEST = 5  # tensors that are shown
 NAMED = 3  # in a note
+HELD_OUT_EVERY = 4
+SPLIT_FROM = 8  # samples; below, what is held out would be one or none
 
 # Their result has its channels where their input has them.
 _FOLLOWING_OPS = ELEMENTWISE_OPS | PAD_OPS | {"Concat", "ConcatV2"}
@@ -83,15 +87,62 @@ def calibration_feeds(
 
     GraphError: they do not fit the inputs, hold no sample, or cannot be fed in such batches.
     """
+    unlabelled = {name: data[name] for name in data if name != "labels"}
+    return labelled_feeds(graph, unlabelled, batch)[0]
+
+
+def labelled_feeds(
+    graph: Graph, data: Mapping[str, Array], batch: int | None = None
+) -> tuple[list[dict[str, Array]], Array | None]:
+    """Return arrays by input name as feeds, and the labels of the samples in them, if any.
+
+    GraphError: as in `calibration_feeds`, or there are more or fewer labels than samples.
+    """
     if not graph.inputs:
-        raise GraphError("the model has no input, so there is nothing to calibrate it with")
+        raise GraphError("the model has no input, so there is nothing to run it on")
     demanded = demanded_batch(graph)
     if demanded and batch and batch != demanded:
         raise GraphError(
             f"the model takes {demanded} samples at once, so a batch of {batch} cannot be run"
         )
-    feeds, _, _ = feeds_from(graph, {name: data[name] for name in data if name != "labels"})
-    return in_batches(feeds, demanded or batch or BATCH, whole=demanded is not None)
+    arrays, labels, _ = feeds_from(graph, data)
+    feeds = in_batches(arrays, demanded or batch or BATCH, whole=demanded is not None)
+    return feeds, None if labels is None else np.asarray(labels)[: samples_in(feeds)]
+
+
+def samples_in(feeds: Iterable[Mapping[str, Array]]) -> int:
+    """Return how many samples feeds hold together."""
+    return sum(next((len(a) for a in feed.values() if a.ndim), 1) for feed in feeds)
+
+
+def split_samples(
+    graph: Graph, data: Mapping[str, Array]
+) -> tuple[dict[str, Array], dict[str, Array], str]:
+    """Return the samples to calibrate with, those held out to judge by, and a note on them.
+
+    Every fourth is held out. Where there are fewer than eight, or too few for the batch that the
+    graph demands, all serve for both and the note says so.
+    """
+    count = min((len(array) for array in data.values() if array.ndim), default=0)
+    held_out = count // HELD_OUT_EVERY
+    if count < SPLIT_FROM or held_out < (demanded_batch(graph) or 1):
+        return dict(data), dict(data), (
+            f"{count} samples are too few to hold some out: 8-bit layers are judged on those that "
+            "they were calibrated with"
+        )
+    held = np.arange(count) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
+    return _taken(data, ~held), _taken(data, held), ""
+
+
+def spread_samples(data: Mapping[str, Array], most: int) -> dict[str, Array]:
+    """Return at most so many samples, at even distances."""
+    count = min((len(array) for array in data.values() if array.ndim), default=0)
+    places = np.linspace(0, count - 1, min(most, count)).round().astype(int)
+    return _taken(data, places)
+
+
+def _taken(data: Mapping[str, Array], places: Array) -> dict[str, Array]:
+    return {name: array[places] if array.ndim else array for name, array in data.items()}
 
 
 def calibrate(
@@ -142,7 +193,7 @@ def calibrate(
     ) as worker:
         for feed in feeds:
             advance("values", steps)
-            count = next((len(array) for array in feed.values() if array.ndim), 1)
+            count = samples_in([feed])
             worker.ask("observe", feed, samples, count)
             samples += count
         if not samples:

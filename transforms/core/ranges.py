@@ -27,6 +27,7 @@ A file such as `model.ranges.json` holds
   (NCHW). Both lists are empty where the number of channels differs from batch to batch.
 """
 
+import functools
 import json
 import math
 import os
@@ -98,6 +99,15 @@ def load_ranges(path: str | os.PathLike[str]) -> Ranges:
 
     FileError: it cannot be read. GraphError: it is no such file, or what it says cannot be.
     """
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from None
+    return _loaded(os.fspath(path), (status.st_mtime_ns, status.st_size, status.st_ino))
+
+
+@functools.lru_cache(maxsize=1)  # graphs are built from one file by the dozen
+def _loaded(path: str, status: tuple[int, ...]) -> Ranges:
     try:
         document = json.loads(Path(path).read_bytes(), object_pairs_hook=_once)
     except OSError as error:

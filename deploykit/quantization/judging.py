@@ -1,0 +1,152 @@
+"""How close graphs come to a float graph's answers: noise, agreement, and accuracy with labels.
+
+A child process keeps the float graph's answers on held-out samples, and runs one graph after the
+other on them. What a final Softmax reads is judged in its place.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deploykit.quantization.calibration import samples_in
+from deploykit.quantization.metrics import LOWER_IS_BETTER, Score
+from deploykit.quantization.scoring import Found
+from deploykit.verification import before_softmax, judged_outputs, paired_inputs, paired_outputs
+from transforms.core.child import Worker
+from transforms.core.errors import CrashError, GraphError, LimitError
+from transforms.core.graph import Graph
+from transforms.core.tensors import Array
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """How a graph compares with the float one on the same samples."""
+
+    sqnr_db: float
+    """The smallest of the judged outputs; inf where all are equal, -inf where one is broken."""
+    agreement: float | None
+    """Share of samples with the same highest score; None where no output is [samples, classes]."""
+    samples: int
+    metric: str = ""
+    """Empty where nothing was scored, for want of labels."""
+    before: Score | None = None
+    after: Score | None = None
+
+    @property
+    def drop(self) -> float | None:
+        """How much worse the metric became, in its own unit; below zero where it improved."""
+        if self.before is None or self.after is None:
+            return None
+        drop = self.before.value - self.after.value
+        return -drop if self.metric in LOWER_IS_BETTER else drop
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data; a ratio that is not finite is null."""
+        finite = abs(self.sqnr_db) != float("inf")
+        return {
+            "sqnr_db": round(self.sqnr_db, 3) if finite else None,
+            "agreement": self.agreement,
+            "samples": self.samples,
+            "metric": self.metric or None,
+            "before": _document(self.before),
+            "after": _document(self.after),
+        }
+
+
+def _document(score: Score | None) -> dict[str, Any] | None:
+    if score is None:
+        return None
+    return {"value": score.value, "interval": score.interval and list(score.interval)}
+
+
+class Judge:
+    """A float graph and samples, by which graphs are judged; a context manager that ends its child.
+
+    Where a graph kills the child or takes too long, the next one is judged in a new child.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        feeds: Sequence[Mapping[str, Array]],
+        labels: Array | None = None,
+        metric: str = "top1",
+    ) -> None:
+        """Run the float graph.
+
+        Args:
+            graph: what is right.
+            feeds: held-out samples, batch by batch, as `labelled_feeds` returns them.
+            labels: one for each sample; without, only a metric of the user's own is taken.
+            metric: top1 or top5, the share of samples whose label is among so many highest scores
+                of the first output; mae, the mean absolute error of the first output; or
+                `module:function`, called with the outputs by name and the labels.
+
+        GraphError: TensorFlow cannot run the graph on them, no output holds floats, labels are not
+        as many as samples or of no class, or the metric does not exist, raises, or is no number.
+        """
+        self._samples = samples_in(feeds)
+        if not self._samples:
+            raise GraphError("there is no sample to judge by")
+        if labels is not None and len(labels) != self._samples:
+            raise GraphError(f"there are {len(labels)} labels for {self._samples} samples")
+        if labels is None and ":" not in metric:
+            if metric != "top1":  # which nobody needs to have asked for
+                raise GraphError(f"metric {metric} needs labels, which the data do not hold")
+            metric = ""
+        self._metric, self._graph = metric, graph
+        tensors = [t for o in graph.outputs for t in (o, before_softmax(graph, o)) if t is not None]
+        self._arguments = (
+            b"".join(graph.serialized()),
+            list(graph.outputs),
+            list(dict.fromkeys(tensors)),
+            list(feeds),
+            labels,
+            metric,
+        )
+        self._worker: Worker | None = None
+        self._start()
+
+    def judge(self, graph: Graph) -> Judgement:
+        """Return how a graph compares; its inputs and outputs are paired by name or else by place.
+
+        CrashError: TensorFlow died on it. LimitError: it took too much time or memory. GraphError:
+        TensorFlow cannot run it, its inputs or outputs are others, or the metric raises.
+        """
+        inputs = paired_inputs(self._graph, graph)
+        if inputs is None or len(graph.outputs) != len(self._graph.outputs):
+            raise GraphError("the graph has not the inputs and outputs of the float graph")
+        pairs = paired_outputs(self._graph, graph)
+        judged = sorted(judged_outputs(self._graph, pairs))
+        message = (b"".join(graph.serialized()), inputs, dict(pairs), judged)
+        worker = self._worker or self._start()
+        try:
+            found: Found = worker.ask("score", *message)
+        except (CrashError, LimitError):
+            self.close()
+            raise
+        before = self._before if found.score is not None else None
+        return Judgement(
+            found.sqnr_db, found.agreement, self._samples, self._metric, before, found.score
+        )
+
+    def close(self) -> None:
+        """End the child."""
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+    def __enter__(self) -> "Judge":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _start(self) -> Worker:
+        self._worker = Worker("deploykit.quantization.scoring:Scorer", *self._arguments)
+        try:
+            self._before: Score | None = self._worker.ask("reference")
+        except BaseException:  # an interrupt too must leave no child behind
+            self.close()
+            raise
+        return self._worker

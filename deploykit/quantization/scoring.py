@@ -1,0 +1,114 @@
+"""A float graph's answers on samples, and how far other graphs are from them: in a child process."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from deploykit.quantization.metrics import Score, metric_named
+from deploykit.verification import Sums
+from transforms.core.errors import GraphError
+from transforms.core.session import Session
+from transforms.core.tensors import Array
+
+
+@dataclass(frozen=True)
+class Found:
+    """How far a graph is from the float one."""
+
+    sqnr_db: float
+    agreement: float | None
+    score: Score | None
+
+
+class Scorer:
+    """A float graph that was run once. GraphError: TensorFlow does not accept it or the samples."""
+
+    def __init__(
+        self,
+        graph_def: bytes,
+        outputs: Sequence[str],
+        tensors: Sequence[str],
+        feeds: Sequence[Mapping[str, Array]],
+        labels: Array | None,
+        metric: str,
+    ) -> None:
+        """Run the graph on the feeds; `tensors` are what is compared, and `metric` may be ''.
+
+        GraphError as well: the metric cannot be imported, raises, or does not fit the labels.
+        """
+        self._metric = metric_named(metric) if metric else None  # before TensorFlow's slow start
+        self._outputs, self._feeds, self._labels = list(outputs), feeds, labels
+        self._expected = _run(Session(graph_def), list(tensors), {}, feeds)
+        # Whole numbers have no noise: they are right or wrong.
+        if not any(array.dtype.kind == "f" for array in self._expected.values()):
+            raise GraphError("no output holds floats, so there is no noise to judge; give --outputs")
+        self._before = self._score(self._expected)
+
+    def reference(self) -> Score | None:
+        """Return the metric of the float graph itself."""
+        return self._before
+
+    def score(
+        self,
+        graph_def: bytes,
+        inputs: Mapping[str, str],
+        pairs: Mapping[str, str],
+        judged: Sequence[str],
+    ) -> Found:
+        """Run another graph on the same feeds; its names are given by those of the float graph.
+
+        The noise of `judged` counts.
+
+        GraphError: TensorFlow does not accept it, or the metric raises.
+        """
+        found = _run(Session(graph_def), list(pairs.values()), inputs, self._feeds)
+        given = {name: found[other] for name, other in pairs.items()}
+        sqnr, agreement = np.inf, None
+        for name in judged:
+            if self._expected[name].dtype.kind != "f":
+                continue
+            sums = Sums(name)
+            sums.add(self._expected[name], given[name])
+            difference = sums.difference()
+            sqnr = min(sqnr, difference.sqnr_db)
+            share = None if difference.fault else _same_class(self._expected[name], given[name])
+            if share is not None:
+                agreement = share if agreement is None else min(share, agreement)
+        return Found(float(sqnr), agreement, self._score(given))
+
+    def _score(self, values: Mapping[str, Array]) -> Score | None:
+        if self._metric is None:
+            return None
+        return self._metric({name: values[name] for name in self._outputs}, self._labels)
+
+
+def _run(
+    session: Session,
+    fetches: list[str],
+    inputs: Mapping[str, str],
+    feeds: Sequence[Mapping[str, Array]],
+) -> dict[str, Array]:
+    """Return the values of tensors for all samples."""
+    parts = []
+    for feed in feeds:
+        named = {inputs[n]: a for n, a in feed.items() if n in inputs} if inputs else feed
+        parts.append(session.run(fetches, named))
+    values = (_joined([np.asarray(part[i]) for part in parts]) for i in range(len(fetches)))
+    return dict(zip(fetches, values, strict=True))
+
+
+def _joined(parts: Sequence[Array]) -> Array:
+    """Return the batches of a tensor as one; numbers without samples stand side by side."""
+    if not parts[0].ndim:
+        return np.stack(parts)
+    if len({part.shape[1:] for part in parts}) > 1:  # a size that depends on the batch
+        return np.concatenate([part.reshape(-1) for part in parts])
+    return np.concatenate(parts)
+
+
+def _same_class(expected: Array, found: Array) -> float | None:
+    """Return the share of samples with the same highest score, where there are classes."""
+    if expected.ndim != 2 or expected.shape[1] < 2 or not len(expected):
+        return None
+    return float(np.mean(expected.argmax(1) == found.argmax(1)))
