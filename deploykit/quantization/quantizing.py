@@ -30,7 +30,7 @@ from deploykit.quantization.judging import Judge, Judgement
 from deploykit.quantization.layer_times import Times, layer_times
 from deploykit.quantization.outcome import LayerOutcome, Outcome
 from deploykit.quantization.sensitivity import JUDGED, Noise, rank
-from deploykit.quantization.speed import Gain, choose, faster
+from deploykit.quantization.speed import choose, faster
 from deploykit.state import State
 from deploykit.verification import QUANTIZED_BAR_DB
 from transforms.core.errors import GraphError, VerificationError
@@ -230,8 +230,10 @@ class _Work:
                     slow = choose(graph, found, times, noisy).stay_float
             layers = self._layers(graph, found, load_ranges(path), ranking, times, noisy, slow)
             if len(slow) == len(found.chains):
-                reason = "no layer is faster in 8 bits" if len(noisy) < len(slow) else _too_noisy(
-                    chosen.best.judgement, self._wanted
+                reason = (
+                    "no layer is faster in 8 bits"
+                    if len(noisy) < len(slow)
+                    else _too_noisy(chosen.best.judgement, self._wanted)
                 )
                 return self._float(reason, layers)
             with self._timed("judge the result"):
@@ -264,9 +266,7 @@ class _Work:
         )
 
     def _rank(self, graph: Graph, path: str) -> list[Noise]:
-        known = {
-            name: Noise(**each) for name, each in self._state.found.get("noise", {}).items()
-        }
+        known = {name: Noise(**each) for name, each in self._state.found.get("noise", {}).items()}
 
         def keep(noise: Noise) -> None:
             known[noise.layer] = noise

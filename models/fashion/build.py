@@ -8,19 +8,23 @@ from a Debian package, which takes apt and dpkg, or from a folder that holds it 
 
 import argparse
 import gzip
-import hashlib
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from models.fetch import DebianPackage, unpack
+
 HERE = Path(__file__).parent
 
-PACKAGE = "dataset-fashion-mnist"
-VERSION = "0.0~git20200523.55506a9-1"
-SHA256 = "39e172fe32dd318ebb3e512220c3beea2fa47d7e20bab348fb4e0922d6beefc0"
+PACKAGE = DebianPackage(
+    "dataset-fashion-mnist",
+    "0.0~git20200523.55506a9-1",
+    "39e172fe32dd318ebb3e512220c3beea2fa47d7e20bab348fb4e0922d6beefc0",
+)
 DATA_IN_PACKAGE = "usr/share/datasets/fashion-mnist"
 
 # The net: a 3x3 convolution, depthwise-separable blocks, each (channels, stride), mean, dense.
@@ -33,24 +37,6 @@ MOMENTUM = 0.9
 LEARNING_RATE = 3e-3
 BATCH = 128
 SEED = 1
-
-
-def fetch(folder: Path) -> Path:
-    """Download the Debian package into `folder`, check it, and return the unpacked data folder."""
-    hint = f"pass --data DIR with an unpacked {DATA_IN_PACKAGE}"
-    try:
-        # Updating the package lists takes root; without it, the lists at hand have to do.
-        subprocess.run(["apt-get", "update"], cwd=folder, capture_output=True, check=False)
-        download = ["apt-get", "download", f"{PACKAGE}={VERSION}"]
-        subprocess.run(download, cwd=folder, capture_output=True, check=True)
-        package = next(folder.glob("*.deb"))
-        digest = hashlib.sha256(package.read_bytes()).hexdigest()
-        if digest != SHA256:
-            sys.exit(f"{package.name} has SHA-256 {digest}, expected {SHA256}; {hint}")
-        subprocess.run(["dpkg-deb", "-x", package.name, "."], cwd=folder, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        sys.exit(f"cannot fetch the Debian package {PACKAGE} {VERSION} ({error}); {hint}")
-    return folder / DATA_IN_PACKAGE
 
 
 def read_idx(path: Path) -> np.ndarray:
@@ -74,7 +60,8 @@ def load(data: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
 def read_data(data: Path | None):
     """Return the training and the test images, each with labels, of a folder or of the package."""
     with tempfile.TemporaryDirectory() as folder:
-        data = data or fetch(Path(folder))
+        hint = f"pass --data DIR with an unpacked {DATA_IN_PACKAGE}"
+        data = data or unpack(PACKAGE, Path(folder, "package"), hint) / DATA_IN_PACKAGE
         try:
             return load(data, "train"), load(data, "t10k")
         except OSError as error:

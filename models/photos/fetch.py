@@ -14,22 +14,11 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from models.fetch import Wheel, destination, fetch
+from models.reading import decode, scale
 
 WHEEL = Wheel(
     "foolbox", "3.3.4", "11049d515d38e765e206a73ace9cc648b81a0d6d1da9ad9057e149ee117989cb"
 )
-SIZE = 224
-
-
-def read(path: Path) -> np.ndarray:
-    """Return a photo as the net wants it: the middle square, resized, scaled to about [-1, 1]."""
-    import tensorflow as tf
-
-    photo = tf.io.decode_jpeg(path.read_bytes(), channels=3)
-    side = min(photo.shape[:2])
-    square = tf.image.resize_with_crop_or_pad(photo, side, side)
-    resized = tf.image.resize(square, [SIZE, SIZE], "bicubic", antialias=True)
-    return ((tf.clip_by_value(resized, 0, 255) - 127) / 128).numpy()
 
 
 def main() -> None:
@@ -41,7 +30,8 @@ def main() -> None:
         photos = sorted(folder.glob("imagenet_*.jpg"))
         labels = [int(photo.stem.split("_")[-1]) for photo in photos]
         partial = folder / "partial.npz"
-        np.savez(partial, images=np.stack([read(photo) for photo in photos]), labels=labels)
+        images = np.stack([scale(decode(photo.read_bytes())) for photo in photos])
+        np.savez(partial, images=images, labels=labels)
         partial.rename(result)
     print(result)
 

