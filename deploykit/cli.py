@@ -18,6 +18,7 @@ COMMANDS = (
     "transform",
     "optimize",
     "calibrate",
+    "sensitivity",
     "quantize",
     "verify",
     "label",

@@ -135,7 +135,7 @@ def show(
             else:
                 console.print(each)
         return
-    console.print(_files(report))
+    console.print(files_table(report))
     if report.steps:
         console.print(_steps(report.steps))
     if report.verification is not None:
@@ -153,7 +153,8 @@ def new_table(*columns: str) -> "Table":
     return table
 
 
-def _files(report: Report) -> "Table":
+def files_table(report: Report) -> "Table":
+    """Return the table of what was read and written."""
     table = new_table(report.command, "size", "nodes")
     table.add_row(str(report.input_file), size(report.bytes_in), str(report.nodes_in))
     if report.output_file is not None:

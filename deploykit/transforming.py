@@ -55,11 +55,18 @@ def run_steps(
     return graph, reports
 
 
-def quantize_string(minimum_size: int = 1024, skip: "Iterable[str]" = ()) -> str:
-    """Return the transform string of `quantize`: the standard set, then 8-bit weights."""
+def quantize_string(
+    minimum_size: int = 1024, skip: "Iterable[str]" = (), nodes: bool = False
+) -> str:
+    """Return the standard set with 8-bit weights; with `nodes`, with TensorFlow's first 8-bit ops.
+
+    Those are what the Graph Transform Tool's quantize_nodes wrote.
+    """
     skipped = "".join(f', skip="{name}"' for name in skip)
+    more = "quantize_nodes strip_unused_nodes" if nodes else ""
     return (
-        f"{OPTIMIZE} quantize_weights(minimum_size={minimum_size}{skipped}) sort_by_execution_order"
+        f"{OPTIMIZE} quantize_weights(minimum_size={minimum_size}{skipped}) {more} "
+        "sort_by_execution_order"
     )
 
 

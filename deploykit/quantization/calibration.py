@@ -121,24 +121,39 @@ def split_samples(
     """Return the samples to calibrate with, those held out to judge by, and a note on them.
 
     Every fourth is held out. Where there are fewer than eight, or too few for the batch that the
-    graph demands, all serve for both and the note says so.
+    graph demands, all serve for both and the note says so. Arrays that are neither fed nor labels
+    are left out. GraphError: the data do not fit the inputs.
     """
-    count = min((len(array) for array in data.values() if array.ndim), default=0)
-    held_out = count // HELD_OUT_EVERY
-    if count < SPLIT_FROM or held_out < (demanded_batch(graph) or 1):
-        return dict(data), dict(data), (
-            f"{count} samples are too few to hold some out: 8-bit layers are judged on those that "
-            "they were calibrated with"
+    feeds_from(graph, data)
+    names = [*map(producer_name, graph.inputs), "labels"]
+    data = {name: np.asarray(data[name]) for name in names if name in data}
+    count = _count(data)
+    least = demanded_batch(graph) or 1
+    if count < SPLIT_FROM or count // HELD_OUT_EVERY < least:
+        return (
+            data,
+            data,
+            (
+                f"{count} samples are too few to hold some out, so layers are judged by those that "
+                "they were calibrated with"
+            ),
         )
     held = np.arange(count) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
     return _taken(data, ~held), _taken(data, held), ""
 
 
-def spread_samples(data: Mapping[str, Array], most: int) -> dict[str, Array]:
-    """Return at most so many samples, at even distances."""
-    count = min((len(array) for array in data.values() if array.ndim), default=0)
-    places = np.linspace(0, count - 1, min(most, count)).round().astype(int)
-    return _taken(data, places)
+def spread_samples(graph: Graph, data: Mapping[str, Array], most: int) -> dict[str, Array]:
+    """Return so many samples at even distances, or all where there are fewer.
+
+    They are no fewer than the graph demands at once.
+    """
+    count = _count(data)
+    most = min(max(most, demanded_batch(graph) or 1), count)
+    return _taken(data, np.linspace(0, count - 1, most).round().astype(int))
+
+
+def _count(data: Mapping[str, Array]) -> int:
+    return min((len(array) for array in data.values() if array.ndim), default=0)
 
 
 def _taken(data: Mapping[str, Array], places: Array) -> dict[str, Array]:

@@ -36,7 +36,8 @@ Metric = Callable[[Mapping[str, Array], Array | None], Score]
 def wilson(right: int, total: int) -> tuple[float, float]:
     """Return the 95 % confidence interval of a share.
 
-    Source: E. B. Wilson, Probable Inference, the Law of Succession, and Statistical Inference, 1927.
+    Source: E. B. Wilson, Probable Inference, the Law of Succession, and Statistical Inference,
+    1927.
     """
     z2, share = _NORMAL_95**2, right / total
     center = (share + z2 / (2 * total)) / (1 + z2 / total)

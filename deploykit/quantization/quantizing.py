@@ -24,6 +24,7 @@ from deploykit.quantization.calibration import (
     labelled_feeds,
     samples_in,
     split_samples,
+    spread_samples,
 )
 from deploykit.quantization.holding import MAX_DROP, MIN_SQNR_DB, choose_layers
 from deploykit.quantization.judging import Judge, Judgement
@@ -215,19 +216,17 @@ class _Work:
                     max_drop=self._wanted.max_drop,
                     out_of_time=self._out_of_time,
                 )
-            noisy, times = frozenset(chosen.keep_float), None
-            slow = noisy
-            if len(noisy) < len(found.chains) and not self._out_of_time():
-                with self._timed("time"):
-                    times = layer_times(
-                        graph,
-                        build(()),
-                        found,
-                        self._wanted.settings,
-                        data=self._held_out,
-                        advance=self._step("time"),
-                    )
-                    slow = choose(graph, found, times, noisy).stay_float
+            noisy = frozenset(chosen.keep_float)
+            with self._timed("time"):
+                times = layer_times(
+                    graph,
+                    build(()),
+                    found,
+                    self._wanted.settings,
+                    data=self._held_out,
+                    advance=self._step("time"),
+                )
+            slow = choose(graph, found, times, noisy).stay_float
             layers = self._layers(graph, found, load_ranges(path), ranking, times, noisy, slow)
             if len(slow) == len(found.chains):
                 reason = (
@@ -250,6 +249,7 @@ class _Work:
             gain = faster(
                 self._graph,
                 int8,
+                times.onednn_is_on,
                 self._wanted.settings,
                 data=self._held_out,
                 advance=self._step("compare"),
@@ -272,7 +272,7 @@ class _Work:
             known[noise.layer] = noise
             self._state.keep("noise", {name: vars(each) for name, each in known.items()})
 
-        feeds = calibration_feeds(self._graph, _first(self._held_out, JUDGED))
+        feeds = calibration_feeds(self._graph, spread_samples(self._graph, self._held_out, JUDGED))
         with Judge(self._graph, feeds) as judge:
             return rank(
                 graph,
@@ -324,7 +324,9 @@ class _Work:
                     why,
                     None if known is None else (known.min, known.max),
                     noise.get(name),
-                    part and (part.eigen / 1e3, part.onednn / 1e3, part.int8 / 1e3),
+                    None
+                    if part is None
+                    else (part.eigen / 1e3, part.onednn / 1e3, part.int8 / 1e3),
                 )
             )
         return tuple(outcomes)
@@ -382,11 +384,6 @@ def _too_noisy(found: Judgement | None, wanted: Wanted) -> str:
     if found is None:
         return "TensorFlow cannot run the 8-bit graph"
     return f"only all layers in float keep {wanted.min_sqnr:g} dB"
-
-
-def _first(data: Mapping[str, Array], count: int) -> dict[str, Array]:
-    """Return the first samples."""
-    return {name: array[:count] if array.ndim else array for name, array in data.items()}
 
 
 def _pieces(data: Mapping[str, Array]) -> Iterator[bytes]:

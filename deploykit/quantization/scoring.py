@@ -1,4 +1,4 @@
-"""A float graph's answers on samples, and how far other graphs are from them: in a child process."""
+"""How far graphs are from a float graph's answers on samples: in a child process."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +42,9 @@ class Scorer:
         self._expected = _run(Session(graph_def), list(tensors), {}, feeds)
         # Whole numbers have no noise: they are right or wrong.
         if not any(array.dtype.kind == "f" for array in self._expected.values()):
-            raise GraphError("no output holds floats, so there is no noise to judge; give --outputs")
+            raise GraphError(
+                "no output holds floats, so there is no noise to judge; give --outputs"
+            )
         self._before = self._score(self._expected)
 
     def reference(self) -> Score | None:

@@ -1,16 +1,26 @@
 """How much noise each layer brings: the graph in which it alone computes in 8 bits is judged."""
 
-import os
-from collections.abc import Callable, Iterable, Mapping
+import math
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deploykit.quantization.building import int8_graph
-from deploykit.quantization.judging import Judgement
+from deploykit.quantization.calibration import (
+    calibrate,
+    calibration_feeds,
+    samples_in,
+    split_samples,
+    spread_samples,
+)
+from deploykit.quantization.judging import Judge, Judgement
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
-from transforms.core.int8_plan import plan
-from transforms.core.ranges import load_ranges
+from transforms.core.int8_plan import Plan, plan
+from transforms.core.ranges import Ranges, TensorRange, load_ranges
+from transforms.core.tensors import Array
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,6 +38,130 @@ class Noise:
     """-inf where TensorFlow cannot run it."""
     fault: str = ""
     """Why it cannot."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What layers are calibrated with and what they are judged by."""
+
+    calibration: Sequence[Mapping[str, Array]]
+    held_out: Sequence[Mapping[str, Array]]
+    note: str = ""
+
+
+def samples_for_ranking(graph: Graph, data: Mapping[str, Array]) -> Samples:
+    """Return arrays by input name as feeds; labels play no part, as noise shows in every answer.
+
+    GraphError: they do not fit the inputs, or hold no sample.
+    """
+    calibrated, held_out, note = split_samples(graph, data)
+    judged = calibration_feeds(graph, spread_samples(graph, held_out, JUDGED))
+    return Samples(calibration_feeds(graph, calibrated), judged, note)
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The layers of a model by their noise, and those that cannot be in 8 bits."""
+
+    ranking: tuple[Noise, ...]
+    together: Judgement | None
+    """All of them in 8 bits; None where that cannot be run."""
+    reasons: Mapping[str, str]
+    """By layer that stays float: why."""
+    ranges: Mapping[str, TensorRange]
+    """By layer: of what its kernel gives."""
+    samples: tuple[int, int]
+    """To calibrate, and to judge by."""
+    notes: tuple[str, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data; a ratio that is not finite is null."""
+        return {
+            "samples": {"calibration": self.samples[0], "held_out": self.samples[1]},
+            "layers": [
+                {
+                    "layer": noise.layer,
+                    "op": noise.op,
+                    "min": self.ranges[noise.layer].min if noise.layer in self.ranges else None,
+                    "max": self.ranges[noise.layer].max if noise.layer in self.ranges else None,
+                    "sqnr_db": round(noise.sqnr_db, 3) if math.isfinite(noise.sqnr_db) else None,
+                    "fault": noise.fault or None,
+                }
+                for noise in self.ranking
+            ],
+            "together": None if self.together is None else self.together.document(),
+            "float": dict(self.reasons),
+            "notes": list(self.notes),
+        }
+
+    def lines(self, target: str, top: int | None = None) -> "list[str | Table]":
+        """Return it for people: the noisiest layers, or all."""
+        from deploykit.report import new_table
+
+        table = new_table("noisiest layers", "op", "range", "SQNR alone")
+        for noise in self.ranking[:top]:
+            found = self.ranges.get(noise.layer)
+            span = "" if found is None else f"{found.min:.4g} to {found.max:.4g}"
+            table.add_row(noise.layer, noise.op, span, noise.fault or f"{noise.sqnr_db:.1f} dB")
+        kept = [f"float: {layer}: {reason}" for layer, reason in self.reasons.items()]
+        notes = [f"note: {note}" for note in self.notes]
+        summary = f"{target}: no layer can be in 8 bits"
+        if self.ranking:
+            count = len(self.ranking)
+            summary = (
+                f"{target}: {count} of {count + len(kept)} layers can be in 8 bits; judged on "
+                f"{self.samples[1]} samples, calibrated with {self.samples[0]}"
+            )
+            if self.together is not None:
+                summary += f"; together {self.together.sqnr_db:.1f} dB"
+        return [*([table] if self.ranking else []), *kept, *notes, summary]
+
+
+def measure_sensitivity(
+    graph: Graph,
+    samples: Samples,
+    *,
+    ranges: str | None = None,
+    isa: str = "auto",
+    advance: Callable[[str, int], None] = lambda name, count: None,
+) -> Sensitivity:
+    """Calibrate an optimized graph, unless a file holds its ranges, and rank its layers.
+
+    GraphError: as in `calibrate`, `Judge` and `rank`.
+    """
+    notes = [samples.note] if samples.note else []
+    with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
+        if ranges is None:
+            found = calibrate(
+                graph, samples.calibration, advance=lambda *_: advance("calibration", 0)
+            )
+            notes += found.notes
+            ranges = str(Path(folder, "ranges.json"))
+            Path(ranges).write_text(found.ranges.text())
+        known = load_ranges(ranges)
+        planned = plan(graph, known)
+        ranking, together = list[Noise](), None
+        if planned.chains:
+            with Judge(graph, samples.held_out) as judge:
+                try:
+                    together = judge.judge(int8_graph(graph, ranges, isa))
+                except GraphError as error:
+                    notes.append(f"all layers together in 8 bits cannot be judged: {error}")
+                ranking = rank(graph, ranges, judge.judge, isa=isa, advance=advance)
+    return Sensitivity(
+        tuple(ranking),
+        together,
+        planned.reasons,
+        _of_results(planned, known),
+        (known.samples, samples_in(samples.held_out)),
+        tuple(notes),
+    )
+
+
+def _of_results(planned: Plan, ranges: Ranges) -> dict[str, TensorRange]:
+    """Return the range of what each layer's kernel gives, with bias and activation."""
+    last = {layer: chain.nodes[-1].name for layer, chain in planned.chains.items()}
+    return {layer: ranges.tensors[name] for layer, name in last.items() if name in ranges.tensors}
 
 
 def rank(

@@ -5,7 +5,7 @@ import importlib
 import numpy as np
 import pytest
 
-from deploykit.quantization import calibration
+from deploykit.quantization import calibration, judging
 from tests.deploykit.conftest import deploykit as deploykit
 from tests.support import build, random
 from transforms.core.graph import Graph
@@ -30,6 +30,7 @@ class InProcess:
 @pytest.fixture
 def in_process(monkeypatch):
     monkeypatch.setattr(calibration, "Worker", InProcess)
+    monkeypatch.setattr(judging, "Worker", InProcess)
 
 
 def conv_net() -> Graph:

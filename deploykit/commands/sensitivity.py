@@ -1,0 +1,68 @@
+"""Rank the layers of a model by the noise that each brings in 8 bits."""
+
+import click
+
+from deploykit import options
+from transforms.core.processor import ISAS
+
+
+@click.command()
+@options.source
+@click.option("--calibration", "data", required=True, metavar="FILE.npz", help="Arrays by input "
+              "name, samples along the first axis; every fourth is held out to judge "
+              "by.")  # fmt: skip
+@click.option("--ranges", "ranges_file", metavar="FILE", help="Ranges of the optimized model, from "
+              "deploykit calibrate [default: found on the data].")  # fmt: skip
+@click.option("--isa", type=click.Choice(ISAS), default="auto", show_default=True,
+              help="Instruction set that the 8-bit layers are made for; auto is this "
+              "machine's.")  # fmt: skip
+@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Show the N noisiest layers "
+              "[default: all].")  # fmt: skip
+@click.option("--allow-op", "allowed_ops", metavar="OP", multiple=True,
+              help="Run this op although it acts on files or processes; may be "
+              "repeated.")  # fmt: skip
+@options.result_file
+@options.limits
+@options.everywhere
+def sensitivity(
+    source: options.Source,
+    data: str,
+    ranges_file: str | None,
+    isa: str,
+    top: int | None,
+    allowed_ops: tuple[str, ...],
+    output: str | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Rank the layers of a model by the noise that each brings in 8 bits.
+
+    Optimizes and calibrates the model as quantize does, then runs it with each layer alone in 8
+    bits and measures the signal-to-noise ratio of its answers: the lower, the noisier. Layers that
+    cannot be in 8 bits are listed with the reason.
+    """
+    from deploykit.files import check_output, load_data
+    from deploykit.quantization.sensitivity import measure_sensitivity, samples_for_ranking
+    from deploykit.report import Report, progress, show
+    from deploykit.transforming import optimize
+    from transforms.core.errors import GraphError
+    from transforms.core.side_effects import refuse_side_effects
+
+    if output is not None:
+        check_output(output, force, source.model)
+    report = Report("sensitivity", source.model, output)
+    graph = source.freeze()
+    refuse_side_effects(graph, allowed_ops)
+    report.of(graph)
+    graph = optimize(graph)
+    report.nodes_out = len(graph)
+    try:
+        samples = samples_for_ranking(graph, load_data(data))
+    except GraphError as error:
+        raise (
+            error if str(error).startswith(f"{data}:") else GraphError(f"{data}: {error}")
+        ) from None
+    with progress("sensitivity") as advance:
+        found = measure_sensitivity(graph, samples, ranges=ranges_file, isa=isa, advance=advance)
+    report.more = found.document()
+    show(report, as_json, text=found.lines(source.model, top), output=output, force=force)
