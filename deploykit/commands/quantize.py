@@ -28,8 +28,9 @@ _HINT = (
               "by.")  # fmt: skip
 @click.option("--eval", "evaluation", metavar="FILE.npz", help="static: arrays by input name and "
               "`labels`, to take the metric on.")  # fmt: skip
-@click.option("--metric", default="top1", show_default=True, metavar="top1|top5|mae|MODULE:FUNCTION",
-              help="static: what --max-drop holds for.")  # fmt: skip
+@click.option("--metric", default="top1", show_default=True, metavar="NAME|MODULE:FUNCTION",
+              help="static: what --max-drop holds for; top1, top5, mae, or a function of outputs "
+              "by name and labels.")  # fmt: skip
 @click.option("--max-drop", type=Finite(min=0), default=0.01, show_default=True,
               help="static: how much the metric may fall.")  # fmt: skip
 @click.option("--min-sqnr", type=float, metavar="DB", help="Refuse a result whose outputs are "
@@ -124,8 +125,8 @@ def quantize(
     report.of(graph)
     if min_sqnr is None:
         min_sqnr = MIN_SQNR_DB if evaluation is None else QUANTIZED_BAR_DB
-    wanted = Wanted(isa, keep_float, min_sqnr, metric, max_drop,
-                    Settings(batch=batch, threads=threads[0] if threads else None), budget)  # fmt: skip
+    settings = Settings(batch=batch, threads=threads[0] if threads else None)
+    wanted = Wanted(isa, keep_float, min_sqnr, metric, max_drop, settings, budget)
     data = load_data(calibration)
     labelled = None if evaluation is None else load_data(evaluation)
     with progress("quantize") as advance:

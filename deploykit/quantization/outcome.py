@@ -101,24 +101,26 @@ class Outcome:
         """Return it for people."""
         from deploykit.report import new_table
 
-        table = new_table("layer", "op", "in", "range", "SQNR alone", "Eigen us", "oneDNN us",
-                          "int8 us")  # fmt: skip
+        table = new_table("layer", "in", "least", "most", "alone", "Eigen", "oneDNN", "int8")
         for each in self.layers:
-            span = "" if each.range is None else f"{each.range[0]:.3g} ... {each.range[1]:.3g}"
+            ends = ["", ""] if each.range is None else [f"{end:.3g}" for end in each.range]
             noise = "" if each.sqnr_db is None else f"{each.sqnr_db:.1f} dB"
             times = [f"{time:.0f}" for time in each.times_us or ()] or ["", "", ""]
             kind = "float" if each.why_float else "int8"
-            table.add_row(each.layer, each.op, kind, span, noise, *times)
-        lines: list[str | Table] = [table]
+            table.add_row(each.layer, kind, *ends, noise, *times)
+        table.caption = (
+            "least, most: what it gives; alone: SQNR of the answers if it alone is in 8 bits; "
+            "times in us"
+        )
+        lines: list[str | Table] = [table] if self.layers else []
         lines += [f"{e.layer} stays float: {e.why_float}" for e in self.layers if e.why_float]
         lines += [f"note: {note}" for note in self.notes]
-        lines.append(f"{self.int8_layers} of {len(self.layers)} layers in 8 bits"
-                     + (f" (for {self.isa})" if self.isa else ""))  # fmt: skip
+        if self.layers:
+            lines.append(f"{self.int8_layers} of {len(self.layers)} layers in 8 bits"
+                         f" (exact sums: {self.isa})")  # fmt: skip
         for name, found in (("held-out samples", self.judgement), ("evaluation", self.evaluation)):
             if found is not None:
                 lines.append(f"{name}: {_in_words(found)}")
-        if self.gain is not None:
-            lines.append(str(self.gain))
         lines.append(self.reason)
         return lines
 
