@@ -1,0 +1,217 @@
+"""A layer's time is that of its nodes; a plan's tensors are borders; the faster graph is kept."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from deploykit.benchmarking.settings import Settings
+from deploykit.quantization import layer_times as timing
+from deploykit.quantization import speed
+from deploykit.quantization.building import int8_graph
+from deploykit.quantization.choosing import FLOAT, NEVER
+from deploykit.quantization.layer_times import Line, PartTimes, Times, layer_times
+from deploykit.quantization.speed import INT8, PLAIN, WITHOUT_ONEDNN, borders, choose, gain
+from tests.deploykit.benchmarking.made_up_results import measurement, result
+from tests.support import build, random
+from transforms.core.int8_plan import plan
+from transforms.core.ranges import Ranges, TensorRange
+
+BATCH = 2
+
+
+def residual_net():
+    """Return convolutions, of which the third adds the first to its own, and a dense layer."""
+
+    def conv(x, shape, name):
+        import tensorflow as tf
+
+        y = tf.nn.conv2d(x, random(*shape, low=0), 1, "SAME", name=name)
+        return tf.nn.bias_add(y, random(shape[-1], low=0), name=f"{name}_biased")
+
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 4], name="x")
+        first = tf.nn.relu(conv(x, (3, 3, 4, 8), "first"), name="first_relu")
+        inner = tf.nn.relu(conv(first, (3, 3, 8, 4), "inner"), name="inner_relu")
+        second = conv(inner, (1, 1, 4, 8), "second")
+        y = tf.nn.relu(tf.raw_ops.AddV2(x=second, y=first, name="sum"), name="summed")
+        y = tf.nn.max_pool2d(y, 2, 2, "VALID", name="pool")
+        y = tf.nn.relu(conv(y, (3, 3, 8, 8), "third"), name="third_relu")
+        y = tf.sigmoid(y, name="sigmoid")
+        y = tf.nn.relu(conv(y, (1, 1, 8, 8), "fourth"), name="fourth_relu")
+        tf.matmul(tf.reduce_mean(y, [1, 2], name="mean"), random(8, 4), name="dense")
+
+    return build(body, ["x"], ["dense"])
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory):
+    """The float graph, its plan, and its 8-bit graph."""
+    graph = residual_net()
+    ranges = Ranges("", 1, {node.name: TensorRange(0, 5) for node in graph})
+    path = tmp_path_factory.mktemp("ranges") / "ranges.json"
+    path.write_text(ranges.text())
+    return graph, plan(graph, ranges), int8_graph(graph, str(path))
+
+
+LAYERS = {"first", "inner", "second", "third", "fourth", "dense"}
+
+
+def made_up_times(found, **parts):
+    """Return 100 in float and 50 in 8 bits of each part, and 10 for each conversion."""
+    names = {*found.chains, *found.passing}
+    times = {name: PartTimes(300, 100, 50) for name in names} | parts
+    return Times(times, {}, {}, Line(10, 0), Line(10, 0), {}, True)
+
+
+def test_the_borders_of_a_plan(net):
+    _, found, _ = net
+    assert found.chains.keys() == LAYERS
+    assert found.passing == {"pool"}
+    lines = {
+        (b.producer, b.readers, b.quantize_ns) for b in borders(*net[:2], made_up_times(found))
+    }
+    assert lines == {
+        (FLOAT, ("first",), 10),
+        ("first", ("inner", "second"), 10),  # the second one adds it
+        ("inner", ("second",), 10),
+        ("second", ("pool",), 10),
+        ("second", ("pool",), NEVER),
+        ("pool", ("third",), 10),
+        ("third", (FLOAT,), 10),  # the sigmoid
+        (FLOAT, ("fourth",), 10),
+        ("fourth", (FLOAT,), 10),  # the mean
+        (FLOAT, ("dense",), 10),  # MatMul's own result is float already
+    }
+
+
+@pytest.mark.parametrize(
+    ("parts", "stay_float", "expected"),
+    [
+        ({}, (), set()),
+        ({"first": PartTimes(0, 20, 200)}, (), {"first"}),
+        ({"second": PartTimes(0, 50, 55)}, (), set()),  # two conversions cost more than it loses
+        ({"dense": PartTimes(0, 100, 95)}, (), {"dense"}),  # its conversion costs more
+        ({}, ("third",), {"third"}),
+    ],
+)
+def test_the_choice(net, parts, stay_float, expected):
+    graph, found, _ = net
+    choice = choose(graph, found, made_up_times(found, **parts), stay_float)
+    assert choice.stay_float == expected
+    assert choice.int8 == LAYERS - expected
+    assert choice.ns < choice.float_ns
+
+
+def test_the_faster_float_kernel_counts_where_both_can_be_had(net):
+    graph, found, _ = net
+    names = {*found.chains, *found.passing}
+    slow = {name: PartTimes(40, 100, 50) for name in names}
+    times = made_up_times(found, **slow)
+    assert choose(graph, found, times).int8 == LAYERS
+    assert not choose(graph, found, replace(times, onednn_is_on=False)).int8
+
+
+def test_measured_conversions_go_before_the_line():
+    line = Line(1000, 0.5)
+    times = Times({}, {"a": 7}, {"b": 8}, line, line, {"a": 4000, "b": 4000}, True)
+    assert (times.quantize_ns("a"), times.quantize_ns("b")) == (7, 3000)
+    assert (times.dequantize_ns("a"), times.dequantize_ns("b")) == (3000, 8)
+    assert times.quantize_ns("of unknown shape") == 1000
+
+
+def test_a_line_through_conversions():
+    expected = {f"quantized_{n}": 900 + 0.5 * size for n, size in enumerate(timing.PROBED)}
+    line = timing._line(expected, "quantized")
+    np.testing.assert_allclose((line.fixed_ns, line.ns_each), (900, 0.5))
+    falling = {f"quantized_{n}": 1000 - n for n, _ in enumerate(timing.PROBED)}
+    assert timing._line(falling, "quantized").ns_each == 0
+
+
+@pytest.fixture(scope="module")
+def measured(net):
+    """What was measured, and the turns that were announced."""
+    turns = []
+    settings = Settings(batch=BATCH, threads=(1, 1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing, "ROUNDS", 2)
+        times = layer_times(
+            *(net[0], net[2], net[1], settings), advance=lambda name, count: turns.append(name)
+        )
+    return times, turns
+
+
+def test_every_part_is_timed_in_every_form(net, measured):
+    _, found, _ = net
+    times, _ = measured
+    assert times.parts.keys() == {*found.chains, *found.passing}
+    for part in times.parts.values():
+        assert min(part.eigen, part.onednn, part.int8) > 0
+    assert times.quantized.keys() == {"x", "sigmoid", "mean"}
+    assert times.dequantized.keys() == {"third_relu", "fourth_relu"}
+    assert times.elements["pool"] == BATCH * 4 * 4 * 8
+    assert times.quantize.at(10**6) > 0
+    choice = choose(*net[:2], times)
+    assert choice.int8 | choice.stay_float == LAYERS
+
+
+def test_graphs_are_traced_in_turn(measured):
+    names = ["Eigen", "oneDNN", "8 bits", "conversions"]
+    assert measured[1] == [*(f"load {name}" for name in names), *names, *names]
+
+
+def test_a_layers_time_is_that_of_its_nodes(net):
+    graph, found, _ = net
+    onednn = timing.with_onednn_kernels(graph)
+    eigen = {"first": 1, "first_biased": 2, "first_relu": 4, "second_biased": 8, "sum": 16,
+             "summed": 32, "pool": 64, "dense": 128, "sigmoid": 256}  # fmt: skip
+    fused = {"first_relu": 1, "summed": 2, "pool": 4, "dense": 8, "sigmoid": 16}
+    codes = {"first_relu/codes": 1, "summed/codes": 2, "pool/codes": 4, "dense": 8,
+             "third_relu": 16, "x/quantized": 32}  # fmt: skip
+    times = {"Eigen": eigen, "oneDNN": fused, "8 bits": codes}
+    parts = timing._parts(graph, onednn, found, times)
+    assert parts["first"] == PartTimes(7, 1, 1)
+    assert parts["second"] == PartTimes(56, 2, 2)
+    assert parts["third"] == PartTimes(0, 0, 0)
+    assert parts["pool"] == PartTimes(64, 4, 4)
+    assert parts["dense"] == PartTimes(128, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("int8", "plain", "without", "rival", "kept"),
+    [
+        (5.0, 10.0, 8.0, WITHOUT_ONEDNN, True),
+        (9.0, 10.0, 2.0, WITHOUT_ONEDNN, False),
+        (10.0, 10.2, 30.0, PLAIN, False),  # no more than two processes of one model differ by
+    ],
+)
+def test_it_is_held_against_the_faster_float_graph(int8, plain, without, rival, kept):
+    times = {PLAIN: plain, INT8: int8, WITHOUT_ONEDNN: without}
+    found = gain(result(*(measurement(name, p50) for name, p50 in times.items())))
+    assert (found.rival, found.is_kept) == (rival, kept)
+    np.testing.assert_allclose(found.ratio.value, min(plain, without) / int8, rtol=0.01)
+    assert rival in str(found)
+    assert f"so the {'8-bit' if kept else 'float'} graph is kept" in str(found)
+
+
+@pytest.mark.parametrize("is_on", [False, True])
+def test_who_is_measured(net, monkeypatch, is_on):
+    measured = {}
+
+    def measure(contestants, **more):
+        measured.update({each.name: each.job.settings for each in contestants})
+        return result(*(measurement(name) for name in measured), interrupted=not is_on)
+
+    monkeypatch.setattr(speed, "measure", measure)
+    graph, _, int8 = net
+    settings = Settings(batch=BATCH)
+    if is_on:
+        assert not speed.faster(graph, int8, True, settings).is_kept
+        assert measured.pop(WITHOUT_ONEDNN).onednn is False
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            speed.faster(graph, int8, False, settings)
+        assert measured.pop(speed.ON_ONEDNN_KERNELS) == settings
+    assert measured == {PLAIN: settings, INT8: settings}
