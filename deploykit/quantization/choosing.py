@@ -68,8 +68,8 @@ def choose_layers(
         on_trial: called with each new trial, to be kept.
         out_of_time: asked before each trial but the first; where true, the best so far is returned.
 
-    Where nothing holds, not even with all of them in float, the least noisy is returned. GraphErrors
-    of `judge` count as answers that do not hold; if there is no other, the last is raised.
+    Where nothing holds, not even with all of them in float, the least noisy is returned. A
+    GraphError of `judge` counts as answers that do not hold; where all are, the last is raised.
     """
     trials = dict[int, Trial]()
 
