@@ -1,4 +1,4 @@
-"""Noise, agreement and accuracy are those that NumPy finds; labels and metrics that fail are said."""
+"""Noise, agreement and accuracy are those of NumPy; labels and metrics that fail are said."""
 
 import math
 
@@ -159,7 +159,11 @@ def test_mean_absolute_error(in_process):
         (np.zeros(21), "top1", r"labels are float64 of shape \[21\], expected one class number"),
         (np.zeros((21, 10), int), "top1", r"labels are int64 of shape \[21, 10\]"),
         (None, "top5", "metric top5 needs labels"),
-        (np.zeros(21, int), "topp1", "no metric topp1; expected top1, top5, mae or module:function"),
+        (
+            np.zeros(21, int),
+            "topp1",
+            "no metric topp1; expected top1, top5, mae or module:function",
+        ),
     ],
 )
 def test_labels_that_do_not_fit(in_process, labels, metric, said):
