@@ -69,7 +69,7 @@ def choose_layers(
         out_of_time: asked before each trial but the first; where true, the best so far is returned.
 
     Where nothing holds, not even with all of them in float, the least noisy is returned. A
-    GraphError of `judge` counts as answers that do not hold; if there is no other, it is raised.
+    GraphError of `judge` counts as answers that do not hold; where all are, the last is raised.
     """
     trials = dict[int, Trial]()
 

@@ -56,3 +56,28 @@ def by_numpy(x: np.ndarray) -> dict[str, np.ndarray]:
     found["pooled"] = found["relu6"].mean((1, 2))
     found["dense"] = found["pooled"] @ DENSE
     return found
+
+
+FIRST, SECOND = random(16, 24), random(24, 10, seed=1)
+
+
+def classifier(delta: np.ndarray | float = 0.0, softmax: bool = True, extra: bool = False) -> Graph:
+    """Return two dense layers and a Softmax; `delta` is added to what the Softmax reads."""
+
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [None, 16], name="x")
+        y = tf.nn.bias_add(tf.matmul(x, FIRST, name="first"), random(24, low=0), name="biased")
+        y = tf.nn.relu(y, name="relu")
+        bias = (random(10) + delta).astype(np.float32)
+        y = tf.nn.bias_add(tf.matmul(y, SECOND, name="second"), bias, name="logits")
+        tf.nn.softmax(y, name="out") if softmax else tf.identity(y, name="out")
+        tf.reduce_sum(x * 2 if extra else x * 2 + 0.1, 1, name="sums")
+
+    return build(body, ["x"], ["out"])
+
+
+def logits(x: np.ndarray) -> np.ndarray:
+    """Return what the classifier's Softmax reads."""
+    return np.maximum(x @ FIRST + random(24, low=0), 0) @ SECOND + random(10)

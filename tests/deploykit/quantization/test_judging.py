@@ -1,0 +1,313 @@
+"""Noise, agreement and accuracy are those of NumPy; labels and metrics that fail are said."""
+
+import math
+
+import numpy as np
+import pytest
+
+from deploykit.quantization import scoring
+from deploykit.quantization.calibration import labelled_feeds, split_samples, spread_samples
+from deploykit.quantization.judging import Judge
+from deploykit.quantization.metrics import metric_named, wilson
+from tests.deploykit.quantization.conftest import classifier, logits
+from tests.support import build, random
+from transforms.core.errors import CrashError, GraphError
+
+X = random(21, 16, low=0)
+DELTA = np.zeros(10, np.float32)
+DELTA[:2] = 0.6, -0.4
+
+
+def judged(graph, other, x=X, labels=None, metric="top1", batch=None):
+    data = {"x": x} if labels is None else {"x": x, "labels": labels}
+    feeds, labels = labelled_feeds(graph, data, batch)
+    with Judge(graph, feeds, labels, metric) as judge:
+        return judge.judge(other)
+
+
+def db(signal, noise):
+    return 10 * math.log10(np.square(signal).sum() / np.square(noise).sum())
+
+
+@pytest.mark.parametrize("batch", [None, 21, 5])
+@pytest.mark.parametrize("softmax", [True, False])
+def test_noise_before_the_softmax_and_agreement(in_process, batch, softmax):
+    found = judged(classifier(softmax=softmax), classifier(DELTA, softmax), batch=batch)
+    expected = logits(X)
+    assert found.sqnr_db == pytest.approx(db(expected, np.broadcast_to(DELTA, (21, 10))), abs=1e-3)
+    same = np.mean(expected.argmax(1) == (expected + DELTA).argmax(1))
+    assert 0 < same < 1
+    assert found.agreement == same
+    assert (found.samples, found.metric, found.before, found.drop) == (21, "", None, None)
+
+
+def test_noise_behind_the_softmax_is_caught(in_process, monkeypatch):
+    """What a judge of the Softmax itself finds is another number."""
+    right = judged(classifier(), classifier(DELTA)).sqnr_db
+    monkeypatch.setattr(
+        "deploykit.quantization.judging.judged_outputs", lambda graph, pairs: graph.outputs
+    )
+    assert abs(judged(classifier(), classifier(DELTA)).sqnr_db - right) > 0.5
+
+
+def test_a_softmax_that_only_one_graph_has_is_judged_itself(in_process):
+    assert judged(classifier(), classifier()).sqnr_db == math.inf
+    found = judged(classifier(), classifier(softmax=False))
+    assert found.sqnr_db < 5
+
+
+def test_the_noisiest_output_counts(in_process):
+    float_graph, other = classifier(), classifier(extra=True)
+    for graph in (float_graph, other):
+        graph.outputs = ("out", "sums")
+    found = judged(float_graph, other)
+    sums = (X * 2 + 0.1).sum(1)
+    assert found.sqnr_db == pytest.approx(db(sums, np.full(21, 1.6)), abs=1e-3)
+    assert found.agreement == 1
+
+
+def test_another_shape_nan_and_other_interfaces(in_process):
+    other = classifier()
+    other.outputs = ("relu",)
+    found = judged(classifier(), other)
+    assert (found.sqnr_db, found.agreement) == (-math.inf, None)
+    assert judged(classifier(), classifier(np.nan)).sqnr_db == -math.inf
+    other.outputs = ("relu", "out")
+    with pytest.raises(GraphError, match="has not the inputs and outputs of the float graph"):
+        judged(classifier(), other)
+
+
+def test_whole_numbers_alone_cannot_be_judged(in_process):
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [None, 16], name="x")
+        tf.argmax(x, 1, name="out")
+
+    graph = build(body, ["x"], ["out"])
+    with pytest.raises(GraphError, match="no output holds floats"):
+        judged(graph, graph)
+
+
+def test_accuracy_with_labels(in_process):
+    expected = logits(X)
+    labels = expected.argmax(1)
+    labels[:4] = (labels[:4] + 1) % 10
+    found = judged(classifier(), classifier(DELTA), labels=labels)
+    after = (expected + DELTA).argmax(1) == labels
+    assert (found.metric, found.before.value) == ("top1", 17 / 21)
+    assert found.after.value == pytest.approx(after.mean())
+    assert found.drop == pytest.approx(17 / 21 - after.mean())
+    assert found.after.interval == wilson(int(after.sum()), 21)
+    five = judged(classifier(), classifier(DELTA), labels=labels, metric="top5")
+    order = np.argsort(-expected, 1)[:, :5]
+    assert five.before.value == pytest.approx((order == labels[:, None]).any(1).mean())
+    assert five.before.value > found.before.value
+
+
+def test_labels_are_those_of_the_samples_that_run(in_process):
+    """A graph that demands a batch leaves out the last samples, and their labels."""
+
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [4, 16], name="x")
+        tf.identity(x, name="out")
+
+    graph = build(body, ["x"], ["out"])
+    labels = X.argmax(1)
+    labels[-1] = 99  # would be refused
+    found = judged(graph, graph, labels=labels)
+    assert (found.samples, found.before.value) == (20, 1)
+
+
+# From tables of Wilson's interval for 17 of 20, and 10 of 10.
+@pytest.mark.parametrize(
+    ("right", "total", "low", "high"),
+    [(17, 20, 0.6396, 0.9476), (10, 10, 0.7225, 1.0), (0, 10, 0.0, 0.2775), (1, 1, 0.2065, 1.0)],
+)
+def test_wilson(right, total, low, high):
+    assert wilson(right, total) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_top_places_with_ties_and_nan():
+    top1, top5 = metric_named("top1"), metric_named("top5")
+    scores = np.zeros((3, 7), np.float32)
+    scores[2] = np.nan
+    outputs = {"out": scores}
+    assert top1(outputs, np.array([0, 1, 0])).value == pytest.approx(1 / 3), "as argmax has it"
+    assert top5(outputs, np.array([4, 5, 0])).value == pytest.approx(1 / 3)
+    assert top5({"out": np.eye(3, dtype=np.float32)}, np.array([[0], [1], [2]])).value == 1
+
+
+def test_mean_absolute_error(in_process):
+    truth = logits(X)
+    net, other = classifier(softmax=False), classifier(DELTA, softmax=False)
+    found = judged(net, other, labels=truth, metric="mae")
+    assert found.before.value == pytest.approx(0, abs=1e-5)
+    assert found.drop == pytest.approx(0.1, abs=1e-5)
+    with pytest.raises(GraphError, match=r"labels are float32 of shape \[21\], output 'out' has"):
+        judged(net, net, labels=truth[:, 0], metric="mae")
+
+
+@pytest.mark.parametrize(
+    ("labels", "metric", "said"),
+    [
+        (np.zeros(20, int), "top1", "hold 20 labels for 21 samples"),
+        (np.full(21, 10), "top1", "label 10 of sample 0 .* none of the 10 classes of output 'out'"),
+        (np.full(21, -1), "top5", "label -1 of sample 0 .* none of the 10 classes"),
+        (np.zeros(21), "top1", r"labels are float64 of shape \[21\], expected one class number"),
+        (np.zeros((21, 10), int), "top1", r"labels are int64 of shape \[21, 10\]"),
+        (None, "top5", "metric top5 needs labels"),
+        (
+            np.zeros(21, int),
+            "topp1",
+            "no metric topp1; expected top1, top5, mae or module:function",
+        ),
+    ],
+)
+def test_labels_that_do_not_fit(in_process, labels, metric, said):
+    with pytest.raises(GraphError, match=said):
+        judged(classifier(), classifier(), labels=labels, metric=metric)
+
+
+def test_labels_and_samples_are_counted():
+    with pytest.raises(GraphError, match="3 labels for 2 samples"):
+        Judge(classifier(), [{"x": X[:2]}], np.zeros(3, int))
+    with pytest.raises(GraphError, match="no sample"):
+        Judge(classifier(), [])
+
+
+OWN = """
+import numpy as np
+calls = []
+def share(outputs, labels):
+    assert list(outputs) == ["out"] and labels is None, labels
+    value = float(np.mean(outputs["out"][:, 0]))
+    outputs["out"][:] = 0  # must not reach what is judged next
+    return value
+def raises(outputs, labels):
+    raise RuntimeError("out of\\nwords")
+def leaves(outputs, labels):
+    raise SystemExit(3)
+def silent(outputs, labels): pass
+def text(outputs, labels): return "0.5"
+def nan(outputs, labels): return float("nan")
+constant = 3
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    (tmp_path / "own_metric.py").write_text(OWN)
+    (tmp_path / "broken_metric.py").write_text("1 / 0")
+    (tmp_path / "needy_metric.py").write_text("import not_installed_anywhere")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", __import__("sys").path.copy())
+    yield
+    for name in ("own_metric", "broken_metric", "needy_metric"):
+        __import__("sys").modules.pop(name, None)
+
+
+def test_a_metric_of_the_users_own(in_process, own):
+    found = judged(classifier(), classifier(DELTA), metric="own_metric:share")
+    exponents = np.exp(logits(X))
+    assert found.before.value == pytest.approx((exponents[:, 0] / exponents.sum(1)).mean(), 1e-4)
+    assert found.before.interval is None
+    assert found.drop == pytest.approx(found.before.value - found.after.value)
+    assert found.drop < 0, "class 0 became likelier"
+    assert found.agreement < 1
+
+
+@pytest.mark.parametrize(
+    ("metric", "said"),
+    [
+        ("none_such:f", "there is no module none_such, neither in .* nor installed"),
+        ("own_metric:none", "module own_metric has no function none"),
+        ("own_metric:constant", "module own_metric has no function constant"),
+        ("broken_metric:f", "importing it raised ZeroDivisionError: division by zero"),
+        ("needy_metric:f", "importing it raised ModuleNotFoundError: No module named 'not_inst"),
+        ("own_metric:raises", "it raised RuntimeError: out of words"),
+        ("own_metric:leaves", "it raised SystemExit: 3"),
+        ("own_metric:silent", "it returned None, expected a number"),
+        ("own_metric:text", "it returned '0.5', expected a number"),
+        ("own_metric:nan", "it returned nan, expected a number"),
+        ("own_metric:", "there is no metric own_metric:"),
+    ],
+)
+def test_metrics_that_fail(in_process, own, metric, said):
+    with pytest.raises(GraphError, match=said) as error:
+        judged(classifier(), classifier(), metric=metric)
+    assert "\n" not in str(error.value)
+
+
+def test_a_graph_that_kills_the_child_and_the_next_one(own):
+    """In real children: the metric is found in the working directory, and one death is survived."""
+
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [None, 16], name="x")
+        abort = tf.raw_ops.Abort(error_msg="deadly", exit_without_error=False, name="abort")
+        with tf.control_dependencies([abort]):
+            tf.identity(x[:, :10], name="out")
+
+    deadly = build(body, ["x"], ["out"])
+    with Judge(classifier(), [{"x": X}], None, "own_metric:share") as judge:
+        first = judge.judge(classifier(DELTA))
+        with pytest.raises(CrashError, match="TensorFlow died of SIG"):
+            judge.judge(deadly)
+        assert judge.judge(classifier(DELTA)) == first
+
+
+def test_inputs_by_place_where_names_differ(in_process):
+    def body():
+        import tensorflow as tf
+
+        tf.identity(tf.compat.v1.placeholder(tf.float32, [None, 16], name="y"), name="same")
+
+    def reference():
+        import tensorflow as tf
+
+        tf.identity(tf.compat.v1.placeholder(tf.float32, [None, 16], name="x"), name="out")
+
+    found = judged(build(reference, ["x"], ["out"]), build(body, ["y"], ["same"]))
+    assert found.sqnr_db == math.inf
+
+
+def test_the_document_is_plain():
+    from deploykit.quantization.judging import Judgement
+    from deploykit.quantization.metrics import Score
+
+    found = Judgement(math.inf, 1.0, 3, "top1", Score(1.0, (0.4, 1.0)), Score(0.5))
+    assert found.document()["sqnr_db"] is None
+    assert found.document()["before"] == {"value": 1.0, "interval": [0.4, 1.0]}
+    assert found.document()["after"] == {"value": 0.5, "interval": None}
+
+
+def test_every_fourth_sample_is_held_out():
+    data = {"x": X, "labels": np.arange(21), "names": np.array(["a", "b"])}
+    calibration, held_out, note = split_samples(classifier(), data)
+    assert list(held_out["labels"]) == [3, 7, 11, 15, 19]
+    assert sorted([*held_out["labels"], *calibration["labels"]]) == list(range(21))
+    np.testing.assert_array_equal(held_out["x"], X[3::4])
+    np.testing.assert_array_equal(calibration["x"], X[calibration["labels"]])
+    assert note == ""
+    few = {"x": X[:7]}
+    calibration, held_out, note = split_samples(classifier(), few)
+    assert len(calibration["x"]) == len(held_out["x"]) == 7
+    assert note.startswith("7 samples are too few to hold some out")
+    assert split_samples(classifier(), {"x": X[:8]})[2] == ""
+    with pytest.raises(GraphError, match="no array for input 'x'; it has: y"):
+        split_samples(classifier(), {"y": X})
+
+
+def test_samples_at_even_distances():
+    assert list(spread_samples(classifier(), {"x": np.arange(21)}, 5)["x"]) == [0, 5, 10, 15, 20]
+    assert list(spread_samples(classifier(), {"x": np.arange(3)}, 5)["x"]) == [0, 1, 2]
+
+
+def test_agreement_that_compares_values_is_caught(in_process, monkeypatch):
+    right = judged(classifier(), classifier(DELTA)).agreement
+    monkeypatch.setattr(scoring, "_same_class", lambda a, b: float(np.mean(a == b)))
+    assert judged(classifier(), classifier(DELTA)).agreement != right

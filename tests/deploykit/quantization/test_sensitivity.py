@@ -1,0 +1,205 @@
+"""A layer's noise is that of the graph in which it alone is in 8 bits; a command ranks layers."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from deploykit.files import save_graph
+from deploykit.quantization import sensitivity
+from deploykit.quantization.building import int8_graph
+from deploykit.quantization.calibration import calibrate
+from deploykit.quantization.judging import Judge, Judgement
+from deploykit.quantization.sensitivity import (
+    measure_sensitivity,
+    rank,
+    samples_for_ranking,
+)
+from tests.deploykit.quantization.conftest import classifier, conv_net, logits
+from tests.support import ops, random, run
+from transforms.core.errors import CrashError, GraphError, LimitError
+
+X = random(40, 16, low=0)
+LAYERS = ["first", "second"]
+
+
+@pytest.fixture
+def ranges(in_process, tmp_path):
+    """Return the file of the classifier's ranges."""
+    path = tmp_path / "ranges.json"
+    path.write_text(calibrate(classifier(), [{"x": X}]).ranges.text())
+    return str(path)
+
+
+def alone(ranges, layer):
+    """Return the noise of a layer, by NumPy from what TensorFlow gives."""
+    other = next(each for each in LAYERS if each != layer)
+    graph = int8_graph(classifier(), ranges, keep_float=[other])
+    assert ops(graph)["_QuantizedMatMul"] == 1
+    graph.outputs = ("logits",)
+    (found,) = run(graph, {"x": X})
+    expected = logits(X)
+    return 10 * math.log10(np.square(expected).sum() / np.square(found - expected).sum())
+
+
+def ranked(ranges, **options):
+    with Judge(classifier(), [{"x": X}]) as judge:
+        return rank(classifier(), ranges, judge.judge, **options)
+
+
+def test_each_layer_alone(ranges):
+    found = ranked(ranges)
+    expected = {layer: alone(ranges, layer) for layer in LAYERS}
+    assert [noise.layer for noise in found] == sorted(LAYERS, key=expected.__getitem__)
+    for noise in found:
+        assert noise.sqnr_db == pytest.approx(expected[noise.layer], abs=0.01)
+        assert 20 < noise.sqnr_db < 70
+        assert (noise.op, noise.fault) == ("MatMul", "")
+
+
+def test_all_layers_at_once_are_caught(ranges, monkeypatch):
+    """A ranking that forgets to keep the others float gives each layer the noise of all."""
+    monkeypatch.setattr(
+        sensitivity, "int8_graph", lambda graph, ranges, isa, keep: int8_graph(graph, ranges, isa)
+    )
+    found = {noise.layer: noise.sqnr_db for noise in ranked(ranges)}
+    assert found["first"] == found["second"]
+    assert all(found[layer] < alone(ranges, layer) - 0.05 for layer in LAYERS)
+
+
+def test_layers_that_stay_float_are_not_ranked(ranges):
+    (found,) = ranked(ranges, keep_float=["first"])
+    assert found.layer == "second"
+    with pytest.raises(GraphError, match="none"):
+        ranked(ranges, keep_float=["none"])
+
+
+def test_an_interrupted_ranking_goes_on(ranges):
+    kept, seen = {}, []
+
+    def interrupt(noise):
+        kept[noise.layer] = noise
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ranked(ranges, on_result=interrupt)
+    assert list(kept) == ["first"]
+    new = []
+    again = ranked(
+        ranges,
+        known=kept,
+        on_result=new.append,
+        advance=lambda name, count: seen.append((name, count)),
+    )
+    assert [noise.layer for noise in new] == ["second"]
+    assert again == ranked(ranges)
+    assert seen == [("first", 2), ("second", 2)]
+
+
+def test_a_layer_that_cannot_be_run_stands_first(ranges):
+    asked = []
+
+    def judge(graph):
+        asked.append(graph)
+        if len(asked) == 2:
+            raise CrashError("TensorFlow died of SIGABRT on this graph: it said nothing")
+        return Judgement(30.0, None, 3)
+
+    found = rank(classifier(), ranges, judge)
+    assert [noise.layer for noise in found] == ["second", "first"]
+    assert (found[0].sqnr_db, found[0].fault[:15]) == (-math.inf, "TensorFlow died")
+
+    def late(graph):
+        raise LimitError("too late")
+
+    with pytest.raises(LimitError):
+        rank(classifier(), ranges, late)
+
+
+def test_the_file_of_ranges_is_read_again_when_it_changed(ranges, tmp_path):
+    """Graphs are built by the dozen from one file, so what was read is kept."""
+    before = ranked(ranges)
+    text = (tmp_path / "ranges.json").read_text()
+    document = json.loads(text)
+    document["tensors"]["relu"]["max"] *= 4
+    (tmp_path / "ranges.json").write_text(json.dumps(document))
+    after = {noise.layer: noise.sqnr_db for noise in ranked(ranges)}
+    for noise in before:
+        if noise.layer == "second":
+            assert after["second"] < noise.sqnr_db - 6
+
+
+def test_a_model_is_calibrated_on_some_samples_and_judged_by_others(in_process):
+    samples = samples_for_ranking(classifier(), {"x": X, "labels": np.zeros(40)})
+    found = measure_sensitivity(classifier(), samples)
+    assert found.samples == (30, 10)
+    assert [noise.layer for noise in found.ranking] == [
+        noise["layer"] for noise in found.document()["layers"]
+    ]
+    assert found.together.sqnr_db < found.ranking[0].sqnr_db
+    calibrated = np.delete(X, np.s_[3::4], 0)
+    assert found.ranges["second"].max == pytest.approx(logits(calibrated).max(), rel=1e-5)
+    assert found.notes == ()
+    many = {"x": random(200, 16, low=0)}
+    assert sum(len(feed["x"]) for feed in samples_for_ranking(classifier(), many).held_out) == 16
+
+
+def test_a_model_without_layers_in_8_bits(in_process):
+    graph = conv_net()
+    graph.outputs = ("relu6",)
+    graph.prune()
+    never_active = np.zeros((8, 6, 7, 2), np.float32)
+    found = measure_sensitivity(graph, samples_for_ranking(graph, {"x": never_active}))
+    assert found.ranking == ()
+    assert set(found.reasons) == {"conv"}
+    assert found.lines("net.pb")[-1] == "net.pb: no layer can be in 8 bits"
+    assert any(line.startswith("float: conv: ") for line in found.lines("net.pb"))
+
+
+def test_the_command(deploykit, tmp_path):
+    model, data, output = (tmp_path / name for name in ("net.pb", "data.npz", "out.json"))
+    save_graph(classifier(), model)
+    np.savez(data, x=X)
+    found = deploykit("sensitivity", model, "--calibration", data, "--json", "-o", output)
+    assert found.status == 0, found.stderr
+    document = found.document
+    assert json.loads(output.read_text()) == document
+    assert [layer["op"] for layer in document["layers"]] == ["MatMul", "MatMul"]
+    noise = [layer["sqnr_db"] for layer in document["layers"]]
+    assert noise == sorted(noise)
+    assert document["together"]["sqnr_db"] < noise[0]
+    assert document["samples"] == {"calibration": 30, "held_out": 10}
+    np.savez(data, x=X[:7])
+    found = deploykit("sensitivity", model, "--calibration", data, "--top", 1)
+    assert found.status == 0, found.stderr
+    shown = [layer["layer"] in found.stdout for layer in document["layers"]]
+    assert shown == [True, False]
+    assert "7 samples are too few to hold some out" in found.stdout
+    assert "2 of 2 layers can be in 8 bits" in found.stdout
+
+
+def test_what_the_command_refuses(deploykit, tmp_path):
+    model, data, other = (tmp_path / name for name in ("net.pb", "data.npz", "other.json"))
+    save_graph(classifier(), model)
+    np.savez(data, x=X)
+    other.write_text(calibrated_elsewhere())
+    np.savez(tmp_path / "wrong.npz", y=X)
+    for arguments, status, said in [
+        ((), 2, "--calibration"),
+        (("--calibration", tmp_path / "none.npz"), 4, "No such file"),
+        (("--calibration", tmp_path / "wrong.npz"), 2, "wrong.npz: the data has no array for"),
+        (("--calibration", data, "--ranges", other), 2, "the ranges hold no tensor of this graph"),
+        (("--calibration", data, "--isa", "sse"), 2, "sse"),
+        (("--calibration", data, "-o", data), 4, "--force"),
+    ]:
+        found = deploykit("sensitivity", model, *arguments)
+        assert (found.status, found.stdout) == (status, "")
+        assert said in found.stderr
+
+
+def calibrated_elsewhere() -> str:
+    """Return the ranges of a graph with other names."""
+    from transforms.core.ranges import Ranges, TensorRange
+
+    return Ranges("", 3, {"elsewhere": TensorRange(0, 1)}).text()
