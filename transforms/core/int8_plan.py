@@ -22,7 +22,8 @@ PASSING_OPS = frozenset(
     {"AvgPool", "ConcatV2", "ExpandDims", "Identity", "MaxPool", "Pad", "Reshape", "Squeeze"}
 )
 """Ops whose result has the codes of what they read."""
-_SAME_MEMORY = frozenset({"ExpandDims", "Identity", "Reshape", "Squeeze"})
+_SAME_MEMORY = frozenset({"ExpandDims", "Identity", "Pad", "Reshape", "Squeeze"})
+"""Ops that may give on the memory that they read; Pad does where it adds nothing."""
 CODES = 255  # above zero; 127 with a sign
 
 
@@ -240,16 +241,17 @@ class _Planner:
     def _can_be_overwritten(self, found: Chain) -> bool:
         """Say whether nobody needs the summand any more when its sum is written to its memory.
 
-        Who else reads it has to be done by then, so must be something that the layer waits for.
+        Who else reads it has to be done by then, so must be something that the layer waits for; the
+        layer itself is not. Nor may another tensor lie in its memory.
         """
         graph, (name, _) = self._graph, split(found.summand)
-        if graph.is_output(name) or graph[name].op in _SAME_MEMORY:
-            return False
         add = next(
             node for node in found.nodes if node.op in ADD_OPS and found.summand in node.inputs
         )
         others = {reader.name for reader in graph.readers(name)} - {add.name}
-        waiting, seen = [found.nodes[0].name], {found.nodes[0].name}
+        if graph.is_output(name) or any(graph[n].op in _SAME_MEMORY for n in (name, *others)):
+            return False
+        waiting, seen = [found.nodes[0].name], set[str]()
         while waiting and not others <= seen:
             for tensor in graph[waiting.pop()].inputs:
                 before = producer_name(tensor)
