@@ -25,7 +25,7 @@ from transforms.core.sizes import (
     whole,
     with_rank,
 )
-from transforms.core.tensors import Array
+from transforms.core.tensors import Array, numpy_type
 
 InputShapes = Sequence[Shape | None]  # of the inputs of a node; None: a rank that is not known
 InputValues = Sequence[Array | None]  # of the inputs; UNKNOWN: an element that is not known
@@ -35,6 +35,11 @@ Rule = Callable[[Node, InputShapes, InputValues], Shape | None]
 def _variable(node: Node, _: InputShapes, __: InputValues) -> Shape | None:
     shape: Shape | None = node.attr("shape")
     return shape or (shape if node.op == "VariableV2" else None)  # [] of a Variable: any shape
+
+
+def _bitcast(node: Node, shapes: InputShapes, _: InputValues) -> Shape | None:
+    sizes = {numpy_type(node.attr(name)).itemsize for name in ("T", "type")}
+    return shapes[0] if len(sizes) == 1 else None
 
 
 def _measure(_: Node, shapes: InputShapes, __: InputValues) -> Shape:
@@ -278,6 +283,7 @@ RULES = _table(
      LogicalAnd LogicalOr Maximum Minimum Mod Mul MulNoNan NotEqual Pow RealDiv SelectV2
      SquaredDifference Sub TruncateDiv"""),
     (lambda node, _, __: node.shape, "Const"),
+    (_bitcast, "Bitcast"),
     (_variable, "Variable VariableV2"),
     (lambda *_: (), "Rank Size VarHandleOp"),
     (_measure, "Shape"),
