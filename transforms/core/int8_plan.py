@@ -10,6 +10,7 @@ from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
 from transforms.core.layers import LAYER_OPS, WEIGHTS, channels_first, weights_of
 from transforms.core.node import Node, normal, producer_name, split
+from transforms.core.ops import FEEDABLE_OPS
 from transforms.core.ranges import Ranges, TensorRange
 
 # What the kernel of a layer computes behind it; MatMul's gives floats, which have no range.
@@ -68,15 +69,12 @@ def plan(graph: Graph, ranges: Ranges, keep_float: Iterable[str] = ()) -> Plan:
     GraphError as well: a layer's weights hold NaN or Inf, or `keep_float` names no node.
     """
     listed = {graph[name].name for name in keep_float}
-    layers = [node.name for node in graph if node.op in LAYER_OPS]
-    if layers and not any(
-        normal(tensor) in ranges.tensors
-        for name in layers
-        for tensor in (name, *graph[name].inputs)
-    ):
+    known = set(map(producer_name, ranges.tensors))
+    computed = {node.name for node in graph if node.op not in FEEDABLE_OPS}
+    if known.isdisjoint(computed) and any(node.op in LAYER_OPS for node in graph):
         raise GraphError(
-            "the ranges hold no tensor of this graph's layers; calibrate this graph itself, as the "
-            "transforms left it"
+            "the ranges hold no tensor that this graph computes; calibrate this graph itself, as "
+            "the transforms left it"
         )
     work = _Planner(graph, ranges, listed)
     for name in graph.order():
