@@ -7,7 +7,7 @@ from typing import Any
 
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
-from transforms.core.layers import WEIGHTS
+from transforms.core.layers import PRIVATE_OPS, WEIGHTS
 from transforms.core.node import Node
 from transforms.core.ops import VARIABLE_OPS, op_defs, output_types
 from transforms.core.shapes import Shapes, variable_shape
@@ -72,7 +72,8 @@ def flops(graph: Graph, shapes: Shapes) -> dict[str, Any]:
     for node in graph:
         if node.op not in FLOPS_OPS:
             continue
-        operands = [shapes.full_shape(tensor) for tensor in node.data_inputs]
+        read = 2 if node.op in PRIVATE_OPS else len(node.data_inputs)  # others are not multiplied
+        operands = [shapes.full_shape(tensor) for tensor in node.data_inputs[:read]]
         known = [shape for shape in operands if shape is not None]
         result = shapes.full_shape(node.name)
         if result is None or len(known) < len(operands):
@@ -119,4 +120,5 @@ _FLOPS: dict[str, Callable[[Node, Shape, list[Shape]], int]] = {
     "DepthwiseConv2dNative": _depthwise,
     "MatMul": _matmul,
 }
+_FLOPS |= {op: _FLOPS[layer] for op, layer in PRIVATE_OPS.items()}
 FLOPS_OPS = frozenset(_FLOPS)

@@ -77,7 +77,7 @@ class _Rewriting:
         fused_ops = ["BiasAdd"]
         if chain.summand:
             summand = self._plan.forms[chain.summand]
-            device.append(self._codes[chain.summand])
+            device.append(self._own_memory(self._codes[chain.summand], last))
             types.append(DType(summand.type))
             host += self._ends(summand)
             fused_ops.append("Sum")
@@ -188,6 +188,15 @@ class _Rewriting:
             self._graph.add(node.with_attrs(**attrs))
             self._quantized[tensor, form] = name
         return self._quantized[tensor, form]
+
+    def _own_memory(self, codes: str, reader: Node) -> str:
+        """Mark what makes a summand, so that nobody merges it with an equal node.
+
+        The sum is written to its memory; where somebody else reads that too, the process ends.
+        """
+        graph = self._graph
+        graph.replace(graph[codes], graph[codes].with_attrs(_overwritten_by=reader.name))
+        return codes
 
     def _bitcast(self, name: str, tensor: str, old: DType, new: DType) -> str:
         node = Node(self._graph.unique_name(f"{name}/{new}_in"), "Bitcast", (tensor,))

@@ -10,6 +10,7 @@ from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
 from transforms.core.layers import LAYER_OPS, WEIGHTS, channels_first, weights_of
 from transforms.core.node import Node, normal, producer_name, split
+from transforms.core.ops import FEEDABLE_OPS
 from transforms.core.ranges import Ranges, TensorRange
 
 # What the kernel of a layer computes behind it; MatMul's gives floats, which have no range.
@@ -22,7 +23,8 @@ PASSING_OPS = frozenset(
     {"AvgPool", "ConcatV2", "ExpandDims", "Identity", "MaxPool", "Pad", "Reshape", "Squeeze"}
 )
 """Ops whose result has the codes of what they read."""
-_SAME_MEMORY = frozenset({"ExpandDims", "Identity", "Reshape", "Squeeze"})
+_SAME_MEMORY = frozenset({"ExpandDims", "Identity", "Pad", "Reshape", "Squeeze"})
+"""Ops that may give on the memory that they read; Pad does where it adds nothing."""
 CODES = 255  # above zero; 127 with a sign
 
 
@@ -67,15 +69,12 @@ def plan(graph: Graph, ranges: Ranges, keep_float: Iterable[str] = ()) -> Plan:
     GraphError as well: a layer's weights hold NaN or Inf, or `keep_float` names no node.
     """
     listed = {graph[name].name for name in keep_float}
-    layers = [node.name for node in graph if node.op in LAYER_OPS]
-    if layers and not any(
-        normal(tensor) in ranges.tensors
-        for name in layers
-        for tensor in (name, *graph[name].inputs)
-    ):
+    known = set(map(producer_name, ranges.tensors))
+    computed = {node.name for node in graph if node.op not in FEEDABLE_OPS}
+    if known.isdisjoint(computed) and any(node.op in LAYER_OPS for node in graph):
         raise GraphError(
-            "the ranges hold no tensor of this graph's layers; calibrate this graph itself, as the "
-            "transforms left it"
+            "the ranges hold no tensor that this graph computes; calibrate this graph itself, as "
+            "the transforms left it"
         )
     work = _Planner(graph, ranges, listed)
     for name in graph.order():
@@ -240,16 +239,17 @@ class _Planner:
     def _can_be_overwritten(self, found: Chain) -> bool:
         """Say whether nobody needs the summand any more when its sum is written to its memory.
 
-        Who else reads it has to be done by then, so must be something that the layer waits for.
+        Who else reads it has to be done by then, so must be something that the layer waits for; the
+        layer itself is not. Nor may another tensor lie in its memory.
         """
         graph, (name, _) = self._graph, split(found.summand)
-        if graph.is_output(name) or graph[name].op in _SAME_MEMORY:
-            return False
         add = next(
             node for node in found.nodes if node.op in ADD_OPS and found.summand in node.inputs
         )
         others = {reader.name for reader in graph.readers(name)} - {add.name}
-        waiting, seen = [found.nodes[0].name], {found.nodes[0].name}
+        if graph.is_output(name) or any(graph[n].op in _SAME_MEMORY for n in (name, *others)):
+            return False
+        waiting, seen = [found.nodes[0].name], set[str]()
         while waiting and not others <= seen:
             for tensor in graph[waiting.pop()].inputs:
                 before = producer_name(tensor)

@@ -14,6 +14,15 @@ LAYER_OPS = {
     "DepthwiseConv2dNative": 4,
     "MatMul": 2,
 }
+# Private op that computes a layer and what follows it: the layer's op.
+PRIVATE_OPS = {
+    "_FusedQuantizedConv2D": "Conv2D",
+    "_FusedQuantizedDepthwiseConv2D": "DepthwiseConv2dNative",
+    "_MklNativeFusedConv2D": "Conv2D",
+    "_MklNativeFusedDepthwiseConv2dNative": "DepthwiseConv2dNative",
+    "_MklNativeFusedMatMul": "MatMul",
+    "_QuantizedMatMul": "MatMul",
+}
 WEIGHTS = 1  # the place of the weights among the inputs
 FLOATS = frozenset({"float32", "float64", "float16", "bfloat16"})
 

@@ -14,7 +14,7 @@ from transforms.core.child import call
 from transforms.core.errors import CrashError, GraphError
 from transforms.core.graph import Graph
 from transforms.core.node import Node
-from transforms.core.tensors import DType
+from transforms.core.tensors import Array, DType, numpy_type
 
 _FLOAT = DType("float32")
 _ONEDNN: dict[str, Any] = {
@@ -25,20 +25,76 @@ _ONEDNN: dict[str, Any] = {
     "is_filter_const": True,
 }
 _WINDOW: dict[str, Any] = {"strides": [1, 1, 1, 1], "padding": "VALID"}
+_CODES, _WEIGHTS = DType("quint8"), DType("qint8")
+_EIGHT_BIT: dict[str, Any] = {"Tbias": _FLOAT, "Tdevice_inputs": [_CODES, _WEIGHTS, _FLOAT]}
+_EIGHT_BIT_WINDOW: dict[str, Any] = {
+    **_WINDOW,
+    **_EIGHT_BIT,
+    "Tinput": _CODES,
+    "Tfilter": _WEIGHTS,
+    "Tsummand": _CODES,
+    "out_type": _CODES,
+    "Thost_inputs": [_FLOAT] * 6,
+    "Tdevice_outputs": [_CODES],
+    "Thost_outputs": [_FLOAT] * 2,
+    "fused_ops": ["BiasAdd", "Relu", "Requantize"],
+}
 
-# Op: shapes of the ones that it reads, its attributes, and the number that it then gives.
-_TRIALS: Mapping[str, tuple[list[tuple[int, ...]], dict[str, Any], float]] = {
+
+def _ones(*shapes: tuple[int, ...], types: tuple[str, ...] = ()) -> list[tuple[Array, str]]:
+    """Return ones in these shapes with their types, float32 unless given."""
+    kinds = types or ("float32",) * len(shapes)
+    return [(np.ones(s, numpy_type(k)), k) for s, k in zip(shapes, kinds, strict=True)]
+
+
+def _codes(*shapes: tuple[int, ...]) -> list[tuple[Array, str]]:
+    """Return codes, weights and a bias of ones, and the ranges where a code stands for itself."""
+    return _ones(*shapes, types=("quint8", "qint8", "float32")) + _ends(0, 255, [-127], [127])
+
+
+def _ends(*values: int | list[int]) -> list[tuple[Array, str]]:
+    """Return what lowest and highest codes stand for."""
+    return [(np.array(value, np.float32), "float32") for value in values]
+
+
+# Op: what it reads, its attributes, and the number that it then gives.
+_TRIALS: Mapping[str, tuple[list[tuple[Array, str]], dict[str, Any], float]] = {
     "_MklNativeFusedConv2D": (
-        [(1, 2, 2, 3), (2, 2, 3, 1), (1,)],
+        _ones((1, 2, 2, 3), (2, 2, 3, 1), (1,)),
         {**_ONEDNN, **_WINDOW, "TArgs": [_FLOAT]},
         13.0,
     ),
     "_MklNativeFusedDepthwiseConv2dNative": (
-        [(1, 2, 2, 1), (2, 2, 1, 1), (1,)],
+        _ones((1, 2, 2, 1), (2, 2, 1, 1), (1,)),
         {**_ONEDNN, **_WINDOW},
         5.0,
     ),
-    "_MklNativeFusedMatMul": ([(1, 3), (3, 1), (1,)], _ONEDNN, 4.0),
+    "_MklNativeFusedMatMul": (_ones((1, 3), (3, 1), (1,)), _ONEDNN, 4.0),
+    "_FusedQuantizedConv2D": (
+        _codes((1, 2, 2, 3), (2, 2, 3, 1), (1,)) + _ends(0, 255),
+        _EIGHT_BIT_WINDOW,
+        13.0,
+    ),
+    "_FusedQuantizedDepthwiseConv2D": (
+        _codes((1, 2, 2, 1), (2, 2, 1, 1), (1,)) + _ends(0, 255),
+        _EIGHT_BIT_WINDOW,
+        5.0,
+    ),
+    "_QuantizedMatMul": (
+        _codes((1, 3), (3, 1), (1,)),
+        {
+            **_EIGHT_BIT,
+            "T1": _CODES,
+            "T2": _WEIGHTS,
+            "Tout": _FLOAT,
+            "U": _FLOAT,
+            "Thost_inputs": [_FLOAT] * 4,
+            "Tdevice_outputs": [_FLOAT],
+            "Thost_outputs": [],
+            "fused_ops": ["BiasAdd", "Dequantize"],
+        },
+        4.0,
+    ),
 }
 
 
@@ -69,13 +125,17 @@ def _right(ops: tuple[str, ...]) -> frozenset[str]:
     """Return the ops that give the right number, tried together in one child process."""
     graph = Graph()
     for op in ops:
-        shapes, attrs, _ = _TRIALS[op]
-        inputs = [f"{op[1:]}/{place}" for place in range(len(shapes))]
-        for name, shape in zip(inputs, shapes, strict=True):
-            graph.add(Node.constant(name, np.ones(shape, np.float32)))
+        values, attrs, _ = _TRIALS[op]
+        inputs = [f"{op[1:]}/{place}" for place in range(len(values))]
+        for name, (value, type_) in zip(inputs, values, strict=True):
+            graph.add(Node.constant(name, value, type_))
         graph.add(Node(op[1:], op, tuple(inputs)).with_attrs(**attrs))
     content, names = b"".join(graph.serialized()), [op[1:] for op in ops]
-    values = call("transforms.core.session:run_each", content, names)
-    return frozenset(
-        op for op in ops if op[1:] in values and values[op[1:]].ravel().tolist() == [_TRIALS[op][2]]
-    )
+    found = call("transforms.core.session:run_each", content, names)
+    return frozenset(op for op in ops if op[1:] in found and _is(found[op[1:]], _TRIALS[op][2]))
+
+
+def _is(value: Array, number: float) -> bool:
+    """Say whether an array holds this number alone; codes come as records of one field."""
+    fields = value.dtype.names
+    return bool((value[fields[0]] if fields else value).ravel().tolist() == [number])

@@ -6,7 +6,7 @@ A rule that returns None or raises a ValueError says that the shape is unknown.
 import math
 from collections.abc import Callable, Sequence
 
-from transforms.core.layers import LAYER_OPS, channels_first
+from transforms.core.layers import LAYER_OPS, PRIVATE_OPS, channels_first
 from transforms.core.node import Node
 from transforms.core.sizes import (
     UNKNOWN,
@@ -25,7 +25,7 @@ from transforms.core.sizes import (
     whole,
     with_rank,
 )
-from transforms.core.tensors import Array
+from transforms.core.tensors import Array, numpy_type
 
 InputShapes = Sequence[Shape | None]  # of the inputs of a node; None: a rank that is not known
 InputValues = Sequence[Array | None]  # of the inputs; UNKNOWN: an element that is not known
@@ -37,18 +37,24 @@ def _variable(node: Node, _: InputShapes, __: InputValues) -> Shape | None:
     return shape or (shape if node.op == "VariableV2" else None)  # [] of a Variable: any shape
 
 
+def _bitcast(node: Node, shapes: InputShapes, _: InputValues) -> Shape | None:
+    sizes = {numpy_type(node.attr(name)).itemsize for name in ("T", "type")}
+    return shapes[0] if len(sizes) == 1 else None
+
+
 def _measure(_: Node, shapes: InputShapes, __: InputValues) -> Shape:
     return (-1 if shapes[0] is None else len(shapes[0]),)
 
 
 def _convolution(node: Node, shapes: InputShapes, _: InputValues) -> Shape:
-    rank = LAYER_OPS[node.op]
+    op = PRIVATE_OPS.get(node.op, node.op)
+    rank = LAYER_OPS[op]
     image, (*window, read, given) = with_rank(shapes[0], rank), with_rank(shapes[1], rank)
     channels = _channel_axis(node, rank)
     window.insert(0, 1)
     window.insert(channels, 1)
     result = _slide(node, image, window)
-    result[channels] = product(read, given) if node.op == "DepthwiseConv2dNative" else given
+    result[channels] = product(read, given) if op == "DepthwiseConv2dNative" else given
     return tuple(result)
 
 
@@ -85,8 +91,8 @@ def _channel_axis(node: Node, rank: int) -> int:
 
 
 def _matmul(node: Node, shapes: InputShapes, _: InputValues) -> Shape:
-    if node.op == "MatMul":
-        shapes = [with_rank(shape, 2) for shape in shapes]
+    if PRIVATE_OPS.get(node.op, node.op) == "MatMul":
+        shapes = [with_rank(shape, 2) for shape in shapes[:2]]
     (*batch, rows, inner), (*other, inner_2, columns) = map(require, shapes)
     if node.attr("transpose_a", False) or node.attr("adj_x", False):
         rows, inner = inner, rows
@@ -277,13 +283,17 @@ RULES = _table(
      LogicalAnd LogicalOr Maximum Minimum Mod Mul MulNoNan NotEqual Pow RealDiv SelectV2
      SquaredDifference Sub TruncateDiv"""),
     (lambda node, _, __: node.shape, "Const"),
+    (_bitcast, "Bitcast"),
     (_variable, "Variable VariableV2"),
     (lambda *_: (), "Rank Size VarHandleOp"),
     (_measure, "Shape"),
-    (_convolution, "Conv2D Conv3D DepthwiseConv2dNative"),
+    (_convolution, """
+     Conv2D Conv3D DepthwiseConv2dNative _FusedQuantizedConv2D _FusedQuantizedDepthwiseConv2D
+     _MklNativeFusedConv2D _MklNativeFusedDepthwiseConv2dNative"""),
     (_transposed_convolution, "Conv2DBackpropInput"),
-    (_pool, "AvgPool AvgPool3D MaxPool MaxPool3D"),
-    (_matmul, "BatchMatMul BatchMatMulV2 BatchMatMulV3 MatMul"),
+    (_pool, "AvgPool AvgPool3D MaxPool MaxPool3D QuantizedAvgPool QuantizedMaxPool"),
+    (_matmul, """
+     BatchMatMul BatchMatMulV2 BatchMatMulV3 MatMul _MklNativeFusedMatMul _QuantizedMatMul"""),
     (_reshape, "Reshape"),
     (_reduction, "All Any Max Mean Min Prod Sum"),
     (_pad, "MirrorPad Pad PadV2"),

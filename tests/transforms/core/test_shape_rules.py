@@ -15,6 +15,7 @@ def sizes(tf, x, *more):
 CASES = {
     "Relu": lambda tf, x, s: tf.nn.relu(x),
     "IdentityN": lambda tf, x, s: tf.identity_n([s, x])[0] + 1.0,
+    "Bitcast": lambda tf, x, s: tf.bitcast(tf.bitcast(x, tf.int32), tf.float32),
     "BiasAdd": lambda tf, x, s: tf.nn.bias_add(x, random(4)),
     "FusedBatchNormV3": lambda tf, x, s: tf.raw_ops.FusedBatchNormV3(
         x=x, scale=random(4), offset=random(4), mean=random(4), variance=random(4, low=0.5),
