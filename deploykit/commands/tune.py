@@ -18,7 +18,7 @@ from deploykit.option_types import Counts, Finite
               show_default=True, help="What the recommended settings are for.")  # fmt: skip
 @click.option("--latency-limit", type=Finite(min=0, min_open=True), metavar="MS",
               help="What 99 % of the calls must keep to at the highest throughput.")  # fmt: skip
-@click.option("--budget", type=Finite(min=0, min_open=True), default=3,
+@click.option("--budget", type=Finite(min=0, min_open=True), default=2.8,
               show_default=True, metavar="MINUTES", help="How long all may take.")  # fmt: skip
 @click.option("-o", "--output", metavar="FILE", help="File to write [default: beside the model, "
               "X.tuned.json].")  # fmt: skip

@@ -145,7 +145,7 @@ class _Work:
         self._state = State(state, "quantizing", asked)
 
     def run(self) -> Outcome:
-        missing = set(OPS.values()) - probe(OPS.values()) if False else set()
+        missing = set(OPS.values()) - probe(OPS.values())
         if missing:
             return self._float(f"this TensorFlow lacks {', '.join(sorted(missing))}")
         with tempfile.TemporaryDirectory(prefix="deploykit-") as folder, self._explained():
