@@ -35,6 +35,8 @@ class Choice:
     ns: int
     float_ns: int
     """If none were in 8 bits."""
+    int8_ns: int
+    """If all layers were that may be."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +76,14 @@ def choose(graph: Graph, plan: Plan, times: Times, stay_float: Collection[str] =
     lines = list(borders(graph, plan, times))
     found = cheapest(parts, lines, stay_float)
     layers = plan.chains.keys()
+    forced = {name: replace(parts[name], float_ns=NEVER) for name in layers - set(stay_float)}
+    most = cheapest(parts | forced, lines, stay_float)
     return Choice(
         int8=found & layers,
         stay_float=frozenset(layers - found),
         ns=total(parts, lines, found),
         float_ns=total(parts, lines, ()),
+        int8_ns=total(parts, lines, most),
     )
 
 

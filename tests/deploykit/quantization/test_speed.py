@@ -95,6 +95,7 @@ def test_the_borders_of_a_plan(net):
         ({"second": PartTimes(0, 50, 55)}, (), set()),  # two conversions cost more than it loses
         ({"dense": PartTimes(0, 100, 95)}, (), {"dense"}),  # its conversion costs more
         ({}, ("third",), {"third"}),
+        ({}, ("second",), {"second"}),  # so the pool behind it is float too
     ],
 )
 def test_the_choice(net, parts, stay_float, expected):
@@ -103,6 +104,7 @@ def test_the_choice(net, parts, stay_float, expected):
     assert choice.stay_float == expected
     assert choice.int8 == LAYERS - expected
     assert choice.ns < choice.float_ns
+    assert (choice.ns < choice.int8_ns < NEVER) == (expected > set(stay_float))
 
 
 def test_the_faster_float_kernel_counts_where_both_can_be_had(net):
