@@ -106,7 +106,7 @@ class _Own:
             value = math.nan if isinstance(found, str) else float(found)
         except (TypeError, ValueError):
             value = math.nan
-        if math.isnan(value):
+        if not math.isfinite(value):
             shown = repr(found)[:100]
             raise GraphError(f"metric {self.name}: it returned {shown}, expected a number")
         return Score(value)

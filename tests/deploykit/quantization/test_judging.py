@@ -1,6 +1,7 @@
 """Noise, agreement and accuracy are those of NumPy; labels and metrics that fail are said."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -178,6 +179,7 @@ def test_labels_and_samples_are_counted():
         Judge(classifier(), [])
 
 
+SCORED = ("metric", "before", "after")
 OWN = """
 import numpy as np
 calls = []
@@ -193,6 +195,7 @@ def leaves(outputs, labels):
 def silent(outputs, labels): pass
 def text(outputs, labels): return "0.5"
 def nan(outputs, labels): return float("nan")
+def infinite(outputs, labels): return float("inf")
 constant = 3
 """
 
@@ -210,13 +213,12 @@ def own(tmp_path, monkeypatch):
 
 
 def test_a_metric_of_the_users_own(in_process, own):
-    found = judged(classifier(), classifier(DELTA), metric="own_metric:share")
-    exponents = np.exp(logits(X))
-    assert found.before.value == pytest.approx((exponents[:, 0] / exponents.sum(1)).mean(), 1e-4)
+    net, other = classifier(softmax=False), classifier(DELTA, softmax=False)
+    found = judged(net, other, metric="own_metric:share")
+    assert found.before.value == pytest.approx(logits(X)[:, 0].mean(), rel=1e-4)
     assert found.before.interval is None
-    assert found.drop == pytest.approx(found.before.value - found.after.value)
-    assert found.drop < 0, "class 0 became likelier"
-    assert found.agreement < 1
+    assert found.drop == pytest.approx(-DELTA[0], rel=1e-4)
+    assert found == replace(judged(net, other), **{k: getattr(found, k) for k in SCORED})
 
 
 @pytest.mark.parametrize(
@@ -232,6 +234,7 @@ def test_a_metric_of_the_users_own(in_process, own):
         ("own_metric:silent", "it returned None, expected a number"),
         ("own_metric:text", "it returned '0.5', expected a number"),
         ("own_metric:nan", "it returned nan, expected a number"),
+        ("own_metric:infinite", "it returned inf, expected a number"),
         ("own_metric:", "there is no metric own_metric:"),
     ],
 )
