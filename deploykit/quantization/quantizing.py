@@ -31,7 +31,7 @@ from deploykit.quantization.judging import Judge, Judgement
 from deploykit.quantization.layer_times import Times, layer_times
 from deploykit.quantization.outcome import LayerOutcome, Outcome
 from deploykit.quantization.sensitivity import JUDGED, Noise, rank
-from deploykit.quantization.speed import choose, faster
+from deploykit.quantization.speed import FEWER, INT8, choose, faster
 from deploykit.state import State
 from deploykit.verification import QUANTIZED_BAR_DB
 from transforms.core.errors import GraphError, VerificationError
@@ -185,6 +185,11 @@ class _Work:
         def build(keep_float: tuple[str, ...]) -> Graph:
             return int8_graph(graph, path, isa, (*self._wanted.keep_float, *keep_float))
 
+        def layers(
+            noisy: frozenset[str], kept: frozenset[str], times: Times | None = None
+        ) -> tuple[LayerOutcome, ...]:
+            return self._layers(graph, found, load_ranges(path), ranking, times, noisy, kept)
+
         isa = self._wanted.isa
         with self._timed("rank"):
             ranking = self._rank(graph, path)
@@ -217,6 +222,12 @@ class _Work:
                     out_of_time=self._out_of_time,
                 )
             noisy = frozenset(chosen.keep_float)
+            if len(noisy) == len(found.chains):
+                return self._float(
+                    f"only with all layers in float the answers keep {self._wanted.min_sqnr:g} dB "
+                    f"and lose no more than {self._wanted.max_drop:g} of the metric",
+                    layers(noisy, noisy),
+                )
             with self._timed("time"):
                 times = layer_times(
                     graph,
@@ -227,16 +238,20 @@ class _Work:
                     advance=self._step("time"),
                 )
             slow = choose(graph, found, times, noisy).stay_float
-            layers = self._layers(graph, found, load_ranges(path), ranking, times, noisy, slow)
-            if len(slow) == len(found.chains):
-                reason = (
-                    "no layer is faster in 8 bits"
-                    if len(noisy) < len(slow)
-                    else _too_noisy(chosen.best.judgement, self._wanted)
+            kept = {INT8: noisy, FEWER: slow}
+            if len(slow) in (len(noisy), len(found.chains)):
+                del kept[FEWER]
+            with self._timed("compare"):
+                gain = faster(
+                    self._graph,
+                    {name: build(tuple(floats)) for name, floats in kept.items()},
+                    times.onednn_is_on,
+                    self._wanted.settings,
+                    data=self._held_out,
+                    advance=self._step("compare"),
                 )
-                return self._float(reason, layers)
             with self._timed("judge the result"):
-                int8 = build(tuple(slow))
+                int8 = build(tuple(kept[gain.name]))
                 judgement = judge.judge(int8)
                 evaluation = by_labels.judge(int8) if by_labels is not None else None
         if judgement.sqnr_db < QUANTIZED_BAR_DB:
@@ -245,20 +260,11 @@ class _Work:
                 f"{QUANTIZED_BAR_DB:g} dB; nothing was written (a higher --min-sqnr keeps more "
                 "layers float)"
             )
-        with self._timed("compare"):
-            gain = faster(
-                self._graph,
-                int8,
-                times.onednn_is_on,
-                self._wanted.settings,
-                data=self._held_out,
-                advance=self._step("compare"),
-            )
         return Outcome(
             graph=int8 if gain.is_kept else self._graph,
             is_float=not gain.is_kept,
             reason=str(gain),
-            layers=layers,
+            layers=layers(noisy, kept[gain.name], times),
             judgement=judgement,
             evaluation=evaluation,
             gain=gain,
@@ -378,12 +384,6 @@ class _Work:
                 logger.info("what was found so far is kept in %s; the same command goes on from "
                             "there", self._state.path)  # fmt: skip
             raise
-
-
-def _too_noisy(found: Judgement | None, wanted: Wanted) -> str:
-    if found is None:
-        return "TensorFlow cannot run the 8-bit graph"
-    return f"only all layers in float keep {wanted.min_sqnr:g} dB"
 
 
 def _pieces(data: Mapping[str, Array]) -> Iterator[bytes]:

@@ -20,7 +20,7 @@ from transforms.core.tensors import Array
 SECONDS = 2.0  # of each graph, in all rounds
 ROUNDS = 12
 WARM_UP_SECONDS = 2.0
-INT8, PLAIN = "8 bits", "float"
+INT8, FEWER, PLAIN = "8 bits", "8 bits in fewer layers", "float"
 WITHOUT_ONEDNN = "float with TF_ENABLE_ONEDNN_OPTS=0"
 ON_ONEDNN_KERNELS = "float after use_onednn_kernels"
 
@@ -48,6 +48,8 @@ class Gain:
     rival: str
     """The faster float one: PLAIN, WITHOUT_ONEDNN or ON_ONEDNN_KERNELS."""
     result: Result
+    name: str = INT8
+    """The 8-bit graph that is meant: INT8, or FEWER where that is clearly faster."""
 
     @property
     def is_kept(self) -> bool:
@@ -117,7 +119,7 @@ def borders(graph: Graph, plan: Plan, times: Times) -> Iterator[Border]:
 
 def faster(
     graph: Graph,
-    int8: Graph,
+    int8: Mapping[str, Graph],
     onednn_is_on: bool,
     settings: Settings,
     *,
@@ -125,11 +127,11 @@ def faster(
     data: Mapping[str, Array] | None = None,
     advance: Advance = lambda name, count: None,
 ) -> Gain:
-    """Measure the 8-bit graph in turn with the float graph, which is run with and without oneDNN.
+    """Measure 8-bit graphs in turn with the float graph, which is run with and without oneDNN.
 
     Args:
         graph: the float graph.
-        int8: the 8-bit graph.
+        int8: the 8-bit graph as INT8, and where there is one, that with fewer layers as FEWER.
         onednn_is_on: whether TensorFlow runs plain ops on oneDNN with these settings, as
             `layer_times` tells.
         settings: as in `layer_times`.
@@ -139,7 +141,7 @@ def faster(
 
     Errors are those of `benchmark`. KeyboardInterrupt: it was interrupted.
     """
-    graphs = {PLAIN: (graph, settings), INT8: (int8, settings)}
+    graphs = {name: (each, settings) for name, each in ({PLAIN: graph} | dict(int8)).items()}
     if onednn_is_on:
         graphs[WITHOUT_ONEDNN] = graph, replace(settings, onednn=False)
     else:
@@ -165,9 +167,14 @@ def faster(
 
 
 def gain(result: Result) -> Gain:
-    """Return what measurements of INT8 and of float graphs tell, which were taken in turn."""
+    """Return what measurements of 8-bit and of float graphs tell, which were taken in turn.
+
+    Times of single layers are uncertain, so fewer of them in 8 bits have to be clearly faster.
+    """
     rounds = {each.name: each.rounds_ms for each in result.measurements}
-    own = rounds.pop(INT8)
+    own, fewer, name = rounds.pop(INT8), rounds.pop(FEWER, None), INT8
+    if fewer is not None and ratio(own, fewer, paired=True).value > 1 + FLOOR_IN_TURN:
+        own, name = fewer, FEWER
     found = {rival: ratio(each, own, paired=True) for rival, each in rounds.items()}
-    rival = min(found, key=lambda name: found[name].value)
-    return Gain(found[rival], rival, result)
+    rival = min(found, key=lambda each: found[each].value)
+    return Gain(found[rival], rival, result, name)
