@@ -11,7 +11,7 @@ from deploykit.quantization import speed
 from deploykit.quantization.building import int8_graph
 from deploykit.quantization.choosing import FLOAT, NEVER
 from deploykit.quantization.layer_times import Line, PartTimes, Times, layer_times
-from deploykit.quantization.speed import INT8, PLAIN, WITHOUT_ONEDNN, borders, choose, gain
+from deploykit.quantization.speed import FEWER, INT8, PLAIN, WITHOUT_ONEDNN, borders, choose, gain
 from tests.deploykit.benchmarking.made_up_results import measurement, result
 from tests.support import build, random
 from transforms.core.int8_plan import plan
@@ -198,6 +198,14 @@ def test_it_is_held_against_the_faster_float_graph(int8, plain, without, rival, 
     assert f"so the {'8-bit' if kept else 'float'} graph is kept" in str(found)
 
 
+@pytest.mark.parametrize(("fewer", "name"), [(9.8, INT8), (9.0, FEWER), (11.0, INT8)])
+def test_fewer_layers_have_to_be_clearly_faster(fewer, name):
+    times = {PLAIN: 20.0, INT8: 10.0, FEWER: fewer}
+    found = gain(result(*(measurement(each, p50) for each, p50 in times.items())))
+    assert found.name == name
+    np.testing.assert_allclose(found.ratio.value, 20 / times[name], rtol=0.01)
+
+
 @pytest.mark.parametrize("is_on", [False, True])
 def test_who_is_measured(net, monkeypatch, is_on):
     measured = {}
@@ -210,10 +218,10 @@ def test_who_is_measured(net, monkeypatch, is_on):
     graph, _, int8 = net
     settings = Settings(batch=BATCH)
     if is_on:
-        assert not speed.faster(graph, int8, True, settings).is_kept
+        assert not speed.faster(graph, {INT8: int8}, True, settings).is_kept
         assert measured.pop(WITHOUT_ONEDNN).onednn is False
     else:
         with pytest.raises(KeyboardInterrupt):
-            speed.faster(graph, int8, False, settings)
+            speed.faster(graph, {INT8: int8}, False, settings)
         assert measured.pop(speed.ON_ONEDNN_KERNELS) == settings
     assert measured == {PLAIN: settings, INT8: settings}
