@@ -1,5 +1,6 @@
 """Run the standard transforms on a model, put it in 8 bits, and verify the result."""
 
+import logging
 from dataclasses import replace
 
 import click
@@ -9,9 +10,11 @@ from deploykit.comparison import Comparison
 from deploykit.option_types import Finite, Threads
 from transforms.core.processor import ISAS
 
+logger = logging.getLogger("deploykit")
+
 MODES = ("auto", "static", "weights", "nodes")
 _HINT = (
-    "note: with --calibration FILE.npz, layers compute in 8 bits too, about twice as fast as in "
+    "with --calibration FILE.npz, layers compute in 8 bits too, about twice as fast as in "
     "float on most image networks"
 )
 
@@ -104,8 +107,8 @@ def quantize(
         rewrite(report, graph, steps, target, force=force,
                 comparison=replace(comparison, min_sqnr=bar))  # fmt: skip
         show(report, as_json)
-        if not as_json and mode == "weights":
-            print(_HINT)
+        if mode == "weights":
+            logger.info(_HINT)
         return
     from deploykit.benchmarking.settings import Settings
     from deploykit.files import check_output, load_data, save_graph

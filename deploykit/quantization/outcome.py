@@ -103,7 +103,7 @@ class Outcome:
 
         table = new_table("layer", "in", "least", "most", "alone", "Eigen", "oneDNN", "int8")
         for each in self.layers:
-            ends = ["", ""] if each.range is None else [f"{end:.3g}" for end in each.range]
+            ends = ["", ""] if each.range is None else [_short(e, each.range) for e in each.range]
             noise = "" if each.sqnr_db is None else f"{each.sqnr_db:.1f} dB"
             times = [f"{time:.0f}" for time in each.times_us or ()] or ["", "", ""]
             kind = "float" if each.why_float else "int8"
@@ -136,6 +136,11 @@ def _in_words(found: Judgement) -> str:
         parts.append(f"{found.metric} {found.before.value:.4g} in float, {found.after.value:.4g}"
                      f"{interval} in 8 bits")  # fmt: skip
     return f"{', '.join(parts)}, on {found.samples} samples"
+
+
+def _short(end: float, range_: tuple[float, float]) -> str:
+    """Return an end of a range; what is rounding beside the other one is zero."""
+    return "0" if abs(end) < 1e-4 * max(map(abs, range_)) else f"{end:.3g}"
 
 
 def _finite(value: float | None) -> float | None:

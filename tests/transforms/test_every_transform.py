@@ -3,17 +3,19 @@
 import pytest
 
 from tests.support import build, ops, random, transform
+from tests.transforms.int8_nets import ranges_of
 from transforms.core import pipeline
 from transforms.core.graph import Graph
 from transforms.core.protos import FunctionDef
-from transforms.core.ranges import Ranges
 
 # Parameters for the transforms that need some, or would do nothing to the graph below.
 PARAMETERS = {
     "convert_layout": "to=NCHW",
+    "correct_biases": 'ranges="{ranges}"',
     "freeze_requantization_ranges": "min_max_log_file={log}",
     "insert_logging": "op=Relu",
     "pin_placeholder": "name=switch, value=true",
+    "quantize_static": 'ranges="{ranges}"',
     "quantize_weights": "minimum_size=4",
     "remove_attribute": "attribute_name=_mark",
     "remove_nodes": "op=Identity",
@@ -26,6 +28,7 @@ PARAMETERS = {
 }
 # A second run goes on from the first one's result.
 NOT_IDEMPOTENT = {
+    "correct_biases": "it takes back once more what the weights lose when they are rounded",
     "pin_placeholder": "the placeholder is gone, which is an error",
     "rename_node": "the old name is gone, which is an error",
     "round_weights": "it rounds what is rounded already, in another range",
@@ -69,12 +72,13 @@ def read(content: bytes) -> Graph:
 
 @pytest.mark.parametrize("name", pipeline.names())
 def test_promises(name, content, tmp_path):
-    log, ranges = tmp_path / "log.txt", tmp_path / "model.ranges.json"
+    log = tmp_path / "log.txt"
     log.write_text("")
-    ranges.write_text(Ranges("", 1, {}).text())
+    given = read(content)
+    ranges = tmp_path / "ranges.json"
+    ranges.write_text(ranges_of(given, [{"x": random(2, 8, 8, 3, low=0.0)}]).text())
     parameters = PARAMETERS.get(name, "").format(log=log, ranges=ranges)
     text = f"{name}({parameters})".replace("()", "")
-    given = read(content)
     if name == "freeze_requantization_ranges":
         pytest.skip("it needs a log of the graph's own ranges, as its own tests have")
     after = transform(given, text)
