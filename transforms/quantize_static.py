@@ -30,6 +30,7 @@ def quantize_static(
 
     Conv2D, DepthwiseConv2dNative and MatMul with constant weights become private ops of TensorFlow
     that run on x86 CPUs in builds with oneDNN, as pip installs them, with and without its flag.
+    They give an empty batch the channels that they read, so it may be refused further on.
     Pools, concatenations, paddings and reshapes between them hand the codes on. Fold batch norms
     and shift activations first, and calibrate the graph that comes of it. GraphError: the ranges
     are another graph's, weights hold NaN or Inf, or `keep_float` names no node.
@@ -145,7 +146,7 @@ class _Rewriting:
         self._graph.add(new)
         self._codes[old.name] = new.name
         floats = Node(old.name, "Dequantize", (new.name, *self._ends(form)), {}, old.device)
-        floats = floats.with_attrs(T=DType(form.type), mode="SCALED", dtype=FLOAT)
+        floats = floats.with_attrs(T=DType(form.type), mode=_mode(form), dtype=FLOAT)
         self._graph.replace(old, floats)
 
     def _parameters(
@@ -183,7 +184,7 @@ class _Rewriting:
             node = Node(
                 name, "QuantizeV2", (tensor, *ends), {}, self._graph.producer(tensor).device
             )
-            mode = "MIN_FIRST" if form.offset else "SCALED"
+            mode = _mode(form)
             attrs = {"T": DType(form.type), "mode": mode, "ensure_minimum_range": 0.0}
             self._graph.add(node.with_attrs(**attrs))
             self._quantized[tensor, form] = name
@@ -219,3 +220,8 @@ class _Rewriting:
 
     def _name(self, name: str, part: str) -> str:
         return self._graph.unique_name(f"{name}/{part}")
+
+
+def _mode(form: Form) -> str:
+    """Return how codes are made and read; oneDNN's kernels for SCALED abort at an empty batch."""
+    return "SCALED" if form.signed else "MIN_COMBINED"

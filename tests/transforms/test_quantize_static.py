@@ -164,7 +164,37 @@ def test_a_residual_sum_goes_into_the_layer_before_it(tmp_path):
     result = equal(residual(), tmp_path)
     assert kinds(result)[-1] == SUM
     assert ops(result)["QuantizeV2"] == ops(result)["Dequantize"] == 1
-    assert_golden("quantize_static/residual", str(result))
+
+
+def test_golden(tmp_path):
+    """With ranges in whole numbers, which do not depend on the processor that found them."""
+    graph, path = residual(), tmp_path / "whole.ranges.json"
+    found = ranges_of(graph, [feeds_of(graph, 3)])
+    whole = {name: TensorRange(round(r.min), round(r.max)) for name, r in found.tensors.items()}
+    path.write_text(replace(found, tensors=whole).text())
+    assert_golden("quantize_static", str(quantized(graph, str(path))))
+
+
+def test_an_empty_batch_stays_empty(tmp_path):
+    graph = residual()
+    content = b"".join(quantized(graph, calibrated(graph, tmp_path)).serialized())
+    for onednn in "01":
+        forced = {"TF_ENABLE_ONEDNN_OPTS": onednn}
+        worker = Worker("transforms.core.session:Session", content, False, forced=forced)
+        (found,) = worker.ask("run", ["out"], feeds_of(graph, 0))
+        worker.close()
+        assert found.shape == (0, 9, 8, C)
+
+
+def test_groups_behind_an_8_bit_layer_stay(tmp_path):
+    def make():
+        y = relu(layer("conv", image(), "first"))
+        relu(layer("conv", y, "second", weights=random(3, 3, C // 2, 4)), "out")
+
+    graph = net(make)
+    result = equal(graph, tmp_path)
+    assert len(kinds(result)) == 1
+    assert result["second"].op == "Conv2D"
 
 
 @pytest.mark.parametrize("inner", ["first/relu", "second", "sum"])

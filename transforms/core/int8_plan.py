@@ -109,6 +109,8 @@ class _Planner:
         if reason:
             return reason
         source = layer.data_inputs[0]
+        if self._is_grouped(layer, source):
+            return "its weights are in groups"
         reads = self.plan.forms.get(source) or self._form_of_float(layer, source)
         if isinstance(reads, str):
             return reads
@@ -193,15 +195,18 @@ class _Planner:
             return "the kernel does not transpose its input"
         return ""
 
+    def _is_grouped(self, layer: Node, source: str) -> bool:
+        """Say whether each output channel of a Conv2D sees a part of the input channels alone."""
+        weights, found = weights_of(self._graph, layer), self._ranges.tensors.get(normal(source))
+        if layer.op != "Conv2D" or weights is None or found is None:
+            return False
+        return len(found.channel_mean) not in (0, weights.shape[2])
+
     def _form_of_float(self, layer: Node, source: str) -> Form | str:
         """Return how a float tensor is to be quantized for a layer, or why it is not."""
         found = self._range(source)
         if isinstance(found, str):
             return found
-        weights = layer.data_inputs[WEIGHTS]
-        channels, const = len(found.channel_mean), self._graph.constant(weights)
-        if layer.op == "Conv2D" and const is not None and channels not in (0, const.shape[2]):
-            return "its weights are in groups"
         form = _form(found)
         if not form.signed:
             return form
