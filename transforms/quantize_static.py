@@ -31,7 +31,7 @@ def quantize_static(
     Conv2D, DepthwiseConv2dNative and MatMul with constant weights become private ops of TensorFlow
     that run on x86 CPUs in builds with oneDNN, as pip installs them, with and without its flag.
     They give an empty batch the channels that they read, so it may be refused further on.
-    Pools, concatenations, paddings and reshapes between them hand the codes on. Fold batch norms
+    Max pools, joins, paddings and reshapes between them hand the codes on. Fold batch norms
     and shift activations first, and calibrate the graph that comes of it. GraphError: the ranges
     are another graph's, weights hold NaN or Inf, or `keep_float` names no node.
 
@@ -118,15 +118,15 @@ class _Rewriting:
 
     def _rewrite_passing(self, node: Node) -> None:
         """Put the op that moves codes behind one that moves floats."""
-        graph, form, type_ = self._graph, self._plan.forms[node.name], None
+        graph, form = self._graph, self._plan.forms[node.name]
         joined = node.op == "ConcatV2"
         tensors = node.data_inputs[:-1] if joined else node.data_inputs[:1]
         rest = node.data_inputs[len(tensors) :]
         codes = [self._codes[tensor] for tensor in tensors]
         new = node.with_name(self._name(node.name, "codes"))
-        if node.op in ("AvgPool", "MaxPool"):
+        if node.op == "MaxPool":
             kept = {name: node.attr(name) for name in ("ksize", "padding", "strides")}
-            new = Node(new.name, f"Quantized{node.op}", (), {}, node.device)
+            new = Node(new.name, "QuantizedMaxPool", (), {}, node.device)
             new = new.with_attrs(T=DType(form.type), **kept)
             new = new.with_inputs(*codes, *self._ends(form), *node.control_inputs)
         elif node.op == "Pad":  # there is no kernel for quint8, and a zero is the code 0
@@ -136,8 +136,7 @@ class _Rewriting:
             new = Node(new.name, "Bitcast", (padded.name,), {}, node.device)
             new = new.with_attrs(T=UINT8, type=DType(form.type))
         else:
-            type_ = DType(form.type)
-            new = new.with_attrs(T=type_, _output_shapes=None)
+            new = new.with_attrs(T=DType(form.type), _output_shapes=None)
             new = new.with_inputs(*codes, *rest, *node.control_inputs)
         self._hand_out(node, new, form)
 
