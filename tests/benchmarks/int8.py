@@ -31,6 +31,7 @@ from tests.benchmarks.measuring import Run, deploykit, run
 from tests.benchmarks.nets import MODELS, frozen_keras_net, made_by
 from transforms.core.graph import Graph
 from transforms.core.layers import LAYER_OPS
+from transforms.quantize_static import OPS
 from transforms.shift_activations import shift_activations
 
 SECONDS, ROUNDS = 10.0, 20  # of each graph in a place
@@ -57,9 +58,9 @@ def lite0() -> list[Figure]:
     source = made_by("efficientnet_lite0/build.py") / "frozen.pb"
     pictures, photos = made_by("pictures/fetch.py"), load_data(made_by("photos/fetch.py"))
     taken, said, int8 = quantized(source, pictures / "calibration.npz", "Lite0")
+    print(f"Lite0: {said['reason']}")
     unfolded = api.load_graph(source)
     folded = api.optimize(unfolded)
-    layers = sum(node.op in LAYER_OPS for node in folded)
     held_out = calibration_feeds(folded, load_data(pictures / "heldout.npz"))
     with Judge(folded, held_out) as judge:
         found = judge.judge(int8)
@@ -71,7 +72,8 @@ def lite0() -> list[Figure]:
     smaller = _bytes(folded) / _bytes(int8)
     return [
         Figure("Lite0: deploykit quantize", "s", [taken.seconds], at_most=TO_QUANTIZE),
-        Figure(f"Lite0: layers in 8 bits, of {layers}", "", [_int8_layers(said)], at_least=LAYERS),
+        Figure(f"Lite0: layers in 8 bits, of {_layers(folded)}", "", [_int8_layers(int8)],
+               at_least=LAYERS),
         Figure("Lite0: file smaller than folded float", "x", [smaller], at_least=SMALLER),
         Figure(f"Lite0: agreement with float on {found.samples} held-out pictures", "%",
                [100 * (found.agreement or 0)], at_least=AGREEMENT),
@@ -114,7 +116,8 @@ def random_nets() -> list[Figure]:
         int8 = all_in_8_bits(folded, {folded.inputs[0]: pictures})
         for settings, bar in cases:
             rival = ("folded float, oneDNN on", folded, replace(settings, onednn=True), bar)
-            found += faster(f"{name} b{settings.batch} t2", (int8, settings), [rival])
+            what = f"{name} ({_share(int8, folded)}) b{settings.batch} t2"
+            found += faster(what, (int8, settings), [rival])
     return found
 
 
@@ -128,7 +131,7 @@ def fashion() -> list[Figure]:
     return [
         Figure("Fashion, b1: quantize keeps float (1: yes)", "",
                [float(said["result"] == "float")], at_least=1),
-        _points("Fashion, all layers in 8 bits", folded, int8, nets, FASHION_POINTS),
+        _points("Fashion", folded, int8, nets, FASHION_POINTS),
     ]  # fmt: skip
 
 
@@ -139,10 +142,10 @@ def trained_nets() -> list[Figure]:
         _, said, int8 = quantized(source, nets / "calibration.npz", source.stem)
         print(f"{source.stem}: {said['reason']}")
         folded = api.optimize(api.freeze(source))
-        how = f"{said['int8_layers']} of {said['all_layers']} layers in 8 bits by the command"
+        how = "by the command"
         if said["result"] == "float":
             int8 = all_in_8_bits(folded, load_data(nets / "calibration.npz"))
-            how = "all layers in 8 bits, as the command keeps float for speed"
+            how = "forced: the command keeps float for speed"
         found.append(_points(f"{source.stem}, {how}", folded, int8, nets, NET_POINTS))
     return found
 
@@ -203,13 +206,21 @@ def _points(what: str, folded: Graph, int8: Graph, nets: Path, bar: float) -> Fi
     with Judge(folded, *labelled_feeds(folded, load_data(nets / "test.npz"))) as judge:
         found = judge.judge(int8)
     assert found.drop is not None
-    what = f"{what} ({found.sqnr_db:.1f} dB): accuracy change, {found.samples} images"
+    how = f"{_share(int8, folded)}, {found.sqnr_db:.1f} dB"
+    what = f"{what} ({how}): accuracy change, {found.samples} images"
     return Figure(what, "points", [-100 * found.drop], at_least=bar)
 
 
-def _int8_layers(said: Mapping[str, Any]) -> int:
-    """Return how many layers are in 8 bits in the file that was written."""
-    return int(said["int8_layers"]) if said["result"] == "int8" else 0
+def _share(int8: Graph, folded: Graph) -> str:
+    return f"{_int8_layers(int8)} of {_layers(folded)} layers in 8 bits"
+
+
+def _layers(graph: Graph) -> int:
+    return sum(node.op in LAYER_OPS for node in graph)
+
+
+def _int8_layers(graph: Graph) -> int:
+    return sum(node.op in OPS.values() for node in graph)
 
 
 def _bytes(graph: Graph) -> int:
