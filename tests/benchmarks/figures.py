@@ -1,8 +1,6 @@
 """A figure: what was measured in every round, and what it should reach. Tables and JSON of them."""
 
 import json
-import os
-import platform
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -11,6 +9,8 @@ from pathlib import Path
 from rich import box
 from rich.console import Console
 from rich.table import Table
+
+from deploykit.machine import machine
 
 RESULTS = Path("benchmark-results")
 WIDTH = 110
@@ -77,13 +77,14 @@ def show(name: str, figures: Sequence[Figure]) -> None:
         reached = {True: "yes", False: "NO", None: ""}[figure.reached]
         table.add_row(figure.what, *medians, ratio, figure.asked, reached)
     Console(width=WIDTH, highlight=False).print(table)
-    machine = {"cpus": os.cpu_count(), "platform": platform.platform()}
+    seen = {name: machine()[name] for name in ("platform", "cpu", "cpus", "flags")}
+    print(f"{seen['cpu']}, {seen['cpus']} CPUs: {', '.join(seen['flags'])}")
     found = [
         asdict(figure) | {"ratio": figure.ratio, "reached": figure.reached} for figure in figures
     ]
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps({"machine": machine, "figures": found}, indent=2) + "\n")
+    path.write_text(json.dumps({"machine": seen, "figures": found}, indent=2) + "\n")
     print(f"raw figures: {path}")
 
 

@@ -20,7 +20,6 @@ import deploykit as api
 from deploykit.benchmarking.runner import Job, started
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import ratio
-from deploykit.machine import machine
 from tests.benchmarks.figures import RESULTS, Figure
 from tests.benchmarks.measuring import deploykit, run
 from tests.benchmarks.nets import MODELS, made_by
@@ -89,7 +88,6 @@ def figures() -> list[Figure]:
     photos = made_by("photos/fetch.py")
     calibration = _calibration(photos)
     contestants = [*_in_tensorflow(calibration), *_peers(calibration)]
-    print(f"{machine()['cpu']}: {', '.join(machine()['flags'])}")
     found = []
     for place, (batch, threads, asked) in PLACES.items():
         rounds, others = in_turn(contestants, batch, threads, photos)

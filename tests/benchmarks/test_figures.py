@@ -36,6 +36,8 @@ def test_a_table_and_a_file_show_what_was_measured(tmp_path, monkeypatch, capsys
     assert "2 s" in shown
     assert "0.5" in shown
     assert "NO" in shown
-    (found,) = json.loads((tmp_path / "results" / "speed.json").read_text())["figures"]
+    document = json.loads((tmp_path / "results" / "speed.json").read_text())
+    assert f": {', '.join(document['machine']['flags'])}\n" in shown
+    (found,) = document["figures"]
     assert found["ours"] == [1.0, 3.0, 2.0]
     assert (found["ratio"], found["reached"]) == (0.5, False)
