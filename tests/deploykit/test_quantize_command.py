@@ -148,9 +148,9 @@ def test_the_state_is_kept_when_interrupted(deploykit, net, data, clock, monkeyp
 
 
 def test_what_is_below_the_bar_is_refused(deploykit, net, data, clock, monkeypatch):
-    from tests.deploykit.quantization.test_quantizing import Planted, ends_of_output_swapped
+    from tests.deploykit.quantization.test_quantizing import Planted, input_for_output
 
-    Planted(monkeypatch, ends_of_output_swapped)
+    Planted(monkeypatch, input_for_output)
     found = deploykit("quantize", net, "--calibration", data, "--min-sqnr=-900", "--json")
     assert (found.status, found.stdout) == (5, "")
     assert "nothing was written" in found.stderr
