@@ -1,15 +1,17 @@
 """What a long job has found so far, kept in a file beside its output until the job is done."""
 
+import hashlib
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from deploykit.benchmarking.results import FORMAT, load_document
 from deploykit.files import write
 from transforms.core.errors import Error, FileError
+from transforms.core.tensors import Array
 
 logger = logging.getLogger("deploykit")
 
@@ -56,3 +58,18 @@ class State:
                         "so the work begins anew", path)  # fmt: skip
             return {}
         return found
+
+
+def digest(parts: Iterable[bytes]) -> str:
+    """Return the SHA-256 of bytes that come in parts."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(part)
+    return found.hexdigest()
+
+
+def pieces(data: Mapping[str, Array]) -> Iterator[bytes]:
+    """Yield names, types, shapes and values of arrays, for a digest."""
+    for name, array in sorted(data.items()):
+        yield repr((name, array.dtype.str, array.shape)).encode()
+        yield repr(array.tolist()).encode() if array.dtype == object else array.tobytes()

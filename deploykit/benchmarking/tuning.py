@@ -6,7 +6,6 @@ user has set in the environment is left as it is.
 
 import contextlib
 import functools
-import hashlib
 import logging
 import math
 import os
@@ -31,7 +30,7 @@ from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.trials import Trials
 from deploykit.location import model_sha256
 from deploykit.machine import environment, machine
-from deploykit.state import State
+from deploykit.state import State, digest, pieces
 from transforms.core.child import limits
 from transforms.core.errors import Error, GraphError
 from transforms.core.graph import Graph
@@ -87,14 +86,14 @@ def tune(
     default = Settings(batch=sizes[0])
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
         path = Path(folder, "model.pb")
-        digest = spill(graph, path)
+        sha256_of_graph = spill(graph, path)
 
         def job(settings: Settings) -> Job:
             return Job(str(path), graph.inputs, graph.outputs, feeds(settings.batch), settings)
 
         bound = {
-            "graph": [digest, list(graph.inputs), list(graph.outputs)],
-            "inputs": _digest(shapes, data, input_range),
+            "graph": [sha256_of_graph, list(graph.inputs), list(graph.outputs)],
+            "inputs": [repr([shapes, input_range]), digest(pieces(data or {}))],
             "memory_limit": limits.memory,
             "environment": environment(),
             **{name: seen[name] for name in ("cpu", "affinity", "cpu_limit")},
@@ -129,7 +128,7 @@ def tune(
         left = began + seconds - time.monotonic() - last(search.finalists)
         left = (left + FINALISTS * measured) / len(chosen)
         with _explained(state, search):
-            sha256 = model_sha256(model) or digest
+            sha256 = model_sha256(model) or sha256_of_graph
             final = measure(
                 [Contestant(str(each), model, sha256, job(each)) for each in chosen],
                 seconds=max(1.0, min(measured, left)),
@@ -187,19 +186,6 @@ def coordinates(
         ("keep_memory", [{"keep_memory": True}, {"keep_memory": None}]),
     ]
     return [changes for name, changes in found if name not in kept]
-
-
-def _digest(
-    shapes: Mapping[str, Sequence[int]] | None,
-    data: Mapping[str, Array] | None,
-    input_range: tuple[float, float],
-) -> str:
-    """Return the SHA-256 of what the user says is fed."""
-    found = hashlib.sha256(repr([shapes, input_range]).encode())
-    for name, array in sorted((data or {}).items()):
-        found.update(repr((name, array.dtype.str, array.shape)).encode())
-        found.update(repr(array.tolist()).encode() if array.dtype == object else array.tobytes())
-    return found.hexdigest()
 
 
 def _batches(feeds: Any, wanted: Sequence[int]) -> list[int | None]:

@@ -1,14 +1,21 @@
 """Run the standard transforms on a model, put it in 8 bits, and verify the result."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from deploykit import options
 from deploykit.comparison import Comparison
 from deploykit.option_types import Finite, Threads
 from transforms.core.processor import ISAS
+
+if TYPE_CHECKING:
+    from transforms.core.graph import Graph
+    from transforms.core.tensors import Array
 
 logger = logging.getLogger("deploykit")
 
@@ -17,6 +24,8 @@ _HINT = (
     "with --calibration FILE.npz, layers compute in 8 bits too, about twice as fast as in "
     "float on most image networks"
 )
+_STATIC = ("evaluation", "metric", "max_drop", "keep_float", "isa", "batch", "threads", "budget")
+_OTHERS = ("minimum_size", "skip", "data", "input_range")
 
 
 @click.command()
@@ -36,7 +45,7 @@ _HINT = (
               "by name and labels.")  # fmt: skip
 @click.option("--max-drop", type=Finite(min=0), default=0.01, show_default=True,
               help="static: how much the metric may fall.")  # fmt: skip
-@click.option("--min-sqnr", type=float, metavar="DB", help="Refuse a result whose outputs are "
+@click.option("--min-sqnr", type=Finite(), metavar="DB", help="Refuse a result whose outputs are "
               "noisier; static keeps layers float until they are not [default: 15, static "
               "24].")  # fmt: skip
 @click.option("--keep-float", metavar="NODE", multiple=True,
@@ -94,10 +103,18 @@ def quantize(
 
     if mode == "auto":
         mode = "static" if calibration else "weights"
-    if (mode == "static") != (calibration is not None):
-        raise click.UsageError("--mode static and --calibration need each other")
+    if mode == "static" and calibration is None:
+        raise click.UsageError("--mode static needs --calibration FILE.npz")
+    if mode != "static" and calibration is not None:
+        raise click.UsageError(f"--calibration is for --mode static, not {mode}")
+    if calibration is None:
+        _refuse_given(_STATIC, "needs --calibration FILE.npz")
+    else:
+        _refuse_given(_OTHERS, "is for quantizing without --calibration")
+    if calibration is not None and evaluation is None:
+        _refuse_given(("metric", "max_drop"), "needs --eval FILE.npz")
     if len(threads) > 1:
-        raise click.UsageError("--threads takes one pair here")
+        raise click.UsageError("--threads takes one pair here, such as 2x1")
     target = str(output or default_output(source.model, "quantized"))
     report = Report("quantize", source.model)
     graph = source.freeze()
@@ -111,16 +128,15 @@ def quantize(
             logger.info(_HINT)
         return
     from deploykit.benchmarking.settings import Settings
-    from deploykit.files import check_output, load_data, save_graph
+    from deploykit.files import check_output, save_graph
     from deploykit.freezing import model_bytes
+    from deploykit.quantization.checking import refuse_quantized
     from deploykit.quantization.holding import MIN_SQNR_DB
-    from deploykit.quantization.quantizing import Wanted, quantize_calibrated, refuse_quantized
+    from deploykit.quantization.quantizing import Wanted, quantize_calibrated
     from deploykit.report import files_table, progress
     from deploykit.transforming import optimize
     from transforms.core.side_effects import refuse_side_effects
 
-    if comparison.data is not None:
-        raise click.UsageError("--data is for the other modes; with --calibration, use --eval")
     check_output(target, force, source.model)
     refuse_quantized(graph)
     refuse_side_effects(graph, comparison.allowed_ops)
@@ -130,8 +146,8 @@ def quantize(
         min_sqnr = MIN_SQNR_DB if evaluation is None else QUANTIZED_BAR_DB
     settings = Settings(batch=batch, threads=threads[0] if threads else None)
     wanted = Wanted(isa, keep_float, min_sqnr, metric, max_drop, settings, budget)
-    data = load_data(calibration)
-    labelled = None if evaluation is None else load_data(evaluation)
+    data = _read(calibration, graph)
+    labelled = None if evaluation is None else _read(evaluation, graph)
     with progress("quantize") as advance:
         found = quantize_calibrated(
             optimize(graph), data, wanted,
@@ -141,3 +157,28 @@ def quantize(
     report.output_file, report.nodes_out = target, len(found.graph)
     report.more = found.document()
     show(report, as_json, text=[files_table(report), *found.lines()])
+
+
+def _refuse_given(names: tuple[str, ...], why: str) -> None:
+    """Raise UsageError where one of these options was given, as it would do nothing."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        source = context.get_parameter_source(str(parameter.name))
+        if parameter.name in names and source is not ParameterSource.DEFAULT:
+            raise click.UsageError(f"{parameter.opts[0]} {why}")
+
+
+def _read(path: str, graph: "Graph") -> "Mapping[str, Array]":
+    """Return arrays by name. GraphError, with the file: they do not fit the graph's inputs."""
+    from deploykit.feeds import feeds_from
+    from deploykit.files import load_data
+    from deploykit.quantization.checking import refuse_gaps
+    from transforms.core.errors import GraphError
+
+    data = load_data(path)
+    try:
+        feeds_from(graph, data)
+        refuse_gaps(graph, data)
+    except GraphError as error:
+        raise GraphError(f"{path}: {error}") from None
+    return data

@@ -4,22 +4,27 @@ from collections.abc import Iterable
 
 from transforms.core.graph import Graph
 from transforms.core.pipeline import Step, run
+from transforms.core.private_ops import probe
+from transforms.use_onednn_kernels import KERNELS
 
 
 def int8_graph(
     graph: Graph, ranges: str, isa: str = "auto", keep_float: Iterable[str] = ()
 ) -> Graph:
-    """Return the 8-bit form of a float graph whose ranges lie in a file; other layers stay float.
+    """Return the 8-bit form of a float graph whose ranges lie in a file.
 
-    GraphError: as in `quantize_static`.
+    Other layers stay float, on oneDNN's kernels where this TensorFlow has them. GraphError: as in
+    `quantize_static`.
     """
     arguments = {"ranges": ranges, "isa": isa, "keep_float": tuple(sorted(keep_float))}
     steps = [
         Step("correct_biases", arguments),
         Step("quantize_static", arguments),
-        Step("merge_duplicate_nodes", {}),
-        Step("use_onednn_kernels", {}),
+        Step("merge_duplicate_nodes"),
     ]
+    private = {kernel.op for kernel in KERNELS.values()}
+    if private <= probe(private):
+        steps.append(Step("use_onednn_kernels"))
     for done in run(graph, steps):
         graph = done.graph
     return graph

@@ -1,13 +1,18 @@
 """What quantizing a model with calibration data came to: layer by layer, and in all."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from deploykit.quantization.judging import Judgement
+from deploykit.quantization.layer_times import Times
+from deploykit.quantization.sensitivity import Noise
 from deploykit.quantization.speed import Gain
 from transforms.core.graph import Graph
+from transforms.core.int8_plan import Plan
+from transforms.core.layers import LAYER_OPS
+from transforms.core.ranges import Ranges
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -116,13 +121,60 @@ class Outcome:
         lines += [f"{e.layer} stays float: {e.why_float}" for e in self.layers if e.why_float]
         lines += [f"note: {note}" for note in self.notes]
         if self.layers:
-            lines.append(f"{self.int8_layers} of {len(self.layers)} layers in 8 bits"
-                         f" (exact sums: {self.isa})")  # fmt: skip
+            tried = "were tried" if self.is_float and self.int8_layers else "are"
+            lines.append(f"{self.int8_layers} of {len(self.layers)} layers {tried} in 8 bits, with "
+                         f"weights for {self.isa}")  # fmt: skip
         for name, found in (("held-out samples", self.judgement), ("evaluation", self.evaluation)):
             if found is not None:
                 lines.append(f"{name}: {_in_words(found)}")
         lines.append(self.reason)
         return lines
+
+
+def layer_outcomes(
+    graph: Graph,
+    plan: Plan,
+    ranges: Ranges,
+    ranking: Sequence[Noise] = (),
+    times: Times | None = None,
+    noisy: Collection[str] = (),
+    slow: Collection[str] = (),
+) -> tuple[LayerOutcome, ...]:
+    """Return what became of each layer, in execution order.
+
+    Args:
+        graph: what was calibrated.
+        plan: which layers could be in 8 bits, and why others cannot.
+        ranges: of the graph.
+        ranking: the noise of each layer, as far as it was judged.
+        times: of each layer, as far as they were measured.
+        noisy: layers that stay float for their noise.
+        slow: layers that stay float, for their time or their noise.
+    """
+    noise = {each.layer: each.sqnr_db for each in ranking}
+    parts = {} if times is None else times.parts
+    outcomes = []
+    for node in map(graph.__getitem__, graph.order()):
+        if node.op not in LAYER_OPS:
+            continue
+        name, why = node.name, plan.reasons.get(node.name, "")
+        if name in noisy:
+            why = "in 8 bits it brings too much noise"
+        elif name in slow:
+            why = "it is no faster in 8 bits"
+        chain, part = plan.chains.get(name), parts.get(name)
+        span = ranges.tensors.get(chain.nodes[-1].name if chain else name)
+        outcomes.append(
+            LayerOutcome(
+                name,
+                node.op,
+                why,
+                None if span is None else (span.min, span.max),
+                noise.get(name),
+                None if part is None else (part.eigen / 1e3, part.onednn / 1e3, part.int8 / 1e3),
+            )
+        )
+    return tuple(outcomes)
 
 
 def _in_words(found: Judgement) -> str:

@@ -5,7 +5,6 @@ answers hold; turn back what is no faster; then compare the two graphs end to en
 """
 
 import contextlib
-import hashlib
 import logging
 import os
 import tempfile
@@ -15,40 +14,46 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.settings import Settings
 from deploykit.machine import environment, machine
 from deploykit.quantization.building import int8_graph
 from deploykit.quantization.calibration import (
-    calibrate,
     calibration_feeds,
     labelled_feeds,
     samples_in,
     split_samples,
     spread_samples,
 )
-from deploykit.quantization.holding import MAX_DROP, MIN_SQNR_DB, choose_layers
+from deploykit.quantization.checking import (
+    holds_layers,
+    refuse_gaps,
+    refuse_quantized,
+    refuse_unknown_layers,
+)
+from deploykit.quantization.holding import MAX_DROP, MIN_SQNR_DB, Choice, choose_layers
 from deploykit.quantization.judging import Judge, Judgement
-from deploykit.quantization.layer_times import Times, layer_times
-from deploykit.quantization.outcome import LayerOutcome, Outcome
+from deploykit.quantization.layer_times import layer_times
+from deploykit.quantization.outcome import LayerOutcome, Outcome, layer_outcomes
+from deploykit.quantization.preparing import prepare
 from deploykit.quantization.sensitivity import JUDGED, Noise, rank
 from deploykit.quantization.speed import FEWER, INT8, choose, faster
-from deploykit.state import State
+from deploykit.state import State, digest, pieces
 from deploykit.verification import QUANTIZED_BAR_DB
-from transforms.core.errors import GraphError, VerificationError
+from transforms.core.errors import Error, GraphError, VerificationError
 from transforms.core.graph import Graph
 from transforms.core.int8_plan import Plan, plan
-from transforms.core.layers import LAYER_OPS
 from transforms.core.private_ops import probe
 from transforms.core.processor import sums_exactly
-from transforms.core.ranges import Ranges, load_ranges
+from transforms.core.ranges import load_ranges
 from transforms.core.tensors import Array
 from transforms.quantize_static import OPS
-from transforms.shift_activations import shift_activations
 
 logger = logging.getLogger("deploykit")
 
 MINUTES = 4.0
-STEPS = ("calibrate", "rank", "judge", "time", "compare")
 
 Advance = Callable[[str, int], None]
 
@@ -91,25 +96,13 @@ def quantize_calibrated(
             was interrupted; it is removed at the end.
         advance: called with what comes next, and how many steps there are.
 
-    GraphError: the data do not fit, an activation holds NaN or Inf, the metric fails, or the graph
-    is in 8 bits already. VerificationError: the 8-bit graph keeps less than 15 dB.
+    GraphError: the data do not fit, an activation holds NaN or Inf, the metric fails, there is no
+    layer of a name in `keep_float`, or the graph is in 8 bits already. VerificationError: the 8-bit
+    graph keeps less than 15 dB. KeyboardInterrupt: it was interrupted.
     """
     refuse_quantized(graph)
+    refuse_unknown_layers(graph, wanted.keep_float)
     return _Work(graph, data, wanted, evaluation, state, advance).run()
-
-
-def refuse_quantized(graph: Graph) -> None:
-    """Raise GraphError where a graph computes in 8 bits already."""
-    found = next((node for node in graph if node.op in _EIGHT_BIT_OPS), None)
-    if found is not None:
-        raise GraphError(
-            f"the graph is quantized already (node '{found.name}' is a {found.op}); give the float "
-            "model"
-        )
-
-
-_EIGHT_BIT_OPS = frozenset({*OPS.values(), "Dequantize", "QuantizeV2", "QuantizedConv2D",
-                            "QuantizedMatMul", "Requantize"})  # fmt: skip
 
 
 class _Work:
@@ -132,11 +125,16 @@ class _Work:
         self._steps = 0
         data = {name: array for name, array in data.items() if name != "labels"}
         self._calibrating, self._held_out, note = split_samples(graph, data)
+        refuse_gaps(graph, data)
+        if evaluation is not None:
+            refuse_gaps(graph, evaluation)
         self._notes = [note] if note else []
+        self._timed_with = _filled(self._held_out, wanted.settings.batch or 1)
+        batches(graph, wanted.settings.batch, data=self._timed_with)  # can it be run?
         self._evaluation = evaluation
         asked = {
-            "graph": _digest(graph.serialized()),
-            "data": _digest(_pieces(data)),
+            "graph": digest(graph.serialized()),
+            "data": digest(pieces(data)),
             "isa": wanted.isa,
             "keep_float": wanted.keep_float,
             "environment": environment(),
@@ -145,116 +143,80 @@ class _Work:
         self._state = State(state, "quantizing", asked)
 
     def run(self) -> Outcome:
-        missing = set(OPS.values()) - probe(OPS.values())
-        if missing:
-            return self._float(f"this TensorFlow lacks {', '.join(sorted(missing))}")
         with tempfile.TemporaryDirectory(prefix="deploykit-") as folder, self._explained():
-            path = str(Path(folder, "ranges.json"))
-            with self._timed("calibrate"):
-                shifted = self._calibrate(path)
-            found = plan(shifted, load_ranges(path), self._wanted.keep_float)
-            if not found.chains:
-                layers = self._layers(
-                    shifted, found, load_ranges(path), [], None, frozenset(), frozenset()
-                )
-                return self._float("no layer can compute in 8 bits", layers)
-            outcome = self._search(shifted, found, path)
+            outcome = self._outcome(str(Path(folder, "ranges.json")))
         self._state.forget()
         return outcome
 
-    def _calibrate(self, path: str) -> Graph:
-        """Shift activations, write the ranges of the graph that comes of it, and return it."""
-        feeds = calibration_feeds(self._graph, self._calibrating)
+    def _outcome(self, path: str) -> Outcome:
+        if not holds_layers(self._graph):
+            return self._float("there is nothing to quantize: no convolution or matrix product is "
+                               "in float32")  # fmt: skip
+        missing = set(OPS.values()) - probe(OPS.values())
+        if missing:
+            return self._float(f"this TensorFlow lacks {', '.join(sorted(missing))}")
+        with contextlib.ExitStack() as stack:
+            by_labels = self._judge_by_labels(stack)  # first, as what is wrong is soon seen
+            with self._timed("calibrate"):
+                shifted, notes = prepare(
+                    self._graph,
+                    calibration_feeds(self._graph, self._calibrating),
+                    path,
+                    state=self._state,
+                    advance=self._step("calibrate"),
+                )
+                self._notes += notes
+            found = plan(shifted, load_ranges(path), self._wanted.keep_float)
+            if not found.chains:
+                layers = layer_outcomes(shifted, found, load_ranges(path))
+                return self._float("no layer can compute in 8 bits", layers)
+            return self._search(shifted, found, path, by_labels)
 
-        def ranges(name: str, graph: Graph) -> None:
-            if name not in self._state.found:
-                found = calibrate(graph, feeds, advance=self._step("calibrate"))
-                self._notes += found.notes
-                self._state.keep(name, found.ranges.text())
-            Path(path).write_text(self._state.found[name])
+    def _search(self, graph: Graph, found: Plan, path: str, by_labels: Judge | None) -> Outcome:
+        wanted, ranges = self._wanted, load_ranges(path)
 
-        ranges("ranges before shifting", self._graph)
-        shifted = self._graph.copy()
-        with contextlib.suppress(GraphError):  # where there is nothing to shift
-            shift_activations(shifted, ranges=path)
-        shifted.prune()
-        ranges("ranges", shifted)
-        return shifted
+        def build(keep_float: Iterable[str]) -> Graph:
+            return int8_graph(graph, path, wanted.isa, (*wanted.keep_float, *keep_float))
 
-    def _search(self, graph: Graph, found: Plan, path: str) -> Outcome:
-        def build(keep_float: tuple[str, ...]) -> Graph:
-            return int8_graph(graph, path, isa, (*self._wanted.keep_float, *keep_float))
-
-        def layers(
-            noisy: frozenset[str], kept: frozenset[str], times: Times | None = None
-        ) -> tuple[LayerOutcome, ...]:
-            return self._layers(graph, found, load_ranges(path), ranking, times, noisy, kept)
-
-        isa = self._wanted.isa
         with self._timed("rank"):
             ranking = self._rank(graph, path)
-        held_out = calibration_feeds(self._graph, self._held_out)
-        with contextlib.ExitStack() as stack:
-            judge = stack.enter_context(Judge(self._graph, held_out))
-            by_labels = self._judge_by_labels(stack)
-            evaluations: dict[tuple[str, ...], Judgement] = {}
-
-            def judged(keep_float: tuple[str, ...]) -> Judgement:
-                self._advance(f"judge with {len(keep_float)} layers more in float", 0)
-                int8 = build(keep_float)
-                noise = judge.judge(int8)
-                if by_labels is None:
-                    return noise
-                evaluations[keep_float] = by_labels.judge(int8)
-                return replace(
-                    noise,
-                    metric=evaluations[keep_float].metric,
-                    before=evaluations[keep_float].before,
-                    after=evaluations[keep_float].after,
-                )
-
+        with Judge(self._graph, calibration_feeds(self._graph, self._held_out)) as judge:
             with self._timed("judge"):
-                chosen = choose_layers(
-                    [noise.layer for noise in ranking],
-                    judged,
-                    min_sqnr=self._wanted.min_sqnr,
-                    max_drop=self._wanted.max_drop,
-                    out_of_time=self._out_of_time,
-                )
+                chosen = self._choose(ranking, build, judge, by_labels)
             noisy = frozenset(chosen.keep_float)
             if len(noisy) == len(found.chains):
-                return self._float(
-                    f"only with all layers in float the answers keep {self._wanted.min_sqnr:g} dB "
-                    f"and lose no more than {self._wanted.max_drop:g} of the metric",
-                    layers(noisy, noisy),
-                )
+                layers = layer_outcomes(graph, found, ranges, ranking, noisy=noisy)
+                return self._float(_too_noisy(chosen, wanted), layers)
             with self._timed("time"):
+                runs = chosen.trials[0].judgement is not None  # with all layers in 8 bits
+                timed = found if runs else plan(graph, ranges, (*wanted.keep_float, *noisy))
                 times = layer_times(
                     graph,
-                    build(()),
-                    found,
-                    self._wanted.settings,
-                    data=self._held_out,
+                    build(() if runs else noisy),
+                    timed,
+                    wanted.settings,
+                    data=self._timed_with,
                     advance=self._step("time"),
                 )
-            slow = choose(graph, found, times, noisy).stay_float
+            slow = choose(graph, timed, times, noisy & timed.chains.keys()).stay_float | noisy
             kept = {INT8: noisy, FEWER: slow}
             if len(slow) in (len(noisy), len(found.chains)):
                 del kept[FEWER]
             with self._timed("compare"):
                 gain = faster(
                     self._graph,
-                    {name: build(tuple(floats)) for name, floats in kept.items()},
+                    {name: build(floats) for name, floats in kept.items()},
                     times.onednn_is_on,
-                    self._wanted.settings,
-                    data=self._held_out,
+                    wanted.settings,
+                    data=self._timed_with,
                     advance=self._step("compare"),
                 )
             with self._timed("judge the result"):
-                int8 = build(tuple(kept[gain.name]))
+                int8 = build(kept[gain.name])
                 judgement = judge.judge(int8)
-                evaluation = by_labels.judge(int8) if by_labels is not None else None
-        if judgement.sqnr_db < QUANTIZED_BAR_DB:
+                evaluation = None if by_labels is None else by_labels.judge(int8)
+        if not judgement.sqnr_db >= QUANTIZED_BAR_DB:
+            self._state.forget()
             raise VerificationError(
                 f"in 8 bits the answers keep {judgement.sqnr_db:.1f} dB on held-out samples, below "
                 f"{QUANTIZED_BAR_DB:g} dB; nothing was written (a higher --min-sqnr keeps more "
@@ -264,7 +226,7 @@ class _Work:
             graph=int8 if gain.is_kept else self._graph,
             is_float=not gain.is_kept,
             reason=str(gain),
-            layers=layers(noisy, kept[gain.name], times),
+            layers=layer_outcomes(graph, found, ranges, ranking, times, noisy, kept[gain.name]),
             judgement=judgement,
             evaluation=evaluation,
             gain=gain,
@@ -291,61 +253,55 @@ class _Work:
                 advance=self._step("rank"),
             )
 
+    def _choose(
+        self,
+        ranking: list[Noise],
+        build: Callable[[Iterable[str]], Graph],
+        judge: Judge,
+        by_labels: Judge | None,
+    ) -> Choice:
+        """Return the layers that stay float for the answers to hold; on labels too, if given."""
+        wanted, best = self._wanted, float("-inf")
+
+        def judged(keep_float: tuple[str, ...]) -> Judgement:
+            nonlocal best
+            self._advance(f"judge with {len(keep_float)} layers more in float", 0)
+            int8 = build(keep_float)
+            found = judge.judge(int8)
+            best = max(best, found.sqnr_db)
+            if by_labels is None or not found.sqnr_db >= wanted.min_sqnr:
+                return found
+            scored = by_labels.judge(int8)
+            return replace(found, metric=scored.metric, before=scored.before, after=scored.after)
+
+        chosen = choose_layers(
+            [noise.layer for noise in ranking],
+            judged,
+            min_sqnr=wanted.min_sqnr,
+            max_drop=wanted.max_drop,
+            out_of_time=lambda: self._is_late() and best >= QUANTIZED_BAR_DB,
+        )
+        if not chosen.holds and self._is_late():
+            self._notes.append(
+                f"the search ended after {wanted.minutes:g} minutes, before the answers held; a "
+                "larger --budget keeps more layers float"
+            )
+        return chosen
+
     def _judge_by_labels(self, stack: contextlib.ExitStack) -> Judge | None:
         if self._evaluation is None:
             return None
         feeds, labels = labelled_feeds(self._graph, self._evaluation)
-        return stack.enter_context(Judge(self._graph, feeds, labels, self._wanted.metric))
-
-    def _layers(
-        self,
-        graph: Graph,
-        found: Plan,
-        ranges: Ranges,
-        ranking: list[Noise],
-        times: Times | None,
-        noisy: frozenset[str],
-        slow: frozenset[str],
-    ) -> tuple[LayerOutcome, ...]:
-        """Return what became of each layer, in execution order."""
-        noise = {each.layer: each.sqnr_db for each in ranking}
-        parts = {} if times is None else times.parts
-        outcomes = []
-        for name in graph.order():
-            node = graph[name]
-            if node.op not in LAYER_OPS:
-                continue
-            why = found.reasons.get(name, "")
-            if name in noisy:
-                why = "in 8 bits it brings too much noise"
-            elif name in slow:
-                why = "it is no faster in 8 bits"
-            chain = found.chains.get(name)
-            known = ranges.tensors.get(chain.nodes[-1].name if chain else name)
-            part = parts.get(name)
-            outcomes.append(
-                LayerOutcome(
-                    name,
-                    node.op,
-                    why,
-                    None if known is None else (known.min, known.max),
-                    noise.get(name),
-                    None
-                    if part is None
-                    else (part.eigen / 1e3, part.onednn / 1e3, part.int8 / 1e3),
-                )
+        metric = self._wanted.metric
+        if labels is None and ":" not in metric:
+            raise GraphError(
+                f"metric {metric} needs an array `labels`, which the evaluation data do not hold"
             )
-        return tuple(outcomes)
+        return stack.enter_context(Judge(self._graph, feeds, labels, metric))
 
     def _float(self, reason: str, layers: tuple[LayerOutcome, ...] = ()) -> Outcome:
-        self._state.forget()
-        return Outcome(
-            graph=self._graph,
-            is_float=True,
-            reason=f"{reason}: the float graph is kept",
-            layers=layers,
-            **self._facts(),
-        )
+        reason = f"{reason}, so the float graph is kept"
+        return Outcome(self._graph, True, reason, layers, **self._facts())
 
     def _facts(self) -> dict[str, Any]:
         return {
@@ -355,7 +311,7 @@ class _Work:
             "notes": tuple(dict.fromkeys(self._notes)),
         }
 
-    def _out_of_time(self) -> bool:
+    def _is_late(self) -> bool:
         return time.monotonic() - self._began > 60 * self._wanted.minutes
 
     @contextlib.contextmanager
@@ -376,24 +332,29 @@ class _Work:
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Say on Ctrl-C how to go on."""
+        """Say, where the work ends early, how to go on."""
         try:
             yield
-        except KeyboardInterrupt:
-            if self._state.path is not None and self._state.found:
+        except (KeyboardInterrupt, Error):
+            path = self._state.path
+            if path is not None and path.exists() and self._state.found:
                 logger.info("what was found so far is kept in %s; the same command goes on from "
-                            "there", self._state.path)  # fmt: skip
+                            "there", path)  # fmt: skip
             raise
 
 
-def _pieces(data: Mapping[str, Array]) -> Iterator[bytes]:
-    for name, array in sorted(data.items()):
-        yield repr((name, array.dtype.str, array.shape)).encode()
-        yield repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
+def _filled(data: Mapping[str, Array], batch: int) -> dict[str, Array]:
+    """Return samples again and again, where they are fewer than a batch."""
+    places = {name: np.arange(max(len(a), batch)) % len(a) for name, a in data.items() if a.size}
+    return {name: a[places[name]] if a.ndim and a.size else a for name, a in data.items()}
 
 
-def _digest(pieces: Iterable[bytes]) -> str:
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece)
-    return digest.hexdigest()
+def _too_noisy(chosen: Choice, wanted: Wanted) -> str:
+    """Return why no layer is in 8 bits."""
+    tried = [each for each in chosen.trials if len(each.keep_float) < len(chosen.keep_float)]
+    if not any(trial.judgement for trial in tried):
+        return "TensorFlow cannot run the 8-bit graph"
+    return (
+        f"with any layer in 8 bits the answers keep less than {wanted.min_sqnr:g} dB or fall by "
+        f"more than {wanted.max_drop:g}"
+    )

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from deploykit.quantization.building import int8_graph
 from deploykit.quantization.calibration import (
-    calibrate,
     calibration_feeds,
     samples_in,
     split_samples,
     spread_samples,
 )
 from deploykit.quantization.judging import Judge, Judgement
+from deploykit.quantization.preparing import prepare
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
 from transforms.core.int8_plan import Plan, plan
@@ -125,24 +125,24 @@ def measure_sensitivity(
     isa: str = "auto",
     advance: Callable[[str, int], None] = lambda name, count: None,
 ) -> Sensitivity:
-    """Calibrate an optimized graph, unless a file holds its ranges, and rank its layers.
+    """Shift and calibrate an optimized graph, unless a file holds its ranges, and rank its layers.
 
     GraphError: as in `calibrate`, `Judge` and `rank`.
     """
     notes = [samples.note] if samples.note else []
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
+        reference = graph
         if ranges is None:
-            found = calibrate(
-                graph, samples.calibration, advance=lambda *_: advance("calibration", 0)
-            )
-            notes += found.notes
             ranges = str(Path(folder, "ranges.json"))
-            Path(ranges).write_text(found.ranges.text())
+            graph, found = prepare(
+                graph, samples.calibration, ranges, advance=lambda *_: advance("calibration", 0)
+            )
+            notes += found
         known = load_ranges(ranges)
         planned = plan(graph, known)
         ranking, together = list[Noise](), None
         if planned.chains:
-            with Judge(graph, samples.held_out) as judge:
+            with Judge(reference, samples.held_out) as judge:
                 try:
                     together = judge.judge(int8_graph(graph, ranges, isa))
                 except GraphError as error:

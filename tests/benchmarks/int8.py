@@ -23,16 +23,16 @@ from deploykit.benchmarking.runner import Job
 from deploykit.benchmarking.settings import Settings
 from deploykit.files import load_data
 from deploykit.quantization.building import int8_graph
-from deploykit.quantization.calibration import calibrate, calibration_feeds, labelled_feeds
+from deploykit.quantization.calibration import calibration_feeds, labelled_feeds
 from deploykit.quantization.judging import Judge
 from deploykit.quantization.layer_times import with_onednn_kernels
+from deploykit.quantization.preparing import prepare
 from tests.benchmarks.figures import RESULTS, Figure
 from tests.benchmarks.measuring import Run, deploykit, run
 from tests.benchmarks.nets import MODELS, frozen_keras_net, made_by
 from transforms.core.graph import Graph
 from transforms.core.layers import LAYER_OPS
 from transforms.quantize_static import OPS
-from transforms.shift_activations import shift_activations
 
 SECONDS, ROUNDS = 10.0, 20  # of each graph in a place
 TO_QUANTIZE = 240
@@ -161,14 +161,10 @@ def quantized(source: Path, calibration: Path, name: str) -> tuple[Run, dict[str
 
 def all_in_8_bits(graph: Graph, data: Mapping[str, np.ndarray]) -> Graph:
     """Return an optimized graph with every layer in 8 bits that can be, whatever it costs."""
-    graph, feeds = graph.copy(), calibration_feeds(graph, data)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "ranges.json")
-        path.write_text(calibrate(graph, feeds).ranges.text())
-        shift_activations(graph, ranges=str(path))
-        graph.prune()
-        path.write_text(calibrate(graph, feeds).ranges.text())
-        return int8_graph(graph, str(path))
+        ranges = str(Path(folder, "ranges.json"))
+        shifted, _ = prepare(graph, calibration_feeds(graph, data), ranges)
+        return int8_graph(shifted, ranges)
 
 
 def faster(what: str, ours: tuple[Graph, Settings], rivals: list[Rival]) -> list[Figure]:

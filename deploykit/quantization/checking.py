@@ -1,0 +1,60 @@
+"""What a model and its samples must be for 8 bits with calibration; what is not is said at once."""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from transforms.core.errors import GraphError, nearest
+from transforms.core.graph import Graph
+from transforms.core.layers import LAYER_OPS
+from transforms.core.node import producer_name
+from transforms.core.tensors import Array
+from transforms.quantize_static import OPS
+
+NAMED = 3  # layers in a message
+EIGHT_BIT_OPS = frozenset({*OPS.values(), "Dequantize", "QuantizeV2", "QuantizedConv2D",
+                           "QuantizedMatMul", "Requantize"})  # fmt: skip
+
+
+def refuse_quantized(graph: Graph) -> None:
+    """Raise GraphError where a graph is in 8 bits already."""
+    found = next((node for node in graph if node.op in EIGHT_BIT_OPS), None)
+    if found is not None:
+        raise GraphError(
+            f"the graph is quantized already (node '{found.name}' is a {found.op}); give the float "
+            "model"
+        )
+
+
+def refuse_unknown_layers(graph: Graph, names: Iterable[str]) -> None:
+    """Raise GraphError where a name is not that of a layer."""
+    layers = [node.name for node in graph if node.op in LAYER_OPS]
+    for name in names:
+        if name not in layers:
+            what = (
+                f"node '{name}' is a {graph[name].op}, not a layer"
+                if name in graph
+                else (f"there is no layer '{name}'")
+            )
+            hint = nearest(name, layers)
+            if not hint and layers:
+                hint = f"; layers are {', '.join(layers[:NAMED])}"
+            raise GraphError(f"{what}{hint}")
+
+
+def refuse_gaps(graph: Graph, data: Mapping[str, Array]) -> None:
+    """Raise GraphError where what is fed holds NaN or Inf, which have no range and no noise."""
+    for name in map(producer_name, graph.inputs):
+        array = np.asarray(data.get(name, ()))
+        bad = ~np.isfinite(array) if array.dtype.kind == "f" else np.zeros(0)
+        if bad.any():
+            kind = "NaN" if np.isnan(array).any() else "Inf"
+            where = f" in sample {np.argwhere(bad)[0][0]} (from 0)" if array.ndim else ""
+            raise GraphError(f"the data for input '{name}' hold {kind}{where}")
+
+
+def holds_layers(graph: Graph) -> bool:
+    """Say whether there is a layer in float32, or in a function, where its type may be open."""
+    return any(node.op in LAYER_OPS and node.attr("T") == "float32" for node in graph) or any(
+        node.op in LAYER_OPS for function in graph.library.function for node in function.node_def
+    )

@@ -1,0 +1,478 @@
+"""The whole way to 8 bits: each choice is made for its reason, and what is wrong never leaves."""
+
+import numpy as np
+import pytest
+
+import deploykit
+from deploykit.benchmarking.results import Result
+from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.statistics import Ratio
+from deploykit.quantization import quantizing
+from deploykit.quantization.layer_times import Line, PartTimes, Times
+from deploykit.quantization.outcome import Outcome
+from deploykit.quantization.quantizing import Wanted, quantize_calibrated
+from deploykit.quantization.speed import PLAIN, Gain
+from tests.support import build, ops, random, run
+from transforms import quantize_static
+from transforms.core.child import call
+from transforms.core.errors import CrashError, GraphError, VerificationError
+from transforms.core.graph import Graph
+from transforms.core.node import Node
+from transforms.core.tensors import DType
+
+LAYERS = ("conv", "depthwise", "linear", "dense")
+INT8_OPS = frozenset(quantize_static.OPS.values())
+
+
+def residual_net() -> Graph:
+    """Return convolutions with Relu6 and Relu, a residual sum, a mean and a dense layer."""
+
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="x")
+        y = tf.nn.conv2d(x, random(3, 3, 3, 16), 1, "SAME", name="conv")
+        a = tf.nn.relu6(tf.nn.bias_add(y, random(16)), name="a")
+        y = tf.nn.depthwise_conv2d(a, random(3, 3, 16, 1), [1, 1, 1, 1], "SAME", name="depthwise")
+        b = tf.nn.relu(tf.nn.bias_add(y, random(16, seed=1)), name="b")
+        y = tf.nn.conv2d(b, random(1, 1, 16, 16), 1, "SAME", name="linear")
+        y = tf.nn.relu(tf.nn.bias_add(y, random(16, seed=2)) + a, name="c")
+        y = tf.reduce_mean(y, [1, 2], name="mean")
+        tf.nn.bias_add(tf.matmul(y, random(16, 10), name="dense"), random(10), name="out")
+
+    return build(body, ["x"], ["out"])
+
+
+@pytest.fixture(scope="module")
+def net() -> Graph:
+    return deploykit.optimize(residual_net())
+
+
+@pytest.fixture(scope="module")
+def data() -> dict[str, np.ndarray]:
+    return {"x": random(64, 8, 8, 3, low=0)}
+
+
+def gain_of(value: float) -> Gain:
+    return Gain(Ratio(value, value - 0.1, value + 0.1, True), PLAIN, Result((), {}, ""))
+
+
+class Clock:
+    """What `layer_times` and `faster` would measure, in figures that do not depend on a clock."""
+
+    def __init__(self) -> None:
+        self.int8_ns = dict.fromkeys(LAYERS, 10_000)
+        self.gain, self.asked = 2.0, list[str]()
+
+    def layer_times(self, graph, int8, plan, settings, *, data, advance):
+        self.asked.append("times")
+        advance("8 bits", 1)
+        parts = {
+            name: PartTimes(60_000, 50_000, self.int8_ns.get(name, 1_000))
+            for name in {*plan.chains, *plan.passing}
+        }
+        none = Line(0.0, 0.0)
+        return Times(parts, {}, {}, none, none, {}, True)
+
+    def faster(self, graph, int8, onednn_is_on, settings, *, data, advance):
+        self.asked.append("gain")
+        return gain_of(self.gain)
+
+
+@pytest.fixture
+def clock(monkeypatch, in_process) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(quantizing, "layer_times", made.layer_times)
+    monkeypatch.setattr(quantizing, "faster", made.faster)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def ops_are_there(monkeypatch):
+    """Take the private ops for granted: the tests of `probe` are elsewhere."""
+    monkeypatch.setattr(quantizing, "probe", frozenset)
+
+
+def int8_of(found: Outcome) -> set[str]:
+    return {each.layer for each in found.layers if not each.why_float}
+
+
+def why(found: Outcome, layer: str) -> str:
+    return next(each.why_float for each in found.layers if each.layer == layer)
+
+
+def test_all_layers_that_are_right_and_fast(net, data, clock):
+    found = quantize_calibrated(net, data, Wanted(min_sqnr=15))
+    assert not found.is_float
+    assert int8_of(found) == set(LAYERS)
+    assert found.int8_layers == 4
+    assert set(ops(found.graph)) >= INT8_OPS
+    assert found.judgement.sqnr_db >= 15
+    assert found.judgement.samples == 16, "every fourth is held out"
+    assert found.samples == 48
+    assert found.gain.ratio.value == 2
+    assert clock.asked == ["times", "gain"]
+    values = [run(each, data) for each in (net, found.graph)]
+    noise = np.square(values[0][0] - values[1][0]).sum() / np.square(values[0][0]).sum()
+    assert -10 * np.log10(noise) >= 15, "it is as right as it was said to be"
+
+
+def test_a_layer_that_is_slow_stays_float(net, data, clock):
+    clock.int8_ns["dense"] = 80_000
+    found = quantize_calibrated(net, data, Wanted(min_sqnr=15))
+    assert int8_of(found) == {"conv", "depthwise", "linear"}
+    assert why(found, "dense") == "it is no faster in 8 bits"
+    assert "MatMul" in ops(found.graph)
+
+
+def test_where_no_layer_is_fast_float_is_kept(net, data, clock):
+    clock.int8_ns = dict.fromkeys(LAYERS, 80_000)
+    found = quantize_calibrated(net, data, Wanted(min_sqnr=15))
+    assert found.is_float
+    assert found.graph is net
+    assert found.reason == "no layer is faster in 8 bits, so the float graph is kept"
+    assert clock.asked == ["times"]
+    assert {each.times_us for each in found.layers} == {(60.0, 50.0, 80.0)}
+
+
+def test_where_the_whole_is_no_faster_float_is_kept(net, data, clock):
+    clock.gain = 0.9
+    found = quantize_calibrated(net, data, Wanted(min_sqnr=15))
+    assert found.is_float
+    assert found.graph is net
+    assert found.reason.endswith("as fast as float, so the float graph is kept")
+    assert found.int8_layers == 4, "what was tried is shown"
+    assert "4 of 4 layers were tried in 8 bits" in "\n".join(map(str, found.lines()))
+
+
+def test_a_higher_bar_keeps_more_layers_float(net, data, clock):
+    loose, tight, none = (
+        quantize_calibrated(net, data, Wanted(min_sqnr=bar)) for bar in (15, 50, 1000)
+    )
+    assert int8_of(none) < int8_of(tight) < int8_of(loose)
+    assert tight.judgement.sqnr_db >= 50
+    noisy = {e.layer for e in tight.layers if e.why_float.endswith("too much noise")}
+    assert noisy == set(LAYERS) - int8_of(tight)
+    by_noise = sorted(tight.layers, key=lambda each: each.sqnr_db)
+    assert {each.layer for each in by_noise[: len(noisy)]} == noisy
+    assert none.is_float
+    assert none.reason.startswith("with any layer in 8 bits the answers keep less than 1000 dB")
+
+
+def test_layers_that_are_to_stay_float(net, data, clock):
+    found = quantize_calibrated(net, data, Wanted(keep_float=("linear",), min_sqnr=15))
+    assert int8_of(found) == {"conv", "depthwise", "dense"}
+    assert why(found, "linear") == "it is to stay float"
+    assert "Conv2D" in ops(found.graph) or "_MklNativeFusedConv2D" in ops(found.graph)
+
+
+def test_a_metric_that_falls_keeps_layers_float(net, data, clock, tmp_path, monkeypatch):
+    (tmp_path / "exactness.py").write_text(
+        "import numpy as np\n"
+        "def score(outputs, labels):\n"
+        "    return -float(np.abs(outputs['out'] - labels).max())\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    labelled = data | {"labels": run(net, data)[0]}
+    bar = Wanted(min_sqnr=15, metric="exactness:score")
+    strict, lax = (
+        quantize_calibrated(net, data, bar_, evaluation=labelled)
+        for bar_ in (bar, Wanted(min_sqnr=15, metric="exactness:score", max_drop=100))
+    )
+    assert int8_of(strict) < int8_of(lax)
+    assert lax.evaluation.drop > 0.01
+    assert lax.evaluation.metric == "exactness:score"
+
+
+def test_a_budget_that_is_over_still_ends_with_a_result(net, data, clock):
+    found = quantize_calibrated(net, data, Wanted(min_sqnr=60, minutes=1e-9))
+    assert not found.is_float
+    assert found.int8_layers == 4
+    assert "--budget" in found.notes[-1]
+    with pytest.raises(AssertionError):  # with time, more layers are float
+        assert quantize_calibrated(net, data, Wanted(min_sqnr=60)).int8_layers == 4
+
+
+def test_a_graph_that_cannot_run_whole_is_timed_in_parts(net, data, clock, monkeypatch):
+    judge = quantizing.Judge.judge
+
+    def fails_on_sums(self, graph):
+        if any("Sum" in node.attr("fused_ops", ()) for node in graph):
+            raise CrashError("TensorFlow died")
+        return judge(self, graph)
+
+    monkeypatch.setattr(quantizing.Judge, "judge", fails_on_sums)
+    found = quantize_calibrated(net, data, Wanted(min_sqnr=15))
+    assert "linear" not in int8_of(found)
+    assert int8_of(found), "the others are in 8 bits"
+
+
+def test_without_the_private_ops_float_is_kept(net, data, monkeypatch):
+    monkeypatch.setattr(quantizing, "probe", lambda names: frozenset({"_QuantizedMatMul"}))
+    found = quantize_calibrated(net, data)
+    assert found.graph is net
+    assert found.reason.startswith(
+        "this TensorFlow lacks _FusedQuantizedConv2D, _FusedQuantizedDepthwiseConv2D, so"
+    )
+
+
+def test_a_batch_larger_than_what_is_held_out_is_filled(net, data, clock, monkeypatch):
+    fed = []
+    times = quantizing.layer_times
+
+    def layer_times(*arguments, data, advance):
+        fed.append(len(data["x"]))
+        return times(*arguments, data=data, advance=advance)
+
+    monkeypatch.setattr(quantizing, "layer_times", layer_times)
+    quantize_calibrated(net, data, Wanted(min_sqnr=15, settings=Settings(batch=32)))
+    assert fed == [32]
+
+
+def test_an_interrupted_run_goes_on(net, data, clock, tmp_path, monkeypatch):
+    state, ranked, interrupted = tmp_path / "out.pb.state", [], [True]
+    rank, calibrations = quantizing.rank, []
+    calibrate = quantizing.calibrate
+    monkeypatch.setattr(
+        quantizing, "calibrate", lambda *a, **k: calibrations.append(1) or calibrate(*a, **k)
+    )
+
+    def noting(graph, ranges, judge, **more):
+        def judged(candidate):
+            if interrupted and len(ranked) == 2:
+                interrupted.clear()
+                raise KeyboardInterrupt
+            ranked.append(1)
+            return judge(candidate)
+
+        return rank(graph, ranges, judged, **more)
+
+    monkeypatch.setattr(quantizing, "rank", noting)
+    wanted = Wanted(min_sqnr=15)
+    with pytest.raises(KeyboardInterrupt):
+        quantize_calibrated(net, data, wanted, state=state)
+    assert state.exists()
+    assert len(calibrations) == 2, "before and after shifting"
+    quantize_calibrated(net, data, wanted, state=state)
+    assert (len(ranked), len(calibrations)) == (4, 2), "nothing is measured again"
+    assert not state.exists()
+
+
+def test_a_state_of_other_data_is_not_taken(net, data, clock, tmp_path, monkeypatch):
+    state = tmp_path / "state"
+
+    def interrupt(*arguments, **more):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(quantizing, "rank", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            quantize_calibrated(net, data, Wanted(min_sqnr=15), state=state)
+    again = quantize_calibrated(net, {"x": data["x"] * 2}, Wanted(min_sqnr=15), state=state)
+    assert next(e.range[1] for e in again.layers if e.layer == "dense") > 0
+    fresh = quantize_calibrated(net, {"x": data["x"] * 2}, Wanted(min_sqnr=15))
+    assert again.layers == fresh.layers
+
+
+class Planted:
+    """A mistake in the order of an 8-bit op's inputs."""
+
+    def __init__(self, monkeypatch, swap) -> None:
+        write = quantize_static._Rewriting.run
+
+        def wrongly(rewriting) -> None:
+            write(rewriting)
+            graph = rewriting._graph
+            for node in list(graph):
+                if node.op in INT8_OPS and "Requantize" in node.attr("fused_ops"):
+                    inputs = swap(node, list(node.inputs))
+                    graph.replace(node, node.with_inputs(*inputs))
+
+        monkeypatch.setattr(quantize_static._Rewriting, "run", wrongly)
+
+
+def input_for_output(node, inputs):
+    ends = len(node.attr("Tdevice_inputs"))
+    return [*inputs[:-2], *inputs[ends : ends + 2]]
+
+
+def output_before_summand(node, inputs):
+    if "Sum" not in node.attr("fused_ops"):
+        return inputs
+    return [*inputs[:-4], *inputs[-2:], *inputs[-4:-2]]
+
+
+@pytest.mark.parametrize("swap", [input_for_output, output_before_summand])
+def test_a_wrong_order_of_ends_never_leaves(net, data, clock, monkeypatch, swap):
+    Planted(monkeypatch, swap)
+    found = quantize_calibrated(net, data)
+    wrong = {"conv", "linear"} if swap is input_for_output else {"linear"}
+    assert not wrong & int8_of(found)
+    if not found.is_float:
+        assert found.judgement.sqnr_db >= 24
+    with pytest.raises(VerificationError, match="nothing was written"):
+        quantize_calibrated(net, data, Wanted(min_sqnr=-1000))
+
+
+def run_everywhere(content: bytes, batches: list[np.ndarray], folder: str) -> list[np.ndarray]:
+    """Return the answers of a plain session and of a loaded SavedModel, with Grappler on."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    graph_def = v1.GraphDef.FromString(content)
+    with tf.Graph().as_default(), v1.Session() as session:
+        tf.import_graph_def(graph_def, name="")
+        found = [session.run("out:0", {"x:0": x}) for x in batches]
+        tensors = [{name: session.graph.get_tensor_by_name(f"{name}:0")} for name in ("x", "out")]
+        v1.saved_model.simple_save(session, folder, *tensors)
+    answer = tf.saved_model.load(folder).signatures["serving_default"]
+    return found + [answer(x=tf.constant(x))["out"].numpy() for x in batches]
+
+
+def test_the_result_runs_in_stock_tensorflow(net, data, clock, tmp_path):
+    found = quantize_calibrated(net, data, Wanted(min_sqnr=15))
+    content = b"".join(found.graph.serialized())
+    batches = [data["x"][:1], data["x"][:3]]
+    answers = call(f"{__name__}:run_everywhere", content, batches, str(tmp_path / "saved"))
+    expected = run(found.graph, data)[0]
+    for answer in answers:
+        np.testing.assert_allclose(answer, expected[: len(answer)], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda x: {"x": x[:0]}, "the data hold no samples"),
+        (lambda x: {"y": x}, "no array for input 'x'; it has: y"),
+        (lambda x: {"x": x[:, :4]}, r"shape \[64, 4, 8, 3\], but it takes \[None, 8, 8, 3\]"),
+        (lambda x: {"x": x.astype(str)}, "but it takes float32"),
+        (lambda x: {"x": np.where(x == x[9, 0, 0, 0], np.nan, x)}, "hold NaN in sample 9 "),
+        (lambda x: {"x": np.where(x == x[63, 0, 0, 0], np.inf, x)}, "hold Inf in sample 63 "),
+    ],
+)  # fmt: skip
+def test_data_that_do_not_fit(net, data, tmp_path, change, said, clock):
+    state = tmp_path / "state"
+    with pytest.raises(GraphError, match=said):
+        quantize_calibrated(net, change(data["x"]), state=state)
+    with pytest.raises(GraphError, match=said):
+        quantize_calibrated(net, data, evaluation=change(data["x"]), state=state)
+    assert not state.exists()
+
+
+@pytest.mark.parametrize(
+    ("metric", "labels", "said"),
+    [
+        ("top1", np.zeros(63, int), "63 labels for 64 samples"),
+        ("top1", np.full(64, 10), "label 10 of sample 0 .* none of the 10 classes"),
+        ("top1", np.full(64, 0.5), "the labels are float64"),
+        ("top1", None, "metric top1 needs an array `labels`"),
+        ("best", np.zeros(64, int), "there is no metric best"),
+        ("no_such_module:f", np.zeros(64, int), "there is no module no_such_module"),
+        ("math:no_such", np.zeros(64, int), "module math has no function no_such"),
+        ("operator:truediv", np.zeros(64, int), "it raised TypeError"),
+        ("builtins:print", np.zeros(64, int), "it returned None, expected a number"),
+    ],
+)
+def test_metrics_and_labels(net, data, tmp_path, metric, labels, said, clock):
+    state = tmp_path / "state"
+    evaluation = data | ({} if labels is None else {"labels": labels})
+    with pytest.raises(GraphError, match=said):
+        quantize_calibrated(net, data, Wanted(metric=metric), evaluation=evaluation, state=state)
+    assert not state.exists(), "it is said before any time is spent"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("cnv", r"there is no layer 'cnv' \(did you mean conv"),
+        ("b", "node 'b' is a Relu, not a layer; layers are conv, depthwise, linear"),
+    ],
+)
+def test_layers_that_are_none(net, data, name, said, clock):
+    with pytest.raises(GraphError, match=said):
+        quantize_calibrated(net, data, Wanted(keep_float=(name,)))
+
+
+def test_a_graph_in_8_bits(net, data, clock):
+    found = quantize_calibrated(net, data, Wanted(min_sqnr=15))
+    for graph in (found.graph, deploykit.transform(net, "quantize_weights(minimum_size=1)")):
+        with pytest.raises(GraphError, match=r"is quantized already \(node '.*' is a"):
+            quantize_calibrated(graph, data)
+
+
+def test_activations_that_are_not_finite(data, clock):
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="x")
+        y = tf.math.log(x, name="log")
+        tf.nn.conv2d(y, random(3, 3, 3, 4), 1, "SAME", name="out")
+
+    with pytest.raises(GraphError, match=r"node 'log' \(Log\) gives (NaN|Inf)"):
+        quantize_calibrated(build(body, ["x"], ["out"]), {"x": data["x"] - 0.5})
+
+
+def test_idle_tensors_and_layers_of_zeros(data, clock):
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="x")
+        y = tf.nn.relu(tf.nn.conv2d(x, random(3, 3, 3, 4), 1, "SAME", name="conv"))
+        z = tf.nn.conv2d(y, np.zeros((1, 1, 4, 4), np.float32), 1, "SAME", name="zeros")
+        z = tf.nn.relu(tf.nn.bias_add(z, np.float32([1, 0, 0, 0])))
+        idle = tf.nn.relu(tf.nn.conv2d(y, -random(1, 1, 4, 4, low=0), 1, "SAME", name="neg"))
+        idle = tf.nn.conv2d(idle, random(1, 1, 4, 4), 1, "SAME", name="behind")
+        tf.add(tf.add(y, z), idle, name="out")
+
+    graph = deploykit.optimize(build(body, ["x"], ["out"]))
+    found = quantize_calibrated(graph, data, Wanted(min_sqnr=15))
+    assert not found.is_float
+    assert {"conv", "zeros"} <= int8_of(found)
+    assert "never active" in why(found, "behind")
+    assert any(note.startswith("never active on these samples") for note in found.notes)
+
+
+def test_nothing_to_quantize(clock):
+    nodes = [
+        Node("text", "Placeholder").with_attrs(dtype=DType("string"), shape=(-1,)),
+        Node("out", "StringLower", ("text",)),
+    ]
+    graph = Graph(nodes, ["text"], ["out"])
+    found = quantize_calibrated(graph, {"text": np.array([b"A"] * 9)})
+    assert found.graph is graph
+    assert found.reason.startswith("there is nothing to quantize: no convolution or matrix")
+
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.int32, [None, 4], name="x")
+        tf.matmul(x, np.ones((4, 4), np.int32), name="out")
+
+    graph = build(body, ["x"], ["out"])
+    assert quantize_calibrated(graph, {"x": np.ones((9, 4), np.int32)}).is_float
+
+
+def test_layers_in_branches_stay_float(data, clock):
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="x")
+        y = tf.nn.relu(tf.nn.conv2d(x, random(3, 3, 3, 8), 1, "SAME", name="conv"))
+        y = tf.cond(
+            tf.reduce_mean(x) > 0.5,
+            lambda: tf.nn.conv2d(y, random(1, 1, 8, 8), 1, "SAME"),
+            lambda: y,
+        )
+        tf.identity(y, name="out")
+
+    found = quantize_calibrated(build(body, ["x"], ["out"]), data, Wanted(min_sqnr=15))
+    assert int8_of(found) == {"conv"}
+    assert any(note.startswith("layers in loops, branches or") for note in found.notes)
+
+
+def test_in_python(net, data, clock):
+    graph = deploykit.quantize(residual_net(), calibration=data, min_sqnr=15, keep_float=["dense"])
+    assert "_FusedQuantizedConv2D" in ops(graph)
+    assert "_QuantizedMatMul" not in ops(graph)
+    clock.gain = 0.5
+    assert not INT8_OPS & set(ops(deploykit.quantize(residual_net(), calibration=data)))

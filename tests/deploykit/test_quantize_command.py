@@ -1,0 +1,251 @@
+"""`deploykit quantize` with calibration as a user calls it: figures, files, wrong usage."""
+
+import json
+
+import numpy as np
+import pytest
+
+from deploykit.files import load_data, load_graph, save_graph
+from deploykit.quantization import quantizing, speed
+from tests.deploykit.conftest import FASHION, command_line
+from tests.deploykit.quantization.conftest import InProcess, calibration, judging
+from tests.deploykit.quantization.test_quantizing import INT8_OPS, LAYERS, Clock, residual_net
+from tests.support import ops, random
+
+FACTS = {
+    "result", "reason", "isa", "calibration_samples", "int8_layers", "all_layers", "layers",
+    "judgement", "evaluation", "speed", "seconds_by_step", "notes",
+}  # fmt: skip
+OF_A_LAYER = {
+    "layer", "op", "computes_in", "why_float", "min", "max", "sqnr_db", "eigen_us", "onednn_us",
+    "int8_us",
+}  # fmt: skip
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    """Judge in this process, with figures that do not depend on a clock."""
+    made = Clock()
+    monkeypatch.setattr(quantizing, "probe", frozenset)
+    monkeypatch.setattr(quantizing, "layer_times", made.layer_times)
+    monkeypatch.setattr(quantizing, "faster", made.faster)
+    monkeypatch.setattr(calibration, "Worker", InProcess)
+    monkeypatch.setattr(judging, "Worker", InProcess)
+    return made
+
+
+@pytest.fixture(scope="module")
+def net_bytes() -> bytes:
+    return b"".join(residual_net().serialized())
+
+
+@pytest.fixture
+def net(tmp_path, net_bytes):
+    (tmp_path / "net.pb").write_bytes(net_bytes)
+    return tmp_path / "net.pb"
+
+
+@pytest.fixture
+def data(tmp_path):
+    np.savez(tmp_path / "data.npz", x=random(64, 8, 8, 3, low=0), labels=np.arange(64) % 10)
+    return tmp_path / "data.npz"
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """One run of all of it, on a net that is too small for 8 bits to pay."""
+    folder = tmp_path_factory.mktemp("real")
+    photos = load_data(FASHION / "test_1000.npz")
+    np.savez(folder / "some.npz", **{name: array[:80] for name, array in photos.items()})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quantizing, "probe", frozenset)
+        for name in ("SECONDS", "WARM_UP_SECONDS"):
+            patch.setattr(speed, name, 0.5)
+        found = command_line(
+            "quantize", FASHION / "fashion.keras", "-o", folder / "out.pb", "--threads=1x1",
+            "--calibration", folder / "some.npz", "--eval", FASHION / "test_1000.npz", "--json",
+        )  # fmt: skip
+    return folder, found
+
+
+def test_a_tiny_net_stays_float_and_that_is_said(real):
+    folder, found = real
+    assert (found.status, found.stderr) == (0, "")
+    document = found.document
+    assert set(document) >= FACTS
+    assert document["result"] == "float"
+    assert document["reason"].endswith("so the float graph is kept")
+    assert document["speed"] is None or document["speed"]["times_as_fast"] < 1.05
+    assert not INT8_OPS & set(ops(load_graph(folder / "out.pb")))
+    assert document["nodes_out"] == len(load_graph(folder / "out.pb"))
+    assert sorted(path.name for path in folder.iterdir()) == ["out.pb", "some.npz"]
+    assert document["calibration_samples"] == 60
+    assert len(document["layers"]) == 12
+    for each in document["layers"]:
+        assert set(each) == OF_A_LAYER
+        assert min(each[name] for name in ("eigen_us", "onednn_us", "int8_us")) > 0
+        assert each["sqnr_db"] > 30
+    if document["evaluation"] is not None:
+        before, after = (document["evaluation"][name] for name in ("before", "after"))
+        assert abs(before["value"] - after["value"]) < 0.01
+        assert before["interval"][0] < before["value"] < before["interval"][1]
+
+
+def test_an_8_bit_graph_is_written(deploykit, net, data, clock):
+    found = deploykit("quantize", net, "--calibration", data, "--min-sqnr=15", "--json")
+    assert (found.status, found.stderr) == (0, "")
+    document = json.loads(found.stdout, parse_constant=pytest.fail)
+    assert document["output_file"] == str(net.parent / "net.quantized.pb")
+    graph = load_graph(document["output_file"])
+    assert set(ops(graph)) >= INT8_OPS
+    assert (document["result"], document["int8_layers"], document["all_layers"]) == ("int8", 4, 4)
+    assert [each["layer"] for each in document["layers"]] == list(LAYERS)
+    assert {each["computes_in"] for each in document["layers"]} == {"int8"}
+    assert document["speed"] == {
+        "times_as_fast": 2.0,
+        "low": 1.9,
+        "high": 2.1,
+        "against": "float",
+    }
+    assert document["judgement"]["sqnr_db"] >= 15
+    assert document["evaluation"] is None
+    assert document["bytes_out"] == (net.parent / "net.quantized.pb").stat().st_size
+
+
+def test_what_people_read(deploykit, net, data, clock):
+    clock.int8_ns["dense"] = 80_000
+    found = deploykit("quantize", net, "--calibration", data, "--eval", data, "--max-drop=1")
+    assert found.status == 0, found.stderr
+    lines = found.stdout.splitlines()
+    assert any(line.split()[:2] == ["conv", "int8"] for line in lines)
+    assert "dense stays float: it is no faster in 8 bits" in lines
+    assert any(line.startswith("3 of 4 layers are in 8 bits, with weights for ") for line in lines)
+    assert any(line.startswith("held-out samples: SQNR ") for line in lines)
+    assert any(line.startswith("evaluation: SQNR ") and "top1" in line for line in lines)
+    assert lines[-1] == (
+        "8 bits run 2.00 times (1.90 to 2.10) as fast as float, so the 8-bit graph is kept"
+    )
+
+
+def test_the_state_is_kept_when_interrupted(deploykit, net, data, clock, monkeypatch):
+    command = ("quantize", net, "--calibration", data, "--min-sqnr=15")
+
+    def interrupted(*arguments, **more):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(quantizing, "layer_times", interrupted)
+        found = deploykit(*command)
+    state = net.parent / "net.quantized.pb.state"
+    assert found.status == 130
+    assert f"what was found so far is kept in {state}; the same command goes on" in found.stderr
+    assert state.exists()
+    assert not (net.parent / "net.quantized.pb").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(quantizing, "calibrate", pytest.fail)
+        assert deploykit(*command).status == 0
+    assert not state.exists()
+
+
+def test_what_is_below_the_bar_is_refused(deploykit, net, data, clock, monkeypatch):
+    from tests.deploykit.quantization.test_quantizing import Planted, input_for_output
+
+    Planted(monkeypatch, input_for_output)
+    found = deploykit("quantize", net, "--calibration", data, "--min-sqnr=-900", "--json")
+    assert (found.status, found.stdout) == (5, "")
+    assert "nothing was written" in found.stderr
+    assert len(found.stderr.splitlines()) == 1
+    assert sorted(path.name for path in net.parent.iterdir()) == ["data.npz", "net.pb"]
+
+
+def test_the_modes_without_calibration(deploykit, net):
+    found = deploykit("quantize", net)
+    assert found.status == 0
+    assert "note: with --calibration FILE.npz, layers compute in 8 bits too" in found.stdout
+    weights = load_graph(net.parent / "net.quantized.pb")
+    assert not INT8_OPS & set(ops(weights))
+    found = deploykit("quantize", net, "--mode=weights", "--force", "--json")
+    assert (found.status, found.document["bytes_out"] > 0) == (0, True)
+    found = deploykit("quantize", net, "--mode=nodes", "--force", "--min-sqnr=1")
+    assert found.status == 0
+    assert "--calibration" not in found.stdout
+    assert "QuantizedConv2D" in ops(load_graph(net.parent / "net.quantized.pb"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--mode=static"], "--mode static needs --calibration FILE.npz"),
+        (["--mode=weights", "--calibration=data.npz"], "--calibration is for --mode static"),
+        (["--metric=top5"], "--metric needs --calibration"),
+        (["--keep-float=conv"], "--keep-float needs --calibration"),
+        (["--calibration=data.npz", "--metric=top5"], "--metric needs --eval"),
+        (["--calibration=data.npz", "--max-drop=1"], "--max-drop needs --eval"),
+        (["--calibration=data.npz", "--data=data.npz"], "--data is for quantizing without --cal"),
+        (["--calibration=data.npz", "--skip=conv"], "--skip is for quantizing without --calib"),
+        (["--calibration=data.npz", "--threads=2"], "'2' is not two numbers above zero such as"),
+        (["--calibration=data.npz", "--threads=1x1,2x1"], "--threads takes one pair here"),
+        (["--calibration=data.npz", "--batch=0"], "0 is not in the range"),
+        (["--calibration=data.npz", "--min-sqnr=nan"], "nan is not a number"),
+        (["--calibration=data.npz", "--budget=0"], "0.0 is not in the range"),
+        (["--calibration=data.npz", "--keep-float=cnov"], "no layer 'cnov' (did you mean conv"),
+        (["--calibration=data.npz", "--eval=other.npz"], "other.npz: the data has no array for"),
+        (["--calibration=other.npz"], "other.npz: the data has no array for input 'x'; it has: y"),
+        (["--calibration=broken.npz"], "broken.npz: this is no .npz file of plain arrays"),
+        (["--calibration=short.npz"], "short.npz: the data hold 3 labels for 9 samples"),
+        (["--calibration=nan.npz"], "nan.npz: the data for input 'x' hold NaN in sample 0"),
+        (["--calibration=data.npz", "--eval=x.npz"], "metric top1 needs an array `labels`"),
+        (["--calibration=data.npz", "--eval=data.npz", "--metric=no"], "there is no metric no"),
+    ],
+)  # fmt: skip
+def test_wrong_usage(deploykit, net, data, clock, monkeypatch, options, said):
+    monkeypatch.chdir(net.parent)
+    x = random(9, 8, 8, 3)
+    np.savez("other.npz", y=x)
+    np.savez("x.npz", x=x)
+    np.savez("short.npz", x=x, labels=np.arange(3))
+    np.savez("nan.npz", x=x * np.nan)
+    (net.parent / "broken.npz").write_bytes(b"no archive")
+    before = sorted(net.parent.iterdir())
+    found = deploykit("quantize", net, *options)
+    assert (found.status, found.stdout) == (2, "")
+    assert said in found.stderr
+    assert len(found.stderr.splitlines()) == 1
+    assert sorted(net.parent.iterdir()) == before
+
+
+def test_files_that_are_not_or_should_not_be_there(deploykit, net, data, clock):
+    found = deploykit("quantize", net, "--calibration", net.parent / "none.npz")
+    assert (found.status, "none.npz: No such file" in found.stderr) == (4, True)
+    (net.parent / "net.quantized.pb").write_bytes(b"old")
+    found = deploykit("quantize", net, "--calibration", data)
+    assert found.status == 4
+    assert "net.quantized.pb: the file exists (use --force to replace it)" in found.stderr
+    assert (net.parent / "net.quantized.pb").read_bytes() == b"old"
+    assert deploykit("quantize", net, "--calibration", data, "--force").status == 0
+
+
+def test_a_graph_in_8_bits_is_not_quantized_again(deploykit, net, data, clock):
+    assert deploykit("quantize", net, "--calibration", data, "--min-sqnr=15").status == 0
+    found = deploykit("quantize", net.parent / "net.quantized.pb", "--calibration", data)
+    assert found.status == 2
+    assert "the graph is quantized already (node '" in found.stderr
+    assert "give the float model" in found.stderr
+
+
+def test_a_model_without_layers_stays_as_it_is(deploykit, tmp_path, clock):
+    from transforms.core.graph import Graph
+    from transforms.core.node import Node
+    from transforms.core.tensors import DType
+
+    x = Node("x", "Placeholder").with_attrs(dtype=DType("float32"), shape=(-1, 2))
+    graph = Graph([x, Node("out", "Relu", ("x",)).with_attrs(T=DType("float32"))], ["x"], ["out"])
+    save_graph(graph, tmp_path / "relu.pb")
+    np.savez(tmp_path / "data.npz", x=random(9, 2))
+    found = deploykit("quantize", tmp_path / "relu.pb", "--calibration", tmp_path / "data.npz")
+    assert found.status == 0
+    assert found.stdout.splitlines()[-1] == (
+        "there is nothing to quantize: no convolution or matrix product is in float32, so the "
+        "float graph is kept"
+    )
+    assert (tmp_path / "relu.quantized.pb").exists()
