@@ -1,5 +1,6 @@
 """Run the standard transforms on a model, put it in 8 bits, and verify the result."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -16,9 +17,11 @@ if TYPE_CHECKING:
     from transforms.core.graph import Graph
     from transforms.core.tensors import Array
 
+logger = logging.getLogger("deploykit")
+
 MODES = ("auto", "static", "weights", "nodes")
 _HINT = (
-    "note: with --calibration FILE.npz, layers compute in 8 bits too, about twice as fast as in "
+    "with --calibration FILE.npz, layers compute in 8 bits too, about twice as fast as in "
     "float on most image networks"
 )
 _STATIC = ("evaluation", "metric", "max_drop", "keep_float", "isa", "batch", "threads", "budget")
@@ -42,9 +45,9 @@ _OTHERS = ("minimum_size", "skip", "data", "input_range")
               "by name and labels.")  # fmt: skip
 @click.option("--max-drop", type=Finite(min=0), default=0.01, show_default=True,
               help="static: how much the metric may fall.")  # fmt: skip
-@click.option("--min-sqnr", type=Finite(), metavar="DB", help="Refuse a result whose outputs are "
-              "noisier; static keeps layers float until they are not [default: 15, static "
-              "24].")  # fmt: skip
+@click.option("--min-sqnr", type=Finite(min=0), metavar="DB", help="Refuse a result whose outputs "
+              "are noisier; static keeps layers float until they are not [default: 15; 24 with "
+              "--calibration and no --eval].")  # fmt: skip
 @click.option("--keep-float", metavar="NODE", multiple=True,
               help="static: keep this layer float; may be repeated.")  # fmt: skip
 @click.option("--isa", type=click.Choice(ISAS), default="auto", show_default=True,
@@ -54,7 +57,8 @@ _OTHERS = ("minimum_size", "skip", "data", "input_range")
 @click.option("--threads", type=Threads(), default=(), metavar="AxB",
               help="static: threads inside an op x ops at once to be fast for.")  # fmt: skip
 @click.option("--budget", type=Finite(min=0, min_open=True), default=4, show_default=True,
-              metavar="MINUTES", help="static: when the search is to end.")  # fmt: skip
+              metavar="MINUTES", help="static: after this long, the search for layers that have to "
+              "stay float ends with the best so far.")  # fmt: skip
 @click.option("--minimum-size", type=click.IntRange(min=1), default=1024, show_default=True,
               help="weights: those with fewer elements stay float.")  # fmt: skip
 @click.option("--skip", metavar="NODE", multiple=True, help="weights: keep this constant float; "
@@ -122,7 +126,7 @@ def quantize(
                 comparison=replace(comparison, min_sqnr=bar))  # fmt: skip
         show(report, as_json)
         if not as_json and mode == "weights":
-            print(_HINT)
+            logger.info(_HINT)
         return
     from deploykit.benchmarking.settings import Settings
     from deploykit.files import check_output, save_graph
