@@ -73,7 +73,7 @@ class Outcome:
 
     @property
     def int8_layers(self) -> int:
-        """How many layers compute in 8 bits in the 8-bit graph."""
+        """How many layers compute in 8 bits in the 8-bit graph, also where it was not kept."""
         return sum(not each.why_float for each in self.layers)
 
     def document(self) -> dict[str, Any]:
@@ -85,7 +85,10 @@ class Outcome:
             "calibration_samples": self.samples,
             "int8_layers": self.int8_layers,
             "all_layers": len(self.layers),
-            "layers": [each.document() for each in self.layers],
+            "layers": [
+                each.document() | ({"computes_in": "float"} if self.is_float else {})
+                for each in self.layers
+            ],
             "judgement": self.judgement and self.judgement.document(),
             "evaluation": self.evaluation and self.evaluation.document(),
             "speed": None,
@@ -111,7 +114,7 @@ class Outcome:
             ends = ["", ""] if each.range is None else [_short(e, each.range) for e in each.range]
             noise = "" if each.sqnr_db is None else f"{each.sqnr_db:.1f} dB"
             times = [f"{time:.0f}" for time in each.times_us or ()] or ["", "", ""]
-            kind = "float" if each.why_float else "int8"
+            kind = "float" if each.why_float else "tried" if self.is_float else "int8"
             table.add_row(each.layer, kind, *ends, noise, *times)
         table.caption = (
             "least, most: what it gives; alone: SQNR of the answers if it alone is in 8 bits; "
