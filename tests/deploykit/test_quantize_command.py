@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deploykit.files import load_data, load_graph, save_graph
-from deploykit.quantization import quantizing, speed
+from deploykit.quantization import preparing, quantizing, speed
 from tests.deploykit.conftest import FASHION, command_line
 from tests.deploykit.quantization.conftest import InProcess, calibration, judging
 from tests.deploykit.quantization.test_quantizing import INT8_OPS, LAYERS, Clock, residual_net
@@ -143,7 +143,7 @@ def test_the_state_is_kept_when_interrupted(deploykit, net, data, clock, monkeyp
     assert state.exists()
     assert not (net.parent / "net.quantized.pb").exists()
     with monkeypatch.context() as patch:
-        patch.setattr(quantizing, "calibrate", pytest.fail)
+        patch.setattr(preparing, "calibrate", pytest.fail)
         assert deploykit(*command).status == 0
     assert not state.exists()
 

@@ -7,11 +7,11 @@ import deploykit
 from deploykit.benchmarking.results import Result
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import Ratio
-from deploykit.quantization import quantizing
+from deploykit.quantization import preparing, quantizing
 from deploykit.quantization.layer_times import Line, PartTimes, Times
 from deploykit.quantization.outcome import Outcome
 from deploykit.quantization.quantizing import Wanted, quantize_calibrated
-from deploykit.quantization.speed import PLAIN, Gain
+from deploykit.quantization.speed import FEWER, INT8, PLAIN, Gain
 from tests.support import build, ops, random, run
 from transforms import quantize_static
 from transforms.core.child import call
@@ -53,19 +53,16 @@ def data() -> dict[str, np.ndarray]:
     return {"x": random(64, 8, 8, 3, low=0)}
 
 
-def gain_of(value: float) -> Gain:
-    return Gain(Ratio(value, value - 0.1, value + 0.1, True), PLAIN, Result((), {}, ""))
-
-
 class Clock:
     """What `layer_times` and `faster` would measure, in figures that do not depend on a clock."""
 
     def __init__(self) -> None:
         self.int8_ns = dict.fromkeys(LAYERS, 10_000)
-        self.gain, self.asked = 2.0, list[str]()
+        self.gain, self.fewer_wins = 2.0, True
+        self.asked = list[tuple[str, ...]]()
 
     def layer_times(self, graph, int8, plan, settings, *, data, advance):
-        self.asked.append("times")
+        self.asked.append(("times",))
         advance("8 bits", 1)
         parts = {
             name: PartTimes(60_000, 50_000, self.int8_ns.get(name, 1_000))
@@ -75,8 +72,10 @@ class Clock:
         return Times(parts, {}, {}, none, none, {}, True)
 
     def faster(self, graph, int8, onednn_is_on, settings, *, data, advance):
-        self.asked.append("gain")
-        return gain_of(self.gain)
+        self.asked.append(tuple(int8))
+        name = FEWER if FEWER in int8 and self.fewer_wins else INT8
+        ratio = Ratio(self.gain, self.gain - 0.1, self.gain + 0.1, True)
+        return Gain(ratio, PLAIN, Result((), {}, ""), name)
 
 
 @pytest.fixture
@@ -111,7 +110,7 @@ def test_all_layers_that_are_right_and_fast(net, data, clock):
     assert found.judgement.samples == 16, "every fourth is held out"
     assert found.samples == 48
     assert found.gain.ratio.value == 2
-    assert clock.asked == ["times", "gain"]
+    assert clock.asked == [("times",), (INT8,)]
     values = [run(each, data) for each in (net, found.graph)]
     noise = np.square(values[0][0] - values[1][0]).sum() / np.square(values[0][0]).sum()
     assert -10 * np.log10(noise) >= 15, "it is as right as it was said to be"
@@ -123,24 +122,25 @@ def test_a_layer_that_is_slow_stays_float(net, data, clock):
     assert int8_of(found) == {"conv", "depthwise", "linear"}
     assert why(found, "dense") == "it is no faster in 8 bits"
     assert "MatMul" in ops(found.graph)
+    assert clock.asked == [("times",), (INT8, FEWER)]
 
 
-def test_where_no_layer_is_fast_float_is_kept(net, data, clock):
-    clock.int8_ns = dict.fromkeys(LAYERS, 80_000)
+def test_a_layer_whose_time_alone_misleads_is_in_8_bits(net, data, clock):
+    clock.int8_ns["dense"], clock.fewer_wins = 80_000, False
     found = quantize_calibrated(net, data, Wanted(min_sqnr=15))
-    assert found.is_float
-    assert found.graph is net
-    assert found.reason == "no layer is faster in 8 bits, so the float graph is kept"
-    assert clock.asked == ["times"]
-    assert {each.times_us for each in found.layers} == {(60.0, 50.0, 80.0)}
+    assert int8_of(found) == set(LAYERS)
+    assert "MatMul" not in ops(found.graph)
 
 
-def test_where_the_whole_is_no_faster_float_is_kept(net, data, clock):
-    clock.gain = 0.9
+@pytest.mark.parametrize("ns", [10_000, 80_000])
+def test_where_the_whole_is_no_faster_float_is_kept(net, data, clock, ns):
+    clock.int8_ns, clock.gain = dict.fromkeys(LAYERS, ns), 0.9
     found = quantize_calibrated(net, data, Wanted(min_sqnr=15))
     assert found.is_float
     assert found.graph is net
     assert found.reason.endswith("as fast as float, so the float graph is kept")
+    assert clock.asked == [("times",), (INT8,)], "none at all in 8 bits is the float graph"
+    assert {each.times_us for each in found.layers} == {(60.0, 50.0, ns / 1e3)}
     assert found.int8_layers == 4, "what was tried is shown"
     assert "4 of 4 layers were tried in 8 bits" in "\n".join(map(str, found.lines()))
 
@@ -232,9 +232,9 @@ def test_a_batch_larger_than_what_is_held_out_is_filled(net, data, clock, monkey
 def test_an_interrupted_run_goes_on(net, data, clock, tmp_path, monkeypatch):
     state, ranked, interrupted = tmp_path / "out.pb.state", [], [True]
     rank, calibrations = quantizing.rank, []
-    calibrate = quantizing.calibrate
+    calibrate = preparing.calibrate
     monkeypatch.setattr(
-        quantizing, "calibrate", lambda *a, **k: calibrations.append(1) or calibrate(*a, **k)
+        preparing, "calibrate", lambda *a, **k: calibrations.append(1) or calibrate(*a, **k)
     )
 
     def noting(graph, ranges, judge, **more):
