@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from transforms.core.chains import Chain, chain, channel_count, shape_comparison
+from transforms.core.chains import Chain, chain, channel_count, shape_comparison, unfit
 from transforms.core.graph import Graph
-from transforms.core.layers import channels_first, weights_of
 from transforms.core.node import Node
 from transforms.core.ops import with_op
 from transforms.core.pattern import Op
@@ -54,32 +53,12 @@ def use_onednn_kernels(graph: Graph, *, matmul: bool = False, skip: tuple[str, .
     same_shape = shape_comparison(graph)
     for match in graph.match(Op("|".join(ops), name="layer")):
         layer = match["layer"]
-        reason = "it is listed in skip" if layer.name in listed else _reason(graph, layer)
+        reason = "it is listed in skip" if layer.name in listed else unfit(graph, layer)
         if reason:
             graph.skip(layer, reason)
             continue
         found = chain(graph, layer, KERNELS[layer.op].activations, same_shape)
         graph.replace(found.nodes[-1], _fused(graph, found))
-
-
-def _reason(graph: Graph, layer: Node) -> str:
-    """Return why a layer has no kernel, or an empty string."""
-    weights = weights_of(graph, layer)
-    if layer.attr("T") != FLOAT:
-        return f"its type is {layer.attr('T')}, not float32"
-    if weights is None:
-        return "its weights are not constant"
-    if graph.is_input(layer.name):
-        return "it is fed"
-    if "GPU" in layer.device.upper():
-        return f"it is placed on {layer.device}, and the kernels run on CPUs"
-    if channels_first(layer):
-        return "its data format is NCHW; convert_layout makes it NHWC"
-    if layer.op == "DepthwiseConv2dNative" and layer.attr("padding") == "EXPLICIT":
-        return "the depthwise kernel takes no explicit padding"
-    if layer.attr("transpose_a", False):
-        return "the kernel does not transpose its input"
-    return ""
 
 
 def _fused(graph: Graph, chain: Chain) -> Node:

@@ -55,6 +55,25 @@ def chain(
     return Chain(tuple(nodes), bias, summand)
 
 
+def unfit(graph: Graph, layer: Node) -> str:
+    """Return why no private kernel of oneDNN takes a layer, or an empty string."""
+    if layer.attr("T") != "float32":
+        return f"its type is {layer.attr('T')}, not float32"
+    if weights_of(graph, layer) is None:
+        return "its weights are not constant"
+    if graph.is_input(layer.name):
+        return "it is fed"
+    if "GPU" in layer.device.upper():
+        return f"it is placed on {layer.device}, and the kernels run on CPUs"
+    if channels_first(layer):
+        return "its data format is NCHW; convert_layout makes it NHWC"
+    if layer.op == "DepthwiseConv2dNative" and layer.attr("padding") == "EXPLICIT":
+        return "the depthwise kernel takes no explicit padding"
+    if layer.attr("transpose_a", False):
+        return "the kernel does not transpose its input"
+    return ""
+
+
 def channel_count(graph: Graph, layer: Node) -> int:
     """Return how many output channels a layer with constant weights has."""
     weights = weights_of(graph, layer)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from transforms.core.chains import ADD_OPS, Chain, chain, shape_comparison
+from transforms.core.chains import ADD_OPS, Chain, chain, shape_comparison, unfit
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
 from transforms.core.layers import LAYER_OPS, WEIGHTS, channels_first, weights_of
@@ -173,30 +173,17 @@ class _Planner:
 
     def _unfit(self, layer: Node) -> str:
         """Return what the kernels cannot do of a layer, or an empty string."""
-        graph = self._graph
-        weights = weights_of(graph, layer)
         if layer.name in self._listed:
             return "it is to stay float"
         if layer.op not in ACTIVATIONS:
             return f"there is no 8-bit kernel for {layer.op}"
-        if layer.attr("T") != "float32":
-            return f"its type is {layer.attr('T')}, not float32"
-        if weights is None:
-            return "its weights are not constant"
-        if not np.isfinite(weights.value).all():
-            raise GraphError(f"node '{layer.name}': the weights hold NaN or Inf")
-        if graph.is_input(layer.name):
-            return "it is fed"
-        if "GPU" in layer.device.upper():
-            return f"it is placed on {layer.device}, and the kernels run on CPUs"
-        if channels_first(layer):
-            return "its data format is NCHW; convert_layout makes it NHWC"
         if any(dilation != 1 for dilation in layer.attr("dilations") or ()):
             return "the 8-bit kernels take no dilations"
-        if layer.op == "DepthwiseConv2dNative" and layer.attr("padding") == "EXPLICIT":
-            return "the depthwise kernel takes no explicit padding"
-        if layer.attr("transpose_a", False):
-            return "the kernel does not transpose its input"
+        if reason := unfit(self._graph, layer):
+            return reason
+        weights = weights_of(self._graph, layer)
+        if weights is not None and not np.isfinite(weights.value).all():
+            raise GraphError(f"node '{layer.name}': the weights hold NaN or Inf")
         return ""
 
     def _is_grouped(self, layer: Node, source: str) -> bool:
