@@ -21,8 +21,9 @@ setup: $(READY)  ## create .venv and install deploykit with what its tests need
 demo: setup  ## run the main job on the embedded model
 	$(BIN)/python models/fashion/demo.py
 
+# Several processes, of which each starts TensorFlow once and takes whole files.
 test: setup  ## run the quick tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 test-slow: setup  ## run the long tests
 	$(BIN)/python -m pytest -m slow -rs
