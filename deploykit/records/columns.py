@@ -41,7 +41,7 @@ class Columns:
         if not label:
             return "the label is missing"
         if self.label_type == "class":
-            return ""  # all of them were read before
+            return "" if label in self.places else f"the class {label[:40]!r} is new to this file"
         if self.label_type == "float32":
             return "" if is_number(label) else f"the label {label[:40]!r} is no number"
         return "" if is_whole(label) else f"the label {label[:40]!r} is no whole number"
@@ -71,9 +71,7 @@ def columns_of(
         raise none_found(files, "the files are empty")
     where = files[0]
     first = _cells_or_fail(where, lines[0], delimiter)
-    if len(first) == 1 and label is None and not numeric:
-        return Columns(delimiter, 1, None, ""), lines[0]
-    place = _place(where, first, label)
+    place = None if len(first) == 1 and label is None else _place(where, first, label)
     others = [cell for number, cell in enumerate(first) if number != place]
     named = label is not None and label != "none" and not label.lstrip("-").isdecimal()
     header = named or (numeric and bool(others) and not all(map(is_number, others)))
@@ -155,15 +153,14 @@ def _labels(files: Sequence[str], columns: Columns) -> Iterator[str]:
     after = columns.count - 1 - columns.label
     for part in parts_of(files, 1):
         for _, line in each_line(*text_of(part, columns.header)):
-            if line.count(delimiter) < columns.count - 1:
-                continue  # said when the line is converted
             if b'"' not in line:  # the short way, which cuts off the label alone
-                cell = line.rsplit(delimiter, after + 1)[-after - 1]
-                yield cell.rsplit(delimiter, 1)[-1].decode(errors="replace").strip()
+                if line.count(delimiter) == columns.count - 1:
+                    cell = line.rsplit(delimiter, after + 1)[-after - 1]
+                    yield cell.decode(errors="replace").strip()
                 continue
             try:
                 row = columns.cells(line)
             except ValueError:
-                continue
+                continue  # said when the line is converted
             if len(row) == columns.count:
                 yield row[columns.label].strip()

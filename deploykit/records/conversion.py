@@ -2,11 +2,9 @@
 
 import contextlib
 import functools
-import glob
 import gzip
 import hashlib
 import logging
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.files import write
-from deploykit.records.checking import sha256_of
 from deploykit.records.encoding import example
 from deploykit.records.framing import framed
-from deploykit.records.index import FORMAT, Index, Shard, index_path, shard_files, shard_name
+from deploykit.records.index import FORMAT, Index, Shard, index_path, shard_name
 from deploykit.records.lines import LineNumbers
+from deploykit.records.resuming import is_whole, prepared
 from deploykit.records.source import (
     Part,
     Problem,
@@ -38,8 +36,6 @@ logger = logging.getLogger("deploykit")
 SHARD_MB = 100
 GZIP_LEVEL = 6
 MOST_SHOWN = 5  # skipped items that are named
-
-_NAME = re.compile(r"\w[\w.-]*")
 
 Advance = Callable[[str, int], None]
 
@@ -89,12 +85,12 @@ def convert(
 
     FileError: something cannot be read or written. GraphError: an item is wrong, or none is there.
     """
-    state = _prepared(source, folder, options, force)
     groups = _shards_of(source.parts(), options.shard_bytes)
     if not groups:
         raise none_found(source.files[:3], "they hold no items")
+    state = prepared(folder, options.name, _bound(source, options), force)
     names = [shard_name(options.name, number, len(groups)) for number in range(len(groups))]
-    kept = {name for name in names if _is_whole(folder / name, state.found.get(name))}
+    kept = {name for name in names if is_whole(folder / name, state.found.get(name))}
     if kept:
         logger.info("%s: %d of %d shards are there already", folder, len(kept), len(groups))
     to_do = [(name, group) for name, group in zip(names, groups, strict=True) if name not in kept]
@@ -110,6 +106,8 @@ def convert(
         if done := sum(name in state.found for name in names):
             logger.info("%s: %d of %d shards are finished; the same command goes on from there",
                         folder, done, len(groups))  # fmt: skip
+        else:
+            state.forget()
         raise
     return _finished(source, folder, options, state, names, len(kept))
 
@@ -178,51 +176,15 @@ def check_apart(sources: Sequence[str | Path], folder: Path) -> None:
                             "give a folder elsewhere")  # fmt: skip
 
 
-def _prepared(source: Source, folder: Path, options: Options, force: bool) -> State:
-    """Return what an interrupted run has kept, in a folder that holds nothing else of this name.
-
-    FileError: it holds records that may not be replaced.
-    """
-    if not _NAME.fullmatch(options.name):
-        raise GraphError(f"{options.name!r} is no name for records; use letters, digits, . _ and -")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(f"{folder}: {error.strerror or error}") from None
-    index, path = index_path(folder, options.name), folder / f".{options.name}.state.json"
-    interrupted = path.exists()
-    state = State(path, "records", _bound(source, options))
-    if state.found:
-        return state
-    shards = shard_files(folder, options.name)
-    if not force and (index.exists() or (shards and not interrupted)):
-        there = index if index.exists() else shards[0]
-        raise FileError(f"{there}: these records exist (use --force to replace them)")
-    for each in (index, *shards, *_leftovers(folder, options.name)):
-        try:
-            each.unlink(missing_ok=True)
-        except OSError as error:
-            raise FileError(f"{each}: cannot be removed: {error.strerror or error}") from None
-    state.keep("begun", True)
-    return state
-
-
 def _bound(source: Source, options: Options) -> dict[str, Any]:
     """Return what decides the bytes of the shards."""
     return {
         "records": FORMAT,
         "options": {name: each for name, each in vars(options).items() if name != "processes"},
         "features": {name: each.document() for name, each in source.features.items()},
-        "classes": digest(each.encode() for each in source.classes),
+        "classes": digest([repr(source.classes).encode()]),
         "source": digest(fingerprint(source.files)),
     }
-
-
-def _leftovers(folder: Path, name: str) -> list[Path]:
-    """Return the temporary files of dead processes; those of shards that come again go later."""
-    found = folder.glob(f".{glob.escape(name)}-*.tfrecord.*.tmp")
-    pids = ((path, path.name.split(".")[-2]) for path in found)
-    return [path for path, pid in pids if not Path(f"/proc/{pid}").exists()]
 
 
 def _shards_of(parts: Sequence[Part], most: int) -> list[list[Part]]:
@@ -236,13 +198,6 @@ def _shards_of(parts: Sequence[Part], most: int) -> list[list[Part]]:
         groups[-1].append(part)
         size += part.bytes
     return groups
-
-
-def _is_whole(path: Path, facts: Any) -> bool:
-    """Say whether a shard is what a run before wrote."""
-    if not isinstance(facts, dict) or not path.is_file():
-        return False
-    return path.stat().st_size == facts["bytes"] and sha256_of(path) == facts["sha256"]
 
 
 def _finished(

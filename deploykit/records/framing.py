@@ -18,7 +18,7 @@ from transforms.core.errors import FileError, VerificationError
 OVERHEAD = 16  # bytes that framing adds to a record
 MAX_RECORD = 2 << 30  # protobuf reads no message above 2 GiB
 
-_GZIP = b"\x1f\x8b"
+_GZIP = b"\x1f\x8b\x08"
 
 
 def masked_crc(content: bytes) -> int:
@@ -44,9 +44,11 @@ def is_gzip(path: str | os.PathLike[str]) -> bool:
     """Say whether a file is compressed. FileError: it cannot be read."""
     try:
         with open(path, "rb") as file:
-            return file.read(2) == _GZIP
+            head = file.read(12)
     except OSError as error:
         raise FileError(f"{path}: {error.strerror or error}") from None
+    # A record of 559,903 bytes begins with the same three bytes; then a checksum follows.
+    return head.startswith(_GZIP) and head[8:] != struct.pack("<I", masked_crc(head[:8]))
 
 
 def read_records(path: str | os.PathLike[str], compressed: bool) -> Iterator[bytes]:

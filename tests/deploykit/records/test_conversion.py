@@ -1,6 +1,7 @@
 """Shards are the same bytes whoever writes them and however often that is interrupted."""
 
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -169,7 +170,7 @@ def test_a_full_disk_leaves_whole_shards_and_the_rest_follows(tmp_path):
     assert ended.returncode == 4
     assert ended.stderr.count("\n") == 1
     assert "data-00000-of-00001.tfrecord: cannot be written: File too large" in ended.stderr
-    assert [path.name for path in (tmp_path / "out").iterdir()] == [".data.state.json"]
+    assert not list((tmp_path / "out").iterdir())
     subprocess.run(command, check=True, capture_output=True)
     assert len(parsed(tmp_path / "out")["x"]) == 4000
 
@@ -249,8 +250,7 @@ def test_results_come_in_order_and_nothing_stays(tmp_path):
     left = workers.in_order(act, list(range(100)), 3)
     next(left)
     left.close()  # the processes are ended and waited for
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert not multiprocessing.active_children()
 
 
 def test_skipped_items_are_counted_and_named(deploykit, tmp_path):

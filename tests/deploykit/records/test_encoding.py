@@ -82,5 +82,12 @@ def test_files_are_what_tensorflow_writes(tmp_path, records):
     assert list(framing.read_records(path, False)) == records
 
 
+def test_a_record_as_long_as_gzip_begins(tmp_path):
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(framing.framed(bytes(0x088B1F)))
+    assert path.read_bytes().startswith(b"\x1f\x8b\x08")
+    assert not framing.is_gzip(path)
+
+
 def test_the_check_value_of_crc32c():
     assert google_crc32c.value(b"123456789") == 0xE3069283
