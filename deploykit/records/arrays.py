@@ -8,7 +8,7 @@ import numpy as np
 
 from deploykit.files import load_data
 from deploykit.records.features import RAW, Feature
-from deploykit.records.source import Part, Problems, numbered, split_items
+from deploykit.records.source import Part, Problems, facts_of, numbered, split_items
 from transforms.core.errors import GraphError
 from transforms.core.tensors import Array
 
@@ -28,7 +28,7 @@ class Arrays:
                 f"{where}: expected arrays with the same number of samples along the first axis, "
                 f"got {shown or 'none'}"
             )
-        self.files = list(map(str, files))
+        self.files = facts_of(map(str, files))
         self.classes = tuple(classes)
         self._arrays = {}
         self.features = {}

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from deploykit.records.lines import each_line, first_lines, parts_of, text_of
-from deploykit.records.source import none_found
+from deploykit.records.source import Facts, none_found
 from transforms.core.errors import GraphError, nearest
 
 _INT64 = range(-(1 << 63), 1 << 63)
@@ -56,7 +56,7 @@ class Columns:
 
 
 def columns_of(
-    files: Sequence[str], delimiter: str, label: str | None, numeric: bool
+    files: Facts, delimiter: str, label: str | None, numeric: bool
 ) -> tuple[Columns, bytes]:
     """Return the columns of a table and its first line of values.
 
@@ -69,7 +69,7 @@ def columns_of(
     lines = next((found for path in files if (found := first_lines(path, 2))), [])
     if not lines:
         raise none_found(files, "the files are empty")
-    where = files[0]
+    where = next(iter(files))
     first = _cells_or_fail(where, lines[0], delimiter)
     place = None if len(first) == 1 and label is None else _place(where, first, label)
     others = [cell for number, cell in enumerate(first) if number != place]
@@ -141,13 +141,13 @@ def _place(where: str, first: Sequence[str], label: str | None) -> int | None:
     return names.index(label)
 
 
-def _classes(files: Sequence[str], columns: Columns) -> dict[str, int]:
+def _classes(files: Facts, columns: Columns) -> dict[str, int]:
     """Return the number of each class: its place in the order of the names."""
     names = sorted({name for name in _labels(files, columns) if name})
     return {name: number for number, name in enumerate(names)}
 
 
-def _labels(files: Sequence[str], columns: Columns) -> Iterator[str]:
+def _labels(files: Facts, columns: Columns) -> Iterator[str]:
     assert columns.label is not None
     delimiter = columns.delimiter.encode()
     after = columns.count - 1 - columns.label

@@ -87,7 +87,7 @@ def convert(
     """
     groups = _shards_of(source.parts(), options.shard_bytes)
     if not groups:
-        raise none_found(source.files[:3], "they hold no items")
+        raise none_found(list(source.files)[:3], "they hold no items")
     state = prepared(folder, options.name, _bound(source, options), force)
     names = [shard_name(options.name, number, len(groups)) for number in range(len(groups))]
     kept = {name for name in names if is_whole(folder / name, state.found.get(name))}

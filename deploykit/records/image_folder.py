@@ -17,6 +17,7 @@ from deploykit.records.source import (
     Part,
     Problem,
     Problems,
+    facts_of,
     none_found,
     numbered,
     split_items,
@@ -45,7 +46,7 @@ class Images:
             numbers, self.classes = _by_folder(str(folder), found, tops)
         if not found:
             raise none_found([folder], f"expected images ({', '.join(ENDS)})")
-        self.files = [*found, str(labels)] if labels is not None else found
+        self.files = facts_of([*found, str(labels)] if labels is not None else found)
         self._images = found
         self._labels = numbers
         self._labels_file = labels
@@ -65,7 +66,7 @@ class Images:
             pixels *= size
         if self._shape:
             return split_items(pixels for _ in self._images)
-        return split_items(_size(path) for path in self._images)
+        return split_items(self.files[path][0] for path in self._images)
 
     def read(self, part: Part, problems: Problems) -> Iterator[Mapping[str, Any]]:
         """Yield the file or the pixels of each image, and its label."""
@@ -176,13 +177,6 @@ def _labelled(
     by_path = dict(zip(given, numbers, strict=True))
     images = sorted({*found, *given})
     return images, [by_path.get(path) for path in images], classes
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0  # said when it is read
 
 
 def _first_shape(images: Sequence[str]) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
 """Text files -> runs of bytes that can be read apart: a line belongs to where it begins."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from deploykit.records.source import PART, Part, opened, size_of
+from deploykit.records.source import PART, Facts, Part, opened
 from transforms.core.errors import FileError, GraphError
 
 LONGEST = 64 << 20  # of a line; more is no text
@@ -26,12 +26,11 @@ def first_lines(path: str, count: int) -> list[bytes]:
     return found
 
 
-def parts_of(files: Sequence[str], ratio: float) -> list[Part]:
+def parts_of(files: Facts, ratio: float) -> list[Part]:
     """Return runs of bytes of about PART; `ratio` is the size of records to that of their text."""
     return [
         Part(start, stop, round((stop - start) * ratio), path)
-        for path in files
-        for size in [size_of(path)]
+        for path, (size, _) in files.items()
         for start in range(0, size, PART)
         for stop in [min(start + PART, size)]
     ]

@@ -11,6 +11,8 @@ from transforms.core.errors import FileError, GraphError
 PART = 1 << 20  # bytes that one process takes at a time: small enough that all end together
 MOST_ITEMS = 512  # of a part, so that small files are shared out as well
 
+Facts = Mapping[str, tuple[int, int]]  # size and time of a file by its path
+
 
 @dataclass(frozen=True)
 class Part:
@@ -54,7 +56,7 @@ class Source(Protocol):
 
     features: Mapping[str, Feature]
     classes: tuple[str, ...]
-    files: Sequence[str]
+    files: Facts
 
     def parts(self) -> list[Part]:
         """Return all parts in order; they depend on nothing but the data."""
@@ -77,24 +79,23 @@ def split_items(sizes: Iterable[int]) -> list[Part]:
     return [*parts, Part(start, stop, size)] if stop > start else parts
 
 
-def fingerprint(files: Iterable[str]) -> Iterator[bytes]:
-    """Yield path, size and time of each file, for a digest; one that is missing has neither."""
-    here = os.getcwd()
+def facts_of(files: Iterable[str]) -> Facts:
+    """Return size and time of each file; one that is missing has neither, and is said when read."""
+    found = {}
     for path in files:
         try:
             status = os.stat(path)
-            facts = (status.st_size, status.st_mtime_ns)
+            found[path] = (status.st_size, status.st_mtime_ns)
         except OSError:
-            facts = (0, 0)  # said when it is read
-        yield repr((os.path.join(here, path), *facts)).encode()
+            found[path] = (0, 0)
+    return found
 
 
-def size_of(path: str) -> int:
-    """Return the size of a file. FileError: it is not there."""
-    try:
-        return os.stat(path).st_size
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from None
+def fingerprint(files: Facts) -> Iterator[bytes]:
+    """Yield path, size and time of each file, for a digest."""
+    here = os.getcwd()
+    for path, (size, changed) in files.items():
+        yield os.fsencode(f"{os.path.join(here, path)}\0{size}\0{changed}\n")
 
 
 def opened(path: str) -> BinaryIO:

@@ -10,7 +10,7 @@ from deploykit.records.columns import Columns, columns_of, is_number
 from deploykit.records.features import Feature
 from deploykit.records.framing import OVERHEAD
 from deploykit.records.lines import each_line, parts_of, text_of
-from deploykit.records.source import Part, Problem, Problems
+from deploykit.records.source import Part, Problem, Problems, facts_of
 from transforms.core.tensors import Array
 
 
@@ -19,8 +19,8 @@ class Numbers:
 
     def __init__(self, files: Sequence[str], label: str | None = None) -> None:
         """Look at the first lines. FileError, GraphError: they cannot be read, or make no sense."""
-        self.files = files
-        self._columns, self._first = columns_of(files, ",", label, numeric=True)
+        self.files = facts_of(files)
+        self._columns, self._first = columns_of(self.files, ",", label, numeric=True)
         self.classes = self._columns.classes
         place = self._columns.label
         self._others = [n for n in range(self._columns.count) if n != place]
@@ -100,8 +100,8 @@ class Texts:
 
     def __init__(self, files: Sequence[str], label: str | None = None) -> None:
         """Look at the first lines. FileError, GraphError: they cannot be read, or make no sense."""
-        self.files = files
-        self._columns, _ = columns_of(files, "\t", label, numeric=False)
+        self.files = facts_of(files)
+        self._columns, _ = columns_of(self.files, "\t", label, numeric=False)
         self.classes = self._columns.classes
         columns = self._columns
         others = [n for n in range(columns.count) if n != columns.label]

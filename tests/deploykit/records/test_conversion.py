@@ -82,7 +82,7 @@ def test_what_was_finished_is_not_written_again(tmp_path, source, caplog):
     convert(source, whole, SMALL)
     options = Options(shard_bytes=20_000, processes=1)
     with pytest.raises(FileError, match="the disk is gone"):
-        convert(failing_after(Numbers(source.files), 20), out, options)
+        convert(failing_after(Numbers(list(source.files)), 20), out, options)
     done = {path: path.stat().st_ino for path in out.glob("*.tfrecord")}
     assert 1 < len(done) < len(contents(whole)) - 1
     assert not list(out.glob("*.index.json"))
@@ -99,14 +99,18 @@ def test_what_was_finished_is_not_written_again(tmp_path, source, caplog):
 def test_another_source_or_other_options_begin_anew(tmp_path, source, caplog, change):
     out = tmp_path / "out"
     with pytest.raises(FileError):
-        convert(failing_after(Numbers(source.files), 20), out, Options("data", 20_000, processes=1))
+        convert(
+            failing_after(Numbers(list(source.files)), 20),
+            out,
+            Options("data", 20_000, processes=1),
+        )
     options = SMALL
     if change == "content":
-        numbers(Path(source.files[0]), 300, 64, seed=9)
-        os.utime(source.files[0], (1, 1))
+        numbers(Path(next(iter(source.files))), 300, 64, seed=9)
+        os.utime(next(iter(source.files)), (1, 1))
     elif change == "options":
         options = Options(shard_bytes=15_000, processes=2)
-    again = Numbers(source.files, "0" if change == "features" else None)
+    again = Numbers(list(source.files), "0" if change == "features" else None)
     with caplog.at_level("INFO", "deploykit"):
         outcome = convert(again, out, options)
     assert outcome.kept == 0
