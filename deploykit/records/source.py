@@ -8,8 +8,8 @@ from typing import Any, BinaryIO, Protocol
 from deploykit.records.features import Feature
 from transforms.core.errors import FileError, GraphError
 
-PART = 1 << 20  # bytes that one process takes at a time: small enough that all end together
-MOST_ITEMS = 512  # of a part, so that small files are shared out as well
+PART = 1 << 19  # bytes that one process takes at a time: small enough that all end together
+MOST_ITEMS = 256  # of a part, so that small files are shared out as well
 
 Facts = Mapping[str, tuple[int, int]]  # size and time of a file by its path
 

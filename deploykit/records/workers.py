@@ -1,11 +1,12 @@
 """A function over many items, in forked processes that take turns: results come in order.
 
-Each process takes every n-th item and waits until its result was read, so no more than one result a
-process is held. The processes are forked, not started anew: work that takes a third of a second is
+Each process takes every n-th item and waits while its pipe is full, so no more than a few results
+are held. The processes are forked, not started anew: work that takes a third of a second is
 worth sharing. They must not use TensorFlow, which does not survive a fork.
 """
 
 import contextlib
+import fcntl
 import multiprocessing
 import os
 import signal
@@ -14,6 +15,8 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from transforms.core.errors import Error, LimitError
+
+_PIPE = 1 << 20  # the most that the system gives without being asked
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -37,6 +40,9 @@ def in_order(
         return
     context = multiprocessing.get_context("fork")
     pipes = [context.Pipe(duplex=False) for _ in range(count)]
+    for _, inlet in pipes:
+        with contextlib.suppress(OSError):  # so that a process need not wait for the slower ones
+            fcntl.fcntl(inlet.fileno(), fcntl.F_SETPIPE_SZ, _PIPE)
     workers = [
         context.Process(target=_work, args=(function, items, number, pipes), daemon=True)
         for number in range(count)
