@@ -26,6 +26,7 @@ COMMANDS = (
     "compare",
     "tune",
     "placement",
+    "records",
     "doctor",
 )
 
