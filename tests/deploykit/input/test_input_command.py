@@ -34,7 +34,7 @@ def fashion(tmp_path_factory):
     output = tmp_path_factory.mktemp("out") / "result.json"
     found = command_line(
         "benchmark", FASHION / "tf1" / "model.ckpt", "--data", FASHION / "test_1000.npz",
-        "--input=all", "--duration=2", "--batch=50", "--json", "-o", output,
+        "--input=all", "--duration=0.8", "--batch=50", "--json", "-o", output,
     )  # fmt: skip
     return found, output
 
