@@ -49,6 +49,7 @@ def pipeline_for(
     threads: int | None = None,
     shuffle: int | None = None,
     cache: str = "",
+    private_threads: int | None = None,
 ) -> Pipeline:
     """Return the pipeline from data to the inputs of a graph, or to all features without one.
 
@@ -70,6 +71,7 @@ def pipeline_for(
         threads=threads,
         shuffle=shuffle,
         cache=cache,
+        private_threads=private_threads,
     )
 
 
@@ -89,6 +91,7 @@ def measure_input(
     on_error: str = "stop",
     cache: str = "",
     shuffle: int | None = None,
+    private_threads: int | None = None,
     advance: Advance = lambda name, count: None,
 ) -> InputResult:
     """Measure how fast a graph runs behind each style of input, and what limits it.
@@ -108,6 +111,7 @@ def measure_input(
         on_error: `stop`, or `skip`, which leaves out damaged images.
         cache: what tf.data keeps after parsing: nothing, or in `memory`, or in a file.
         shuffle: a seed by which records change places.
+        private_threads: of a pool of tf.data's own; default: it shares the session's.
         advance: called with what comes next, and how many steps there are.
 
     FileError, GraphError: data are damaged or do not fit. LimitError: TensorFlow died or hung.
@@ -119,7 +123,13 @@ def measure_input(
     if graph is None and wait_ms is None:
         raise GraphError("there is no model and no simulated accelerator, so nothing is measured")
     pipeline = pipeline_for(
-        data, graph, preprocessing=preprocessing, batch=batch, cache=cache, shuffle=shuffle
+        data,
+        graph,
+        preprocessing=preprocessing,
+        batch=batch,
+        cache=cache,
+        shuffle=shuffle,
+        private_threads=private_threads,
     )
     if graph is not None:
         refuse_own_queues(graph, (*(fetches or graph.outputs), *init))

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from deploykit.input.data import Data
+from deploykit.input.measuring import pipeline_for
 from deploykit.input.preprocessing import (
     Preprocessing,
     Steps,
@@ -166,3 +167,16 @@ def test_results():
     assert result_of(image, DATA.features["image"]) == Feature("float32", (4, 5, 3))
     text = Steps(split="", dtype="string")
     assert result_of(text, DATA.features["text"]) == Feature("string", (None,))
+
+
+def test_a_pipeline_for_a_graph():
+    graph = net(16, 8)
+    found = pipeline_for(DATA, graph, threads=3, cache="memory", private_threads=2)
+    assert (found.batch, found.whole, found.epochs) == (16, True, None)
+    assert (found.threads, found.cache, found.private_threads) == (3, "memory", 2)
+    assert (pipeline_for(DATA, net(-1, 8)).batch, pipeline_for(DATA, net(-1, 8)).whole) == (
+        32,
+        False,
+    )
+    with pytest.raises(GraphError, match="takes 16 samples at once, so a batch of 8 cannot"):
+        pipeline_for(DATA, graph, batch=8)
