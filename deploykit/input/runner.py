@@ -1,0 +1,261 @@
+"""A model behind one style of input, run in a loop; it lives in a child process.
+
+It can run three things: `input`, batches that nobody computes with; `compute`, the model on one
+batch that lies ready; `both`, the model on the batches as they come.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from deploykit.benchmarking.devices import devices_for, gpus
+from deploykit.benchmarking.runner import config
+from deploykit.benchmarking.settings import Settings
+from deploykit.input.feed import batches, check_records, placeholders
+from deploykit.input.pipeline import Pipeline
+from deploykit.input.queues import BATCHES, Queue
+from deploykit.input.tfdata import PREFETCHED, TfData
+from transforms.core.child import Worker
+from transforms.core.errors import GraphError
+from transforms.core.protos import GraphDef
+from transforms.core.session import full_name, sentence
+from transforms.core.tensors import Array
+
+PHASES = ("input", "compute", "both")
+_SCOPE = "deploykit_input"  # keeps the names of the graph free
+BUFFERED = {"feed": 1, "queue": BATCHES + 2, "tfdata": PREFETCHED + 8}
+"""Batches that may lie ready when nobody takes any: what is prefetched, and what threads hold."""
+
+
+@dataclass(frozen=True)
+class InputJob:
+    """What is run behind which style of input."""
+
+    style: str
+    """feed, queue or tfdata."""
+    pipeline: Pipeline
+    model: str | None = None
+    """A GraphDef file; None: nothing computes, and steps only wait."""
+    fetches: tuple[str, ...] = ()
+    """Tensors, or ops such as a training step."""
+    init: tuple[str, ...] = ()
+    """Ops that are run once, before."""
+    wait_ms: float | None = None
+    """How long a step waits instead of computing, without a CPU."""
+    settings: Settings = field(default_factory=Settings)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A stretch of steps: how many records, how long, and how many seconds of CPU they took."""
+
+    items: int
+    steps: int
+    seconds: float
+    cpu_seconds: float
+
+
+def started(job: InputJob) -> Worker:
+    """Return a process of its own with an InputRunner."""
+    return Worker(f"{__name__}:InputRunner", job, forced=job.settings.environment)
+
+
+class InputRunner:
+    """Sessions with a model: behind its input, and, to compute alone, fed with what lies ready."""
+
+    def __init__(self, job: InputJob) -> None:
+        """Load TensorFlow, the model and the pipeline, and take the first batch.
+
+        FileError, GraphError: the data are damaged or do not fit, or TensorFlow refuses the graph.
+        """
+        import tensorflow as tf
+
+        tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
+        self.job = job
+        self._failures = (ValueError, TypeError, tf.errors.OpError)
+        self._over = tf.errors.OutOfRangeError
+        asked = job.settings.device
+        (self._device, *_) = devices_for(asked, gpus() if asked != "cpu" else ())
+        self._names = list(job.pipeline.steps)
+        try:
+            self._style = self._behind_input() if job.style != "feed" else None
+            self._compute = self._fed_session()
+            self._batches = batches(job.pipeline) if self._style is None else None
+            self._ready = self._first()
+        except self._failures as error:
+            self._explain(error)
+        except StopIteration:
+            raise GraphError(
+                f"{job.pipeline.data.path}: the data hold no whole batch of {job.pipeline.batch}"
+            ) from None
+
+    def _behind_input(self) -> "Queue | TfData":
+        """Open a session in which the model reads what the style gives.
+
+        What a placeholder declares stays all that TensorFlow knows of a shape.
+        """
+        import tensorflow as tf
+
+        pipeline = self.job.pipeline
+        graph = tf.Graph()
+        with graph.as_default():
+            with tf.name_scope(_SCOPE):
+                style = (
+                    Queue(pipeline) if self.job.style == "queue" else TfData(pipeline, self._device)
+                )
+                count = tf.shape(style.tensors[self._names[0]])[0]
+                arrived = tf.group(*(style.tensors[name] for name in self._names))
+            computed: Any = arrived
+            inits: Any = []
+            graph_def = self._graph_def()
+            if graph_def is not None:
+                shapes = {
+                    f"{node.name}:0": tf.TensorShape(node.attr["shape"].shape)
+                    for node in graph_def.node
+                    if node.op in ("Placeholder", "PlaceholderWithDefault")
+                }
+                with tf.name_scope(_SCOPE), tf.device(self._device):
+                    taken = {
+                        full_name(name): tf.compat.v1.placeholder_with_default(
+                            tensor, shapes.get(full_name(name), tensor.shape)
+                        )
+                        for name, tensor in style.tensors.items()
+                    }
+                computed, inits = self._imported(graph_def, taken)
+        self.session = self._opened(graph, inits)
+        self._take = self.session.make_callable([count, arrived])
+        self._both = self.session.make_callable([count, computed])
+        style.start(self.session)
+        return style
+
+    def _fed_session(self) -> Callable[..., Any]:
+        """Return what runs the model on a batch that is fed, in a session of its own.
+
+        Were the batch fed over what the input gives, Grappler might still let that be computed.
+        """
+        import tensorflow as tf
+
+        graph, graph_def = tf.Graph(), self._graph_def()
+        inits: Any = []
+        with graph.as_default():
+            if graph_def is None:
+                tensors = placeholders(self.job.pipeline)
+                fed, computed = list(tensors.values()), tf.group(*tensors.values())
+            else:
+                computed, inits = self._imported(graph_def, {})
+                fed = [graph.get_tensor_by_name(full_name(name)) for name in self._names]
+        session = self._opened(graph, inits)
+        if self.job.style == "feed":
+            self.session = session
+        found: Callable[..., Any] = session.make_callable(computed, fed)
+        return found
+
+    def _graph_def(self) -> Any:
+        """Return the model, or None where a wait stands in its place."""
+        if self.job.model is None or self.job.wait_ms is not None:
+            return None
+        return GraphDef.FromString(Path(self.job.model).read_bytes())
+
+    def _imported(self, graph_def: Any, taken: dict[str, Any]) -> tuple[Any, Any]:
+        """Import the model; return what is fetched, and what is run once before."""
+        import tensorflow as tf
+
+        with tf.device(self._device):
+            tf.import_graph_def(graph_def, taken, name="")
+        return [_element(each) for each in self.job.fetches], [_element(n) for n in self.job.init]
+
+    def _opened(self, graph: Any, inits: list[Any]) -> Any:
+        import tensorflow as tf
+
+        settings = config(self.job.settings, (self._device,))
+        session = tf.compat.v1.Session(graph=graph, config=settings)
+        if inits:
+            session.run(inits)
+        return session
+
+    def _first(self) -> list[Array]:
+        """Return the first batch; the epoch goes on behind it."""
+        if self._batches is not None:
+            batch: Mapping[str, Array] = next(self._batches)
+        elif isinstance(self._style, Queue):
+            batch = self._style.take(self.session)
+        else:
+            assert self._style is not None
+            try:
+                batch = self.session.run(self._style.tensors)
+            except self._over:
+                raise StopIteration from None
+        return [batch[name] for name in self._names]
+
+    def run(self, phase: str, seconds: float, steps: int | None = None) -> Stretch:
+        """Run a phase for so long, or so many steps; less if the epochs are over.
+
+        FileError, GraphError: what is read is damaged, or the model cannot be run.
+        """
+        step = self._step(phase)
+        items = done = 0
+        cpu, start = time.process_time(), time.perf_counter()
+        end = start + seconds
+        try:
+            while done != steps and time.perf_counter() < end:
+                items += step()
+                done += 1
+        except StopIteration:
+            pass
+        except self._over:
+            self.stop()  # a queue also ends where one of its runners has failed
+        except self._failures as error:
+            self._explain(error)
+        taken = time.perf_counter() - start
+        return Stretch(items, done, taken, time.process_time() - cpu)
+
+    def stop(self) -> None:
+        """End what reads ahead; raises what it failed with."""
+        if self._style is None:
+            return
+        try:
+            self._style.stop()
+        except self._failures as error:
+            self._explain(error)
+
+    def _step(self, phase: str) -> Callable[[], int]:
+        """Return what makes one step of a phase and says how many records it had."""
+        wait = 0.0 if self.job.wait_ms is None else self.job.wait_ms / 1000
+
+        def computed(batch: list[Array]) -> int:
+            self._compute(*batch)
+            time.sleep(wait)
+            return len(batch[0])
+
+        def pulled() -> int:
+            count = int(self._both()[0])
+            time.sleep(wait)
+            return count
+
+        if phase == "compute":
+            return lambda: computed(self._ready)
+        if self._batches is None:
+            return pulled if phase == "both" else lambda: int(self._take()[0])
+        waiting = ([batch[name] for name in self._names] for batch in self._batches)
+        if phase == "both":
+            return lambda: computed(next(waiting))
+        return lambda: len(next(waiting)[0])
+
+    def _explain(self, error: Any) -> NoReturn:
+        """Raise what is wrong with the data, by file and record, or else what TensorFlow says.
+
+        Ops of a graph tell neither file nor line, so the records are gone through in Python.
+        """
+        if self.job.style != "feed":  # where Python has read them already
+            check_records(self.job.pipeline)
+        raise GraphError(f"{self.job.style}: TensorFlow cannot run this: {sentence(error)}")
+
+
+def _element(name: str) -> Any:
+    """Return a tensor of the current graph, or the op where it has none."""
+    import tensorflow as tf
+
+    found = tf.compat.v1.get_default_graph().as_graph_element(name)
+    return found.outputs[0] if getattr(found, "outputs", ()) else found
