@@ -1,0 +1,1 @@
+"""Data -> TFRecord shards that can be checked: sources, encoding, framing, index."""

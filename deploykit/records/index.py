@@ -1,0 +1,163 @@
+"""The sidecar of a folder of records: what they hold, how many, and the SHA-256 of each shard."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deploykit.files import read_bytes
+from deploykit.records.features import Feature, feature_from
+from transforms.core.errors import FileError, GraphError
+
+FORMAT = 1
+END = ".index.json"
+COMPRESSIONS = ("", "GZIP")  # as tf.data.TFRecordDataset names them
+
+_SHARD = re.compile(r"(?P<name>.+)-(?P<number>\d{5,})-of-(?P<count>\d{5,})\.tfrecord")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file of records; `bytes` and `sha256` are those of the file as it lies on disk."""
+
+    file: str
+    records: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Index:
+    """What a folder of records holds."""
+
+    name: str
+    features: Mapping[str, Feature]
+    shards: tuple[Shard, ...]
+    compression: str = ""
+    classes: tuple[str, ...] = ()
+
+    @property
+    def records(self) -> int:
+        """How many records all shards hold."""
+        return sum(shard.records for shard in self.shards)
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes all shards take."""
+        return sum(shard.bytes for shard in self.shards)
+
+    def files(self, folder: str | Path) -> list[str]:
+        """Return the paths of the shards, in order."""
+        return [str(Path(folder) / shard.file) for shard in self.shards]
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON document, the same for the same records."""
+        features = {name: each.document() for name, each in sorted(self.features.items())}
+        return {
+            "format": FORMAT,
+            "name": self.name,
+            "records": self.records,
+            "bytes": self.bytes,
+            "compression": self.compression,
+            "features": features,
+            **({"classes": list(self.classes)} if self.classes else {}),
+            "shards": [vars(shard).copy() for shard in self.shards],
+        }
+
+    def text(self) -> str:
+        """Return the document as it is written."""
+        return json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n"
+
+
+def shard_name(name: str, number: int, count: int) -> str:
+    """Return the file name of a shard: `train-00003-of-00010.tfrecord`."""
+    return f"{name}-{number:05}-of-{count:05}.tfrecord"
+
+
+def shard_files(folder: Path, name: str) -> list[Path]:
+    """Return what lies in a folder under the names of shards of this name, whatever the count."""
+    matches = ((path, _SHARD.fullmatch(path.name)) for path in sorted(folder.glob("*.tfrecord")))
+    return [path for path, match in matches if match and match["name"] == name]
+
+
+def index_path(folder: str | Path, name: str) -> Path:
+    """Return where the index of these records lies."""
+    return Path(folder) / f"{name}{END}"
+
+
+def find_index(folder: str | Path, name: str | None = None) -> Path | None:
+    """Return the path of a folder's index, or None where it has none.
+
+    FileError: there is no such folder. GraphError: it has several, and no `name` says which.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        missing = "this is a file" if folder.exists() else "No such directory"
+        raise FileError(f"{folder}: {missing}, expected a folder of records")
+    if name is not None:
+        path = index_path(folder, name)
+        return path if path.exists() else None
+    found = sorted(path for path in folder.glob(f"*{END}") if not path.name.startswith("."))
+    if len(found) > 1:
+        names = ", ".join(path.name.removesuffix(END) for path in found)
+        raise GraphError(f"{folder}: there are records of several names: {names}; give --name")
+    return found[0] if found else None
+
+
+def load_index(folder: str | Path, name: str | None = None) -> Index:
+    """Read the index of a folder of records; `name` says which, where there are several.
+
+    FileError: there is none. GraphError: it is damaged, or there are several.
+    """
+    path = find_index(folder, name)
+    if path is None:
+        wanted = f"{name or 'NAME'}{END}"
+        raise FileError(f"{folder}: there is no {wanted}, so no records of deploykit records")
+    try:
+        return _parsed(json.loads(read_bytes(path)))
+    except (GraphError, ValueError, RecursionError) as error:
+        reason = error if isinstance(error, GraphError) else "this is no JSON document"
+        raise GraphError(f"{path}: {reason}") from None
+
+
+def _parsed(document: Any) -> Index:
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise GraphError(f"this is no index of records of format {FORMAT}")
+    name, compression = document.get("name"), document.get("compression")
+    features, listed = document.get("features"), document.get("shards")
+    classes = document.get("classes", [])
+    if not isinstance(name, str) or compression not in COMPRESSIONS:
+        raise GraphError("the name or the compression is missing")
+    if not isinstance(features, dict) or not isinstance(listed, list):
+        raise GraphError("the features or the shards are missing")
+    if not isinstance(classes, list) or not all(isinstance(each, str) for each in classes):
+        raise GraphError("the classes are no list of names")
+    index = Index(
+        name,
+        {each: feature_from(each, spec) for each, spec in features.items()},
+        tuple(map(_shard, listed)),
+        compression,
+        tuple(classes),
+    )
+    if (index.records, index.bytes) != (document.get("records"), document.get("bytes")):
+        raise GraphError("the numbers of records or bytes are not the sums of the shards'")
+    return index
+
+
+def _shard(document: Any) -> Shard:
+    """Return a shard; its file lies in the folder itself, wherever the index says it does."""
+    try:
+        shard = Shard(**document)
+    except TypeError:
+        raise GraphError(f"{document!r} is no shard") from None
+    sizes = (shard.records, shard.bytes)
+    if not (isinstance(shard.file, str) and _SHARD.fullmatch(shard.file) and "/" not in shard.file):
+        raise GraphError(f"{shard.file!r} is no name of a shard")
+    if not all(type(each) is int and each >= 0 for each in sizes):
+        raise GraphError(f"shard {shard.file} has {sizes}, expected records and bytes")
+    if not isinstance(shard.sha256, str) or not _SHA256.fullmatch(shard.sha256):
+        raise GraphError(f"shard {shard.file} has no SHA-256")
+    return shard
