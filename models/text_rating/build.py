@@ -127,7 +127,7 @@ def write(folder: Path) -> None:
     graph = training_graph(SEED)
     (folder / "train.pb").write_bytes(graph.as_graph_def().SerializeToString(deterministic=True))
     error, mean = train(graph, folder / "model.ckpt")
-    print(f"wrong by {error:.2f} stars on {TESTED_ON:,} other reviews; the mean would be by {mean:.2f}")
+    print(f"wrong by {error:.2f} stars on {TESTED_ON:,} other reviews (their mean: {mean:.2f})")
     frozen = deploykit.freeze(folder / "model.ckpt", inputs=["title", "review"], outputs=["out"])
     deploykit.save_graph(frozen, folder / "frozen.pb")
 
