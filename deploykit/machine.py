@@ -1,8 +1,9 @@
 """What a measurement ran on: CPU, limits, memory, load and versions, read without TensorFlow."""
 
+import math
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,12 @@ def machine() -> dict[str, Any]:
 def affinity() -> list[int] | None:
     """Return the CPUs that this process may use."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+
+
+def usable_cores(seen: Mapping[str, Any]) -> int:
+    """Return how many CPUs this process may use, by affinity and by the quota in `machine()`."""
+    cores = len(os.sched_getaffinity(0))
+    return cores if seen["cpu_limit"] is None else max(1, min(cores, math.ceil(seen["cpu_limit"])))
 
 
 def environment() -> dict[str, str]:

@@ -75,6 +75,36 @@ class Source(Interface):
 
 
 @dataclass(frozen=True)
+class Piping:
+    """What is run behind a pipeline over files, besides a frozen graph's outputs."""
+
+    fetches: Sequence[str] = ()
+    init: Sequence[str] = ()
+    wait_ms: float | None = None
+    preprocess: str | None = None
+    on_error: str = "stop"
+
+    @property
+    def given(self) -> bool:
+        """Whether any of it was asked for."""
+        return self != Piping()
+
+    def arguments(self) -> dict[str, Any]:
+        """Return it as `measure_input` takes it. FileError, GraphError: no such preprocessing."""
+        from deploykit.input.preprocessing import load_preprocessing
+
+        return {
+            "fetches": tuple(self.fetches),
+            "init": tuple(self.init),
+            "wait_ms": self.wait_ms,
+            "preprocessing": None
+            if self.preprocess is None
+            else load_preprocessing(self.preprocess),
+            "on_error": self.on_error,
+        }
+
+
+@dataclass(frozen=True)
 class Feeding:
     """What a model is run on: data, or made-up values; and ops that may act on files."""
 
@@ -182,17 +212,45 @@ comparison = _as_one(
                  help="Run this op although it acts on files or processes; may be repeated."),
 )  # fmt: skip
 
-feeding = _as_one(
-    "feeding",
-    Feeding,
-    click.option("--shape", "shapes", type=Shape(), multiple=True,
-                 help="Sizes of an input that the model leaves open; may be repeated."),
-    click.option("--data", metavar="FILE.npz", help="Arrays by input name to run on, sample by "
-                 "sample [default: made up, seed 0]."),
+_shapes = click.option("--shape", "shapes", type=Shape(), multiple=True,
+                       help="Sizes of an input that the model leaves open; may be "
+                       "repeated.")  # fmt: skip
+_made_up = (
     click.option("--input-range", type=Range(), default="-1,1", show_default=True,
                  help="Range of made-up float inputs."),
     click.option("--allow-op", "allowed_ops", metavar="OP", multiple=True,
                  help="Run this op although it acts on files or processes; may be repeated."),
+)  # fmt: skip
+feeding = _as_one(
+    "feeding",
+    Feeding,
+    _shapes,
+    click.option("--data", metavar="FILE.npz", help="Arrays by input name to run on, sample by "
+                 "sample [default: made up, seed 0]."),
+    *_made_up,
+)  # fmt: skip
+feeding_or_files = _as_one(
+    "feeding",
+    Feeding,
+    _shapes,
+    click.option("--data", metavar="FILE.npz|DIR", help="Arrays by input name to run on, sample by "
+                 "sample [default: made up, seed 0]; or a folder of TFRecords, CSV files or images "
+                 "that are read meanwhile."),
+    *_made_up,
+)  # fmt: skip
+
+piping = _as_one(
+    "piping",
+    Piping,
+    click.option("--fetch", "fetches", type=Names(), default=(), help="Ops or tensors to run in "
+                 "place of the outputs, behind files; a training step, for example."),
+    click.option("--init", type=Names(), default=(), help="Ops to run once before."),
+    click.option("--simulate-accelerator", "wait_ms", type=Finite(min=0), metavar="MS",
+                 help="Wait so long in place of computing, which takes no CPU."),
+    click.option("--preprocess", metavar="FILE.json", help="What becomes of the features of files "
+                 "[default: what the inputs ask for]."),
+    click.option("--on-error", type=click.Choice(("stop", "skip")), default="stop",
+                 show_default=True, help="Whether a damaged image ends the run or is left out."),
 )  # fmt: skip
 
 limits = _all(
@@ -232,8 +290,9 @@ sweep = _as_one(
                  help="OMP_NUM_THREADS, likewise."),
     click.option("--xla", is_flag=True, help="Compile with XLA (auto-clustering)."),
     click.option("--bf16", is_flag=True, help="Let oneDNN compute in bfloat16."),
-    click.option("--input", type=click.Choice(INPUTS), help="How arrays reach the model: fed with "
-                 "each call, or through tf.data with prefetch [default: feed]."),
+    click.option("--input", type=click.Choice((*INPUTS, "queue", "all")), help="How data reach the "
+                 "model: fed with each call, or through tf.data with prefetch [default: feed]; "
+                 "files (--data DIR) also through queues, or all in turn [default: all]."),
     click.option("--device", type=Device(), help="Where it runs; all: a copy of the model on every "
                  "GPU, and on gpu:0 alone to compare [default: cpu]. Layouts are compared with "
                  "deploykit transform --transforms 'convert_layout(to=NCHW)'."),

@@ -7,7 +7,6 @@ user has set in the environment is left as it is.
 import contextlib
 import functools
 import logging
-import math
 import os
 import tempfile
 import time
@@ -29,7 +28,7 @@ from deploykit.benchmarking.searching import Coordinate, Search, Trial
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.trials import Trials
 from deploykit.location import model_sha256
-from deploykit.machine import environment, machine
+from deploykit.machine import environment, machine, usable_cores
 from deploykit.state import State, digest, pieces
 from transforms.core.child import limits
 from transforms.core.errors import Error, GraphError
@@ -114,7 +113,7 @@ def tune(
             search = Search(
                 trials,
                 default,
-                coordinates(_cores(seen), sizes, trials.onednn, kept),
+                coordinates(usable_cores(seen), sizes, trials.onednn, kept),
                 seconds=seconds - (time.monotonic() - began),
                 latency_limit=latency_limit,
                 done=earlier,
@@ -209,12 +208,6 @@ def _batches(feeds: Any, wanted: Sequence[int]) -> list[int | None]:
             if samples(size) == size:
                 found.append(size)
     return found if len(found) > 1 else [None]
-
-
-def _cores(seen: Mapping[str, Any]) -> int:
-    """Return how many CPUs this process may use, by affinity and quota."""
-    cores = len(os.sched_getaffinity(0))
-    return cores if seen["cpu_limit"] is None else max(1, min(cores, math.ceil(seen["cpu_limit"])))
 
 
 def _last(seconds: float) -> tuple[float, float]:

@@ -1,6 +1,7 @@
 """Measure how fast models are."""
 
 import json
+import os
 
 import click
 
@@ -13,8 +14,9 @@ from deploykit.option_types import Finite
 @click.command()
 @click.argument("models", metavar="MODEL...", nargs=-1, required=True)
 @options.interface
-@options.feeding
+@options.feeding_or_files
 @options.sweep
+@options.piping
 @click.option("--duration", type=Finite(min=0, min_open=True), default=10,
               show_default=True, metavar="SECONDS", help="How long each is measured.")  # fmt: skip
 @click.option("--runs", type=click.IntRange(min=1), metavar="N", help="How many calls instead.")
@@ -35,6 +37,7 @@ def benchmark(
     interface: Interface,
     feeding: options.Feeding,
     sweep: Sweep,
+    piping: options.Piping,
     duration: float,
     runs: int | None,
     csv_file: str | None,
@@ -52,8 +55,20 @@ def benchmark(
     turns in rounds (A B B A ...), so that a drift of the machine hits all alike. Each first runs
     until its latencies are steady. A ratio is of the medians, with a 99 % interval.
 
+    With --data DIR, the model runs behind files that are read as it computes: by Python, through
+    queues and through tf.data, in turn. Each is shown with the rates of reading alone and of
+    computing alone, and with what limits it.
+
     Ctrl-C ends the rounds early: what was measured is written and shown.
     """
+    if _over_files(feeding.data, sweep, piping):
+        unused = {"--runs": runs, "--csv": csv_file, "--plot": plot_file, "--trace": trace_file,
+                  "--profile": profile, "--shape": feeding.shapes}  # fmt: skip
+        for option, value in unused.items():
+            if value:
+                raise click.UsageError(f"{option} does not go with data that are read from files")
+        _behind_files(models, interface, feeding, sweep, piping, duration, output, force, as_json)
+        return
     from deploykit.benchmarking.measuring import benchmark
     from deploykit.benchmarking.profile_tables import profile_tables
     from deploykit.benchmarking.profiling import RUNS
@@ -102,5 +117,67 @@ def benchmark(
 
         calls = {name: each.events for name, each in result.profiles.items()}
         write(trace_file, [json.dumps(trace(calls)).encode()], force)
+    if result.interrupted:
+        raise KeyboardInterrupt
+
+
+def _over_files(data: str | None, sweep: Sweep, piping: options.Piping) -> bool:
+    """Say whether data are read while the model computes. UsageError: there are none."""
+    from deploykit.benchmarking.settings import INPUTS
+
+    asked = piping.given or sweep.input not in (None, *INPUTS)
+    if asked and data is None:
+        if sweep.input not in (None, *INPUTS):
+            known = ", ".join(map(repr, INPUTS))
+            raise click.BadParameter(
+                f"'{sweep.input}' is not one of {known}, which are those without --data",
+                param_hint="'--input'",
+            )
+        raise click.UsageError("options of input from files need --data")
+    return data is not None and (asked or os.path.isdir(data) or data.endswith(".csv"))
+
+
+def _behind_files(
+    models: tuple[str, ...],
+    interface: Interface,
+    feeding: options.Feeding,
+    sweep: Sweep,
+    piping: options.Piping,
+    duration: float,
+    output: str | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Measure a model behind each style of input."""
+    from deploykit.files import check_output
+    from deploykit.input.measuring import measure_input
+    from deploykit.input.opening import open_runnable
+    from deploykit.input.pipeline import STYLES
+    from deploykit.report import Report, progress, show
+
+    settings = sweep.settings()
+    if len(models) > 1 or len(settings) > 1 or settings[0].concurrency > 1:
+        raise click.UsageError("input from files is measured with one model and one combination of "
+                               "settings at a time")  # fmt: skip
+    (model,) = models
+    if output is not None:
+        check_output(output, force, model)
+    arguments = piping.arguments()
+    report = Report("benchmark", model)
+    graph = open_runnable(model, interface, piping.fetches, piping.init, feeding.allowed_ops)
+    report.of(graph)
+    with progress("benchmark") as advance:
+        result = measure_input(
+            graph,
+            str(feeding.data),
+            STYLES if sweep.input in (None, "all") else (str(sweep.input),),
+            batch=settings[0].batch,
+            settings=settings[0],
+            seconds=duration,
+            advance=advance,
+            **arguments,
+        )
+    report.more = result.document()
+    show(report, as_json, text=result.lines(), output=output, force=force)
     if result.interrupted:
         raise KeyboardInterrupt

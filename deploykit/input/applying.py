@@ -1,0 +1,136 @@
+"""The steps of an input applied: to tensors of a graph, or to values in Python.
+
+Both compute the same in float32 and in the same order; a division by the deviation is a product
+with its reciprocal in both, as TensorFlow would make it one on its own.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from deploykit.input.preprocessing import Steps, result_of
+from deploykit.records.features import Feature
+from transforms.core.tensors import Array, numpy_type
+
+
+def in_graph(steps: Steps, feature: Feature, value: Any) -> Any:
+    """Return the tensor that an input takes, of one record, or of a batch of equal ones.
+
+    An image is decoded one by one; what else a batch is made of has its first axis in front.
+    """
+    import tensorflow as tf
+
+    if feature.content == "image":
+        value = tf.io.decode_image(value, steps.channels, expand_animations=False)
+        value.set_shape((None, None, steps.channels))
+    elif feature.content == "raw":
+        value = raw_in_graph(feature, value)
+    if steps.split is not None:
+        value = tf.strings.split(value, steps.split)
+    if steps.length is not None:
+        value = value[: steps.length]
+    if steps.resize is not None:
+        value = tf.image.resize(value, steps.resize)
+    if steps.crop is not None:
+        value = _cropped(steps, value, tf.shape(value)[-3:-1])
+    factor, mean, reciprocal = _numbers(steps)
+    if factor is not None or mean is not None or reciprocal is not None:
+        value = tf.cast(value, tf.float32)
+    if factor is not None:
+        value = value * factor
+    if mean is not None:
+        value = value - mean
+    if reciprocal is not None:
+        value = value * reciprocal
+    value = tf.cast(value, steps.dtype) if value.dtype != steps.dtype else value
+    shape = result_of(steps, feature).shape
+    ahead = value.shape.rank - len(shape)  # 1 in a batch
+    value.set_shape((*value.shape[:ahead], *shape))
+    return value
+
+
+def raw_in_graph(feature: Feature, value: Any) -> Any:
+    """Return the arrays that bytes hold, as tensors."""
+    import tensorflow as tf
+
+    shape = [-1 if size is None else size for size in feature.shape]
+    flat = tf.io.decode_raw(value, feature.dtype)
+    return tf.reshape(flat, [*([-1] if value.shape.rank else []), *shape])
+
+
+def in_python(steps: Steps, feature: Feature, value: Any) -> Array:
+    """Return the array that an input takes, of one record.
+
+    Images are decoded and resized by TensorFlow's own kernels, called one by one; so this is done
+    in a child process, and not while a graph is built. Whatever they refuse is raised.
+    """
+    if feature.content == "image":
+        value = _decoded(value, steps.channels or 0)
+    elif feature.content == "raw":
+        shape = [-1 if size is None else size for size in feature.shape]
+        dtype = numpy_type(feature.dtype).newbyteorder("<")
+        value = np.frombuffer(value, dtype).reshape(shape)
+    if steps.split is not None:
+        text = bytes(value)
+        value = np.array(text.split(steps.split.encode() or None), object)
+    value = np.asarray(value, object if steps.dtype == "string" else None)
+    if steps.length is not None:
+        value = value[: steps.length]
+    if steps.resize is not None:
+        value = _resized(value, steps.resize)
+    if steps.crop is not None:
+        value = _cropped(steps, value, value.shape[-3:-1])
+    factor, mean, reciprocal = _numbers(steps)
+    if factor is not None or mean is not None or reciprocal is not None:
+        value = value.astype(np.float32)
+    if factor is not None:
+        value = value * factor
+    if mean is not None:
+        value = value - mean
+    if reciprocal is not None:
+        value = value * reciprocal
+    found: Array = value if steps.dtype == "string" else value.astype(numpy_type(steps.dtype))
+    return found
+
+
+def together(arrays: list[Array]) -> Array:
+    """Return the arrays of several records as a batch; shorter ones are padded with "" or 0."""
+    longest = tuple(map(max, zip(*(each.shape for each in arrays), strict=True)))
+    if all(each.shape == longest for each in arrays):
+        return np.stack(arrays)
+    is_text = arrays[0].dtype == object
+    found = np.full((len(arrays), *longest), b"" if is_text else 0, arrays[0].dtype)
+    for row, each in zip(found, arrays, strict=True):
+        row[tuple(map(slice, each.shape))] = each
+    return found
+
+
+def _numbers(steps: Steps) -> tuple[Array | None, Array | None, Array | None]:
+    """Return factor, mean and reciprocal of the deviation as float32."""
+    factor = None if steps.scale is None else np.asarray(steps.scale, np.float32)
+    mean = np.asarray(steps.mean, np.float32) if steps.mean else None
+    reciprocal = 1 / np.asarray(steps.std, np.float32) if steps.std else None
+    return factor, mean, reciprocal
+
+
+def _cropped(steps: Steps, value: Any, sizes: Any) -> Any:
+    assert steps.crop is not None
+    height, width = steps.crop
+    top, left = (sizes[0] - height) // 2, (sizes[1] - width) // 2
+    return value[..., top : top + height, left : left + width, :]
+
+
+def _decoded(image: bytes, channels: int) -> Array:
+    import tensorflow as tf
+
+    with tf.init_scope():
+        found: Array = tf.io.decode_image(image, channels, expand_animations=False).numpy()
+    return found
+
+
+def _resized(value: Array, size: tuple[int, int]) -> Array:
+    import tensorflow as tf
+
+    with tf.init_scope():
+        found: Array = tf.image.resize(value, size).numpy()
+    return found

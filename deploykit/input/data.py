@@ -1,0 +1,229 @@
+"""What a data path means: TFRecord shards, CSV files, images or arrays, and what a record holds."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from deploykit.files import check_regular, load_data
+from deploykit.records.features import Feature
+from deploykit.records.index import find_index, load_index
+from transforms.core.errors import FileError, GraphError
+
+IMAGE_ENDS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
+LABELS = "labels.csv"
+
+Columns = Mapping[str, int | tuple[int, int]]
+"""A column by number, or the columns from the first number up to the second."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Records on disk: the files that hold them, in order, and the features of each record."""
+
+    path: str
+    kind: str
+    """records, csv, images or arrays."""
+    files: tuple[str, ...]
+    features: Mapping[str, Feature]
+    counts: tuple[int, ...] = ()
+    """Records of each file, where they are known without reading it."""
+    compression: str = ""
+    header: bool = False
+    """Whether the first line of a CSV file names its columns."""
+    columns: Columns = field(default_factory=dict)
+    """Which columns of a CSV file make which feature."""
+    labels: tuple[int, ...] = ()
+    """The class of each image."""
+    classes: tuple[str, ...] = ()
+
+    @property
+    def records(self) -> int | None:
+        """How many records an epoch has, if that is known without reading it."""
+        return sum(self.counts) if self.counts else None
+
+    @property
+    def width(self) -> int:
+        """How many numbers a line of a CSV file holds."""
+        return max(_ends(each)[1] for each in self.columns.values())
+
+    def without(self, files: Sequence[str]) -> "Data":
+        """Return the same images without some of them. GraphError: none is left."""
+        kept = [n for n, file in enumerate(self.files) if file not in set(files)]
+        if not kept:
+            raise GraphError(f"{self.path}: no image is left, all {len(self.files)} are damaged")
+        return replace(
+            self,
+            files=tuple(self.files[n] for n in kept),
+            counts=tuple(self.counts[n] for n in kept),
+            labels=tuple(self.labels[n] for n in kept),
+        )
+
+
+def open_data(path: str, columns: Columns | None = None) -> Data:
+    """Return what lies at a path; of the contents, no more is read than tells what they are.
+
+    A folder with an index of `deploykit records` is TFRecords; else CSV files; else images, whose
+    labels are their folders or the lines `FILE,LABEL` of a `labels.csv`. `columns` says which
+    columns of a CSV file make which feature; default: the last is `label`, the others are `x`.
+
+    FileError: there is nothing, or a file is cut short. GraphError: it is no such data.
+    """
+    place = Path(path)
+    if place.is_dir():
+        found = _folder(place, columns)
+    elif place.suffix == ".csv":
+        check_regular(place)
+        found = _csv(path, [place], columns)
+    elif place.suffix == ".tfrecord":
+        raise GraphError(f"{path}: give the folder of the TFRecords, which holds their index too")
+    else:
+        found = _arrays(path)
+    if columns is not None and found.kind != "csv":
+        raise GraphError(f"{path}: columns are declared, but these data are no CSV files")
+    return found
+
+
+def _folder(folder: Path, columns: Columns | None) -> Data:
+    if find_index(folder) is not None:
+        return _records(folder)
+    files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
+    images = [
+        file
+        for each in files
+        for file in (sorted(each.iterdir()) if each.is_dir() else [each])
+        if file.suffix.lower() in IMAGE_ENDS
+    ]
+    if images:
+        return _images(folder, images)
+    tables = [file for file in files if file.suffix == ".csv"]
+    if tables:
+        return _csv(str(folder), tables, columns)
+    if any(file.suffix == ".tfrecord" for file in files):
+        raise FileError(
+            f"{folder}: these TFRecords have no index, so what they hold is not known; write them "
+            "with deploykit records"
+        )
+    state = "holds nothing of the kind" if files else "is empty"
+    raise FileError(
+        f"{folder}: expected TFRecords with their index, CSV files or images, but the folder "
+        f"{state}"
+    )
+
+
+def _records(folder: Path) -> Data:
+    index = load_index(folder)
+    files = index.files(folder)
+    for file, shard in zip(files, index.shards, strict=True):
+        size = check_regular(file).st_size
+        if size != shard.bytes:
+            raise FileError(
+                f"{file}: {size} bytes, but the index says {shard.bytes}; write it again with "
+                "deploykit records"
+            )
+    if not index.records:
+        raise FileError(f"{folder}: the index says that there are no records")
+    return Data(
+        str(folder), "records", tuple(files), dict(index.features),
+        counts=tuple(shard.records for shard in index.shards),
+        compression=index.compression, classes=index.classes,
+    )  # fmt: skip
+
+
+def _csv(path: str, files: Sequence[Path], columns: Columns | None) -> Data:
+    first = _first_line(files[0])
+    header = not all(_is_number(field) for field in first.split(","))
+    width = first.count(",") + 1
+    if columns is None:
+        columns = {"x": (0, width - 1), "label": width - 1} if width > 1 else {"x": 0}
+    features = {}
+    for name, each in columns.items():
+        start, end = _ends(each)
+        if not 0 <= start < end <= width:
+            raise GraphError(
+                f"{files[0]}: '{name}' is columns {start} to {end - 1}, but a line has {width} "
+                "numbers, the first of which is column 0"
+            )
+        features[name] = Feature("float32", () if isinstance(each, int) else (end - start,))
+    if max(_ends(each)[1] for each in columns.values()) < width:
+        # A name that nobody reads stands for the rest, so that the length of each line is known.
+        columns = {**columns, "": width - 1}
+    return Data(path, "csv", tuple(map(str, files)), features, header=header, columns=columns)
+
+
+def _images(folder: Path, images: Sequence[Path]) -> Data:
+    listed = folder / LABELS
+    if listed.exists():
+        names = _listed_labels(listed)
+        for file in images:
+            if str(file.relative_to(folder)) not in names:
+                raise GraphError(f"{listed}: there is no label for {file.relative_to(folder)}")
+        labels = [names[str(file.relative_to(folder))] for file in images]
+    else:
+        labels = [file.parent.name if file.parent != folder else "" for file in images]
+    numbers = all(label.isdecimal() for label in labels)
+    classes = sorted(set(labels), key=int if numbers else None)
+    place = {name: int(name) if numbers else n for n, name in enumerate(classes)}
+    features = {"image": Feature("string", (), "image")}
+    known = classes != [""]
+    if known:
+        features["label"] = Feature("int64")
+    return Data(
+        str(folder), "images", tuple(map(str, images)), features, counts=(1,) * len(images),
+        labels=tuple(place[label] for label in labels) if known else (0,) * len(images),
+        classes=tuple(classes) if known else (),
+    )  # fmt: skip
+
+
+def _listed_labels(listed: Path) -> dict[str, str]:
+    """Return the label of each file by its path in the folder."""
+    found = {}
+    for number, line in enumerate(_lines(listed), 1):
+        name, comma, label = line.strip().rpartition(",")
+        if not (comma and name and label.strip()):
+            raise GraphError(f"{listed}: line {number} has no label, expected FILE,LABEL")
+        found[name] = label.strip()
+    return found
+
+
+def _arrays(path: str) -> Data:
+    arrays = {name: each for name, each in load_data(path).items() if each.ndim}
+    counts = {name: len(each) for name, each in arrays.items()}
+    if len(set(counts.values())) > 1:
+        said = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise GraphError(f"{path}: the arrays hold different numbers of samples: {said}")
+    if not any(counts.values()):
+        raise GraphError(f"{path}: the data hold no samples")
+    features = {
+        name: Feature("string" if each.dtype.kind in "SU" else each.dtype.name, each.shape[1:])
+        for name, each in arrays.items()
+    }
+    return Data(path, "arrays", (path,), features, counts=tuple(set(counts.values())))
+
+
+def _first_line(file: Path) -> str:
+    line = next(_lines(file), "").strip()
+    if not line:
+        raise GraphError(f"{file}: line 1 is empty, expected numbers separated by commas")
+    return line
+
+
+def _lines(file: Path) -> Iterator[str]:
+    try:
+        with file.open(encoding="utf-8-sig") as text:
+            yield from text
+    except OSError as error:
+        raise FileError(f"{file}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise GraphError(f"{file}: this is no text, expected lines of a CSV file") from None
+
+
+def _ends(columns: int | tuple[int, int]) -> tuple[int, int]:
+    return (columns, columns + 1) if isinstance(columns, int) else columns
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,80 @@
+"""The feed style: Python reads and parses records one by one, and feeds batches with each call.
+
+It also is what tells in which file and line data are wrong: `check_records`.
+"""
+
+import itertools
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from deploykit.input.applying import in_python, together
+from deploykit.input.pipeline import Pipeline
+from deploykit.input.preprocessing import result_of
+from deploykit.input.reading import records
+from transforms.core.errors import Error, GraphError
+from transforms.core.tensors import Array
+
+
+class Feed:
+    """Placeholders in the current graph, by input, and the batches that they are fed."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        """Make the placeholders."""
+        import tensorflow as tf
+
+        features = pipeline.features
+        results = {k: result_of(v, features[v.feature]) for k, v in pipeline.steps.items()}
+        self.tensors = {
+            name: tf.compat.v1.placeholder(each.dtype, (None, *each.shape))
+            for name, each in results.items()
+        }
+        self.batches = batches(pipeline)
+
+    def start(self, session: Any) -> None:
+        """Start nothing: a batch is read when it is asked for."""
+
+    def stop(self) -> None:
+        """Stop nothing."""
+
+
+def batches(pipeline: Pipeline) -> Iterator[dict[str, Array]]:
+    """Yield batches by input, read in this process; images start TensorFlow.
+
+    FileError, GraphError: a file or a record is damaged; the message names it.
+    """
+    waiting = values(pipeline)
+    while group := list(itertools.islice(waiting, pipeline.batch)):
+        if len(group) == pipeline.batch or not pipeline.whole:
+            yield {name: together([each[name] for each in group]) for name in pipeline.steps}
+
+
+def values(pipeline: Pipeline) -> Iterator[dict[str, Array]]:
+    """Yield what each record gives the inputs."""
+    epochs = itertools.count() if pipeline.epochs is None else range(pipeline.epochs)
+    for epoch in epochs:
+        shuffled = None
+        if pipeline.shuffle is not None:
+            shuffled = random.Random(pipeline.shuffle + epoch)
+        for where, record in records(pipeline.data, tuple(pipeline.features), shuffled):
+            yield _prepared(pipeline, where, record)
+
+
+def check_records(pipeline: Pipeline) -> None:
+    """Go through one epoch; raises FileError or GraphError that names the first damaged record."""
+    for where, record in records(pipeline.data, tuple(pipeline.features)):
+        _prepared(pipeline, where, record)
+
+
+def _prepared(pipeline: Pipeline, where: str, record: dict[str, Any]) -> dict[str, Array]:
+    try:
+        return {
+            name: in_python(steps, pipeline.features[steps.feature], record[steps.feature])
+            for name, steps in pipeline.steps.items()
+        }
+    except Error:
+        raise
+    except Exception as error:  # of TensorFlow's kernels, or of NumPy
+        said = str(getattr(error, "message", error)).splitlines() or [type(error).__name__]
+        cause = said[0].split("} ")[-1].split(" [Op:")[0]
+        raise GraphError(f"{where}: the record cannot be used: {cause[:200]}") from None

@@ -1,0 +1,213 @@
+"""Measure a model behind each style of input, in rounds in turn, so that a drift hits all alike.
+
+In each round a style makes batches that nobody computes with, computes on a batch that lies ready,
+and does both. Batches that lay ready before its turn do not count.
+"""
+
+import contextlib
+import datetime
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from deploykit.benchmarking.devices import check_devices
+from deploykit.benchmarking.measuring import spill
+from deploykit.benchmarking.sampling import Sampler, open_devices
+from deploykit.benchmarking.settings import Settings
+from deploykit.feeds import demanded_batch
+from deploykit.input.damage import without_damaged
+from deploykit.input.data import Data, open_data
+from deploykit.input.pipeline import STYLES, Pipeline
+from deploykit.input.preprocessing import Preprocessing, steps_for
+from deploykit.input.results import InputResult, Round, StyleResult
+from deploykit.input.runner import BUFFERED, InputJob, Stretch, started
+from deploykit.machine import machine, usable_cores
+from transforms.core.child import Worker
+from transforms.core.errors import CrashError, GraphError, LimitError
+from transforms.core.graph import Graph
+from transforms.core.node import producer_name
+
+ROUNDS = 5
+SECONDS = 10.0
+BATCH = 32
+ON_ERROR = ("stop", "skip")
+_MOST_THREADS = 8
+_WARM_UP_STEPS = 3
+_SHARES = {"input": 0.25, "compute": 0.25, "both": 0.5}  # of the time of a round
+
+Advance = Callable[[str, int], None]
+
+
+def pipeline_for(
+    data: Data,
+    graph: Graph | None = None,
+    *,
+    preprocessing: Preprocessing | None = None,
+    batch: int | None = None,
+    epochs: int | None = None,
+    threads: int | None = None,
+    shuffle: int | None = None,
+    cache: str = "",
+) -> Pipeline:
+    """Return the pipeline from data to the inputs of a graph, or to all features without one.
+
+    GraphError: what it would feed does not fit the inputs.
+    """
+    demanded = None if graph is None else demanded_batch(graph)
+    if demanded and batch and batch != demanded:
+        raise GraphError(
+            f"the model takes {demanded} samples at once, so a batch of {batch} cannot be run"
+        )
+    if threads is None:
+        threads = max(2, min(_MOST_THREADS, usable_cores(machine())))
+    return Pipeline(
+        data,
+        steps_for(data, graph, preprocessing or Preprocessing()),
+        batch=demanded or batch or BATCH,
+        whole=demanded is not None,
+        epochs=epochs,
+        threads=threads,
+        shuffle=shuffle,
+        cache=cache,
+    )
+
+
+def measure_input(
+    graph: Graph | None,
+    data: Data | str,
+    styles: Iterable[str] = STYLES,
+    *,
+    preprocessing: Preprocessing | None = None,
+    batch: int | None = None,
+    fetches: Sequence[str] = (),
+    init: Sequence[str] = (),
+    wait_ms: float | None = None,
+    settings: Settings = Settings(),  # noqa: B008  it is frozen
+    seconds: float = SECONDS,
+    rounds: int = ROUNDS,
+    on_error: str = "stop",
+    cache: str = "",
+    shuffle: int | None = None,
+    advance: Advance = lambda name, count: None,
+) -> InputResult:
+    """Measure how fast a graph runs behind each style of input, and what limits it.
+
+    Args:
+        graph: frozen, or with variables that `init` sets; None: nothing computes, steps only wait.
+        data: what `open_data` found, or its path.
+        styles: feed, queue, tfdata, which have their turns.
+        preprocessing: what becomes of the features; default: what the inputs ask for.
+        batch: records at once; default: what the inputs demand, or 32.
+        fetches: tensors, or ops such as a training step; default: the graph's outputs.
+        init: ops that are run once, before.
+        wait_ms: wait so long in place of computing, as for an accelerator: it takes no CPU.
+        settings: of the session: threads, device, oneDNN.
+        seconds: how long each style is measured, in all rounds together.
+        rounds: how often each has its turn.
+        on_error: `stop`, or `skip`, which leaves out damaged images.
+        cache: what tf.data keeps after parsing: nothing, or in `memory`, or in a file.
+        shuffle: a seed by which records change places.
+        advance: called with what comes next, and how many steps there are.
+
+    FileError, GraphError: data are damaged or do not fit. LimitError: TensorFlow died or hung.
+    KeyboardInterrupt: nothing was measured yet.
+    """
+    styles = tuple(styles)
+    if isinstance(data, str):
+        data = open_data(data, None if preprocessing is None else preprocessing.columns)
+    if graph is None and wait_ms is None:
+        raise GraphError("there is no model and no simulated accelerator, so nothing is measured")
+    pipeline = pipeline_for(
+        data, graph, preprocessing=preprocessing, batch=batch, cache=cache, shuffle=shuffle
+    )
+    if graph is not None:
+        refuse_own_queues(graph, (*fetches, *init) or graph.outputs)
+    check_devices([settings.device])
+    skipped: tuple[str, ...] = ()
+    if on_error == "skip":
+        pipeline, skipped = without_damaged(pipeline)
+    start = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+    seen, interrupted = machine(), False
+    steps = len(styles) * (1 + rounds)
+    found: dict[str, list[Round]] = {style: [] for style in styles}
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="deploykit-")))
+        model = None
+        if graph is not None:
+            model = str(folder / "model.pb")
+            spill(graph, Path(model))
+        outputs = tuple(fetches) or (() if graph is None else tuple(graph.outputs))
+        sampler = Sampler(open_devices(), lambda line: advance(line, 0))
+        workers: dict[str, Worker] = {}
+        try:
+            for style in styles:
+                advance(f"load {style}", steps)
+                job = InputJob(style, pipeline, model, outputs, tuple(init), wait_ms, settings)
+                workers[style] = started(job)
+                stack.callback(workers[style].close)
+                _ask(style, workers[style], "compute", 1e9, _WARM_UP_STEPS)
+                _ask(style, workers[style], "both", 1e9, _WARM_UP_STEPS)
+            for number in range(rounds):
+                for style in styles if number % 2 == 0 else reversed(styles):
+                    advance(style, steps)
+                    worker = workers[style]
+                    found[style].append(_round(style, worker, seconds / rounds, sampler))
+        except KeyboardInterrupt:
+            interrupted = True
+            if not any(found.values()):
+                raise
+        facts = {style: sampler.facts(style) for style in styles}
+    cores = float(usable_cores(seen))
+    results = tuple(
+        StyleResult(style, data.kind, tuple(found[style]), cores, facts[style]["devices"],
+                    gpu=settings.device != "cpu")
+        for style in styles
+        if found[style]
+    )  # fmt: skip
+    return InputResult(
+        results, data.path, data.kind, pipeline.data.records, pipeline.batch, wait_ms, skipped,
+        seen, start, interrupted,
+    )  # fmt: skip
+
+
+def _round(style: str, worker: Worker, seconds: float, sampler: Sampler) -> Round:
+    """Return what a style does in its turn."""
+    found: dict[str, Stretch] = {}
+    for phase, share in _SHARES.items():
+        limit = share * seconds
+        ready = _WARM_UP_STEPS if phase == "compute" else BUFFERED[style]
+        _ask(style, worker, phase, limit, ready)
+        watching = sampler.watching(style, worker.pid)
+        with watching if phase == "both" else contextlib.nullcontext():
+            found[phase] = _ask(style, worker, phase, limit)
+    return Round(**found)
+
+
+def _ask(style: str, worker: Worker, *arguments: object) -> Stretch:
+    """Run a phase in a style's process; LimitError: TensorFlow died or hung."""
+    try:
+        answer: Stretch = worker.ask("run", *arguments)
+    except (CrashError, LimitError) as error:
+        raise LimitError(f"{style}: {error}") from None
+    return answer
+
+
+def refuse_own_queues(graph: Graph, fetches: Sequence[str]) -> None:
+    """Raise GraphError where what is fetched takes from a queue of the graph's own.
+
+    A GraphDef has no queue runners, so nothing would ever fill it.
+    """
+    waiting = [producer_name(tensor) for tensor in fetches]
+    seen = set(waiting)
+    while waiting:
+        node = graph[waiting.pop()]
+        if graph.is_input(node.name):
+            continue
+        if node.op.startswith(("QueueDequeue", "ReaderRead")):
+            raise GraphError(
+                f"node '{node.name}' takes from a queue that nothing fills, because a GraphDef has "
+                f"no queue runners; feed what it gives: --inputs {node.name}"
+            )
+        new = {producer_name(tensor) for tensor in node.inputs} - seen
+        seen |= new
+        waiting += new

@@ -1,0 +1,34 @@
+"""A graph that is run behind a pipeline: frozen, or as it stands with variables to initialize."""
+
+from collections.abc import Sequence
+
+from deploykit.interface import Interface
+from deploykit.location import locate
+from transforms.core.errors import GraphError
+from transforms.core.graph import Graph
+from transforms.core.side_effects import refuse_side_effects
+
+
+def open_runnable(
+    model: str,
+    interface: Interface,
+    fetches: Sequence[str] = (),
+    init: Sequence[str] = (),
+    allowed_ops: Sequence[str] = (),
+) -> Graph:
+    """Return a model's graph; what is fetched, and run before, are its outputs where named.
+
+    GraphError: a model that is frozen when it is read has no such ops. RefusedError: running it
+    would reach beyond the graph.
+    """
+    if (fetches or init) and locate(model).kind != "graph":
+        raise GraphError(
+            f"{model}: --fetch and --init take a GraphDef (.pb) as it stands, and this model loses "
+            "its variables when it is read; give --outputs, or write its training graph as a .pb"
+        )
+    graph = interface.open(model)
+    if fetches or init:
+        graph.outputs = (*(fetches or graph.outputs), *init)
+        graph.check()
+    refuse_side_effects(graph, allowed_ops)
+    return graph

@@ -1,0 +1,275 @@
+"""What becomes of the features of a record on their way to a model's inputs, declared once.
+
+The steps of an input have a fixed order: decode, resize, crop, scale, subtract the mean, divide by
+the deviation; or split into tokens, truncate, pad to the longest of the batch. `applying.py` does
+them, alike in every style.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+
+from deploykit.feeds import type_and_shape
+from deploykit.files import read_bytes
+from deploykit.input.data import Columns, Data
+from deploykit.records.features import Feature
+from transforms.core.errors import GraphError, nearest
+from transforms.core.graph import Graph
+from transforms.core.node import split
+from transforms.core.tensors import numpy_type
+
+FORMAT = 1
+_SIZES = ("resize", "crop")
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How one input is made of one feature. What is None or empty is not done."""
+
+    feature: str = ""
+    """Default: the one with the input's name, or the only one."""
+    channels: int | None = None
+    """Of a decoded image; default: what the input takes, or 3."""
+    resize: tuple[int, int] | None = None
+    """Height and width, bilinear; for an encoded image by default what the input takes."""
+    crop: tuple[int, int] | None = None
+    """Height and width of the middle that is kept, after resizing."""
+    scale: float | None = None
+    """Factor of each value; for an encoded image and a float input by default 1/255."""
+    mean: tuple[float, ...] = ()
+    """Subtracted after scaling: one number, or one for each channel."""
+    std: tuple[float, ...] = ()
+    """Divided by after that."""
+    split: str | None = None
+    """A text becomes tokens where this stands; an empty text stands for white space."""
+    length: int | None = None
+    """Tokens beyond so many are left out. The others of a batch are padded with "" or 0."""
+    dtype: str = ""
+    """Of the result; default: what the input takes."""
+
+    def document(self) -> dict[str, Any]:
+        """Return what is set, as plain data."""
+        return {k: v for k, v in asdict(self).items() if v != getattr(Steps, k)}
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """The steps of each input, by its name, and which columns of a CSV file make which feature."""
+
+    inputs: Mapping[str, Steps] = field(default_factory=dict)
+    columns: Columns | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data, as `load_preprocessing` reads it."""
+        columns = {} if self.columns is None else {"columns": dict(self.columns)}
+        inputs = {name: steps.document() for name, steps in self.inputs.items()}
+        return {"format": FORMAT, **columns, "inputs": inputs}
+
+
+def load_preprocessing(path: str) -> Preprocessing:
+    """Read a JSON file. FileError: there is none. GraphError: it states something else."""
+    try:
+        document = json.loads(read_bytes(path))
+    except (ValueError, RecursionError):
+        raise GraphError(f"{path}: this is no JSON document") from None
+    try:
+        return preprocessing_from(document)
+    except GraphError as error:
+        raise GraphError(f"{path}: {error}") from None
+
+
+def preprocessing_from(document: Any) -> Preprocessing:
+    """Return what a document states. GraphError: it names the first thing that cannot be."""
+    known = ("format", "columns", "inputs")
+    if not isinstance(document, Mapping) or document.get("format") != FORMAT:
+        raise GraphError(
+            f'this is no preprocessing: expected {{"format": {FORMAT}, "inputs": ...}}'
+        )
+    for name in document:
+        if name not in known:
+            raise GraphError(f"there is no '{name}', only {', '.join(known)}")
+    inputs, columns = document.get("inputs", {}), document.get("columns")
+    if not isinstance(inputs, Mapping) or not isinstance(columns, Mapping | None):
+        raise GraphError("inputs and columns should be given by name")
+    return Preprocessing(
+        {str(name): _steps(str(name), each) for name, each in inputs.items()},
+        None if columns is None else {str(k): _columns(str(k), v) for k, v in columns.items()},
+    )
+
+
+def _steps(name: str, document: Any) -> Steps:
+    if not isinstance(document, Mapping):
+        raise GraphError(f"the steps of '{name}' should be given by name")
+    known = tuple(each.name for each in fields(Steps))
+    for key, value in document.items():
+        if key not in known:
+            raise GraphError(f"'{name}' has no step '{key}'{nearest(str(key), known)}; there are: "
+                             f"{', '.join(known)}")  # fmt: skip
+        if not _can_be(key, value):
+            raise GraphError(f"'{key}' of '{name}' cannot be {value!r}")
+    return Steps(**{k: tuple(v) if isinstance(v, list) else v for k, v in document.items()})
+
+
+def _can_be(key: str, value: Any) -> bool:
+    if key in ("feature", "split", "dtype"):
+        return isinstance(value, str)
+    if key in _SIZES:
+        return isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_count, value))
+    if key in ("mean", "std"):
+        several = isinstance(value, list | tuple) and len(value) > 0
+        return several and all(_is_number(v) and (v != 0 or key == "mean") for v in value)
+    return _is_number(value) if key == "scale" else _is_count(value)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value > 0
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and bool(np.isfinite(value))
+
+
+def _columns(name: str, value: Any) -> int | tuple[int, int]:
+    if type(value) is int and value >= 0:
+        return value
+    if isinstance(value, list | tuple) and len(value) == 2 and all(type(v) is int for v in value):
+        return (value[0], value[1])
+    raise GraphError(f"the columns of '{name}' cannot be {value!r}, expected 3 or [0, 3]")
+
+
+def steps_for(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[str, Steps]:
+    """Return the steps of each input of a graph, with nothing left open; None: of each feature.
+
+    GraphError: an input has no feature, or what it would be fed does not fit its type or shape.
+    """
+    if graph is None:
+        names = tuple(declared.inputs) or tuple(data.features)
+        wanted = dict.fromkeys(names, ("", None))
+    else:
+        wanted = {tensor: type_and_shape(graph, tensor)[:2] for tensor in graph.inputs}
+    known = {split(tensor)[0] for tensor in wanted} | set(wanted)
+    for name in declared.inputs:
+        if name not in known:
+            raise GraphError(f"the preprocessing names '{name}', which is no input; there are: "
+                             f"{', '.join(wanted)}")  # fmt: skip
+    found = {}
+    for tensor, (type_, shape) in wanted.items():
+        steps = declared.inputs.get(tensor, declared.inputs.get(split(tensor)[0], Steps()))
+        name = steps.feature or _feature_for(tensor, tuple(wanted), data)
+        if name not in data.features:
+            raise GraphError(f"{data.path}: there is no feature '{name}' for input '{tensor}'; "
+                             f"there are: {', '.join(data.features)}")  # fmt: skip
+        feature = data.features[name]
+        steps = _completed(replace(steps, feature=name), feature, type_, shape)
+        _check(data, tensor, steps, feature, type_, shape)
+        found[tensor] = steps
+    return found
+
+
+def _feature_for(tensor: str, inputs: tuple[str, ...], data: Data) -> str:
+    """Return the feature of an input's name, or the only one that can be meant."""
+    name = split(tensor)[0]
+    if name in data.features:
+        return name
+    values = [each for each in data.features if each not in ("label", "labels")]
+    if len(inputs) == len(values) == 1:
+        return values[0]
+    raise GraphError(
+        f"{data.path}: there is no feature '{name}' for the input of that name; there are: "
+        f"{', '.join(data.features)} (--preprocess says which to take)"
+    )
+
+
+def _completed(steps: Steps, feature: Feature, type_: str, shape: tuple[int, ...] | None) -> Steps:
+    """Return the steps with the defaults of this feature and this input."""
+    dtype = steps.dtype or type_
+    if feature.content == "image":
+        dtype = dtype or "float32"
+        sizes = shape[1:3] if shape is not None and len(shape) == 4 else (-1, -1)
+        if steps.resize is None and steps.crop is None and min(sizes) > 0:
+            steps = replace(steps, resize=(sizes[0], sizes[1]))
+        if steps.channels is None:
+            channels = shape[3] if shape is not None and len(shape) == 4 else 3
+            steps = replace(steps, channels=channels if channels in (1, 3) else 3)
+        if steps.scale is None and not (steps.mean or steps.std) and dtype.startswith("float"):
+            steps = replace(steps, scale=1 / 255)
+    elif not dtype:
+        computed = steps.resize or steps.scale is not None or steps.mean or steps.std
+        dtype = "float32" if computed else feature.dtype
+    return replace(steps, dtype=dtype)
+
+
+def result_of(steps: Steps, feature: Feature) -> Feature:
+    """Return type and shape of what the steps make of one record's feature."""
+    shape = feature.shape
+    if feature.content == "image":
+        shape = (None, None, steps.channels)
+    for sizes in (steps.resize, steps.crop):
+        if sizes is not None:
+            shape = (*sizes, shape[-1])
+    if steps.split is not None:
+        shape = (None,)
+    return Feature(steps.dtype, shape)
+
+
+def _check(
+    data: Data,
+    tensor: str,
+    steps: Steps,
+    feature: Feature,
+    type_: str,
+    shape: tuple[int, ...] | None,
+) -> None:
+    """Raise GraphError if the result of the steps cannot be computed, or cannot be fed."""
+    where = f"{data.path}: feature '{steps.feature}' for input '{tensor}'"
+    is_text = feature.dtype == "string" and not feature.content
+    rank = 3 if feature.content == "image" else len(feature.shape)
+    if (steps.resize or steps.crop) and rank != 3:
+        raise GraphError(f"{where} is {feature}, so it cannot be resized or cropped like an image")
+    if steps.split is not None and not (is_text and rank == 0):
+        raise GraphError(f"{where} is {feature}, so it cannot be split into tokens")
+    if steps.length is not None and steps.split is None and feature.shape != (None,):
+        raise GraphError(f"{where} is {feature}, so it has no tokens to leave out")
+    if (
+        steps.crop
+        and steps.resize
+        and any(c > r for c, r in zip(steps.crop, steps.resize, strict=True))
+    ):
+        raise GraphError(f"{where} is cropped to {steps.crop}, more than the {steps.resize} that "
+                         "it is resized to")  # fmt: skip
+    result = result_of(steps, feature)
+    if feature.content == "image" and None in result.shape:
+        raise GraphError(f"{where} has a size of its own in each image, so none fits a batch; give "
+                         "resize, such as [224, 224] (--preprocess)")  # fmt: skip
+    if is_text != (result.dtype == "string"):
+        raise GraphError(f"{where} is {feature}, but it should become {result.dtype}")
+    if type_ and result.dtype != type_:
+        raise GraphError(f"{where} becomes {result.dtype}, but it takes {type_}")
+    computed = feature.content == "image" or steps.resize or steps.scale or steps.mean or steps.std
+    # The numbers of a CSV file have no type of their own.
+    cast = is_text or computed or data.kind == "csv"
+    if not cast and not np.can_cast(
+        numpy_type(feature.dtype), numpy_type(result.dtype), "same_kind"
+    ):
+        raise GraphError(f"{where} is {feature.dtype}, but it takes {result.dtype}")
+    for name, values in (("mean", steps.mean), ("std", steps.std)):
+        last = result.shape[-1] if result.shape else None
+        if len(values) > 1 and last != len(values):
+            raise GraphError(f"{where} has {last} channels, but {len(values)} numbers for {name}")
+    if shape is None:
+        return
+    fits = len(shape) - 1 == len(result.shape) and all(
+        s < 0 or r is None or s == r for s, r in zip(shape[1:], result.shape, strict=True)
+    )
+    if not fits:
+        raise GraphError(
+            f"{where} has shape {_listed((None, *result.shape))}, but it takes "
+            f"{_listed(tuple(None if s < 0 else s for s in shape))}"
+        )
+
+
+def _listed(shape: tuple[int | None, ...]) -> str:
+    return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"

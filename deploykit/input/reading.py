@@ -1,0 +1,168 @@
+"""Records of every format, read and parsed by Python one by one; what is damaged is named."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from deploykit.files import load_data, read_bytes
+from deploykit.input.data import Columns, Data
+from transforms.core.errors import FileError, GraphError
+from transforms.core.tensors import Array
+
+Record = tuple[str, dict[str, Any]]
+"""Where it lies, in words, and its features as they lie there."""
+
+
+def records(
+    data: Data, features: tuple[str, ...], shuffled: random.Random | None = None
+) -> Iterator[Record]:
+    """Yield each record once, in the order of the files, which may be shuffled.
+
+    FileError, GraphError: one is damaged; the message names it.
+    """
+    order = list(range(len(data.files)))
+    if shuffled is not None:
+        shuffled.shuffle(order)
+    if data.kind == "arrays":
+        yield from _arrays(data, features, shuffled)
+        return
+    for number in order:
+        if data.kind == "images":
+            yield _image(data, number)
+        elif data.kind == "csv":
+            yield from _lines(data, number, features)
+        else:
+            yield from _examples(data, number, features)
+
+
+def _arrays(
+    data: Data, features: tuple[str, ...], shuffled: random.Random | None
+) -> Iterator[Record]:
+    arrays = load_data(data.path)
+    chosen = {name: as_objects(arrays[name]) for name in features}
+    order = list(range(data.records or 0))
+    if shuffled is not None:
+        shuffled.shuffle(order)
+    for number in order:
+        found = {name: array[number] for name, array in chosen.items()}
+        yield f"{data.path}: sample {number}", found
+
+
+def as_objects(array: Array) -> Array:
+    """Return texts as TensorFlow takes them, and anything else as it is."""
+    if array.dtype.kind == "U":
+        array = np.char.encode(array, "utf-8")
+    return array.astype(object) if array.dtype.kind == "S" else array
+
+
+def _image(data: Data, number: int) -> Record:
+    file = data.files[number]
+    return file, {"image": read_bytes(file), "label": data.labels[number]}
+
+
+def _lines(data: Data, number: int, features: tuple[str, ...]) -> Iterator[Record]:
+    """Yield the lines of a CSV file as the numbers of each feature."""
+    file, width = data.files[number], data.width
+    wanted: Columns = {name: data.columns[name] for name in features}
+    try:
+        with open(file, encoding="utf-8-sig") as text:
+            for line, content in enumerate(text, 1):
+                if line == 1 and data.header:
+                    continue
+                fields = content.rstrip("\r\n").split(",")
+                try:
+                    if len(fields) != width:
+                        raise ValueError
+                    numbers = [float(field) for field in fields]
+                except ValueError:
+                    raise GraphError(f"{file}: line {line} {_wrong(data, fields)}") from None
+                yield (
+                    f"{file}: line {line}",
+                    {
+                        name: np.float32(numbers[each])
+                        if isinstance(each, int)
+                        else np.array(numbers[each[0] : each[1]], np.float32)
+                        for name, each in wanted.items()
+                    },
+                )
+    except OSError as error:
+        raise FileError(f"{file}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise GraphError(f"{file}: this is no text, expected lines of numbers") from None
+
+
+def _wrong(data: Data, fields: list[str]) -> str:
+    """Return what is wrong with the fields of a line."""
+    if fields == [""]:
+        return "is empty"
+    label = data.columns.get("label")
+    absent = label == data.width - 1 and len(fields) == data.width - 1
+    if isinstance(label, int) and (absent or (len(fields) > label and not fields[label].strip())):
+        return f"has no label, expected it in column {label}"
+    if len(fields) != data.width:
+        return f"has {len(fields)} numbers, expected {data.width}"
+    for column, field in enumerate(fields):
+        try:
+            float(field)
+        except ValueError:
+            return f"has {field[:40]!r} in column {column}, expected a number"
+    return "cannot be read"
+
+
+def _examples(data: Data, number: int, features: tuple[str, ...]) -> Iterator[Record]:
+    """Yield the Examples of a shard, parsed by Python's protobuf."""
+    import tensorflow as tf
+
+    file, count = data.files[number], 0
+    options = tf.io.TFRecordOptions(compression_type=data.compression)
+    try:
+        for content in tf.compat.v1.io.tf_record_iterator(file, options):
+            where = f"{file}: record {count}"
+            yield where, _example(data, where, content, features)
+            count += 1
+    except tf.errors.OpError as error:
+        raise FileError(f"{file}: record {count} is damaged: {error.message[:200]}") from None
+    if data.counts and count != data.counts[number]:
+        raise FileError(f"{file}: {count} records, but the index says {data.counts[number]}")
+
+
+def _example(data: Data, where: str, content: bytes, features: tuple[str, ...]) -> dict[str, Any]:
+    import tensorflow as tf
+    from google.protobuf.message import DecodeError
+
+    try:
+        example = tf.train.Example.FromString(content).features.feature
+    except DecodeError:
+        raise GraphError(f"{where} holds no Example") from None
+    found: dict[str, Any] = {}
+    for name in features:
+        feature = data.features[name]
+        if name not in example:
+            raise GraphError(f"{where} has no {name}; it has: {', '.join(sorted(example))}")
+        as_bytes = feature.dtype == "string" or feature.content == "raw"
+        kind = "bytes_list" if as_bytes else (
+            "int64_list" if feature.dtype == "int64" else "float_list"
+        )  # fmt: skip
+        listed = getattr(example[name], kind).value
+        expected = 1 if as_bytes and feature.content else None
+        if expected is None and None not in feature.shape:
+            expected = int(np.prod(feature.shape, dtype=int))
+        if expected is not None and len(listed) != expected:
+            raise GraphError(
+                f"{where} has {len(listed)} values of type {feature.dtype} for {name}, expected "
+                f"{expected}"
+            )
+        if feature.content:
+            found[name] = listed[0]
+        elif feature.dtype == "string":
+            found[name] = np.array(list(listed), object).reshape(_open(feature.shape))
+            found[name] = found[name] if feature.shape else found[name].item()
+        else:
+            found[name] = np.array(listed, feature.dtype).reshape(_open(feature.shape))
+    return found
+
+
+def _open(shape: tuple[int | None, ...]) -> tuple[int, ...]:
+    return tuple(-1 if size is None else size for size in shape)

@@ -1,0 +1,166 @@
+"""The tf.data style: files read side by side, batches parsed at once, all of it ahead of need."""
+
+from typing import Any
+
+import numpy as np
+
+from deploykit.files import load_data
+from deploykit.input.parsing import example_spec, inputs_of, parsed_lines
+from deploykit.input.pipeline import Pipeline
+from deploykit.input.preprocessing import result_of
+from deploykit.input.reading import as_objects
+from transforms.core.tensors import Array
+
+NEARBY = 1024  # records among which one changes its place when they are shuffled
+PREFETCHED = 8  # batches at most; AUTOTUNE would take what it likes, which nobody could leave out
+_CPU = "/CPU:0"
+
+
+class TfData:
+    """An iterator over a dataset in the current graph: its tensors by input, what starts it."""
+
+    def __init__(self, pipeline: Pipeline, device: str = _CPU) -> None:
+        """Build the dataset; its batches arrive on the device."""
+        import tensorflow as tf
+
+        with tf.device(_CPU):
+            self._feeds: dict[Any, Array] = {}
+            found = dataset(pipeline, self._feeds)
+            holds_text = any(each.dtype == "string" for each in pipeline.steps.values())
+            if device != _CPU and not holds_text:  # which no GPU takes
+                found = found.apply(tf.data.experimental.prefetch_to_device(device))
+        with tf.device(device if not holds_text else _CPU):
+            iterator = tf.compat.v1.data.make_initializable_iterator(found)
+            self.tensors: dict[str, Any] = iterator.get_next()
+        self._initializer = iterator.initializer
+
+    def start(self, session: Any) -> None:
+        """Start the dataset."""
+        session.run(self._initializer, self._feeds)
+
+    def stop(self) -> None:
+        """Stop nothing: the dataset ends with its session."""
+
+
+def dataset(pipeline: Pipeline, feeds: dict[Any, Array] | None = None) -> Any:
+    """Return a tf.data.Dataset of batches, by input.
+
+    While a graph is built, arrays become placeholders, and `feeds` takes what they are fed when the
+    iterator is initialized: as constants they would be part of the graph.
+    """
+    import tensorflow as tf
+
+    records = _records(pipeline, {} if feeds is None else feeds)
+    if not pipeline.cache:  # before batches are made, so that none is small but the last
+        records = records.repeat(pipeline.epochs)
+    found = _one_by_one(pipeline, records) if pipeline.one_by_one else _at_once(pipeline, records)
+    if pipeline.cache:
+        found = found.cache("" if pipeline.cache == "memory" else pipeline.cache)
+        found = found.repeat(pipeline.epochs)
+    options = tf.data.Options()
+    options.deterministic = pipeline.threads == 1
+    if pipeline.private_threads is not None:
+        options.threading.private_threadpool_size = pipeline.private_threads
+        options.threading.max_intra_op_parallelism = 1
+    return found.with_options(options).prefetch(PREFETCHED)
+
+
+def _records(pipeline: Pipeline, feeds: dict[Any, Array]) -> Any:
+    """Return a dataset of unparsed records: Examples, lines, names of images, or samples."""
+    import tensorflow as tf
+
+    data, seed = pipeline.data, pipeline.shuffle
+    if data.kind == "arrays":
+        arrays = load_data(data.path)
+        found = tf.data.Dataset.from_tensor_slices(
+            {name: _slot(as_objects(arrays[name]), feeds) for name in pipeline.features}
+        )
+    elif data.kind == "images":
+        found = tf.data.Dataset.from_tensor_slices((list(data.files), list(data.labels)))
+    else:
+        files = tf.data.Dataset.from_tensor_slices(list(data.files))
+        if seed is not None:
+            files = files.shuffle(len(data.files), seed)
+        found = files.interleave(
+            lambda file: _opened(pipeline, file),
+            cycle_length=min(len(data.files), pipeline.threads),
+            block_length=min(pipeline.batch, 16),
+            num_parallel_calls=min(len(data.files), pipeline.threads),
+            deterministic=pipeline.threads == 1,
+        )
+    if seed is not None:
+        found = found.shuffle(min(data.records or NEARBY, NEARBY), seed)
+    return found
+
+
+def _slot(array: Array, feeds: dict[Any, Array]) -> Any:
+    import tensorflow as tf
+
+    if tf.executing_eagerly():
+        return array
+    dtype = tf.string if array.dtype == object else array.dtype
+    slot = tf.compat.v1.placeholder(dtype, array.shape)
+    feeds[slot] = array
+    return slot
+
+
+def _opened(pipeline: Pipeline, file: Any) -> Any:
+    import tensorflow as tf
+
+    data = pipeline.data
+    if data.kind == "csv":
+        return tf.data.TextLineDataset(file).skip(int(data.header))
+    return tf.data.TFRecordDataset(file, data.compression)
+
+
+def _at_once(pipeline: Pipeline, records: Any) -> Any:
+    """Return batches that are made first and parsed then, all records of one together."""
+    import tensorflow as tf
+
+    def parse(batch: Any) -> dict[str, Any]:
+        data, features = pipeline.data, pipeline.features
+        if data.kind == "csv":
+            batch = parsed_lines(data, features, batch)
+        elif data.kind == "records":
+            batch = tf.io.parse_example(batch, example_spec(features))
+        return inputs_of(pipeline, batch)
+
+    batches = records.batch(pipeline.batch, drop_remainder=pipeline.whole)
+    return batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _one_by_one(pipeline: Pipeline, records: Any) -> Any:
+    """Return batches of images, or of texts of different lengths."""
+    import tensorflow as tf
+
+    def parse(*record: Any) -> dict[str, Any]:
+        data = pipeline.data
+        if data.kind == "images":
+            features = {"image": tf.io.read_file(record[0]), "label": record[1]}
+        elif data.kind == "records":
+            features = tf.io.parse_single_example(record[0], example_spec(pipeline.features))
+        else:
+            (features,) = record
+        return inputs_of(pipeline, features)
+
+    parsed = records.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
+    results = {k: result_of(v, pipeline.features[v.feature]) for k, v in pipeline.steps.items()}
+    lengths = [name for name, each in results.items() if None in each.shape]
+    if not lengths:
+        return parsed.batch(pipeline.batch, drop_remainder=pipeline.whole)
+    shapes = {name: tf.TensorShape(each.shape) for name, each in results.items()}
+    if pipeline.buckets:
+        return parsed.bucket_by_sequence_length(
+            lambda each: tf.shape(each[lengths[0]])[0],
+            [*pipeline.buckets],
+            [pipeline.batch] * (len(pipeline.buckets) + 1),
+            padded_shapes=shapes,
+            drop_remainder=pipeline.whole,
+        )
+    return parsed.padded_batch(pipeline.batch, shapes, drop_remainder=pipeline.whole)
+
+
+def batches_eagerly(pipeline: Pipeline) -> Any:
+    """Yield batches as arrays by input, in a process that runs TensorFlow 2 as it is."""
+    for each in dataset(pipeline).as_numpy_iterator():
+        yield {name: np.asarray(array) for name, array in each.items()}

@@ -1,0 +1,158 @@
+"""Damaged data end a run with one sentence that names the file and the place, in every style."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deploykit.input.damage import damaged, without_damaged
+from deploykit.input.data import open_data
+from deploykit.input.iterating import Feeds
+from deploykit.input.pipeline import STYLES
+from deploykit.input.preprocessing import Steps
+from deploykit.input.runner import InputJob, InputRunner
+from deploykit.records.features import Feature
+from tests.deploykit.input import made_up
+from tests.deploykit.input.made_up import COUNT, WIDTH, ids, pipeline
+from transforms.core.errors import Error, FileError, GraphError
+
+RESIZED = {"image": Steps(resize=(8, 8)), "id": Steps(feature="label")}
+
+
+def line(text: str):
+    """Return what replaces the fifth line of the second CSV file."""
+
+    def damage(folder: Path) -> None:
+        path = folder / "1.csv"
+        lines = path.read_text().splitlines()
+        lines[4] = text
+        path.write_text("\n".join(lines) + "\n")
+
+    return damage
+
+
+def flipped(folder: Path) -> None:
+    path = sorted(folder.glob("*.tfrecord"))[1]
+    content = bytearray(path.read_bytes())
+    content[200] ^= 4
+    path.write_bytes(content)
+
+
+def cut(folder: Path) -> None:
+    path = folder / "03.jpg"
+    path.write_bytes(path.read_bytes()[:150])
+
+
+def no_image(folder: Path) -> None:
+    (folder / "03.jpg").write_bytes(b"this is no image")
+
+
+FIELDS = ",".join("1" * WIDTH)
+DAMAGES = [
+    ("csv", line(f"{FIELDS},1,1"), "1.csv: line 5 has 8 numbers, expected 7"),
+    ("csv", line("1,2"), "1.csv: line 5 has 2 numbers, expected 7"),
+    ("csv", line(""), "1.csv: line 5 is empty"),
+    ("csv", line("1,2,x,4,5,6,7"), "1.csv: line 5 has 'x' in column 2, expected a number"),
+    ("csv", line("1,2,,4,5,6,7"), "1.csv: line 5 has '' in column 2, expected a number"),
+    ("records", flipped, "train-00001-of-00003.tfrecord: record "),
+    ("images", cut, "03.jpg: the record cannot be used"),
+    ("images", no_image, "03.jpg: the record cannot be used"),
+]
+
+
+def run_through(style, piped):
+    """Run a style to the end of its epoch."""
+    runner = InputRunner(InputJob(style, piped, wait_ms=0))
+    runner.run("both", 1e9)
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Write data of a kind, damage them, and return a pipeline over them."""
+
+    def write(kind, damage):
+        folder = tmp_path / kind
+        make = {"csv": made_up.write_csv, "records": made_up.write_records,
+                "images": made_up.write_images}[kind]  # fmt: skip
+        data = make(folder)
+        damage(folder)
+        return pipeline(data, RESIZED if kind == "images" else None)
+
+    return write
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize(("kind", "damage", "says"), DAMAGES, ids=lambda v: str(v)[:20])
+def test_damage_is_named(written, kind, damage, says, style):
+    piped = written(kind, damage)
+    with pytest.raises(Error) as found:
+        run_through(style, piped)
+    assert says in str(found.value)
+    assert "\n" not in str(found.value)
+    assert type(found.value) is (FileError if kind == "records" else GraphError)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_missing_label_of_a_line(tmp_path, style):
+    path = tmp_path / "a.csv"
+    path.write_text("1,2,3\n4,5,\n")
+    for content in ("1,2,3\n4,5,\n", "1,2,3\n4,5\n"):
+        path.write_text(content)
+        with pytest.raises(GraphError, match=r"a\.csv: line 2 has no label, expected"):
+            run_through(style, pipeline(open_data(str(path))))
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_an_example_without_a_feature(tmp_path, style):
+    features = {"x": Feature("float32", (2,)), "label": Feature("int64")}
+    contents = [made_up.example(x=[1.0, 2.0], label=[n]) for n in range(8)]
+    contents += [made_up.example(x=[1.0, 2.0])]
+    data = made_up.write_shards(tmp_path, features, contents)
+    with pytest.raises(GraphError, match=r"00002-of-00003.tfrecord: record 2 has no label"):
+        run_through(style, pipeline(data))
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_an_example_of_another_length_or_type(tmp_path, style):
+    features = {"x": Feature("float32", (2,))}
+    for number, wrong in enumerate(([1.0, 2.0, 3.0], [1, 2], [b"a", b"b"])):
+        contents = [made_up.example(x=[1.0, 2.0])] * 5 + [made_up.example(x=wrong)]
+        data = made_up.write_shards(tmp_path / str(number), features, contents)
+        with pytest.raises(GraphError, match=r"00002-of-00003.tfrecord: record 1 has \d values of"):
+            run_through(style, pipeline(data))
+
+
+def test_damaged_images_are_left_out_with_their_names(written):
+    piped = written("images", cut)
+    assert damaged(piped) == [piped.data.files[3]]
+    kept, left_out = without_damaged(piped)
+    assert left_out == (piped.data.files[3],)
+    for style in STYLES:
+        assert ids(made_up.epoch(style, kept)) == [0, 1, 2, 4, 5, 6, 7]
+
+
+def test_nothing_sound_is_left(tmp_path):
+    data = made_up.write_images(tmp_path / "images", 2)
+    for file in data.files:
+        Path(file).write_bytes(b"")
+    with pytest.raises(GraphError, match="all 2 are damaged"):
+        without_damaged(pipeline(data, RESIZED))
+
+
+def test_lines_are_not_skipped(written):
+    with pytest.raises(GraphError, match="--on-error skip leaves out images"):
+        without_damaged(written("csv", line("1")))
+
+
+def test_feeds_of_a_pipeline_can_be_gone_through_twice(tmp_path):
+    """This is what calibration and accuracy checks take."""
+    feeds = Feeds(pipeline(made_up.write_csv(tmp_path / "csv")))
+    for _ in range(2):
+        found = list(feeds)
+        assert ids(found) == list(range(COUNT))
+        assert np.array_equal(np.concatenate([each["x"] for each in found]), made_up.numbers())
+
+
+def test_feeds_name_what_is_damaged(written):
+    with pytest.raises(GraphError, match=r"1.csv: line 5"):
+        list(Feeds(written("csv", line("1"))))

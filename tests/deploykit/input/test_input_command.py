@@ -1,0 +1,191 @@
+"""`deploykit benchmark MODEL --data DIR --input ...` as a user calls it."""
+
+import json
+
+import numpy as np
+import pytest
+
+from deploykit.files import load_data
+from deploykit.input.pipeline import STYLES
+from deploykit.input.verdict import COMPUTE, INPUT, SHARING
+from tests.deploykit.benchmarking.nets import hanging, written
+from tests.deploykit.conftest import FASHION, command_line
+from tests.deploykit.input import made_up
+from tests.support import build, random
+
+RATES = ("items_per_second", "compute_only", "input_only", "ceiling", "floor", "share_of_ceiling")
+
+
+def net():
+    import tensorflow as tf
+
+    x = tf.compat.v1.placeholder(tf.float32, [None, made_up.WIDTH], name="x")
+    tf.matmul(x, random(made_up.WIDTH, 2), name="out")
+
+
+@pytest.fixture
+def model(tmp_path):
+    return written(build(net, ["x"], ["out"]), tmp_path / "net.pb")
+
+
+@pytest.fixture(scope="module")
+def fashion(tmp_path_factory):
+    """The embedded model behind all styles over its own test images."""
+    output = tmp_path_factory.mktemp("out") / "result.json"
+    found = command_line(
+        "benchmark", FASHION / "tf1" / "model.ckpt", "--data", FASHION / "test_1000.npz",
+        "--input=all", "--duration=2", "--batch=50", "--json", "-o", output,
+    )  # fmt: skip
+    return found, output
+
+
+def test_a_real_model_behind_all_styles(fashion):
+    found, output = fashion
+    assert (found.status, found.stderr) == (0, "")
+    document = found.document
+    assert (document["command"], document["kind"], document["interrupted"]) == (
+        "benchmark", "input", False,
+    )  # fmt: skip
+    assert document["inputs"] == ["images"]
+    assert document["batch"] == 50
+    assert document["data"]["records"] == len(load_data(FASHION / "test_1000.npz")["labels"])
+    assert [each["style"] for each in document["styles"]] == list(STYLES)
+    for each in document["styles"]:
+        assert len(each["rounds"]) == 5
+        assert all(each[name] > 0 for name in RATES)
+        assert each["ceiling"] == min(each["compute_only"], each["input_only"])
+        assert each["share_of_ceiling"] == pytest.approx(each["items_per_second"] / each["ceiling"])
+        assert each["floor"] < each["ceiling"]
+        assert each["verdict"] in (INPUT, COMPUTE, SHARING)
+        assert each["next"]
+        assert 0 <= each["cpu"] <= each["cores"] + 0.5
+        for turn in each["rounds"]:
+            assert turn["both"]["items"] == 50 * turn["both"]["steps"] > 0
+    assert json.loads(output.read_text()) == document
+
+
+def test_a_simulated_accelerator_as_a_table(model, tmp_path, deploykit):
+    data = made_up.write_csv(tmp_path / "csv")
+    steps = tmp_path / "steps.json"
+    steps.write_text('{"format": 1, "columns": {"x": [0, 6], "id": 6}}')
+    found = deploykit(
+        "benchmark", model, "--data", data.path, "--duration=0.5", "--batch=4",
+        "--simulate-accelerator=5", "--preprocess", steps,
+    )  # fmt: skip
+    assert (found.status, found.stderr) == (0, "")
+    for word in ("items/s", "ceiling", "floor", "share", "CPU", *STYLES,
+                 "each step waits 5 ms instead of computing"):  # fmt: skip
+        assert word in found.stdout
+    assert any(limit in found.stdout for limit in (INPUT, COMPUTE))
+
+
+def test_a_training_step_and_one_style(tmp_path, deploykit):
+    def step():
+        import tensorflow as tf
+
+        v1 = tf.compat.v1
+        x = v1.placeholder(tf.float32, [None, made_up.WIDTH], name="x")
+        y = v1.placeholder(tf.float32, [None], name="id")
+        w = v1.get_variable("w", [made_up.WIDTH, 1], use_resource=True)
+        loss = tf.reduce_mean((tf.squeeze(x @ w, 1) - y) ** 2)
+        v1.train.GradientDescentOptimizer(0.01).minimize(loss, name="train")
+        v1.global_variables_initializer().node_def  # noqa: B018  it is in the graph
+        tf.group(v1.global_variables_initializer(), name="start")
+
+    path = written(build(step, ["x", "id"]), tmp_path / "train.pb")
+    data = made_up.write_records(tmp_path / "records")
+    common = ("benchmark", path, "--data", data.path, "--input=tfdata", "--duration=0.3",
+              "--fetch=train", "--json")  # fmt: skip
+    found = deploykit(*common, "--init=start")
+    assert (found.status, found.stderr) == (0, "")
+    assert [each["style"] for each in found.document["styles"]] == ["tfdata"]
+    found = deploykit(*common)
+    assert (found.status, found.stdout) == (2, "")
+    assert found.stderr.count("\n") == 1
+
+
+def test_damaged_images_are_counted(tmp_path, deploykit):
+    def images():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="image")
+        tf.reduce_mean(x, [1, 2, 3], name="out")
+
+    path = written(build(images, ["image"], ["out"]), tmp_path / "net.pb")
+    data = made_up.write_images(tmp_path / "images")
+    damaged = tmp_path / "images" / "03.jpg"
+    damaged.write_bytes(damaged.read_bytes()[:150])
+    common = ("benchmark", path, "--data", data.path, "--duration=0.3", "--batch=4")
+    found = deploykit(*common, "--input=tfdata", "--on-error=skip", "--json")
+    assert (found.status, found.stderr) == (0, "")
+    assert found.document["skipped"] == [str(damaged)]
+    assert found.document["data"]["records"] == 7
+    found = deploykit(*common, "--input=queue")
+    assert (found.status, found.stdout) == (2, "")
+    assert f"{damaged}: the record cannot be used" in found.stderr
+
+
+WRONG = [
+    (["--input=queue"], 2, "'queue' is not one of 'feed', 'tfdata'"),
+    (["--input=all"], 2, "'all' is not one of 'feed', 'tfdata'"),
+    (["--simulate-accelerator=20"], 2, "need --data"),
+    (["--fetch=out"], 2, "need --data"),
+    (["--data=none"], 4, "none"),
+    (["--data=DIR", "--input=disk"], 2, "'disk' is not one of"),
+    (["--data=DIR", "--simulate-accelerator=-1"], 2, "--simulate-accelerator"),
+    (["--data=DIR", "--on-error=ignore"], 2, "'ignore' is not one of 'stop', 'skip'"),
+    (["--data=DIR", "--runs=3"], 2, "--runs does not go with data that are read from files"),
+    (["--data=DIR", "--plot=a.svg"], 2, "--plot does not go with"),
+    (["--data=DIR", "--shape=x=1,6"], 2, "--shape does not go with"),
+    (["--data=DIR", "--batch=1,2"], 2, "one combination of settings"),
+    (["--data=DIR", "--concurrency=2"], 2, "one combination of settings"),
+    (["--data=DIR", "--preprocess=none.json"], 4, "none.json: No such file"),
+    (["--data=DIR", "--fetch=gone"], 2, "no node 'gone'"),
+    (["--data=DIR", "--inputs=out"], 2, "there is no feature 'out'"),
+    (["--data=DIR", "-o", "none/x.json"], 4, "the folder none does not exist"),
+    (["--data=EMPTY"], 4, "but the folder is empty"),
+    (["--data=NARROW"], 2, "has shape [?, 2], but it takes [?, 6]"),
+    (["--data=DIR", "--on-error=skip"], 2, "--on-error skip leaves out images"),
+]
+
+
+@pytest.mark.parametrize(("options", "status", "says"), WRONG, ids=lambda value: str(value)[:40])
+def test_wrong_usage_is_said_before_anything_runs(
+    model, tmp_path, deploykit, options, status, says
+):
+    (tmp_path / "EMPTY").mkdir()
+    (tmp_path / "NARROW").mkdir()
+    (tmp_path / "NARROW" / "a.csv").write_text("1,2,3\n")
+    made_up.write_csv(tmp_path / "DIR")
+    options = [
+        f"--data={tmp_path / each.removeprefix('--data=')}" if each.startswith("--data=") else each
+        for each in options
+    ]
+    found = deploykit("benchmark", model, *options)
+    assert (found.status, found.stdout) == (status, "")
+    assert says in found.stderr
+    assert found.stderr.startswith("deploykit: error: ")
+    assert found.stderr.count("\n") == 1
+
+
+def test_arrays_of_another_type_are_refused(model, tmp_path, deploykit):
+    np.savez(tmp_path / "a.npz", x=np.full((4, made_up.WIDTH), "a"))
+    found = deploykit("benchmark", model, "--data", tmp_path / "a.npz", "--input=all")
+    assert (found.status, found.stdout) == (2, "")
+    assert "is string [6], but it should become float32" in found.stderr
+
+
+def test_a_training_step_of_a_model_that_is_frozen_when_read(deploykit, tmp_path):
+    data = made_up.write_csv(tmp_path / "csv")
+    found = deploykit("benchmark", FASHION / "fashion.keras", "--data", data.path, "--fetch=train")
+    assert (found.status, found.stdout) == (2, "")
+    assert "--fetch and --init take a GraphDef" in found.stderr
+
+
+def test_a_graph_with_a_queue_of_its_own_reports(deploykit, tmp_path):
+    path = written(hanging(), tmp_path / "hang.pb")
+    data = tmp_path / "a.csv"
+    data.write_text(",".join("1" * 9) + "\n")
+    found = deploykit("benchmark", path, "--data", data)
+    assert (found.status, found.stdout) == (2, "")
+    assert "node 'taken' takes from a queue that nothing fills" in found.stderr

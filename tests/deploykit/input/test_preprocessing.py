@@ -1,0 +1,168 @@
+"""Preprocessing is declared once, in words that are checked before anything runs."""
+
+import json
+
+import pytest
+
+from deploykit.input.data import Data
+from deploykit.input.preprocessing import (
+    Preprocessing,
+    Steps,
+    load_preprocessing,
+    preprocessing_from,
+    result_of,
+    steps_for,
+)
+from deploykit.records.features import Feature
+from tests.deploykit.benchmarking.nets import placeholder
+from transforms.core.errors import FileError, GraphError
+from transforms.core.graph import Graph
+from transforms.core.node import Node
+from transforms.core.tensors import DType
+
+DATA = Data(
+    "shards",
+    "records",
+    ("a",),
+    {
+        "x": Feature("float32", (8,)),
+        "image": Feature("string", (), "image"),
+        "pixels": Feature("uint8", (28, 28, 1), "raw"),
+        "text": Feature("string"),
+        "tokens": Feature("string", (None,)),
+        "label": Feature("int64"),
+    },
+)
+EVERY = Preprocessing(
+    {
+        "a": Steps(feature="image", channels=1, resize=(8, 9), crop=(4, 5), scale=0.5, mean=(1,),
+                   std=(2,), dtype="float32"),
+        "b": Steps(feature="text", split=" ", length=4),
+    },
+    {"x": (0, 8), "label": 8},
+)  # fmt: skip
+
+
+def net(*shape, dtype="float32", name="x"):
+    node = Node(name, "Placeholder").with_attrs(dtype=DType(dtype), shape=shape)
+    out = Node("out", "Identity", (name,)).with_attrs(T=DType(dtype))
+    return Graph([node, out], (name,), ("out",))
+
+
+def test_there_and_back(tmp_path):
+    path = tmp_path / "steps.json"
+    path.write_text(json.dumps(EVERY.document()))
+    assert load_preprocessing(str(path)) == EVERY
+    assert preprocessing_from({"format": 1}) == Preprocessing()
+
+
+WRONG = [
+    ([], 'expected {"format": 1'),
+    ({"format": 2}, 'expected {"format": 1'),
+    ({"format": 1, "input": {}}, "there is no 'input', only format, columns, inputs"),
+    ({"format": 1, "inputs": []}, "by name"),
+    ({"format": 1, "inputs": {"x": []}}, "the steps of 'x' should be given by name"),
+    ({"format": 1, "inputs": {"x": {"size": 1}}}, "'x' has no step 'size'"),
+    ({"format": 1, "inputs": {"x": {"resise": [1, 1]}}}, "did you mean resize"),
+    ({"format": 1, "inputs": {"x": {"resize": [1]}}}, "'resize' of 'x' cannot be [1]"),
+    ({"format": 1, "inputs": {"x": {"resize": [0, 4]}}}, "'resize' of 'x' cannot be"),
+    ({"format": 1, "inputs": {"x": {"std": [0]}}}, "'std' of 'x' cannot be [0]"),
+    ({"format": 1, "inputs": {"x": {"mean": []}}}, "'mean' of 'x' cannot be []"),
+    ({"format": 1, "inputs": {"x": {"scale": "1"}}}, "'scale' of 'x' cannot be '1'"),
+    ({"format": 1, "inputs": {"x": {"scale": float("nan")}}}, "'scale' of 'x' cannot be nan"),
+    ({"format": 1, "inputs": {"x": {"length": 0}}}, "'length' of 'x' cannot be 0"),
+    ({"format": 1, "inputs": {"x": {"channels": True}}}, "'channels' of 'x' cannot be True"),
+    ({"format": 1, "columns": {"x": "1"}}, "the columns of 'x' cannot be '1'"),
+    ({"format": 1, "columns": {"x": -1}}, "the columns of 'x' cannot be -1"),
+]
+
+
+@pytest.mark.parametrize(("document", "says"), WRONG, ids=lambda value: str(value)[:40])
+def test_what_cannot_be_is_named(document, says):
+    with pytest.raises(GraphError) as found:
+        preprocessing_from(document)
+    assert says in str(found.value)
+    assert "\n" not in str(found.value)
+
+
+def test_files_that_are_none(tmp_path):
+    with pytest.raises(FileError):
+        load_preprocessing(str(tmp_path / "none.json"))
+    path = tmp_path / "steps.json"
+    for content in ("{", '{"format": 3}'):
+        path.write_text(content)
+        with pytest.raises(GraphError) as found:
+            load_preprocessing(str(path))
+        assert str(found.value).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize(
+    ("graph", "steps", "expected"),
+    [
+        (net(-1, 8), Steps(), Steps("x", dtype="float32")),
+        (net(-1, 8, dtype="float64"), Steps(), Steps("x", dtype="float64")),
+        (net(-1, 16, 12, 3), Steps("image"),
+         Steps("image", 3, (16, 12), scale=1 / 255, dtype="float32")),
+        (net(-1, 16, 12, 1, dtype="uint8"), Steps("image"),
+         Steps("image", 1, (16, 12), dtype="uint8")),
+        (net(-1, 16, 12, 3), Steps("image", mean=(127.5,), std=(127.5,)),
+         Steps("image", 3, (16, 12), mean=(127.5,), std=(127.5,), dtype="float32")),
+        (net(-1, 16, 12, 3), Steps("image", crop=(16, 12), resize=(20, 20), scale=1.0),
+         Steps("image", 3, (20, 20), (16, 12), 1.0, dtype="float32")),
+        (net(-1, 28, 28, 1), Steps("pixels"), Steps("pixels", dtype="float32")),
+        (net(-1, -1, dtype="string"), Steps("text", split=""),
+         Steps("text", split="", dtype="string")),
+        (net(-1, dtype="string", name="text"), Steps(), Steps("text", dtype="string")),
+    ],
+)  # fmt: skip
+def test_defaults_are_what_the_input_takes(graph, steps, expected):
+    (name,) = graph.inputs
+    assert steps_for(DATA, graph, Preprocessing({name: steps})) == {name: expected}
+
+
+@pytest.mark.parametrize(
+    ("graph", "steps", "says"),
+    [
+        (net(-1, 9), Steps(), "has shape [?, 8], but it takes [?, 9]"),
+        (net(-1), Steps(), "has shape [?, 8], but it takes [?]"),
+        (net(-1, 8, dtype="int32"), Steps(), "is float32, but it takes int32"),
+        (net(-1, 8, dtype="string"), Steps(), "it should become string"),
+        (net(-1, 8), Steps(dtype="float64"), "becomes float64, but it takes float32"),
+        (net(-1, 8), Steps("y"), "there is no feature 'y' for input 'x'; there are: x, image"),
+        (net(-1, 8, name="y"), Steps(), "there is no feature 'y' for the input of that name"),
+        (net(-1, 8), Steps(resize=(2, 2)), "cannot be resized"),
+        (net(-1, 8), Steps(split=" "), "cannot be split"),
+        (net(-1, 8), Steps(length=3), "has no tokens"),
+        (net(-1, 8), Steps(mean=(1, 2)), "has 8 channels, but 2 numbers for mean"),
+        (net(-1, -1, -1, 3), Steps("image"), "give resize"),
+        (net(-1, 4, 4, 3), Steps("image", resize=(5, 5)), "has shape [?, 5, 5, 3]"),
+        (net(-1, 4, 4, 3), Steps("image", resize=(3, 3), crop=(4, 4)), "more than the (3, 3)"),
+        (net(-1, dtype="int64"), Steps("tokens"), "it should become int64"),
+    ],
+)
+def test_what_does_not_fit_the_model_is_said(graph, steps, says):
+    (name,) = graph.inputs
+    with pytest.raises(GraphError) as found:
+        steps_for(DATA, graph, Preprocessing({name: steps}))
+    assert says in str(found.value)
+    assert str(found.value).startswith("shards: ")
+
+
+def test_an_input_that_is_none():
+    with pytest.raises(GraphError, match="names 'z', which is no input; there are: x"):
+        steps_for(DATA, net(-1, 8), Preprocessing({"z": Steps()}))
+
+
+def test_the_only_feature_is_meant_whatever_it_is_called():
+    data = Data("d", "csv", ("a",), {"values": Feature("float32", (8,)), "label": Feature("int64")})
+    assert steps_for(data, net(-1, 8, name="input"), Preprocessing())["input"].feature == "values"
+    two = Graph([placeholder(-1, 8), net(-1, name="y", dtype="int64")["y"]], ("x", "y"))
+    with pytest.raises(GraphError, match="no feature 'x'"):
+        steps_for(data, two, Preprocessing())
+
+
+def test_results():
+    image = Steps(channels=3, resize=(9, 9), crop=(4, 5), dtype="float32")
+    assert result_of(image, DATA.features["image"]) == Feature("float32", (4, 5, 3))
+    text = Steps(split="", dtype="string")
+    assert result_of(text, DATA.features["text"]) == Feature("string", (None,))
