@@ -68,7 +68,7 @@ def training_graph():
         )
         loss = tf.reduce_mean(errors, name="loss")
         tf.train.GradientDescentOptimizer(LEARNING_RATE).minimize(loss, name="train")
-        tf.group(tf.global_variables_initializer(), name="init")
+        tf.variables_initializer(tf.global_variables(), name="init")
     return graph
 
 

@@ -37,7 +37,8 @@ def training_graph(seed: int):
         out = tf.add(1.0, 4 * tf.sigmoid(score), name="out")
         loss = tf.reduce_mean(tf.square(out - label), name="loss")
         tf.train.AdamOptimizer(LEARNING_RATE).minimize(loss, name="train")
-        tf.group(tf.global_variables_initializer(), tf.tables_initializer(), name="init")
+        variables = tf.variables_initializer(tf.global_variables(), name="init_variables")
+        tf.group(variables, tf.tables_initializer(), name="init")
     return graph
 
 
