@@ -8,6 +8,7 @@ import contextlib
 import datetime
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from deploykit.benchmarking.devices import check_devices
@@ -22,7 +23,7 @@ from deploykit.input.preprocessing import Preprocessing, steps_for
 from deploykit.input.results import InputResult, Round, StyleResult
 from deploykit.input.runner import BUFFERED, InputJob, Stretch, started
 from deploykit.machine import machine, usable_cores
-from transforms.core.child import Worker
+from transforms.core.child import Worker, call
 from transforms.core.errors import CrashError, GraphError, LimitError
 from transforms.core.graph import Graph
 from transforms.core.node import producer_name
@@ -88,6 +89,7 @@ def measure_input(
     on_error: str = "stop",
     cache: str = "",
     shuffle: int | None = None,
+    service: str = "",
     advance: Advance = lambda name, count: None,
 ) -> InputResult:
     """Measure how fast a graph runs behind each style of input, and what limits it.
@@ -107,9 +109,12 @@ def measure_input(
         on_error: `stop`, or `skip`, which leaves out damaged images.
         cache: what tf.data keeps after parsing: nothing, or in `memory`, or in a file.
         shuffle: a seed by which records change places.
+        service: where a tf.data service listens whose workers read for the style tfdata. One epoch
+            of ids is gone through before.
         advance: called with what comes next, and how many steps there are.
 
-    FileError, GraphError: data are damaged or do not fit. LimitError: TensorFlow died or hung.
+    FileError, GraphError: data are damaged or do not fit. VerificationError: the service gives a
+    record twice, or not at all. LimitError: TensorFlow died or hung.
     KeyboardInterrupt: nothing was measured yet.
     """
     styles = tuple(styles)
@@ -126,6 +131,11 @@ def measure_input(
     skipped: tuple[str, ...] = ()
     if on_error == "skip":
         pipeline, skipped = without_damaged(pipeline)
+    distinct = None
+    if service:
+        pipeline = replace(pipeline, service=service)
+        advance("check an epoch", 0)
+        distinct = call("deploykit.input.service:check_epoch", pipeline.data, service)
     start = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
     seen, interrupted = machine(), False
     steps = len(styles) * (1 + rounds)
@@ -166,7 +176,7 @@ def measure_input(
     )  # fmt: skip
     return InputResult(
         results, data.path, data.kind, pipeline.data.records, pipeline.batch, wait_ms, skipped,
-        seen, start, interrupted,
+        seen, start, interrupted, distinct,
     )  # fmt: skip
 
 

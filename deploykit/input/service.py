@@ -34,6 +34,19 @@ def service(workers: int) -> Iterator[str]:
         yield servers.ask("address")
 
 
+@contextlib.contextmanager
+def serving(workers: int | None, address: str | None) -> Iterator[str]:
+    """Yield where a service listens: one of so many workers, or one that runs; "" for neither.
+
+    GraphError: nothing listens at the address.
+    """
+    if workers is not None:
+        with service(workers) as found:
+            yield found
+    else:
+        yield reachable(address) if address is not None else ""
+
+
 class Servers:
     """A dispatcher and its workers, which serve as long as this process lives."""
 

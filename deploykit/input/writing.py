@@ -51,7 +51,7 @@ def written(pipeline: Pipeline) -> str:
         single=data.kind == "arrays" or not Path(data.path).is_dir(),
         batch=pipeline.batch,
         one_by_one=pipeline.one_by_one,
-        padded=any(None in each.result.shape for each in inputs),
+        padded=pipeline.padded,
         width=data.width if data.kind == "csv" else 0,
         shards=_shards(data),
         labels=_labels(data),

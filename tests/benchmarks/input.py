@@ -1,14 +1,11 @@
 """The articles' experiments: one model fed by feed_dict, by queues and by tf.data, side by side.
 
-Each style has a process of its own, and they have their turns. What computes is the model itself,
-or a wait of 20 ms: an accelerator that takes no CPU. What it prints also goes into INPUT.md.
+What it prints also goes into INPUT.md, beside the articles' own figures.
 """
 
-import contextlib
-import statistics
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,130 +14,18 @@ from deploykit.files import load_graph
 from deploykit.input.data import Data, open_data
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import Preprocessing, load_preprocessing, steps_for
-from deploykit.input.runner import InputJob, started
+from deploykit.input.runner import InputJob
 from deploykit.input.service import service
+from tests.benchmarks.feeding import AHEAD, ROUNDS, Experiment
 from tests.benchmarks.figures import RESULTS, Figure
 from tests.benchmarks.measuring import deploykit, run
 from tests.benchmarks.nets import frozen_keras_net, made_by
 from transforms.core.child import call
 
-ROUNDS = 5
-WAIT_MS = 20.0
 THREADS = 2
-EVER = 600.0  # seconds
-AHEAD = 20  # steps that what lies ready may flatter
-
-FASTER = {"queue": 0.50, "tfdata": 0.30}  # time, as a part of what feeding takes
-AT_THE_CEILING = {"queue": 0.93, "tfdata": 0.97}
-PARSED = 8.0
-
-# What the articles saw on their GPU.
-USED = {"feed": 30, "queue": 43, "tfdata": 61}  # % of the GPU
-SAVED = {"queue": "-33 %", "tfdata": "-50 %"}  # of the time of training
+PARSED = 8.0  # times as fast as decode_csv
 
 PAGE = Path(__file__).with_name("INPUT.md")
-
-
-@dataclass(frozen=True)
-class Turn:
-    """One turn of a style: records a second of each phase, and the seconds of all steps."""
-
-    compute: float
-    input: float
-    both: float
-    seconds: float
-    steps: int
-
-    @property
-    def share(self) -> float:
-        """How much of the ceiling is reached: of the slower one of model and input."""
-        return self.both / min(self.compute, self.input)
-
-    @property
-    def busy(self) -> float:
-        """For which part of the time, in percent, the model is busy."""
-        return 100 * self.both / self.compute
-
-
-def in_turn(jobs: Mapping[str, InputJob], steps: int) -> dict[str, list[Turn]]:
-    """Run so many steps of each job in every round, A B B A."""
-    found: dict[str, list[Turn]] = {name: [] for name in jobs}
-    with contextlib.ExitStack() as stack:
-        workers = {
-            name: stack.enter_context(contextlib.closing(started(job)))
-            for name, job in jobs.items()
-        }
-        for worker in workers.values():
-            worker.ask("run", "both", EVER, AHEAD)
-        for number in range(ROUNDS):
-            for name in list(jobs)[:: -1 if number % 2 else 1]:
-                worker = workers[name]
-                compute = worker.ask("run", "compute", EVER, steps)
-                worker.ask("run", "input", EVER, AHEAD)
-                alone = worker.ask("run", "input", EVER, steps)
-                both = worker.ask("run", "both", EVER, steps)
-                rates = [each.items / each.seconds for each in (compute, alone, both)]
-                found[name].append(Turn(*rates, both.seconds, both.steps))
-    return found
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """A model, what computes, and the data that each column of the table reads."""
-
-    what: str
-    jobs: Mapping[str, InputJob]
-    steps: int
-    asked: bool = True
-
-    def measured(self) -> tuple[list[Figure], list[str]]:
-        """Measure with the model itself and with a wait; return figures, and lines of the page."""
-        real = in_turn(self.jobs, self.steps)
-        waiting = {name: replace(job, wait_ms=WAIT_MS) for name, job in self.jobs.items()}
-        waited = in_turn(waiting, self.steps)
-        feed = [turn.seconds for turn in real["feed"]]
-        figures = []
-        for name, turns in real.items():
-            style = self.jobs[name].style
-            if style == "feed":
-                figures.append(Figure(f"{self.what}: {self.steps} steps, {name}", "s", feed))
-                continue
-            bar = FASTER[style] if self.asked else None
-            what = f"{self.what}: {self.steps} steps, {name} (articles: {SAVED[style]})"
-            seconds = [turn.seconds for turn in turns]
-            figures.append(Figure(what, "s", seconds, feed, at_most_ratio=bar))
-        for name, turns in waited.items():
-            style = self.jobs[name].style
-            bar = AT_THE_CEILING.get(style) if self.asked else None
-            shares = [turn.share for turn in turns]
-            what = f"{self.what}: {WAIT_MS:g} ms accelerator, {name}, at the ceiling"
-            figures.append(Figure(what, "", shares, at_least=bar))
-            what = (
-                f"{self.what}: {WAIT_MS:g} ms accelerator busy, {name} (articles: {USED[style]} %)"
-            )
-            figures.append(Figure(what, "%", [turn.busy for turn in turns]))
-        return figures, self._section(real, waited)
-
-    def _section(self, real: dict[str, list[Turn]], waited: dict[str, list[Turn]]) -> list[str]:
-        lines = [f"## {self.what}", "",
-                 f"{self.steps} steps of {next(iter(self.jobs.values())).pipeline.batch}.", "",
-                 "| | s | against feed | articles | input alone, items/s | accelerator: s | busy | "
-                 "articles |", "|---|---|---|---|---|---|---|---|"]  # fmt: skip
-        for name, turns in real.items():
-            style = self.jobs[name].style
-            pairs = zip(turns, real["feed"], strict=True)
-            ratio = statistics.median(a.seconds / b.seconds for a, b in pairs)
-            saved = "" if style == "feed" else f"{100 * (ratio - 1):+.0f} %"
-            lines.append(
-                f"| {name} | {_median(turns, 'seconds'):.2f} | {saved} | {SAVED.get(style, '')} | "
-                f"{_median(turns, 'input'):,.0f} | {_median(waited[name], 'seconds'):.2f} | "
-                f"{_median(waited[name], 'busy'):.0f} % | {USED[style]} % |"
-            )
-        return [*lines, ""]
-
-
-def _median(turns: Sequence[Turn], name: str) -> float:
-    return statistics.median(getattr(turn, name) for turn in turns)
 
 
 def job(
@@ -296,7 +181,7 @@ def as_records(source: Path, name: str) -> Data:
     """Return data as TFRecords, converted by `deploykit records` unless that was done before."""
     folder = RESULTS / "data" / f"{name}.records"
     if not folder.exists():
-        run(deploykit("records", str(source), "-o", str(folder)))
+        run(deploykit("records", "convert", str(source), str(folder), "--shard-size", "2"))
     return open_data(str(folder))
 
 

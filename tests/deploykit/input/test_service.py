@@ -111,3 +111,69 @@ def test_a_dataset_may_be_distributed_by_hand(servers):
 
     numbers = distributed(tf.data.Dataset.range(20), servers.address())
     assert sorted(numbers.as_numpy_iterator()) == [*range(20)]
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory):
+    from deploykit.files import save_graph
+    from tests.support import build
+
+    def make():
+        import tensorflow.compat.v1 as tf
+
+        x = tf.placeholder(tf.float32, [None, 2], name="x")
+        tf.reduce_sum(x, 1, name="out")
+
+    path = tmp_path_factory.mktemp("net") / "net.pb"
+    save_graph(build(make, ("x",), ("out",)), path)
+    return path
+
+
+@pytest.mark.slow  # four starts of TensorFlow
+def test_benchmark_runs_behind_a_service_of_its_own(deploykit, lines, net):
+    folder, count = lines
+    found = deploykit("benchmark", net, "--data", folder, "--input", "tfdata", "--service", "2",
+                      "--batch", "4", "--duration", "1", "--json")  # fmt: skip
+    assert found.status == 0, found.stderr
+    assert found.document["service_epoch"] == count
+    assert found.document["styles"][0]["items_per_second"] > 0
+
+
+@pytest.mark.slow  # three starts of TensorFlow
+def test_benchmark_runs_behind_a_service_that_runs_already(deploykit, lines, net, servers):
+    folder, count = lines
+    address = servers.address().removeprefix("grpc://")
+    found = deploykit("benchmark", net, "--data", folder, "--input", "tfdata", "--service-address",
+                      address, "--duration", "1")  # fmt: skip
+    assert found.status == 0, found.stderr
+    assert f"an epoch has {count} records, each once" in found.stdout
+
+
+def test_a_service_feeds_tfdata_alone(deploykit, lines, net):
+    folder, _ = lines
+    found = deploykit("benchmark", net, "--data", folder, "--service", "2")
+    assert found.status == 2
+    assert "--input tfdata" in found.stderr
+    found = deploykit("benchmark", net, "--data", folder, "--input", "tfdata", "--service", "2",
+                      "--service-address", "localhost:5000")  # fmt: skip
+    assert found.status == 2
+    assert "either --service or" in found.stderr
+    found = deploykit("benchmark", net, "--data", folder, "--input", "tfdata",
+                      "--service-address", "localhost:1")  # fmt: skip
+    assert found.status == 2
+    assert "localhost:1: no tf.data service answers there" in found.stderr
+
+
+def test_texts_of_a_model_that_demands_its_batch_are_refused(tmp_path):
+    from dataclasses import replace
+
+    from deploykit.input.preprocessing import Steps
+    from deploykit.input.tfdata import dataset
+
+    np.savez(tmp_path / "texts.npz", text=np.array(["a b", "c"]))
+    data = open_data(str(tmp_path / "texts.npz"))
+    steps = {"text": Steps("text", split=" ", dtype="string")}
+    pipeline = Pipeline(data, steps, 2, whole=True)
+    assert len(list(dataset(pipeline))) == 1
+    with pytest.raises(GraphError, match="leave the service out"):
+        dataset(replace(pipeline, service="grpc://localhost:1"))
