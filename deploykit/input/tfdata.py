@@ -76,15 +76,15 @@ def _served(pipeline: Pipeline, batches: Any) -> Any:
 
     Each worker ends its share with a smaller batch, so they are joined and divided anew.
     """
-    found = distributed(batches, pipeline.service)
-    if not pipeline.padded:
-        return found.rebatch(pipeline.batch, drop_remainder=pipeline.whole)
-    if pipeline.whole:
+    if pipeline.padded and pipeline.whole:
         raise GraphError(
             f"the model takes {pipeline.batch} samples at once, but a tf.data service gives texts "
             "of different lengths in smaller batches too; leave the service out"
         )
-    return found
+    found = distributed(batches, pipeline.service)
+    if pipeline.padded:
+        return found
+    return found.rebatch(pipeline.batch, drop_remainder=pipeline.whole)
 
 
 def _records(pipeline: Pipeline, feeds: dict[Any, Array]) -> Any:

@@ -1,8 +1,7 @@
 """Made-up reviews: a title, a text of several sentences, and the stars that its words amount to."""
 
 from collections.abc import Iterator
-
-import numpy as np
+from random import Random
 
 # What each word says of a thing, in stars above or below three.
 OPINIONS = {
@@ -39,28 +38,28 @@ def vocabulary() -> list[str]:
 
 def reviews(count: int, seed: int) -> Iterator[tuple[str, str, float]]:
     """Yield title, text and stars of so many reviews, stars from 1 to 5."""
-    random = np.random.default_rng(seed)
+    random = Random(seed)
     for _ in range(count):
         title, said = _written(random, TITLES, 1)
-        text, more = _written(random, SENTENCES, int(random.integers(1, 9)))
+        text, more = _written(random, SENTENCES, random.randint(1, 8))
         opinions = [*said, *said, *more]  # a title counts twice
         mean = sum(opinions) / len(opinions) if opinions else 0.0
-        yield title, text, float(np.clip(3 + mean + random.normal(0, NOISE), 1, 5))
+        yield title, text, min(5.0, max(1.0, 3 + mean + random.gauss(0, NOISE)))
 
 
-def _written(random: np.random.Generator, choices: tuple[str, ...], count: int):
+def _written(random: Random, choices: tuple[str, ...], count: int):
     """Return so many sentences as one text, and the opinions in it."""
     words: list[str] = []
     opinions: list[float] = []
     for _ in range(count):
-        for word in str(random.choice(choices)).split():
+        for word in random.choice(choices).split():
             if word == "{opinion}":
-                degree, opinion = str(random.choice([*DEGREES])), str(random.choice([*OPINIONS]))
+                degree, opinion = random.choice([*DEGREES]), random.choice([*OPINIONS])
                 words += [degree, opinion] if degree else [opinion]
                 opinions.append(DEGREES[degree] * OPINIONS[opinion])
             elif word == "{maker}":
-                words.append("".join(random.choice(SYLLABLES, 3)))
+                words.append("".join(random.choices(SYLLABLES, k=3)))
             else:
                 lists = {"{thing}": THINGS, "{part}": PARTS, "{number}": NUMBERS}
-                words.append(str(random.choice(lists[word])) if word in lists else word)
+                words.append(random.choice(lists[word]) if word in lists else word)
     return " ".join(words), opinions
