@@ -48,7 +48,8 @@ class Data:
 
     def without(self, files: Sequence[str]) -> "Data":
         """Return the same images without some of them. GraphError: none is left."""
-        kept = [n for n, file in enumerate(self.files) if file not in set(files)]
+        gone = set(files)
+        kept = [n for n, file in enumerate(self.files) if file not in gone]
         if not kept:
             raise GraphError(f"{self.path}: no image is left, all {len(self.files)} are damaged")
         return replace(

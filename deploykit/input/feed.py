@@ -16,26 +16,16 @@ from transforms.core.errors import Error, GraphError
 from transforms.core.tensors import Array
 
 
-class Feed:
-    """Placeholders in the current graph, by input, and the batches that they are fed."""
+def placeholders(pipeline: Pipeline) -> dict[str, Any]:
+    """Return placeholders for batches by input, in the current graph."""
+    import tensorflow as tf
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        """Make the placeholders."""
-        import tensorflow as tf
-
-        features = pipeline.features
-        results = {k: result_of(v, features[v.feature]) for k, v in pipeline.steps.items()}
-        self.tensors = {
-            name: tf.compat.v1.placeholder(each.dtype, (None, *each.shape))
-            for name, each in results.items()
-        }
-        self.batches = batches(pipeline)
-
-    def start(self, session: Any) -> None:
-        """Start nothing: a batch is read when it is asked for."""
-
-    def stop(self) -> None:
-        """Stop nothing."""
+    features = pipeline.features
+    results = {name: result_of(v, features[v.feature]) for name, v in pipeline.steps.items()}
+    return {
+        name: tf.compat.v1.placeholder(each.dtype, (None, *each.shape))
+        for name, each in results.items()
+    }
 
 
 def batches(pipeline: Pipeline) -> Iterator[dict[str, Array]]:

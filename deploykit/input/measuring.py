@@ -1,6 +1,6 @@
 """Measure a model behind each style of input, in rounds in turn, so that a drift hits all alike.
 
-In each round a style makes batches that nobody computes with, computes on a batch that lies ready,
+In each round a style computes on a batch that lies ready, makes batches that nobody computes with,
 and does both. Batches that lay ready before its turn do not count.
 """
 
@@ -34,7 +34,8 @@ BATCH = 32
 ON_ERROR = ("stop", "skip")
 _MOST_THREADS = 8
 _WARM_UP_STEPS = 3
-_SHARES = {"input": 0.25, "compute": 0.25, "both": 0.5}  # of the time of a round
+_SHARES = {"compute": 0.25, "input": 0.25, "both": 0.5}  # of the time of a round
+_SETTLING = 0.2  # of a phase: what reads ahead may not have filled its buffers yet
 
 Advance = Callable[[str, int], None]
 
@@ -126,7 +127,7 @@ def measure_input(
         data, graph, preprocessing=preprocessing, batch=batch, cache=cache, shuffle=shuffle
     )
     if graph is not None:
-        refuse_own_queues(graph, (*fetches, *init) or graph.outputs)
+        refuse_own_queues(graph, (*(fetches or graph.outputs), *init))
     check_devices([settings.device])
     skipped: tuple[str, ...] = ()
     if on_error == "skip":
@@ -137,47 +138,74 @@ def measure_input(
         advance("check an epoch", 0)
         distinct = call("deploykit.input.service:check_epoch", pipeline.data, service)
     start = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-    seen, interrupted = machine(), False
-    steps = len(styles) * (1 + rounds)
-    found: dict[str, list[Round]] = {style: [] for style in styles}
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="deploykit-")))
+    seen = machine()
+    sampler = Sampler(open_devices(), lambda line: advance(line, 0))
+    outputs = tuple(fetches) or (() if graph is None else tuple(graph.outputs))
+    with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
         model = None
         if graph is not None:
-            model = str(folder / "model.pb")
+            model = str(Path(folder) / "model.pb")
             spill(graph, Path(model))
-        outputs = tuple(fetches) or (() if graph is None else tuple(graph.outputs))
-        sampler = Sampler(open_devices(), lambda line: advance(line, 0))
-        workers: dict[str, Worker] = {}
+        jobs = [
+            InputJob(style, pipeline, model, outputs, tuple(init), wait_ms, settings)
+            for style in styles
+        ]
+        found, interrupted = _in_turn(jobs, seconds, rounds, sampler, advance)
+    results = tuple(
+        StyleResult(
+            style,
+            data.kind,
+            tuple(turns),
+            cores=float(usable_cores(seen)),
+            devices=sampler.facts(style)["devices"],
+            gpu=settings.device != "cpu",
+        )
+        for style, turns in found.items()
+        if turns
+    )
+    return InputResult(
+        results,
+        data.path,
+        data.kind,
+        pipeline.data.records,
+        pipeline.batch,
+        wait_ms,
+        skipped,
+        seen,
+        start,
+        interrupted,
+        distinct,
+    )
+
+
+def _in_turn(
+    jobs: Sequence[InputJob], seconds: float, rounds: int, sampler: Sampler, advance: Advance
+) -> tuple[dict[str, list[Round]], bool]:
+    """Return the rounds of each style, and whether Ctrl-C ended them early.
+
+    KeyboardInterrupt: there is none yet.
+    """
+    found: dict[str, list[Round]] = {job.style: [] for job in jobs}
+    steps = len(jobs) * (1 + rounds)
+    with contextlib.ExitStack() as stack:
+        courses: list[tuple[str, Worker]] = []
         try:
-            for style in styles:
-                advance(f"load {style}", steps)
-                job = InputJob(style, pipeline, model, outputs, tuple(init), wait_ms, settings)
-                workers[style] = started(job)
-                stack.callback(workers[style].close)
-                _ask(style, workers[style], "compute", 1e9, _WARM_UP_STEPS)
-                _ask(style, workers[style], "both", 1e9, _WARM_UP_STEPS)
+            for job in jobs:  # one after another: a start beside another takes its cores
+                advance(f"load {job.style}", steps)
+                worker = started(job)
+                stack.callback(worker.close)
+                courses.append((job.style, worker))
+                for phase in ("compute", "both"):
+                    _ask(job.style, worker, phase, 1e9, _WARM_UP_STEPS)
             for number in range(rounds):
-                for style in styles if number % 2 == 0 else reversed(styles):
+                for style, worker in courses if number % 2 == 0 else reversed(courses):
                     advance(style, steps)
-                    worker = workers[style]
                     found[style].append(_round(style, worker, seconds / rounds, sampler))
         except KeyboardInterrupt:
-            interrupted = True
             if not any(found.values()):
                 raise
-        facts = {style: sampler.facts(style) for style in styles}
-    cores = float(usable_cores(seen))
-    results = tuple(
-        StyleResult(style, data.kind, tuple(found[style]), cores, facts[style]["devices"],
-                    gpu=settings.device != "cpu")
-        for style in styles
-        if found[style]
-    )  # fmt: skip
-    return InputResult(
-        results, data.path, data.kind, pipeline.data.records, pipeline.batch, wait_ms, skipped,
-        seen, start, interrupted, distinct,
-    )  # fmt: skip
+            return found, True
+    return found, False
 
 
 def _round(style: str, worker: Worker, seconds: float, sampler: Sampler) -> Round:
@@ -185,8 +213,10 @@ def _round(style: str, worker: Worker, seconds: float, sampler: Sampler) -> Roun
     found: dict[str, Stretch] = {}
     for phase, share in _SHARES.items():
         limit = share * seconds
-        ready = _WARM_UP_STEPS if phase == "compute" else BUFFERED[style]
-        _ask(style, worker, phase, limit, ready)
+        if phase == "compute":
+            _ask(style, worker, phase, _SETTLING * limit)
+        else:
+            _ask(style, worker, phase, limit, BUFFERED[style])
         watching = sampler.watching(style, worker.pid)
         with watching if phase == "both" else contextlib.nullcontext():
             found[phase] = _ask(style, worker, phase, limit)

@@ -16,7 +16,7 @@ def open_runnable(
     init: Sequence[str] = (),
     allowed_ops: Sequence[str] = (),
 ) -> Graph:
-    """Return a model's graph; what is fetched, and run before, are its outputs where named.
+    """Return a model's graph; what is fetched are its outputs.
 
     GraphError: a model that is frozen when it is read has no such ops. RefusedError: running it
     would reach beyond the graph.
@@ -27,8 +27,9 @@ def open_runnable(
             "its variables when it is read; give --outputs, or write its training graph as a .pb"
         )
     graph = interface.open(model)
-    if fetches or init:
-        graph.outputs = (*(fetches or graph.outputs), *init)
-        graph.check()
-    refuse_side_effects(graph, allowed_ops)
+    graph.outputs = tuple(fetches) or graph.outputs
+    run = graph.copy()
+    run.outputs = (*graph.outputs, *init)
+    run.check()
+    refuse_side_effects(run, allowed_ops)
     return graph

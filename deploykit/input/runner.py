@@ -5,15 +5,15 @@ batch that lies ready; `both`, the model on the batches as they come.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from deploykit.benchmarking.devices import devices_for, gpus
 from deploykit.benchmarking.runner import config
 from deploykit.benchmarking.settings import Settings
-from deploykit.input.feed import Feed, check_records
+from deploykit.input.feed import batches, check_records, placeholders
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.queues import BATCHES, Queue
 from deploykit.input.tfdata import PREFETCHED, TfData
@@ -63,7 +63,7 @@ def started(job: InputJob) -> Worker:
 
 
 class InputRunner:
-    """A session with a model and the input before it."""
+    """Sessions with a model: behind its input, and, to compute alone, fed with what lies ready."""
 
     def __init__(self, job: InputJob) -> None:
         """Load TensorFlow, the model and the pipeline, and take the first batch.
@@ -77,79 +77,115 @@ class InputRunner:
         self._failures = (ValueError, TypeError, tf.errors.OpError)
         self._over = tf.errors.OutOfRangeError
         asked = job.settings.device
-        (device, *_) = devices_for(asked, gpus() if asked != "cpu" else ())
-        self.graph = tf.Graph()
+        (self._device, *_) = devices_for(asked, gpus() if asked != "cpu" else ())
+        self._names = list(job.pipeline.steps)
         try:
-            with self.graph.as_default():
-                names = list(job.pipeline.steps)
-                with tf.name_scope(_SCOPE):
-                    self._style = self._made(device)
-                taken = {name: self._style.tensors[name] for name in names}
-                with tf.device(device):
-                    fetches, inits = self._wired(taken)
-                with tf.name_scope(_SCOPE):
-                    self._count = tf.shape(taken[names[0]])[0]
-                    # Of an op that a group names itself, even what is fed would be computed.
-                    arrived = tf.group(*map(tf.identity, taken.values()))
-            self.session = tf.compat.v1.Session(
-                graph=self.graph, config=config(job.settings, (device,))
-            )
-            if inits:
-                self.session.run(inits)
-            self._fed = [taken[name] for name in names]
-            computed = arrived if job.wait_ms is not None else fetches
-            self._compute = self.session.make_callable([self._count, computed], self._fed)
-            self._take = self.session.make_callable([self._count, arrived])
-            self._both = self.session.make_callable([self._count, computed])
-            self._style.start(self.session)
-            self._feeds = getattr(self._style, "batches", None)
-            self._ready = self._first(names)
+            self._style = self._behind_input() if job.style != "feed" else None
+            self._compute = self._fed_session()
+            self._batches = batches(job.pipeline) if self._style is None else None
+            self._ready = self._first()
         except self._failures as error:
             self._explain(error)
         except StopIteration:
-            raise GraphError(f"{job.pipeline.data.path}: the data hold no whole batch of "
-                             f"{job.pipeline.batch}") from None  # fmt: skip
+            raise GraphError(
+                f"{job.pipeline.data.path}: the data hold no whole batch of {job.pipeline.batch}"
+            ) from None
 
-    def _made(self, device: str) -> Feed | Queue | TfData:
-        pipeline = self.job.pipeline
-        if self.job.style == "tfdata":
-            return TfData(pipeline, device)
-        return Queue(pipeline) if self.job.style == "queue" else Feed(pipeline)
-
-    def _wired(self, taken: dict[str, Any]) -> tuple[Any, list[Any]]:
-        """Import the model behind the tensors; return what is fetched, and what is run before.
+    def _behind_input(self) -> "Queue | TfData":
+        """Open a session in which the model reads what the style gives.
 
         What a placeholder declares stays all that TensorFlow knows of a shape.
         """
         import tensorflow as tf
 
-        if self.job.model is None:
-            return [], []
-        graph_def = GraphDef.FromString(Path(self.job.model).read_bytes())
-        shapes = {
-            f"{node.name}:0": tf.TensorShape(node.attr["shape"].shape)
-            for node in graph_def.node
-            if node.op in ("Placeholder", "PlaceholderWithDefault")
-        }
-        for name, tensor in taken.items():
-            shape = shapes.get(full_name(name), tensor.shape)
+        pipeline = self.job.pipeline
+        graph = tf.Graph()
+        with graph.as_default():
             with tf.name_scope(_SCOPE):
-                taken[name] = tf.compat.v1.placeholder_with_default(tensor, shape)
-        tf.import_graph_def(graph_def, {full_name(k): v for k, v in taken.items()}, name="")
+                style = (
+                    Queue(pipeline) if self.job.style == "queue" else TfData(pipeline, self._device)
+                )
+                count = tf.shape(style.tensors[self._names[0]])[0]
+                arrived = tf.group(*(style.tensors[name] for name in self._names))
+            computed, inits = arrived, []
+            graph_def = self._graph_def()
+            if graph_def is not None:
+                shapes = {
+                    f"{node.name}:0": tf.TensorShape(node.attr["shape"].shape)
+                    for node in graph_def.node
+                    if node.op in ("Placeholder", "PlaceholderWithDefault")
+                }
+                with tf.name_scope(_SCOPE), tf.device(self._device):
+                    taken = {
+                        full_name(name): tf.compat.v1.placeholder_with_default(
+                            tensor, shapes.get(full_name(name), tensor.shape)
+                        )
+                        for name, tensor in style.tensors.items()
+                    }
+                computed, inits = self._imported(graph_def, taken)
+        self.session = self._opened(graph, inits)
+        self._take = self.session.make_callable([count, arrived])
+        self._both = self.session.make_callable([count, computed])
+        style.start(self.session)
+        return style
+
+    def _fed_session(self) -> Callable[..., Any]:
+        """Return what runs the model on a batch that is fed, in a session of its own.
+
+        Were the batch fed over what the input gives, Grappler might still let that be computed.
+        """
+        import tensorflow as tf
+
+        graph, graph_def = tf.Graph(), self._graph_def()
+        with graph.as_default():
+            if graph_def is None:
+                tensors = placeholders(self.job.pipeline)
+                fed, computed, inits = list(tensors.values()), tf.group(*tensors.values()), []
+            else:
+                computed, inits = self._imported(graph_def, {})
+                fed = [graph.get_tensor_by_name(full_name(name)) for name in self._names]
+        session = self._opened(graph, inits)
+        if self.job.style == "feed":
+            self.session = session
+        found: Callable[..., Any] = session.make_callable(computed, fed)
+        return found
+
+    def _graph_def(self) -> Any:
+        """Return the model, or None where a wait stands in its place."""
+        if self.job.model is None or self.job.wait_ms is not None:
+            return None
+        return GraphDef.FromString(Path(self.job.model).read_bytes())
+
+    def _imported(self, graph_def: Any, taken: dict[str, Any]) -> tuple[Any, Any]:
+        """Import the model; return what is fetched, and what is run once before."""
+        import tensorflow as tf
+
+        with tf.device(self._device):
+            tf.import_graph_def(graph_def, taken, name="")
         return [_element(each) for each in self.job.fetches], [_element(n) for n in self.job.init]
 
-    def _first(self, names: list[str]) -> list[Array]:
+    def _opened(self, graph: Any, inits: list[Any]) -> Any:
+        import tensorflow as tf
+
+        settings = config(self.job.settings, (self._device,))
+        session = tf.compat.v1.Session(graph=graph, config=settings)
+        if inits:
+            session.run(inits)
+        return session
+
+    def _first(self) -> list[Array]:
         """Return the first batch; the epoch goes on behind it."""
-        if self._feeds is not None:
-            batch: Mapping[str, Array] = next(self._feeds)
+        if self._batches is not None:
+            batch: Mapping[str, Array] = next(self._batches)
         elif isinstance(self._style, Queue):
             batch = self._style.take(self.session)
         else:
+            assert self._style is not None
             try:
                 batch = self.session.run(self._style.tensors)
             except self._over:
                 raise StopIteration from None
-        return [batch[name] for name in names]
+        return [batch[name] for name in self._names]
 
     def run(self, phase: str, seconds: float, steps: int | None = None) -> Stretch:
         """Run a phase for so long, or so many steps; less if the epochs are over.
@@ -175,42 +211,42 @@ class InputRunner:
 
     def stop(self) -> None:
         """End what reads ahead; raises what it failed with."""
+        if self._style is None:
+            return
         try:
             self._style.stop()
         except self._failures as error:
             self._explain(error)
 
     def _step(self, phase: str) -> Callable[[], int]:
+        """Return what makes one step of a phase and says how many records it had."""
         wait = 0.0 if self.job.wait_ms is None else self.job.wait_ms / 1000
-        names = list(self.job.pipeline.steps)
 
-        def waited(count: Any) -> int:
-            if wait:
-                time.sleep(wait)
-            return int(count)
+        def computed(batch: list[Array]) -> int:
+            self._compute(*batch)
+            time.sleep(wait)
+            return len(batch[0])
+
+        def pulled() -> int:
+            count = int(self._both()[0])
+            time.sleep(wait)
+            return count
 
         if phase == "compute":
-            return lambda: waited(self._compute(*self._ready)[0])
-        feeds: Iterator[Mapping[str, Array]] | None = self._feeds
-        if feeds is None:
-            if phase == "input":
-                return lambda: int(self._take()[0])
-            return lambda: waited(self._both()[0])
-        if phase == "input":
-            return lambda: len(next(feeds)[names[0]])
+            return lambda: computed(self._ready)
+        if self._batches is None:
+            return pulled if phase == "both" else lambda: int(self._take()[0])
+        waiting = ([batch[name] for name in self._names] for batch in self._batches)
+        if phase == "both":
+            return lambda: computed(next(waiting))
+        return lambda: len(next(waiting)[0])
 
-        def fed() -> int:
-            batch = next(feeds)
-            return waited(self._compute(*(batch[name] for name in names))[0])
-
-        return fed
-
-    def _explain(self, error: Any) -> None:
+    def _explain(self, error: Any) -> NoReturn:
         """Raise what is wrong with the data, by file and record, or else what TensorFlow says.
 
         Ops of a graph tell neither file nor line, so the records are gone through in Python.
         """
-        if self.job.style != "feed":
+        if self.job.style != "feed":  # where Python has read them already
             check_records(self.job.pipeline)
         raise GraphError(f"{self.job.style}: TensorFlow cannot run this: {sentence(error)}")
 

@@ -1,6 +1,5 @@
 """A model runs behind each style: whole epochs, training steps, waits, idle queues."""
 
-import numpy as np
 import pytest
 
 from deploykit.input.measuring import pipeline_for, refuse_own_queues
@@ -60,17 +59,26 @@ def runner(graph, lines, tmp_path):
 
 @pytest.mark.parametrize("style", STYLES)
 def test_the_model_sees_each_record_once(runner, style):
+    import tensorflow as tf
+
     found = runner(style, fetches=("total", "train"), init=("init",))
-    first = found._ready[found._fed.index(_named(found, "id"))]
+    first = found._ready[found._names.index("id")]
+    assert first.tolist() == [0, 1, 2, 3]
     stretch = found.run("both", DONE)
     assert (stretch.items, stretch.steps) == (COUNT - 4, 5)
-    total = found.session.run("total:0", {"id:0": np.zeros(1, np.float32)})
-    assert total == sum(range(COUNT)) - first.sum()
+    seen = found.session.graph.get_operation_by_name("seen").outputs[0]
+    value = tf.raw_ops.ReadVariableOp
+    with found.session.graph.as_default():
+        total = found.session.run(value(resource=seen, dtype=tf.float32))
+    assert total == sum(range(4, COUNT))
     assert found.run("both", DONE).steps == 0  # the epoch is over
 
 
-def _named(found, name):
-    return found._fed[list(found.job.pipeline.steps).index(name)]
+@pytest.mark.parametrize("style", STYLES)
+def test_computing_alone_takes_nothing_from_the_input(runner, style):
+    found = runner(style, fetches=("total",), init=("init",))
+    assert found.run("compute", DONE, 9).items == 36
+    assert found.run("both", DONE).items == COUNT - 4
 
 
 @pytest.mark.parametrize("style", STYLES)
