@@ -54,8 +54,8 @@ class State:
             logger.info("%s: this state cannot be read (%s), so the work begins anew", path, error)
             return {}
         if bound != self._bound:
-            logger.info("%s: this state is of another model, machine, environment or other inputs, "
-                        "so the work begins anew", path)  # fmt: skip
+            logger.info("%s: this state is of other inputs or options, another model, machine or "
+                        "environment, so the work begins anew", path)  # fmt: skip
             return {}
         return found
 

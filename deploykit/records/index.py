@@ -69,7 +69,7 @@ class Index:
 
     def text(self) -> str:
         """Return the document as it is written."""
-        return json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n"
+        return json.dumps(self.document(), indent=1) + "\n"
 
 
 def shard_name(name: str, number: int, count: int) -> str:

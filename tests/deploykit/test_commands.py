@@ -144,10 +144,13 @@ def test_transforms(deploykit):
     assert "did you mean quantize_weights" in found.stderr
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS])
+RECORDS = ("records convert", "records inspect", "records verify")
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS, *RECORDS])
 def test_help(deploykit, command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    found = deploykit(*filter(None, [command]), "--help")
+    found = deploykit(*command.split(), "--help")
     assert found.status == 0
     assert_golden(f"help/{command or 'deploykit'}", found.stdout)
 

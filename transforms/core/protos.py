@@ -27,6 +27,7 @@ def _without_tensorflow_start() -> Iterator[None]:
 
 
 with _without_tensorflow_start():
+    from tensorflow.core.example.example_pb2 import Example
     from tensorflow.core.framework.attr_value_pb2 import AttrValue, NameAttrList
     from tensorflow.core.framework.function_pb2 import FunctionDef, FunctionDefLibrary
     from tensorflow.core.framework.graph_pb2 import GraphDef
@@ -40,6 +41,7 @@ with _without_tensorflow_start():
 __all__ = [
     "AssetFileDef",
     "AttrValue",
+    "Example",
     "FunctionDef",
     "FunctionDefLibrary",
     "GraphDef",

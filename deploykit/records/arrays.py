@@ -1,0 +1,92 @@
+"""Arrays whose first axis counts the samples -> one record for each sample."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deploykit.files import load_data
+from deploykit.records.features import RAW, Feature
+from deploykit.records.source import Part, Problems, facts_of, numbered, split_items
+from transforms.core.errors import GraphError
+from transforms.core.tensors import Array
+
+
+class Arrays:
+    """Samples that lie in memory, which the processes share."""
+
+    def __init__(
+        self, arrays: Mapping[str, Array], files: Sequence[Path], classes: Sequence[str] = ()
+    ) -> None:
+        """Take arrays by feature. GraphError: they do not go together, or are of no known type."""
+        where = ", ".join(map(str, files))
+        counts = {name: len(each) if each.ndim else None for name, each in arrays.items()}
+        if not counts or None in counts.values() or len(set(counts.values())) > 1:
+            shown = ", ".join(f"{name} {list(each.shape)}" for name, each in arrays.items())
+            raise GraphError(
+                f"{where}: expected arrays with the same number of samples along the first axis, "
+                f"got {shown or 'none'}"
+            )
+        self.files = facts_of(map(str, files))
+        self.classes = tuple(classes)
+        self._arrays = {}
+        self.features = {}
+        for name, array in arrays.items():
+            try:
+                self._arrays[name], self.features[name] = _stored(array)
+            except GraphError as error:
+                raise GraphError(f"{where}: array '{name}' {error}") from None
+
+    def parts(self) -> list[Part]:
+        """Return runs of samples."""
+        count = len(next(iter(self._arrays.values())))
+        size = sum(array.nbytes // max(count, 1) + 16 for array in self._arrays.values())
+        return split_items(size for _ in range(count))
+
+    def read(self, part: Part, problems: Problems) -> Iterator[Mapping[str, Any]]:
+        """Yield the values of each sample."""
+        for number in range(part.start, part.stop):
+            yield {name: array[number] for name, array in self._arrays.items()}
+
+
+def _stored(array: Array) -> tuple[Array, Feature]:
+    """Return an array as records hold it, and what they hold; nothing is rounded."""
+    shape = array.shape[1:]
+    if array.dtype.kind in "US":
+        strings = np.empty(array.size, object)
+        strings[:] = [_encoded(each) for each in array.ravel().tolist()]
+        width = (int(np.prod(shape)),) if shape else ()
+        return strings.reshape(len(array), *width), Feature("string", shape)
+    if array.dtype in (np.float32, np.int64):
+        return array, Feature(array.dtype.name, shape)
+    if array.dtype.kind in "biu" and (not shape or array.dtype.name not in RAW):
+        if array.size and int(array.max()) > np.iinfo(np.int64).max:
+            raise GraphError(f"holds {array.max()}, which is no int64")
+        return array.astype(np.int64), Feature("int64", shape)
+    if array.dtype.name not in RAW:
+        raise GraphError(f"is {array.dtype}, which records cannot hold")
+    return array, Feature(array.dtype.name, shape, "raw")
+
+
+def _encoded(value: str | bytes) -> bytes:
+    return value if isinstance(value, bytes) else value.encode()
+
+
+def npz(path: Path, label: str | None) -> Arrays:
+    """Return the arrays of a `.npz` file; `label` names the one that holds the labels.
+
+    Default: `label` or `labels`, if there is one. Names of classes become numbers.
+    """
+    arrays: dict[str, Array] = load_data(path)
+    if label is not None and label not in arrays:
+        raise GraphError(f"{path}: there is no array '{label}'; it has: {', '.join(arrays)}")
+    chosen = label or next((each for each in ("label", "labels") if each in arrays), None)
+    classes: tuple[str, ...] = ()
+    if chosen is not None:
+        labels = arrays.pop(chosen)
+        if labels.dtype.kind in "US" and labels.ndim == 1:
+            numbers, classes = numbered([_encoded(each).decode() for each in labels.tolist()])
+            labels = np.array(numbers, np.int64)
+        arrays = {**arrays, "label": labels}
+    return Arrays(arrays, [path], classes)

@@ -1,0 +1,184 @@
+"""Whether the shards of a folder are what was written, and what one of their records holds."""
+
+import functools
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deploykit.records.features import Feature
+from deploykit.records.framing import is_gzip, read_records
+from deploykit.records.index import Index, Shard, find_index, load_index, shard_files
+from deploykit.records.workers import in_order
+from transforms.core.errors import FileError, GraphError, VerificationError
+
+SHOWN = 6  # numbers of a list, and characters of a string ten times as many
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found of a shard, and what is wrong with it."""
+
+    file: str
+    records: int
+    bytes: int
+    problem: str = ""
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file. FileError: it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from None
+
+
+def check_folder(
+    folder: Path,
+    name: str | None,
+    processes: int,
+    advance: Callable[[str, int], None] = lambda text, count: None,
+) -> tuple[Index | None, list[Checked]]:
+    """Return the index, if there is one, and what was found of each shard.
+
+    Without an index, checksums are compared, but nobody knows how many records there were.
+    FileError, GraphError: there is nothing to check, or the index is damaged.
+    """
+    path = find_index(folder, name)
+    if path is None:
+        files = record_files(folder)
+        jobs: list[tuple[Path, Shard | None]] = [(each, None) for each in files]
+        if not jobs:
+            raise FileError(f"{folder}: there are no TFRecord files")
+        index = None
+    else:
+        index = load_index(folder, name)
+        jobs = [(folder / shard.file, shard) for shard in index.shards]
+    check = functools.partial(_checked, compression=None if index is None else index.compression)
+    found = []
+    for checked in in_order(check, jobs, processes):
+        found.append(checked)
+        advance(checked.file, len(jobs))
+    if index is not None:
+        listed = {shard.file for shard in index.shards}
+        for extra in shard_files(folder, index.name):
+            if extra.name not in listed:
+                size = extra.stat().st_size
+                found.append(Checked(extra.name, 0, size, f"{extra}: the index does not list it"))
+    return index, found
+
+
+def record_files(folder: Path) -> list[Path]:
+    """Return the files of a folder that may hold records, by their names."""
+    found = {*folder.glob("*tfrecord*"), *folder.glob("*-of-*")}
+    return sorted(each for each in found if each.is_file() and not each.name.startswith("."))
+
+
+def _checked(job: tuple[Path, Shard | None], compression: str | None) -> Checked:
+    """Compare a shard with what the index says; the first thing that is wrong is told."""
+    path, shard = job
+    if not path.is_file():
+        return Checked(path.name, 0, 0, f"{path}: this shard is missing")
+    size, records, problem = path.stat().st_size, 0, ""
+    try:
+        compressed = is_gzip(path) if compression is None else compression == "GZIP"
+        for _ in read_records(path, compressed):
+            records += 1
+    except (VerificationError, FileError) as error:
+        problem = str(error)
+    if shard is not None and not problem:
+        if records != shard.records:
+            problem = f"{path}: {records} records, but the index says {shard.records}"
+        elif size != shard.bytes:
+            problem = f"{path}: {size} bytes, but the index says {shard.bytes}"
+        elif sha256_of(path) != shard.sha256:
+            problem = f"{path}: its SHA-256 is not that of the index"
+    return Checked(path.name, records, size, problem)
+
+
+def sample(path: Path) -> dict[str, Any] | None:
+    """Return the values of the first record by feature, or None where there is none.
+
+    FileError: the file cannot be read. VerificationError: it is damaged. GraphError: the record is
+    no tf.train.Example.
+    """
+    from google.protobuf import message
+
+    from transforms.core.protos import Example
+
+    for record in read_records(path, is_gzip(path)):
+        try:
+            features = Example.FromString(record).features.feature
+        except message.DecodeError:
+            raise GraphError(f"{path}: the first record is no tf.train.Example") from None
+        return {name: _values(features[name]) for name in sorted(features)}
+    return None
+
+
+def _values(feature: Any) -> Any:
+    kind = feature.WhichOneof("kind")
+    if kind is None:
+        return []
+    values = getattr(feature, kind).value
+    if kind == "float_list":
+        return np.array(values, np.float32)
+    return list(values)
+
+
+def guessed(values: dict[str, Any]) -> dict[str, Feature]:
+    """Return what a record without an index seems to hold, judged by one of them."""
+    found = {}
+    for name, value in values.items():
+        dtype = "float32" if isinstance(value, np.ndarray) else "int64"
+        if isinstance(value, list) and value and isinstance(value[0], bytes):
+            dtype = "string"
+        found[name] = Feature(dtype, () if len(value) == 1 else (len(value),))
+    return found
+
+
+def shown(feature: Feature, value: Any) -> str:
+    """Return the value of a feature in a few words."""
+    if feature.content == "image" and value:
+        return f"an image file of {len(value[0])} bytes"
+    if feature.content == "raw" and value:
+        dtype = np.dtype(feature.dtype).newbyteorder("<")
+        if len(value[0]) % dtype.itemsize:
+            return f"{len(value[0])} bytes, which are no {feature.dtype}"
+        value = np.frombuffer(value[0], dtype)
+    texts = [_short(each) for each in value[:SHOWN]]
+    return ", ".join(texts) + (f", ... ({len(value)})" if len(value) > SHOWN else "")
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, bytes):
+        text = value[: 10 * SHOWN].decode(errors="backslashreplace")
+        return repr(text) + ("..." if len(value) > 10 * SHOWN else "")
+    return f"{value:.6g}" if isinstance(value, np.floating) else str(value)
+
+
+def inspection(
+    folder: Path, name: str | None
+) -> tuple[Index | None, dict[str, Feature], dict[str, Any]]:
+    """Return the index if there is one, the features, and the first record.
+
+    FileError: there are no records, or they cannot be read. GraphError: they are of no known form.
+    """
+    index = load_index(folder, name) if find_index(folder, name) is not None else None
+    files = record_files(folder) if index is None else list(map(Path, index.files(folder)))
+    if not files:
+        raise FileError(f"{folder}: there are no TFRecord files")
+    for path in files:
+        values = sample(path)
+        if values is not None:
+            return index, guessed(values) if index is None else dict(index.features), values
+    raise GraphError(f"{folder}: there are no records in its {len(files)} files")
+
+
+def described(features: dict[str, Feature], values: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield each feature as name, type and shape, and its value in the sample."""
+    for name, feature in sorted(features.items()):
+        yield name, str(feature), shown(feature, values[name]) if name in values else "missing"

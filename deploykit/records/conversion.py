@@ -1,0 +1,229 @@
+"""A source -> shards of records and their index: whole files only, the same bytes every time."""
+
+import contextlib
+import functools
+import gzip
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from deploykit.files import write
+from deploykit.records.encoding import example
+from deploykit.records.framing import framed
+from deploykit.records.index import FORMAT, Index, Shard, index_path, shard_name
+from deploykit.records.lines import LineNumbers
+from deploykit.records.resuming import is_whole, prepared
+from deploykit.records.source import (
+    Part,
+    Problem,
+    ProblemError,
+    Problems,
+    Source,
+    fingerprint,
+    none_found,
+)
+from deploykit.records.workers import cores, in_order
+from deploykit.state import State, digest
+from transforms.core.errors import Error, FileError, GraphError
+
+logger = logging.getLogger("deploykit")
+
+SHARD_MB = 100
+GZIP_LEVEL = 6
+MOST_SHOWN = 5  # skipped items that are named
+
+Advance = Callable[[str, int], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How records are written; all but `processes` decide which bytes they are."""
+
+    name: str = "data"
+    shard_bytes: int = SHARD_MB * 1_000_000
+    compression: str = ""
+    skip: bool = False
+    processes: int = field(default_factory=cores)
+
+
+@dataclass(frozen=True)
+class Block:
+    """What a part became: framed records, and what was wrong with it."""
+
+    content: bytes
+    records: int
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass
+class Outcome:
+    """What a conversion wrote; `kept` shards were there from a run that was interrupted."""
+
+    index: Index
+    skipped: int = 0
+    problems: list[str] = field(default_factory=list)
+    kept: int = 0
+
+
+def convert(
+    source: Source,
+    folder: Path,
+    options: Options,
+    *,
+    force: bool = False,
+    advance: Advance = lambda text, count: None,
+) -> Outcome:
+    """Write a source as shards, each whole or not at all, and then the index.
+
+    A run that was interrupted is taken up after the last shard that it finished, if source and
+    options are the same.
+
+    FileError: something cannot be read or written. GraphError: an item is wrong, or none is there.
+    """
+    groups = _shards_of(source.parts(), options.shard_bytes)
+    if not groups:
+        raise none_found(list(source.files)[:3], "they hold no items")
+    state = prepared(folder, options.name, _bound(source, options), force)
+    names = [shard_name(options.name, number, len(groups)) for number in range(len(groups))]
+    kept = {name for name in names if is_whole(folder / name, state.found.get(name))}
+    if kept:
+        logger.info("%s: %d of %d shards are there already", folder, len(kept), len(groups))
+    to_do = [(name, group) for name, group in zip(names, groups, strict=True) if name not in kept]
+    parts = [part for _, group in to_do for part in group]
+    function = functools.partial(encode, source, options)
+    work = _Work(options.skip, len(parts), advance)
+    try:
+        with contextlib.closing(in_order(function, parts, options.processes)) as blocks:
+            for name, group in to_do:
+                write(folder / name, work.pieces(islice(blocks, len(group))), force=True)
+                state.keep(name, work.finished())
+    except Error:
+        if done := sum(name in state.found for name in names):
+            logger.info("%s: %d of %d shards are finished; the same command goes on from there",
+                        folder, done, len(groups))  # fmt: skip
+        else:
+            state.forget()
+        raise
+    return _finished(source, folder, options, state, names, len(kept))
+
+
+def encode(source: Source, options: Options, part: Part) -> Block:
+    """Return a part as records, compressed if asked; this is done in any process."""
+    problems, records = Problems(options.skip), []
+    with contextlib.suppress(ProblemError):
+        for values in source.read(part, problems):
+            records.append(framed(example(source.features, values)))
+    content = b"".join(records)
+    if options.compression and content:
+        content = gzip.compress(content, GZIP_LEVEL, mtime=0)  # members may follow one another
+    return Block(content, len(records), tuple(problems.found))
+
+
+@dataclass
+class _Work:
+    """What is known of the shard that is being written, and of the pace."""
+
+    skip: bool
+    parts: int
+    advance: Advance
+    lines: LineNumbers = field(default_factory=LineNumbers)
+    started: float = field(default_factory=time.perf_counter)
+    records_before: int = 0
+    bytes_before: int = 0
+    shard: dict[str, Any] = field(default_factory=dict)
+
+    def pieces(self, blocks: Iterator[Block]) -> Iterator[bytes]:
+        """Yield the bytes of a shard. GraphError: an item is wrong and none may be left out."""
+        found = hashlib.sha256()
+        self.shard = {"records": 0, "bytes": 0, "skipped": 0, "problems": []}
+        for block in blocks:
+            for problem in block.problems:
+                if not self.skip:
+                    raise GraphError(f"{said(problem, self.lines)} (--on-error skip leaves it out)")
+                self.shard["skipped"] += 1
+                if self.shard["skipped"] <= MOST_SHOWN:
+                    self.shard["problems"].append(said(problem, self.lines))
+            found.update(block.content)
+            self.shard["records"] += block.records
+            self.shard["bytes"] += len(block.content)
+            yield block.content
+            self.advance(self._pace(), self.parts)
+        self.shard["sha256"] = found.hexdigest()
+
+    def finished(self) -> dict[str, Any]:
+        """Return the facts of the shard that was written."""
+        self.records_before += self.shard["records"]
+        self.bytes_before += self.shard["bytes"]
+        return self.shard
+
+    def _pace(self) -> str:
+        seconds = max(time.perf_counter() - self.started, 1e-6)
+        records = self.records_before + self.shard["records"]
+        size = self.bytes_before + self.shard["bytes"]
+        return f"{records / seconds:,.0f} records/s, {size / seconds / 1e6:,.1f} MB/s"
+
+
+def check_apart(sources: Sequence[str | Path], folder: Path) -> None:
+    """Raise FileError for an output within the folder that is read: it would be read as well."""
+    for source in map(Path, sources):
+        if source.is_dir() and folder.resolve().is_relative_to(source.resolve()):
+            raise FileError(f"{folder}: the output lies inside the source {source}; "
+                            "give a folder elsewhere")  # fmt: skip
+
+
+def _bound(source: Source, options: Options) -> dict[str, Any]:
+    """Return what decides the bytes of the shards."""
+    return {
+        "records": FORMAT,
+        "options": {name: each for name, each in vars(options).items() if name != "processes"},
+        "features": {name: each.document() for name, each in source.features.items()},
+        "classes": digest([repr(source.classes).encode()]),
+        "source": digest(fingerprint(source.files)),
+    }
+
+
+def _shards_of(parts: Sequence[Part], most: int) -> list[list[Part]]:
+    """Return the parts of each shard: as many as stay within its size, and at least one."""
+    groups: list[list[Part]] = []
+    size = 0
+    for part in parts:
+        if not groups or size + part.bytes > most:
+            groups.append([])
+            size = 0
+        groups[-1].append(part)
+        size += part.bytes
+    return groups
+
+
+def _finished(
+    source: Source, folder: Path, options: Options, state: State, names: Sequence[str], kept: int
+) -> Outcome:
+    """Write the index, after which nothing of the work is left to do."""
+    facts = [state.found[name] for name in names]
+    shards = tuple(
+        Shard(name, each["records"], each["bytes"], each["sha256"])
+        for name, each in zip(names, facts, strict=True)
+    )
+    index = Index(options.name, source.features, shards, options.compression, source.classes)
+    problems = [problem for each in facts for problem in each["problems"]][:MOST_SHOWN]
+    if not index.records:
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+        state.forget()
+        raise GraphError(f"no item could be converted; the first: {problems[0]}" if problems
+                         else "the source holds no items")  # fmt: skip
+    write(index_path(folder, options.name), [index.text().encode()], force=True)
+    state.forget()
+    return Outcome(index, sum(each["skipped"] for each in facts), problems, kept)
+
+
+def said(problem: Problem, lines: LineNumbers) -> str:
+    """Return a problem in a sentence, with the number of its line."""
+    if problem.offset is None:
+        return f"{problem.file}: {problem.reason}"
+    return f"{problem.file}: line {lines.at(problem.file, problem.offset)}: {problem.reason}"

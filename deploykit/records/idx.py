@@ -1,0 +1,74 @@
+"""IDX files, as MNIST comes in, plain or gzipped -> arrays."""
+
+import gzip
+import struct
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, cast
+
+import numpy as np
+
+from deploykit.records.arrays import Arrays
+from deploykit.records.framing import is_gzip
+from transforms.core.errors import FileError, GraphError
+from transforms.core.tensors import Array
+
+TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+_MOST_BYTES = 16 << 30
+
+
+def idx(files: Sequence[Path]) -> Arrays:
+    """Return samples and labels: the file of one dimension holds the labels.
+
+    Grey images get an axis for their one channel. GraphError: there is more than one of either.
+    """
+    arrays: dict[str, Array] = {}
+    for path in files:
+        array = read_idx(path)
+        name = "label" if array.ndim == 1 else "pixels" if array.dtype == np.uint8 else "x"
+        if name in arrays:
+            raise GraphError(
+                f"{path}: there are several files of {name}; name the two files of one set"
+            )
+        arrays[name] = array[..., np.newaxis] if name == "pixels" and array.ndim == 3 else array
+    return Arrays(arrays, files)
+
+
+def read_idx(path: Path) -> Array:
+    """Return the array of an IDX file. FileError: it cannot be read. GraphError: it is damaged."""
+    try:
+        with cast(IO[bytes], gzip.open(path) if is_gzip(path) else path.open("rb")) as file:
+            magic = file.read(4)
+            if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in TYPES or not magic[3]:
+                raise GraphError(f"{path}: this is no IDX file (it begins with {magic.hex(' ')})")
+            sizes = file.read(4 * magic[3])
+            if len(sizes) < 4 * magic[3]:
+                raise GraphError(f"{path}: the file is cut short in its header")
+            shape = struct.unpack(f">{magic[3]}I", sizes)
+            dtype = np.dtype(TYPES[magic[2]])
+            expected = dtype.itemsize
+            for size in shape:
+                expected *= size
+            if expected > _MOST_BYTES:
+                raise GraphError(f"{path}: its header asks for {expected} bytes, at most 16 GiB")
+            content = _read(file, expected + 1)
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise GraphError(f"{path}: gzip: {error}") from None
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from None
+    if len(content) != expected:
+        more = "more" if len(content) > expected else f"{len(content)}"
+        raise GraphError(
+            f"{path}: {more} bytes of values, but the header says {list(shape)}, {expected} bytes"
+        )
+    return np.frombuffer(content, dtype).reshape(shape).astype(dtype.newbyteorder("="))
+
+
+def _read(file: IO[bytes], most: int) -> bytes:
+    """Return at most so many bytes; a header that lies takes no memory."""
+    found = []
+    while most > 0 and (piece := file.read(min(most, 1 << 24))):
+        found.append(piece)
+        most -= len(piece)
+    return b"".join(found)

@@ -1,0 +1,199 @@
+"""A folder of images -> records of the files as they are, or of their pixels.
+
+The folder of an image is its class, or a CSV file gives each image its label.
+"""
+
+import csv
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from deploykit.files import read_bytes
+from deploykit.records.features import Feature
+from deploykit.records.image_files import ENDS, image_problem
+from deploykit.records.source import (
+    Part,
+    Problem,
+    Problems,
+    facts_of,
+    none_found,
+    numbered,
+    split_items,
+)
+from transforms.core.child import Worker
+from transforms.core.errors import FileError, GraphError
+
+logger = logging.getLogger("deploykit")
+
+DECODER = "deploykit.records.decoding:Decoder"
+
+_HERE = os.curdir  # the folder itself, as its relative path
+
+
+class Images:
+    """Image files and their labels, in the order of their names."""
+
+    def __init__(self, folder: Path, labels: Path | None = None, raw: bool = False) -> None:
+        """List the images. FileError, GraphError: there are none, or their labels make no sense."""
+        found, tops = _listed(str(folder))
+        self.classes: tuple[str, ...] = ()
+        numbers: list[int | None] | None = None
+        if labels is not None:
+            found, numbers, self.classes = _labelled(str(folder), found, labels)
+        elif set(tops) - {_HERE}:
+            numbers, self.classes = _by_folder(str(folder), found, tops)
+        if not found:
+            raise none_found([folder], f"expected images ({', '.join(ENDS)})")
+        self.files = facts_of([*found, str(labels)] if labels is not None else found)
+        self._images = found
+        self._labels = numbers
+        self._labels_file = labels
+        self._decoder: Worker | None = None
+        self._shape: tuple[int, ...] = ()
+        self.features = {"image": Feature("string", (), "image")}
+        if raw:
+            self._shape = _first_shape(found)
+            self.features = {"pixels": Feature("uint8", self._shape, "raw")}
+        if numbers is not None:
+            self.features["label"] = Feature("int64")
+
+    def parts(self) -> list[Part]:
+        """Return runs of images."""
+        pixels = 1
+        for size in self._shape:
+            pixels *= size
+        if self._shape:
+            return split_items(pixels for _ in self._images)
+        return split_items(self.files[path][0] for path in self._images)
+
+    def read(self, part: Part, problems: Problems) -> Iterator[Mapping[str, Any]]:
+        """Yield the file or the pixels of each image, and its label."""
+        whole = []
+        for number in range(part.start, part.stop):
+            path = self._images[number]
+            try:
+                content = read_bytes(path)
+                reason = image_problem(content)
+            except FileError as error:
+                reason = str(error).removeprefix(f"{path}: ")
+            if self._labels is not None and self._labels[number] is None:
+                reason = reason or f"the image has no label in {self._labels_file}"
+            if reason:
+                problems.take(Problem(path, reason))
+            else:
+                whole.append((number, content))
+        if self._shape:
+            yield from self._decoded(whole, problems)
+            return
+        for number, content in whole:
+            yield {"image": content, **self._label(number)}
+
+    def _decoded(
+        self, whole: Sequence[tuple[int, bytes]], problems: Problems
+    ) -> Iterator[Mapping[str, Any]]:
+        if self._decoder is None:
+            self._decoder = Worker(DECODER)
+        contents = [content for _, content in whole]
+        images = self._decoder.ask("decode", contents, self._shape[2])
+        for (number, _), image in zip(whole, images, strict=True):
+            reason = image if isinstance(image, str) else ""
+            if not reason and image.shape != self._shape:
+                reason = (f"the image is {_sizes(image.shape)}, but the first one is "
+                          f"{_sizes(self._shape)}; without --raw, sizes may differ")  # fmt: skip
+            if reason:
+                problems.take(Problem(self._images[number], reason))
+            else:
+                yield {"pixels": image, **self._label(number)}
+
+    def _label(self, number: int) -> dict[str, Any]:
+        return {} if self._labels is None else {"label": self._labels[number]}
+
+
+def _listed(folder: str) -> tuple[list[str], list[str]]:
+    """Return the images below a folder, and the folder directly below it in which each lies.
+
+    Both are in the order of the names; hidden files are left out. Paths are strings: objects for
+    ten thousand of them would take longer than reading the files.
+    """
+    found: list[str] = []
+    tops: list[str] = []
+    others = 0
+    for where, folders, names in os.walk(folder, onerror=_unreadable):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        visible = sorted(name for name in names if not name.startswith("."))
+        images = [name for name in visible if name.lower().endswith(ENDS)]
+        found += [os.path.join(where, name) for name in images]
+        tops += [os.path.relpath(where, folder).split(os.sep)[0] if images else ""] * len(images)
+        others += len(visible) - len(images)
+    if others:
+        logger.info("%s: %d files that are no images by their names are left out", folder, others)
+    return found, tops
+
+
+def _unreadable(error: OSError) -> None:
+    raise FileError(f"{error.filename}: {error.strerror or error}")
+
+
+def _by_folder(
+    folder: str, found: Sequence[str], tops: Sequence[str]
+) -> tuple[list[int | None], tuple[str, ...]]:
+    """Return the class of each image: the folder directly below, also where that is empty."""
+    if _HERE in tops:
+        raise GraphError(
+            f"{found[tops.index(_HERE)]}: this image lies beside the folders of classes, so it has "
+            "no class; move it, or give --labels"
+        )
+    with os.scandir(folder) as listed:
+        classes = sorted(e.name for e in listed if e.is_dir() and not e.name.startswith("."))
+    places = {name: number for number, name in enumerate(classes)}
+    for name in sorted(set(classes) - set(tops)):
+        logger.warning("%s: there is no image of this class", os.path.join(folder, name))
+    return [places[top] for top in tops], tuple(classes)
+
+
+def _labelled(
+    folder: str, found: Sequence[str], labels: Path
+) -> tuple[list[str], list[int | None], tuple[str, ...]]:
+    """Return all images, those that only the CSV file names as well, and labels and classes."""
+    given: dict[str, str] = {}
+    try:
+        text = read_bytes(labels).decode("utf-8-sig")
+        rows = list(csv.reader(text.splitlines(), strict=True))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise GraphError(f"{labels}: this is no CSV file: {error}") from None
+    for number, row in enumerate(rows, 1):
+        if not row or (number == 1 and not row[0].lower().endswith(ENDS)):
+            continue  # a blank line, or the header
+        if len(row) != 2 or not row[1].strip():
+            raise GraphError(f"{labels}: line {number}: expected a file name and a label, got "
+                             f"{','.join(row)[:80]!r}")  # fmt: skip
+        path = os.path.normpath(os.path.join(folder, row[0].strip()))
+        if path in given:
+            raise GraphError(f"{labels}: line {number}: {row[0]} has a label already")
+        given[path] = row[1].strip()
+    numbers, classes = numbered(list(given.values()))
+    by_path = dict(zip(given, numbers, strict=True))
+    images = sorted({*found, *given})
+    return images, [by_path.get(path) for path in images], classes
+
+
+def _first_shape(images: Sequence[str]) -> tuple[int, ...]:
+    """Return the shape of the first image that can be decoded."""
+    worker = Worker(DECODER)
+    try:
+        for path in images:
+            try:
+                (found,) = worker.ask("decode", [read_bytes(path)])
+            except FileError:
+                continue
+            if not isinstance(found, str):
+                return tuple(found.shape)
+    finally:
+        worker.close()
+    raise GraphError(f"{os.path.dirname(images[0])}: no image can be decoded")
+
+
+def _sizes(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))

@@ -1,0 +1,101 @@
+"""Text files -> runs of bytes that can be read apart: a line belongs to where it begins."""
+
+from collections.abc import Iterator
+
+from deploykit.records.source import PART, Facts, Part, opened
+from transforms.core.errors import FileError, GraphError
+
+LONGEST = 64 << 20  # of a line; more is no text
+_BOM = b"\xef\xbb\xbf"
+
+
+def first_lines(path: str, count: int) -> list[bytes]:
+    """Return the first lines of a file that are not blank, without their ends.
+
+    FileError: it cannot be read. GraphError: it is no text.
+    """
+    found: list[bytes] = []
+    with opened(path) as file:
+        if file.read(3) != _BOM:
+            file.seek(0)
+        while len(found) < count and (line := file.readline(LONGEST)):
+            if len(line) == LONGEST or b"\0" in line:
+                raise GraphError(f"{path}: this is no text, expected lines of values")
+            if line.strip():
+                found.append(line.rstrip(b"\r\n"))
+    return found
+
+
+def parts_of(files: Facts, ratio: float) -> list[Part]:
+    """Return runs of bytes of about PART; `ratio` is the size of records to that of their text."""
+    return [
+        Part(start, stop, round((stop - start) * ratio), path)
+        for path, (size, _) in files.items()
+        for start in range(0, size, PART)
+        for stop in [min(start + PART, size)]
+    ]
+
+
+def text_of(part: Part, header: bytes | None = None) -> tuple[int, bytes]:
+    """Return the lines that begin in a part, and the offset of the first.
+
+    A header that the file begins with is left out. FileError: the file cannot be read.
+    """
+    try:
+        with open(part.file, "rb") as file:
+            if part.start:
+                file.seek(part.start - 1)
+                while (piece := file.readline(LONGEST)) and not piece.endswith(b"\n"):
+                    pass
+            elif file.read(3) != _BOM:
+                file.seek(0)
+            begin = file.tell()
+            if begin >= part.stop:
+                return begin, b""
+            text = file.read(part.stop - begin)
+            if not text.endswith(b"\n"):
+                text += file.readline(LONGEST)
+    except OSError as error:
+        raise FileError(f"{part.file}: {error.strerror or error}") from None
+    if header is not None and part.start == 0 and text.startswith(header):
+        end = text.find(b"\n") + 1
+        if text[:end].rstrip(b"\r\n") == header:
+            return begin + end, text[end:]
+    return begin, text
+
+
+def each_line(begin: int, text: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a text that are not blank, without their ends, each with its offset."""
+    for line in _split(text):
+        if line.strip():
+            yield begin, line.rstrip(b"\r\n")
+        begin += len(line)
+
+
+def _split(text: bytes) -> Iterator[bytes]:
+    """Yield lines as a line feed alone ends them, which is how parts are cut."""
+    start = 0
+    while start < len(text):
+        stop = text.find(b"\n", start) + 1 or len(text)
+        yield text[start:stop]
+        start = stop
+
+
+class LineNumbers:
+    """The numbers of lines by their offsets, which have to come in order: a file is read once."""
+
+    def __init__(self) -> None:
+        self._file, self._offset, self._lines = "", 0, 1
+
+    def at(self, file: str, offset: int) -> int:
+        """Return the number of the line that begins there, from 1."""
+        if file != self._file or offset < self._offset:
+            self._file, self._offset, self._lines = file, 0, 1
+        with open(file, "rb") as stream:
+            stream.seek(self._offset)
+            while self._offset < offset and (
+                piece := stream.read(min(PART, offset - self._offset))
+            ):
+                self._lines += piece.count(b"\n")
+                self._offset += len(piece)
+        return self._lines

@@ -1,0 +1,132 @@
+"""What kind of data the sources are, by their content, and the source that reads it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from deploykit.files import check_regular
+from deploykit.records.arrays import npz
+from deploykit.records.cifar import PICKLES, cifar, is_binary
+from deploykit.records.idx import TYPES, idx
+from deploykit.records.image_files import ENDS
+from deploykit.records.image_folder import Images
+from deploykit.records.lines import first_lines
+from deploykit.records.source import Source, none_found, opened
+from deploykit.records.tables import Numbers, Texts
+from transforms.core.errors import FileError, GraphError
+
+_FILES = {  # what a folder holds of each kind; the first that is there decides
+    "csv": ("*.csv",),
+    "npz": ("*.npz",),
+    "idx": ("*-ubyte", "*-ubyte.gz", "*.idx", "*.idx.gz"),
+    "cifar": ("data_batch_*", "test_batch*", "train", "test", "train.bin", "test.bin"),
+    "text": ("*.tsv", "*.txt"),
+}
+
+
+def open_source(
+    sources: Sequence[str | Path],
+    *,
+    kind: str | None = None,
+    label: str | None = None,
+    labels: str | Path | None = None,
+    raw: bool = False,
+) -> Source:
+    """Return what reads the data of files, or of a folder.
+
+    Args:
+        sources: the files in order, or one folder.
+        kind: one of KINDS; default: what the content shows.
+        label: name or number of the column that holds the label.
+        labels: a CSV file with the label of each image.
+        raw: keep the pixels of images, decoded.
+
+    FileError: something cannot be read. GraphError: it is of no known kind, or is damaged.
+    """
+    paths = [Path(source) for source in sources]
+    if any(path.is_dir() for path in paths):
+        if len(paths) > 1:
+            raise GraphError(f"{paths[0]}: give one folder, or files, not both")
+        kind, paths = _in_folder(paths[0], kind)
+    else:
+        for path in paths:
+            check_regular(path)
+        kind = kind or _kind_of(paths[0])
+    if (labels is not None or raw) and kind != "images":
+        raise GraphError(f"{sources[0]}: --labels and --raw are for images, but this is {kind}")
+    if label is not None and kind not in ("csv", "npz", "text"):
+        raise GraphError(f"{sources[0]}: --label-column is for csv, npz and text, not for {kind}")
+    if kind == "images":
+        if len(paths) > 1 or not paths[0].is_dir():
+            raise GraphError(f"{paths[0]}: give the folder that holds the images")
+        return Images(paths[0], None if labels is None else Path(labels), raw)
+    if kind == "npz":
+        if len(paths) > 1:
+            raise GraphError(f"{paths[1]}: give one .npz file at a time")
+        return npz(paths[0], label)
+    if kind == "idx":
+        return idx(paths)
+    if kind == "cifar":
+        return cifar(paths)
+    files = list(map(str, paths))
+    return Numbers(files, label) if kind == "csv" else Texts(files, label)
+
+
+def _in_folder(folder: Path, kind: str | None) -> tuple[str, list[Path]]:
+    """Return the kind of what lies in a folder, and the files; images are listed elsewhere."""
+    if kind == "images":
+        return kind, [folder]
+    try:
+        visible = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    except OSError as error:
+        raise FileError(f"{folder}: {error.strerror or error}") from None
+    if kind is None and any(path.is_dir() or path.suffix.lower() in ENDS for path in visible):
+        return "images", [folder]
+    for each in [kind] if kind else _FILES:
+        found = [path for path in visible if path.is_file() and any(map(path.match, _FILES[each]))]
+        if found:
+            return each, _one_set(folder, found) if each == "cifar" else found
+    raise none_found([folder], f"expected {kind or 'images, or files of ' + ', '.join(_FILES)}")
+
+
+def _one_set(folder: Path, found: Sequence[Path]) -> list[Path]:
+    tests = [path for path in found if path.name.startswith("test")]
+    if 0 < len(tests) < len(found):
+        raise GraphError(
+            f"{folder}: there are files to train on and to test on; name those of one set"
+        )
+    return list(found)
+
+
+def _kind_of(path: Path) -> str:
+    """Return the kind of a file, by its first bytes and its size."""
+    with opened(str(path)) as file:
+        head = file.read(4)
+    if head.startswith(b"PK\x03\x04"):
+        return "npz"
+    if head.startswith(b"\x1f\x8b") or (head[:2] == b"\0\0" and head[2:3] and head[2] in TYPES):
+        return "idx"
+    if head[:2] in PICKLES or (path.suffix == ".bin" and is_binary(path.stat().st_size)):
+        return "cifar"
+    if path.suffix.lower() in ENDS:
+        return "images"
+    if path.suffix.lower() == ".csv":
+        return "csv"
+    lines = first_lines(str(path), 1)
+    if not lines:
+        raise none_found([path], "the file is empty")
+    return "csv" if b"\t" not in lines[0] and b"," in lines[0] and _is_table(path) else "text"
+
+
+def _is_table(path: Path) -> bool:
+    """Say whether the second line, or the only one, holds numbers."""
+    line = first_lines(str(path), 2)[-1]
+    numbers = sum(_is_number(cell) for cell in line.split(b","))
+    return numbers >= max(1, line.count(b","))
+
+
+def _is_number(cell: bytes) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

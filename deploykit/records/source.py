@@ -1,0 +1,127 @@
+"""What every kind of source offers: its features, its parts in order, and the items of a part."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Protocol
+
+from deploykit.records.features import Feature
+from transforms.core.errors import FileError, GraphError
+
+PART = 1 << 20  # bytes that one process takes at a time: small enough that all end together
+MOST_ITEMS = 512  # of a part, so that small files are shared out as well
+
+Facts = Mapping[str, tuple[int, int]]  # size and time of a file by its path
+
+
+@dataclass(frozen=True)
+class Part:
+    """A run of a source's items: `start` to `stop` of a file's bytes, or of the items' numbers."""
+
+    start: int
+    stop: int
+    bytes: int  # of records, about
+    file: str = ""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with an item: its file, the offset of its line there, and the reason."""
+
+    file: str
+    reason: str
+    offset: int | None = None
+
+
+class ProblemError(Exception):
+    """An item that is wrong ends the work."""
+
+
+@dataclass
+class Problems:
+    """What is wrong with the items of a part; with `skip`, they are left out."""
+
+    skip: bool
+    found: list[Problem] = field(default_factory=list)
+
+    def take(self, problem: Problem) -> None:
+        """Note a problem. ProblemError: no item may be left out."""
+        self.found.append(problem)
+        if not self.skip:
+            raise ProblemError
+
+
+class Source(Protocol):
+    """Data that are read part by part, in any process."""
+
+    features: Mapping[str, Feature]
+    classes: tuple[str, ...]
+    files: Facts
+
+    def parts(self) -> list[Part]:
+        """Return all parts in order; they depend on nothing but the data."""
+        ...
+
+    def read(self, part: Part, problems: Problems) -> Iterator[Mapping[str, Any]]:
+        """Yield the values of each item of a part, as `encoding.example` takes them."""
+        ...
+
+
+def split_items(sizes: Iterable[int]) -> list[Part]:
+    """Return parts of about PART bytes over items of these sizes."""
+    parts: list[Part] = []
+    start = size = stop = 0
+    for stop, each in enumerate(sizes, 1):
+        size += each
+        if size >= PART or stop - start >= MOST_ITEMS:
+            parts.append(Part(start, stop, size))
+            start, size = stop, 0
+    return [*parts, Part(start, stop, size)] if stop > start else parts
+
+
+def facts_of(files: Iterable[str]) -> Facts:
+    """Return size and time of each file; one that is missing has neither, and is said when read."""
+    found = {}
+    for path in files:
+        try:
+            status = os.stat(path)
+            found[path] = (status.st_size, status.st_mtime_ns)
+        except OSError:
+            found[path] = (0, 0)
+    return found
+
+
+def fingerprint(files: Facts) -> Iterator[bytes]:
+    """Yield path, size and time of each file, for a digest."""
+    here = os.getcwd()
+    for path, (size, changed) in files.items():
+        yield os.fsencode(f"{os.path.join(here, path)}\0{size}\0{changed}\n")
+
+
+def opened(path: str) -> BinaryIO:
+    """Open a file to read bytes. FileError: it cannot be read."""
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from None
+
+
+def numbered(labels: Sequence[str]) -> tuple[list[int], tuple[str, ...]]:
+    """Return labels as numbers, and their classes in the order of their names, if they have any.
+
+    Whole numbers stay what they are.
+    """
+    try:
+        numbers = [int(label) for label in labels]
+        if all(-(1 << 63) <= number < 1 << 63 for number in numbers):
+            return numbers, ()
+    except ValueError:
+        pass
+    classes = tuple(sorted(set(labels)))
+    places = {name: number for number, name in enumerate(classes)}
+    return [places[label] for label in labels], classes
+
+
+def none_found(sources: Iterable[object], wanted: str) -> GraphError:
+    """Return the error for sources that hold nothing of their kind."""
+    return GraphError(f"{', '.join(map(str, sources))}: there is nothing to convert: {wanted}")

@@ -1,0 +1,257 @@
+"""Data that are wrong: one sentence with file and line, the right exit status, nothing written."""
+
+import contextlib
+import pickle
+
+import numpy as np
+import pytest
+
+from deploykit.records.image_files import image_problem
+from deploykit.records.pickles import read_pickle
+from tests.deploykit.records.conftest import cifar_batch, idx_bytes, jpeg, png
+from transforms.core.errors import Error, GraphError, RefusedError
+
+TABLES = {
+    "ragged": ("a.csv", "1,2,0\n1,2,3,0\n", "a.csv: line 2: 4 columns, expected 3"),
+    "short": ("a.csv", "1,2,0\n\n1,0\n", "a.csv: line 3: 2 columns, expected 3"),
+    "no number": ("a.csv", "1,2,0\n1,zwei,0\n", "line 2: column 1, 'zwei', is no number"),
+    "missing number": ("a.csv", "1,2,0\n1,,0\n", "line 2: column 1, '', is no number"),
+    "missing label": ("a.csv", "1,2,0\n1,2,\n", "line 2: the label is missing"),
+    "missing label first": ("a.csv", "1,2,\n1,2,1\n", "line 1: the label is missing"),
+    "missing class": ("a.csv", "1,2,a\n1,2,\n", "line 2: the label is missing"),
+    "label": ("a.csv", "1,2,0\n1,2,cat\n", "line 2: the label 'cat' is no whole number"),
+    "half label": ("a.csv", "1,2,0\n1,2,0.5\n", "line 2: the label '0.5' is no whole number"),
+    "nan label": ("a.csv", "1,2,0\n1,2,nan\n", "line 2: the label 'nan' is no whole number"),
+    "quotes": ("a.csv", '1,2,0\n1,"2,0\n', "line 2: "),
+    "latin": ("a.csv", b"1,2,0\n1,\xe9,0\n", "line 2: this is no text in UTF-8"),
+    "header alone": ("a.csv", "a,b,label\n", "there is a header, but no line below it"),
+    "empty": ("a.csv", "", "the files are empty"),
+    "blank": ("a.csv", "\n\n", "the files are empty"),
+    "binary": ("a.csv", b"1,2\0,3\n", "this is no text"),
+    "text": ("a.txt", "one\t1\ntwo\n", "a.txt: line 2: 1 columns, expected 2"),
+    "text label": ("a.txt", "one\t1\ntwo\t\n", "line 2: the label is missing"),
+    "idx": ("a.idx", idx_bytes(np.zeros((2, 3)))[:-1], "5 bytes of values, but the header says"),
+    "idx more": ("a.idx", idx_bytes(np.zeros((2, 3))) + b"a", "more bytes of values, but"),
+    "idx gzip": ("a.gz", idx_bytes(np.zeros((2, 3)), True)[:-4], "a.gz: gzip: "),
+    "idx header": ("a.idx", b"\0\0\x08\x03\0\0", "cut short in its header"),
+    "idx bomb": ("a.idx", b"\0\0\x08\x03" + b"\xff" * 12, "asks for"),
+    "npz": ("a.npz", b"PK\x03\x04rest", "no .npz file of plain arrays"),
+}
+
+
+@pytest.mark.parametrize("case", TABLES)
+@pytest.mark.parametrize("processes", [1, 2])
+def test_files(deploykit, tmp_path, case, processes):
+    name, content, said = TABLES[case]
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    outcome = deploykit("records", path, tmp_path / "out", "--processes", processes)
+    assert outcome.status in (2, 4), outcome.stderr
+    assert outcome.stdout == ""
+    lines = outcome.stderr.splitlines()
+    assert len(lines) == 1, outcome.stderr
+    assert said in lines[0]
+    assert name in lines[0]
+    out = tmp_path / "out"
+    assert not out.exists() or not list(out.iterdir())
+
+
+def run(deploykit, tmp_path, *arguments):
+    outcome = deploykit("records", *arguments, tmp_path / "out")
+    assert outcome.status in (2, 3, 4)
+    assert len(outcome.stderr.splitlines()) == 1, outcome.stderr
+    return outcome.stderr
+
+
+def test_sources_that_make_no_sense(deploykit, tmp_path, pictures):
+    table = tmp_path / "a.csv"
+    table.write_text("1,2,0\n")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "more").mkdir()
+    for arguments, said in (
+        ([tmp_path / "gone.csv"], "gone.csv: No such file"),
+        ([tmp_path / "empty"], "there is nothing to convert"),
+        ([tmp_path / "empty", "--from", "images"], "expected images"),
+        ([table, tmp_path / "more"], "give one folder, or files, not both"),
+        ([table, "--label-column", "7"], "there is no column 7, the first line has 3"),
+        ([table, "--label-column", "labl"], "the first line has no column labl"),
+        ([table, "--raw"], "--labels and --raw are for images"),
+        ([pictures, "--label-column", "0"], "--label-column is for csv"),
+        ([pictures / "cat" / "0.jpg"], "give the folder that holds the images"),
+        ([table, "--name", "a/b"], "is no name for records"),
+    ):
+        assert said in run(deploykit, tmp_path, *arguments)
+
+
+def test_arrays_that_do_not_go_together(deploykit, tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros((3, 2)), y=np.zeros(2))
+    assert "same number of samples" in run(deploykit, tmp_path, tmp_path / "a.npz")
+    np.savez(tmp_path / "a.npz", x=np.zeros((3, 2), complex))
+    assert "array 'x' is complex128" in run(deploykit, tmp_path, tmp_path / "a.npz")
+    np.savez(tmp_path / "a.npz", x=np.full(3, 2**63, np.uint64))
+    assert "9223372036854775808, which is no int64" in run(deploykit, tmp_path, tmp_path / "a.npz")
+    np.savez(tmp_path / "a.npz", x=np.zeros(3))
+    said = run(deploykit, tmp_path, tmp_path / "a.npz", "--label-column", "y")
+    assert "there is no array 'y'; it has: x" in said
+
+
+@pytest.mark.parametrize("raw", [[], ["--raw"]])
+def test_a_corrupt_picture(deploykit, tmp_path, pictures, raw):
+    bad = pictures / "cat" / "1.jpg"
+    bad.write_bytes(bad.read_bytes()[:-20])
+    said = run(deploykit, tmp_path, pictures, *raw)
+    assert f"{bad}: the JPEG is cut short: it has no end marker" in said
+    outcome = deploykit("records", pictures, tmp_path / "out", *raw, "--on-error", "skip", "--json")
+    assert outcome.status == 0, outcome.stderr
+    assert outcome.document["records"] == 5
+    assert outcome.document["skipped"] == 1
+    assert str(bad) in outcome.document["problems"][0]
+
+
+def test_a_picture_that_only_the_decoder_refuses(deploykit, tmp_path, pictures):
+    bad = pictures / "dog" / "0.jpg"
+    content = bytearray(bad.read_bytes())
+    tables = content.index(b"\xff\xc4") + 4
+    content[tables + 1 : tables + 17] = b"\xff" * 16  # more codes than there are
+    bad.write_bytes(content)
+    assert f"{bad}: it cannot be decoded" in run(deploykit, tmp_path, pictures, "--raw")
+
+
+def test_pixels_of_another_size(deploykit, tmp_path, pictures):
+    (pictures / "dog" / "0.jpg").write_bytes(jpeg(size=9))
+    said = run(deploykit, tmp_path, pictures, "--raw")
+    assert "0.jpg: the image is 9x9x3, but the first one is 8x8x3" in said
+
+
+def test_a_picture_without_a_class(deploykit, tmp_path, pictures):
+    (pictures / "x.jpg").write_bytes(jpeg())
+    assert "x.jpg: this image lies beside the folders of classes" in run(
+        deploykit, tmp_path, pictures
+    )
+
+
+def test_labels_that_are_missing(deploykit, tmp_path, pictures):
+    labels = tmp_path / "labels.csv"
+    rows = [f"{path.relative_to(pictures)},1" for path in sorted(pictures.rglob("*.jpg"))]
+    for lines, said in (
+        (rows[1:], f"0.jpg: the image has no label in {labels}"),
+        ([*rows, "gone.jpg,1"], "gone.jpg: No such file"),
+        ([*rows, "a.jpg"], "labels.csv: line 7: expected a file name and a label"),
+        ([*rows, rows[0]], "labels.csv: line 7: cat/0.jpg has a label already"),
+    ):
+        labels.write_text("\n".join(lines))
+        assert said in run(deploykit, tmp_path, pictures, "--labels", labels)
+
+
+def test_every_cut_of_a_picture_is_seen():
+    for content in (jpeg(seed=1), png()):
+        assert image_problem(content) == ""
+        assert all(image_problem(content[:length]) for length in range(len(content)))
+    assert image_problem(b"GIF89a" + bytes(20)) == "the GIF is cut short"
+    assert image_problem(b"<html>") == "this is no JPEG, PNG, BMP or GIF image"
+
+
+def test_a_flipped_bit_of_a_png_is_seen():
+    content = png()
+    for place in range(len(content)):
+        changed = bytearray(content)
+        changed[place] ^= 4
+        assert image_problem(bytes(changed)), place
+
+
+def test_what_tensorflow_decodes_is_no_problem():
+    """As many pictures of different kinds as there are seeds; none is refused."""
+    import tensorflow as tf
+
+    pixels = tf.cast(tf.random.stateless_uniform([31, 17, 3], (1, 2), 0, 256, tf.int32), tf.uint8)
+    for kind in ("rgb", "grayscale"):
+        given = pixels if kind == "rgb" else pixels[..., :1]
+        for progressive in (False, True):
+            for quality in (5, 95):
+                made = tf.io.encode_jpeg(
+                    given, format=kind, progressive=progressive, quality=quality
+                ).numpy()
+                assert image_problem(made) == ""
+                assert image_problem(made + b"trailing") == ""
+
+
+class Evil:
+    def __init__(self, function, *arguments):
+        self.reduced = function, arguments
+
+    def __reduce__(self):
+        return self.reduced
+
+
+PICKLES = {
+    "system": pickle.dumps({b"data": Evil(eval, "1/0")}, 2),
+    "getattr": pickle.dumps(Evil(getattr, "", "join"), 4),
+    "numpy's own": pickle.dumps(Evil(np.load, "x"), 2),
+    "objects": pickle.dumps({b"data": np.array([{}, []], object)}, 2),
+    "records": pickle.dumps({b"data": np.zeros(2, [("a", "u1")])}, 2),
+    "class": pickle.dumps(Evil, 2),
+}
+
+
+@pytest.mark.parametrize("case", PICKLES)
+def test_pickles_that_name_code_are_refused(tmp_path, case):
+    (tmp_path / "p").write_bytes(PICKLES[case])
+    with pytest.raises(RefusedError, match="this pickle is no plain data"):
+        read_pickle(tmp_path / "p")
+
+
+def test_pickles_that_are_damaged(tmp_path):
+    path = tmp_path / "data_batch_1"
+    cifar_batch(path, count=2, binary=False)
+    content = path.read_bytes()
+    random = np.random.default_rng(0)
+    for length in [*range(0, 200), *random.integers(200, len(content), 50).tolist()]:
+        path.write_bytes(content[:length])
+        with pytest.raises(Error):
+            read_pickle(path)
+    for _ in range(500):  # whatever it becomes, it is data or an Error
+        changed = bytearray(content)
+        changed[random.integers(200)] = random.integers(256)
+        path.write_bytes(changed)
+        with contextlib.suppress(Error):
+            read_pickle(path)
+    path.write_bytes(b"\x80\x05\x96" + (2**36).to_bytes(8, "little") + b".")
+    with pytest.raises(GraphError):  # and not MemoryError
+        read_pickle(path)
+    path.write_bytes(b"\x80\x02]r\xff\xff\xff\x7f.")  # a memo of 2**31 entries
+    assert read_pickle(path) == []
+
+
+def test_batches_that_are_none(deploykit, tmp_path):
+    for data, said in (
+        ([1], "this is no batch of CIFAR"),
+        ({b"data": np.zeros((2, 9), np.uint8), b"labels": [1, 2]}, "have shape [2, 9]"),
+        ({b"data": np.zeros((2, 3072), np.uint8), b"labels": [1]}, "expected 2 labels"),
+        ({b"data": np.zeros((1, 3072), np.uint8), b"labels": [300]}, "expected 1 labels"),
+    ):
+        (tmp_path / "data_batch_1").write_bytes(pickle.dumps(data, 2))
+        assert said in run(deploykit, tmp_path, tmp_path / "data_batch_1")
+    (tmp_path / "a.bin").write_bytes(bytes(3073 * 2 - 1))
+    said = run(deploykit, tmp_path, tmp_path / "a.bin", "--from", "cifar")
+    assert "6145 bytes are no records of CIFAR-10 (3073 bytes)" in said
+
+
+def test_two_sets_in_a_folder(deploykit, tmp_path):
+    folder = tmp_path / "cifar"
+    folder.mkdir()
+    for name in ("data_batch_1.bin", "test_batch.bin"):
+        cifar_batch(folder / name)
+    assert "to train on and to test on" in run(deploykit, tmp_path, folder)
+    images = idx_bytes(np.zeros((2, 3, 3)))
+    for name in ("train-images", "t10k-images"):
+        (tmp_path / f"{name}-idx3-ubyte").write_bytes(images)
+    files = sorted(tmp_path.glob("*-idx3-ubyte"))
+    assert "several files of pixels" in run(deploykit, tmp_path, *files)
+
+
+def test_everything_is_wrong(deploykit, tmp_path, pictures):
+    for path in pictures.rglob("*.jpg"):
+        path.write_bytes(b"no picture")
+    said = run(deploykit, tmp_path, pictures, "--on-error", "skip")
+    assert "no item could be converted; the first: " in said
+    assert not list((tmp_path / "out").iterdir())

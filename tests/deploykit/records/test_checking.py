@@ -1,0 +1,186 @@
+"""Whatever happens to a shard after it was written is found and named."""
+
+import shutil
+
+import pytest
+
+from deploykit.records.checking import check_folder
+from deploykit.records.conversion import Options, convert
+from deploykit.records.framing import framed
+from deploykit.records.index import load_index
+from deploykit.records.tables import Numbers
+from tests.deploykit.records.conftest import numbers
+from transforms.core.errors import FileError, GraphError
+
+
+@pytest.fixture(scope="module", params=["", "GZIP"])
+def written(tmp_path_factory, request):
+    """A folder of several small shards."""
+    folder = tmp_path_factory.mktemp("records")
+    numbers(folder / "a.csv", rows=12, columns=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("deploykit.records.lines.PART", 100)
+        options = Options("train", 300, request.param, processes=1)
+        convert(Numbers([str(folder / "a.csv")]), folder / "out", options)
+    return folder / "out"
+
+
+@pytest.fixture
+def folder(written, tmp_path):
+    shutil.copytree(written, tmp_path / "out")
+    return tmp_path / "out"
+
+
+def problems(folder, processes=1):
+    return [each.problem for each in check_folder(folder, None, processes)[1] if each.problem]
+
+
+def first_shard(folder):
+    return folder / load_index(folder).shards[0].file
+
+
+def test_whole_shards_pass(folder, deploykit):
+    assert not problems(folder)
+    outcome = deploykit("records", "verify", folder, "--json")
+    assert outcome.status == 0
+    assert outcome.document["passed"]
+    assert outcome.document["records"] == 12
+    assert len(outcome.document["shards"]) > 2
+
+
+def test_every_flipped_bit_is_found(folder):
+    path = first_shard(folder)
+    content = path.read_bytes()
+    for place in range(len(content)):
+        changed = bytearray(content)
+        changed[place] ^= 1 << place % 8
+        path.write_bytes(changed)
+        (found,) = problems(folder)
+        assert str(path) in found
+
+
+def test_every_cut_is_found(folder):
+    path = first_shard(folder)
+    content = path.read_bytes()
+    for length in range(len(content)):
+        path.write_bytes(content[:length])
+        (found,) = problems(folder)
+        assert str(path) in found
+
+
+def test_a_cut_between_records_which_tensorflow_reads_as_an_end(folder, deploykit):
+    import tensorflow as tf
+
+    index = load_index(folder)
+    if index.compression:
+        pytest.skip("a cut gzip file has no end at all")
+    path = first_shard(folder)
+    records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+    size = index.shards[0].bytes
+    path.write_bytes(path.read_bytes()[: -len(framed(records[-1]))])
+    assert path.stat().st_size < size
+    assert len(list(tf.data.TFRecordDataset(str(path)))) == len(records) - 1  # and no error
+    outcome = deploykit("records", "verify", folder)
+    assert outcome.status == 5
+    assert f"{len(records) - 1} records, but the index says {len(records)}" in outcome.stderr
+    assert outcome.stderr.count("\n") == 1
+
+
+def test_missing_and_extra_shards(folder, deploykit):
+    shards = sorted(folder.glob("*.tfrecord"))
+    shards[1].unlink()
+    shutil.copy(shards[0], folder / "train-00000-of-00099.tfrecord")
+    outcome = deploykit("records", "verify", folder, "--json", "--processes", 2)
+    assert outcome.status == 5
+    assert outcome.document["problems"] == [
+        f"{shards[1]}: this shard is missing",
+        f"{folder / 'train-00000-of-00099.tfrecord'}: the index does not list it",
+    ]
+
+
+def test_shards_that_changed_places(folder):
+    first, second = sorted(folder.glob("*.tfrecord"))[:2]
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+    assert len(problems(folder)) == 2
+
+
+def test_a_folder_without_an_index(folder, deploykit):
+    (folder / "train.index.json").unlink()
+    outcome = deploykit("records", "verify", folder)
+    assert outcome.status == 0
+    assert "cut between two records looks whole" in outcome.stdout
+    path = sorted(folder.glob("*.tfrecord"))[0]
+    path.write_bytes(path.read_bytes()[:-1])
+    outcome = deploykit("records", "verify", folder, "--json")
+    assert outcome.status == 5
+    assert outcome.document["indexed"] is False
+    assert f"{path}: record" in outcome.stderr
+
+
+def test_files_that_tensorflow_wrote(tmp_path, deploykit):
+    import tensorflow as tf
+
+    feature = tf.train.Feature(float_list=tf.train.FloatList(value=[1.5, 2.5]))
+    text = tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"a word"]))
+    example = tf.train.Example(features=tf.train.Features(feature={"x": feature, "t": text}))
+    with tf.io.TFRecordWriter(str(tmp_path / "foreign.tfrecords")) as writer:
+        writer.write(example.SerializeToString())
+    assert deploykit("records", "verify", tmp_path).status == 0
+    outcome = deploykit("records", "inspect", tmp_path, "--json")
+    assert outcome.document["features"] == {
+        "t": {"dtype": "string", "shape": []}, "x": {"dtype": "float32", "shape": [2]},
+    }  # fmt: skip
+    assert outcome.document["sample"] == {"t": "'a word'", "x": "1.5, 2.5"}
+
+
+def test_inspect(folder, deploykit):
+    outcome = deploykit("records", "inspect", folder)
+    assert outcome.status == 0
+    index = load_index(folder)
+    for text in ("float32 [2]", "int64 []", "12 records 'train'", index.shards[0].file):
+        assert text in outcome.stdout
+
+
+@pytest.mark.parametrize("command", ["inspect", "verify"])
+def test_what_is_no_folder_of_records(tmp_path, deploykit, command):
+    for path, said in (
+        (tmp_path / "gone", "No such directory"),
+        (tmp_path, "there are no TFRecord files"),
+    ):
+        outcome = deploykit("records", command, path)
+        assert outcome.status == 4
+        assert said in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"format": 1', '"format": 2', "no index of records of format 1"),
+        ('"format": 1', "", "no JSON"),
+        ('"records": 12', '"records": 13', "are not the sums"),
+        ('"float32"', '"float31"', "feature 'x' is of type 'float31'"),
+        ('"file": "train', '"file": "../train', "is no name of a shard"),
+        ('"sha256": "', '"sha256": "x', "has no SHA-256"),
+        ('"shards"', '"shard"', "the shards are missing"),
+    ],
+)
+def test_a_damaged_index(folder, deploykit, old, new, said):
+    path = folder / "train.index.json"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    outcome = deploykit("records", "verify", folder)
+    assert outcome.status == 2
+    assert said in outcome.stderr
+    assert str(path) in outcome.stderr
+
+
+def test_records_of_several_names(folder, deploykit, written):
+    shutil.copy(folder / "train.index.json", folder / "other.index.json")
+    with pytest.raises(GraphError, match="several names: other, train; give --name"):
+        load_index(folder)
+    assert deploykit("records", "verify", folder, "--name", "train").status == 0
+    with pytest.raises(FileError, match=r"there is no gone\.index\.json"):
+        load_index(folder, "gone")

@@ -1,0 +1,93 @@
+"""What is encoded by hand is what TensorFlow's own classes and reader write and read."""
+
+import google_crc32c
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from deploykit.records import encoding, framing
+from deploykit.records.features import Feature
+
+NAMES = st.text(min_size=1, max_size=20)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+FLOAT32 = st.floats(width=32, allow_nan=True)
+FEATURES = st.one_of(
+    st.lists(FLOAT32, max_size=300).map(lambda v: ("float32", np.array(v, np.float32))),
+    st.lists(INT64, max_size=40).map(lambda v: ("int64", np.array(v, np.int64))),
+    st.lists(st.binary(max_size=300), max_size=5).map(lambda v: ("string", v)),
+    hnp.arrays(st.sampled_from([np.uint8, np.int16, np.float64, np.bool_]), (2, 3)).map(
+        lambda v: (v.dtype.name, v)
+    ),
+)
+
+
+def by_tensorflow(values):
+    import tensorflow as tf
+
+    features = {}
+    for name, (dtype, value) in values.items():
+        if dtype == "float32":
+            features[name] = tf.train.Feature(float_list=tf.train.FloatList(value=value))
+        elif dtype == "int64":
+            features[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=value))
+        else:
+            listed = value if dtype == "string" else [value.tobytes()]
+            features[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=listed))
+    example = tf.train.Example(features=tf.train.Features(feature=features))
+    return example.SerializeToString(deterministic=True)
+
+
+def by_hand(values):
+    kinds = ("float32", "int64", "string")
+    features = {
+        name: Feature(dtype, np.shape(value), "" if dtype in kinds else "raw")
+        for name, (dtype, value) in values.items()
+    }
+    return encoding.example(features, {name: value for name, (_, value) in values.items()})
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.dictionaries(NAMES, FEATURES, max_size=4))
+def test_an_example_is_what_tensorflow_would_write(values):
+    assert by_hand(values) == by_tensorflow(values)
+
+
+def test_a_varint_that_lacks_a_byte_would_be_seen(monkeypatch):
+    values = {"x": ("int64", np.array([-1, 300]))}
+    monkeypatch.setattr(encoding, "_varint", lambda number: bytes([number & 0x7F]))
+    assert by_hand(values) != by_tensorflow(values)
+
+
+def test_a_number_alone_is_a_list_of_one():
+    features = {"label": Feature("int64"), "y": Feature("float32"), "text": Feature("string")}
+    made = encoding.example(features, {"label": 3, "y": 0.5, "text": b"a"})
+    values = {
+        "label": ("int64", [3]), "y": ("float32", [0.5]), "text": ("string", [b"a"]),
+    }  # fmt: skip
+    assert made == by_tensorflow(values)
+
+
+@pytest.mark.parametrize("records", [[], [b""], [b"a" * 5, b"", bytes(range(256)) * 10]])
+def test_files_are_what_tensorflow_writes(tmp_path, records):
+    import tensorflow as tf
+
+    path = str(tmp_path / "theirs.tfrecord")
+    with tf.io.TFRecordWriter(path) as writer:
+        for record in records:
+            writer.write(record)
+    ours = b"".join(map(framing.framed, records))
+    assert ours == (tmp_path / "theirs.tfrecord").read_bytes()
+    assert list(framing.read_records(path, False)) == records
+
+
+def test_a_record_as_long_as_gzip_begins(tmp_path):
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(framing.framed(bytes(0x088B1F)))
+    assert path.read_bytes().startswith(b"\x1f\x8b\x08")
+    assert not framing.is_gzip(path)
+
+
+def test_the_check_value_of_crc32c():
+    assert google_crc32c.value(b"123456789") == 0xE3069283

@@ -1,0 +1,255 @@
+"""Whatever the source, TensorFlow reads from the records what the source holds."""
+
+import struct
+
+import numpy as np
+import pytest
+
+from deploykit.records.index import load_index
+from tests.deploykit.records.conftest import (
+    LABELS,
+    cifar_batch,
+    idx_bytes,
+    jpeg,
+    numbers,
+    parsed,
+    png,
+)
+
+
+@pytest.fixture
+def records(deploykit, tmp_path):
+    """Convert, and return what TensorFlow reads, and the index."""
+
+    def convert(*arguments):
+        out = tmp_path / "out"
+        outcome = deploykit("records", *arguments, out, "--json")
+        assert outcome.status == 0, outcome.stderr
+        assert deploykit("records", "verify", out).status == 0
+        return parsed(out), load_index(out)
+
+    return convert
+
+
+def test_numbers_of_many_files(records, tmp_path):
+    files = [tmp_path / f"{n}.csv" for n in range(3)]
+    made = [numbers(path, rows=20, columns=1024, seed=n) for n, path in enumerate(files)]
+    found, index = records(*files, "--processes", 2)
+    np.testing.assert_array_equal(found["x"], np.concatenate([x for x, _ in made]))
+    np.testing.assert_array_equal(found["label"], np.concatenate([y for _, y in made]))
+    assert str(index.features["x"]) == "float32 [1024]"
+    assert str(index.features["label"]) == "int64 []"
+
+
+def test_lines_are_whole_wherever_the_parts_are_cut(records, tmp_path, monkeypatch):
+    monkeypatch.setattr("deploykit.records.lines.PART", 37)
+    files = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    made = [numbers(path, rows=50, columns=3, seed=n) for n, path in enumerate(files)]
+    files[1].write_bytes(files[1].read_bytes().rstrip(b"\n").replace(b"\n", b"\r\n\r\n"))
+    found, _ = records(*files, "--shard-size", 0.001)
+    np.testing.assert_array_equal(found["x"], np.concatenate([x for x, _ in made]))
+    np.testing.assert_array_equal(found["label"], np.concatenate([y for _, y in made]))
+
+
+@pytest.mark.parametrize("part", [1 << 20, 11])
+@pytest.mark.parametrize("label", ["sign", "1"])
+def test_a_header_is_left_out_of_every_file(records, tmp_path, monkeypatch, label, part):
+    monkeypatch.setattr("deploykit.records.lines.PART", part)
+    for name in "ab":
+        (tmp_path / f"{name}.csv").write_text("\ufeffa,sign,b\n1,0,2\n3,1,4.5\n")
+    found, index = records(tmp_path / "a.csv", tmp_path / "b.csv", "--label-column", label)
+    assert found["x"].tolist() == [[1, 2], [3, 4.5]] * 2
+    assert found["label"].tolist() == [0, 1] * 2
+    assert index.features["x"].shape == (2,)
+
+
+@pytest.mark.parametrize(
+    ("cells", "values", "dtype", "classes"),
+    [
+        (("4.0", "2.5"), [4.0, 2.5], np.float32, ()),
+        (("7", "-9007199254740993"), [7, -9007199254740993], np.int64, ()),
+        (("dog", '"cat, big"'), [1, 0], np.int64, ("cat, big", "dog")),
+        (("dog", "cat"), [1, 0], np.int64, LABELS),
+    ],
+)
+def test_kinds_of_labels(records, tmp_path, cells, values, dtype, classes):
+    path = tmp_path / "a.csv"
+    path.write_text("".join(f"{cell},1.5,2\n" for cell in cells))
+    found, index = records(path, "--label-column", 0)
+    assert found["label"].tolist() == values
+    assert found["label"].dtype == dtype
+    assert found["x"].tolist() == [[1.5, 2]] * 2
+    assert index.classes == classes
+
+
+def test_a_line_that_is_left_out_adds_no_class(records, tmp_path):
+    (tmp_path / "a.csv").write_text("1,dog\n2,3,cat\n4\n5,dog\n")
+    found, index = records(tmp_path / "a.csv", "--on-error", "skip")
+    assert found["x"].tolist() == [[1], [5]]
+    assert index.classes == ("dog",)
+
+
+def test_one_column_is_no_label(records, tmp_path):
+    (tmp_path / "a.csv").write_text("size\n1\n2\n")
+    found, _ = records(tmp_path / "a.csv")
+    assert {name: value.tolist() for name, value in found.items()} == {"x": [[1], [2]]}
+
+
+def test_numbers_without_a_label(records, tmp_path):
+    (tmp_path / "a.csv").write_text("1,2\n3,4\n")
+    found, _ = records(tmp_path / "a.csv", "--label-column", "none")
+    assert found["x"].tolist() == [[1, 2], [3, 4]]
+    assert list(found) == ["x"]
+
+
+def test_texts(records, tmp_path):
+    path = tmp_path / "reviews.tsv"
+    path.write_bytes("so, so\tGrüße \t3\n\nfine\t\t5\r\n".encode())
+    found, index = records(path)
+    assert [each.decode() for each in found["text_1"]] == ["so, so", "fine"]
+    assert [each.decode() for each in found["text_2"]] == ["Grüße ", ""]
+    assert found["label"].tolist() == [3, 5]
+    assert index.classes == ()
+
+
+def test_texts_with_names_and_classes(records, tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("rating\ttitle\nbad\tone\ngood\ttwo\nbad\tthree\n")
+    found, index = records(path, "--label-column", "rating")
+    assert found["title"].tolist() == [b"one", b"two", b"three"]
+    assert found["label"].tolist() == [0, 1, 0]
+    assert index.classes == ("bad", "good")
+
+
+def test_texts_without_a_label(records, tmp_path):
+    (tmp_path / "a.txt").write_text("one\ntwo, three\n")
+    found, _ = records(tmp_path / "a.txt")
+    assert found["text"].tolist() == [b"one", b"two, three"]
+
+
+def test_a_folder_of_classes(records, pictures):
+    (pictures / "notes.txt").write_text("left out")
+    (pictures / "dog" / ".hidden.jpg").write_text("left out")
+    (pictures / "dog" / "more").mkdir()
+    (pictures / "dog" / "more" / "x.PNG").write_bytes(png())
+    found, index = records(pictures)
+    files = [pictures / "cat" / f"{n}.jpg" for n in range(3)]
+    files += [pictures / "dog" / name for name in ("0.jpg", "1.jpg", "2.jpg", "more/x.PNG")]
+    assert found["image"].tolist() == [path.read_bytes() for path in files]
+    assert found["label"].tolist() == [0, 0, 0, 1, 1, 1, 1]
+    assert index.classes == LABELS
+    assert index.features["image"].content == "image"
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_pixels_are_those_of_tensorflow(records, pictures, processes):
+    import tensorflow as tf
+
+    found, index = records(pictures, "--raw", "--processes", processes)
+    files = sorted(pictures.rglob("*.jpg"))
+    expected = [tf.io.decode_jpeg(path.read_bytes()).numpy() for path in files]
+    np.testing.assert_array_equal(found["pixels"], expected)
+    assert str(index.features["pixels"]) == "uint8 [8, 8, 3], raw"
+
+
+def test_labels_of_a_csv_file(records, tmp_path):
+    folder = tmp_path / "flat"
+    folder.mkdir()
+    for name in ("a.jpg", "b.jpg"):
+        (folder / name).write_bytes(jpeg(seed=ord(name[0])))
+    (tmp_path / "labels.csv").write_text("file,label\nb.jpg,dog\na.jpg,cat\n")
+    found, index = records(folder, "--labels", tmp_path / "labels.csv")
+    assert found["image"].tolist() == [(folder / n).read_bytes() for n in ("a.jpg", "b.jpg")]
+    assert found["label"].tolist() == [0, 1]
+    assert index.classes == LABELS
+
+
+def test_images_without_labels(records, tmp_path):
+    folder = tmp_path / "flat"
+    folder.mkdir()
+    (folder / "a.png").write_bytes(png(channels=1))
+    found, _ = records(folder, "--raw")
+    assert found["pixels"].shape == (1, 8, 8, 1)
+    assert list(found) == ["pixels"]
+
+
+ARRAYS = {
+    "f4": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "f8": np.array([[1e300], [2.0]]),
+    "f2": np.array([1.5, 2.5], np.float16),
+    "i8": np.array([[-1, 2**62], [3, 4]]),
+    "i4": np.array([-3, 4], np.int32),
+    "u1": np.arange(12, dtype=np.uint8).reshape(2, 2, 3),
+    "u2be": np.arange(4, dtype=">u2").reshape(2, 2),
+    "u4": np.full((2, 2), 2**32 - 1, np.uint32),
+    "flag": np.array([True, False]),
+    "flags": np.array([[True, False], [False, True]]),
+    "word": np.array(["a", "bé"]),
+    "words": np.array([[b"a", b"b"], [b"c", b""]]),
+}
+
+
+def test_arrays_of_every_type(records, tmp_path):
+    np.savez(tmp_path / "a.npz", **ARRAYS, labels=np.array(["dog", "cat"]))
+    found, index = records(tmp_path / "a.npz")
+    expected = {**ARRAYS, "word": [b"a", "bé".encode()]}
+    assert set(found) == {*expected, "label"}
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+    assert found["f8"].dtype == np.float64
+    assert found["label"].tolist() == [1, 0]
+    assert index.classes == LABELS
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_idx(records, tmp_path, packed):
+    images = np.random.default_rng(0).integers(0, 256, (5, 4, 3)).astype(np.uint8)
+    end = ".gz" if packed else ""
+    (tmp_path / "idx").mkdir()
+    (tmp_path / "idx" / f"images-idx3-ubyte{end}").write_bytes(idx_bytes(images, packed))
+    (tmp_path / "idx" / f"labels-idx1-ubyte{end}").write_bytes(idx_bytes(np.arange(5), packed))
+    found, index = records(tmp_path / "idx")
+    np.testing.assert_array_equal(found["pixels"], images[..., np.newaxis])
+    assert found["label"].tolist() == [0, 1, 2, 3, 4]
+    assert str(index.features["pixels"]) == "uint8 [4, 3, 1], raw"
+
+
+@pytest.mark.parametrize("hundred", [False, True])
+@pytest.mark.parametrize(("binary", "protocol"), [(True, 0), (False, 2), (False, 4)])
+def test_cifar(records, tmp_path, hundred, binary, protocol):
+    paths = [tmp_path / f"data_batch_{n}{'.bin' if binary else ''}" for n in (1, 2)]
+    made = [
+        cifar_batch(path, seed=n, hundred=hundred, binary=binary, protocol=protocol)
+        for n, path in enumerate(paths)
+    ]
+    name = "fine_label_names.txt" if hundred else "batches.meta.txt"
+    (tmp_path / name).write_text("cat\ndog\n\n")
+    found, index = records(*paths)
+    labels = np.concatenate([each for _, each in made])
+    np.testing.assert_array_equal(found["pixels"], np.concatenate([x for x, _ in made]))
+    np.testing.assert_array_equal(found["label"], labels[:, -1])
+    assert ("coarse_label" in found) == hundred
+    if hundred:
+        np.testing.assert_array_equal(found["coarse_label"], labels[:, 0])
+    assert index.classes == LABELS
+
+
+def test_cifar_as_python_2_wrote_it(records, tmp_path):
+    """The archive's own files: their strings have no encoding, and become bytes."""
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 3072)).astype(np.uint8)
+    array = (
+        b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\0\x85U\x01b\x87R(K\x01K\x02M\0\x0c"
+        b"\x86cnumpy\ndtype\nU\x02u1K\0K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xff"
+        b"K\0tb\x89T" + struct.pack("<I", pixels.nbytes) + pixels.tobytes() + b"tb"
+    )
+    content = b"\x80\x02}(U\x04data" + array + b"U\x06labels](K\x03K\x07eu."
+    (tmp_path / "data_batch_1").write_bytes(content)
+    found, _ = records(tmp_path / "data_batch_1")
+    expected = pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    np.testing.assert_array_equal(found["pixels"], expected)
+    assert found["label"].tolist() == [3, 7]
+
+
+def test_a_transposition_of_pixels_would_be_seen(tmp_path):
+    images, _ = cifar_batch(tmp_path / "a.bin")
+    assert not np.array_equal(images, images.transpose(0, 2, 1, 3))
