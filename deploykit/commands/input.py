@@ -8,7 +8,10 @@ from deploykit.interface import Interface
 
 @click.group(name="input")
 def input() -> None:  # noqa: A001  the command's name
-    """Write input pipelines; `deploykit benchmark MODEL --data DIR --input all` compares them."""
+    """Write input pipelines.
+
+    `deploykit benchmark MODEL --data DIR --input all` compares styles of input on a model.
+    """
 
 
 @input.command()
