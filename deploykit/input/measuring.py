@@ -151,6 +151,7 @@ def measure_input(
             for style in styles
         ]
         found, interrupted = _in_turn(jobs, seconds, rounds, sampler, advance)
+    computes = "simulated" if wait_ms is not None else settings.device.partition(":")[0]
     results = tuple(
         StyleResult(
             style,
@@ -158,7 +159,7 @@ def measure_input(
             tuple(turns),
             cores=float(usable_cores(seen)),
             devices=sampler.facts(style)["devices"],
-            gpu=settings.device != "cpu",
+            computes=computes,
         )
         for style, turns in found.items()
         if turns

@@ -110,7 +110,8 @@ def _steps(name: str, document: Any) -> Steps:
                              f"{', '.join(known)}")  # fmt: skip
         if not _can_be(key, value):
             raise GraphError(f"'{key}' of '{name}' cannot be {value!r}")
-    return Steps(**{k: tuple(v) if isinstance(v, list) else v for k, v in document.items()})
+    given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in document.items()}
+    return Steps(**given)
 
 
 def _can_be(key: str, value: Any) -> bool:
@@ -145,6 +146,7 @@ def steps_for(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[
 
     GraphError: an input has no feature, or what it would be fed does not fit its type or shape.
     """
+    wanted: dict[str, tuple[str, tuple[int, ...] | None]]
     if graph is None:
         names = tuple(declared.inputs) or tuple(data.features)
         wanted = dict.fromkeys(names, ("", None))

@@ -120,13 +120,15 @@ class _Filler:
 
     def started(self, session: Any, coordinator: Any) -> threading.Thread:
         thread = threading.Thread(target=self._fill, args=(session, coordinator), daemon=True)
-        watch = threading.Thread(
-            target=lambda: (coordinator.wait_for_stop(), _quietly(session, self._cancel)),
-            daemon=True,
-        )
         thread.start()
-        watch.start()
+        threading.Thread(target=self._release, args=(session, coordinator), daemon=True).start()
         return thread
+
+    def _release(self, session: Any, coordinator: Any) -> None:
+        """Let go of what waits for room in the queue when the threads are asked to end."""
+        coordinator.wait_for_stop()
+        with contextlib.suppress(Exception):  # the session may be closed already
+            session.run(self._cancel)
 
     def _fill(self, session: Any, coordinator: Any) -> None:
         import tensorflow as tf
@@ -150,11 +152,6 @@ class _Filler:
             pass
         except Exception as error:
             coordinator.request_stop(error)
-
-
-def _quietly(session: Any, op: Any) -> None:
-    with contextlib.suppress(Exception):  # the session may be closed already
-        session.run(op)
 
 
 def _records(pipeline: Pipeline) -> tuple[dict[str, Any], bool]:

@@ -1,5 +1,6 @@
 """Records of every format, read and parsed by Python one by one; what is damaged is named."""
 
+import math
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -148,7 +149,7 @@ def _example(data: Data, where: str, content: bytes, features: tuple[str, ...]) 
         listed = getattr(example[name], kind).value
         expected = 1 if as_bytes and feature.content else None
         if expected is None and None not in feature.shape:
-            expected = int(np.prod(feature.shape, dtype=int))
+            expected = math.prod(size or 0 for size in feature.shape)
         if expected is not None and len(listed) != expected:
             raise GraphError(
                 f"{where} has {len(listed)} values of type {feature.dtype} for {name}, expected "

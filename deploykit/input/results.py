@@ -34,7 +34,8 @@ class StyleResult:
     cores: float
     devices: Sequence[Mapping[str, Any]] = ()
     """GPUs while it ran: mean and maximum of each figure."""
-    gpu: bool = False
+    computes: str = "cpu"
+    """Where the model does: cpu, gpu or simulated."""
 
     @property
     def rates(self) -> Rates:
@@ -50,7 +51,7 @@ class StyleResult:
     @property
     def verdict(self) -> Verdict:
         """What limits it."""
-        return verdict(self.style, self.kind, self.rates, self.gpu)
+        return verdict(self.style, self.kind, self.rates, self.computes)
 
     def _median(self, figure: Callable[[Round], float]) -> float:
         return statistics.median(figure(each) for each in self.rounds)

@@ -107,7 +107,8 @@ class InputRunner:
                 )
                 count = tf.shape(style.tensors[self._names[0]])[0]
                 arrived = tf.group(*(style.tensors[name] for name in self._names))
-            computed, inits = arrived, []
+            computed: Any = arrived
+            inits: Any = []
             graph_def = self._graph_def()
             if graph_def is not None:
                 shapes = {
@@ -137,10 +138,11 @@ class InputRunner:
         import tensorflow as tf
 
         graph, graph_def = tf.Graph(), self._graph_def()
+        inits: Any = []
         with graph.as_default():
             if graph_def is None:
                 tensors = placeholders(self.job.pipeline)
-                fed, computed, inits = list(tensors.values()), tf.group(*tensors.values()), []
+                fed, computed = list(tensors.values()), tf.group(*tensors.values())
             else:
                 computed, inits = self._imported(graph_def, {})
                 fed = [graph.get_tensor_by_name(full_name(name)) for name in self._names]

@@ -57,17 +57,17 @@ class Verdict:
         return {"verdict": self.limit, "reason": self.reason, "next": self.advice}
 
 
-def verdict(style: str, kind: str, rates: Rates, gpu: bool = False) -> Verdict:
+def verdict(style: str, kind: str, rates: Rates, computes: str = "cpu") -> Verdict:
     """Return what limits a style over data of a kind (records, csv, images, arrays).
 
-    `gpu` says that the model computes there.
+    `computes` says where: on the cpu, on a gpu, or nowhere, when an accelerator is simulated.
     """
     if rates.share >= NEAR:
         if rates.compute <= rates.input:
             reason = (
                 f"it computes at {_percent(rates.both / rates.compute)} of the compute-only rate"
             )
-            return Verdict(COMPUTE, reason, _faster_model(gpu))
+            return Verdict(COMPUTE, reason, _faster_model(computes))
         reason = f"it runs at {_percent(rates.share)} of the input-only rate"
         return Verdict(INPUT, reason, _faster_input(style, kind, rates))
     busy = rates.cpu >= BUSY * rates.cores
@@ -84,9 +84,11 @@ def verdict(style: str, kind: str, rates: Rates, gpu: bool = False) -> Verdict:
     return Verdict(INPUT, reason, _faster_input(style, kind, rates))
 
 
-def _faster_model(gpu: bool) -> str:
+def _faster_model(computes: str) -> str:
     """Return what to try where the input keeps up."""
-    if gpu:
+    if computes == "simulated":
+        return "the input keeps up with such an accelerator: simulate a faster one"
+    if computes == "gpu":
         return "the input keeps up: try larger batches, or a faster graph (deploykit optimize)"
     return "the input keeps up: make the graph faster (deploykit optimize, quantize, tune)"
 

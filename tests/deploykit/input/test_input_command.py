@@ -141,7 +141,7 @@ WRONG = [
     (["--data=DIR", "--concurrency=2"], 2, "one combination of settings"),
     (["--data=DIR", "--preprocess=none.json"], 4, "none.json: No such file"),
     (["--data=DIR", "--fetch=gone"], 2, "no node 'gone'"),
-    (["--data=DIR", "--inputs=out"], 2, "placeholder tensor 'x'"),
+    (["--data=DIR", "--inputs=out"], 2, "for Tensor out:0"),
     (["--data=DIR", "-o", "none/x.json"], 4, "the folder none does not exist"),
     (["--data=EMPTY"], 4, "but the folder is empty"),
     (["--data=NARROW"], 2, "has shape [?, 2], but it takes [?, 6]"),

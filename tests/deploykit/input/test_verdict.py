@@ -54,6 +54,10 @@ def test_reasons_state_their_figures():
     assert "97 % of the compute-only rate" in verdict("queue", "csv", rates(97, 100, 200)).reason
 
 
-def test_a_gpu_is_no_reason_to_quantize():
-    assert "quantize" in verdict("tfdata", "csv", rates(99, 100, 1000)).advice
-    assert "quantize" not in verdict("tfdata", "csv", rates(99, 100, 1000), gpu=True).advice
+def test_what_is_not_computed_on_the_cpu_is_not_quantized():
+    advice = {
+        where: verdict("tfdata", "csv", rates(99, 100, 1000), where).advice
+        for where in ("cpu", "gpu", "simulated")
+    }
+    assert ["quantize" in each for each in advice.values()] == [True, False, False]
+    assert "simulate a faster one" in advice["simulated"]
