@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deploykit import options
+from deploykit.option_types import Finite
 from deploykit.records import KINDS
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ _processes = click.option("--processes", type=click.IntRange(1, 1024), metavar="
 @click.option("--labels", metavar="FILE.csv", help="File name and label of each image [default: "
               "folders are classes].")  # fmt: skip
 @click.option("--raw", is_flag=True, help="Keep the pixels of images, decoded, not their files.")
-@click.option("--shard-size", type=options.Finite(min=0, min_open=True), default=100,
+@click.option("--shard-size", type=Finite(min=0, min_open=True), default=100,
               show_default=True, metavar="MB", help="About how large a shard is.")  # fmt: skip
 @click.option("--compression", type=click.Choice(("none", "gzip")), default="none",
               show_default=True, help="Of the shards.")  # fmt: skip

@@ -1,7 +1,7 @@
 """Values -> the bytes of a tf.train.Example, features in the order of their names.
 
 Written by hand: protobuf takes 75 us for a list of 1024 floats and 690 us for an array of them,
-an array's own bytes take one. The tests hold it equal to tf.train.Example's serialisation.
+an array's own bytes take one. The tests hold it equal to what tf.train.Example serialises.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

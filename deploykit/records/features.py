@@ -49,4 +49,4 @@ def feature_from(name: str, document: Any) -> Feature:
         size is None or (type(size) is int and size >= 0) for size in shape
     ):
         raise GraphError(f"feature '{name}' has shape {shape!r}, expected a list of sizes")
-    return Feature(dtype, tuple(shape), content)
+    return Feature(str(dtype), tuple(shape), content)

@@ -23,7 +23,7 @@ _GZIP = b"\x1f\x8b\x08"
 
 def masked_crc(content: bytes) -> int:
     """Return the checksum as it is stored: rotated by 15 bits, plus a constant."""
-    crc = google_crc32c.value(content)
+    crc = int(google_crc32c.value(content))
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 

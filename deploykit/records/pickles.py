@@ -31,7 +31,7 @@ class _Type:
         order = _text(state[1])
         if order not in ("<", ">", "|", "="):
             raise RefusedError(f"it holds an array of byte order {order[:20]}")
-        self.dtype = self.dtype.newbyteorder(order)
+        self.dtype = np.dtype(order + self.dtype.str[1:])
 
 
 class _Array:
@@ -62,12 +62,12 @@ def _latin_bytes(text: object, encoding: object) -> bytes:
     return text.encode("latin1")
 
 
-class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
+class _Unpickler(pickle._Unpickler):
     """The one in Python, whose memo is a dict, so that no number in a file can ask for memory."""
 
     dispatch: ClassVar = {
         code: load
-        for code, load in pickle._Unpickler.dispatch.items()  # type: ignore[attr-defined]
+        for code, load in pickle._Unpickler.dispatch.items()
         if code != pickle.BYTEARRAY8[0]  # which makes room for as much as it says there is
     }
 

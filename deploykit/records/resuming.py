@@ -48,7 +48,7 @@ def is_whole(path: Path, facts: Any) -> bool:
     """Say whether a shard is what a run before wrote."""
     if not isinstance(facts, dict) or not path.is_file():
         return False
-    return path.stat().st_size == facts["bytes"] and sha256_of(path) == facts["sha256"]
+    return bool(path.stat().st_size == facts["bytes"] and sha256_of(path) == facts["sha256"])
 
 
 def _leftovers(folder: Path, name: str) -> list[Path]:

@@ -54,9 +54,20 @@ class Problems:
 class Source(Protocol):
     """Data that are read part by part, in any process."""
 
-    features: Mapping[str, Feature]
-    classes: tuple[str, ...]
-    files: Facts
+    @property
+    def features(self) -> Mapping[str, Feature]:
+        """What each record holds."""
+        ...
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes by number, if they have any."""
+        ...
+
+    @property
+    def files(self) -> Facts:
+        """All files that are read."""
+        ...
 
     def parts(self) -> list[Part]:
         """Return all parts in order; they depend on nothing but the data."""

@@ -1,7 +1,7 @@
 """Lines of numbers or of text, with a label in one column -> records."""
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,9 @@ class Numbers:
         columns, label = self._columns, self._columns.label
         if not text.strip():
             return np.empty((0, columns.count))
-        names = {} if label is None or columns.label_type != "class" else {label: self._number}
+        names: dict[int | str, Callable[[str], float]] = {}
+        if label is not None and columns.label_type == "class":
+            names[label] = self._number
         try:
             found: Array = np.loadtxt(
                 io.BytesIO(text), delimiter=",", comments=None, quotechar='"', ndmin=2,

@@ -9,7 +9,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ def cores() -> int:
 
 def in_order(
     function: Callable[[Item], Result], items: Sequence[Item], processes: int
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """Yield what the function returns for each item; with one process, in this one.
 
     An Error raised there is raised here. Error: a process died.

@@ -7,6 +7,8 @@ import struct
 import numpy as np
 import pytest
 
+from deploykit.records import image_folder
+from deploykit.records.decoding import Decoder
 from deploykit.records.index import load_index
 
 LABELS = ("cat", "dog")
@@ -96,3 +98,21 @@ def pictures(tmp_path):
         for each in range(3):
             (folder / name / f"{each}.jpg").write_bytes(jpeg(seed=10 * number + each))
     return folder
+
+
+@pytest.fixture
+def decoder_here(monkeypatch):
+    """Decode in this process, which has started TensorFlow already; return the option for it."""
+
+    class Here:
+        def __init__(self, kind):
+            self.decoder = Decoder()
+
+        def ask(self, method, *arguments):
+            return getattr(self.decoder, method)(*arguments)
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(image_folder, "Worker", Here)
+    return ["--processes", "1"]
