@@ -23,8 +23,8 @@ def input() -> None:  # noqa: A001  the command's name
 @options.interface
 @click.option("--preprocess", metavar="FILE.json", help="What becomes of each feature: sizes, "
               "scales, tokens.")  # fmt: skip
-@click.option("--batch", type=click.IntRange(min=1), default=32, show_default=True, metavar="N",
-              help="Records at once.")  # fmt: skip
+@click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Records at once [default: "
+              "what the model demands, or 32].")  # fmt: skip
 @click.option("-o", "--output", metavar="FILE.py", help="File to write [default: stdout].")
 @click.option("--force", is_flag=True, help="Replace an existing output file.")
 @options.everywhere
@@ -34,7 +34,7 @@ def write(
     model: str | None,
     interface: Interface,
     preprocess: str | None,
-    batch: int,
+    batch: int | None,
     output: str | None,
     force: bool,
     as_json: bool,
@@ -48,8 +48,8 @@ def write(
     from deploykit.files import check_output
     from deploykit.files import write as write_file
     from deploykit.input.data import open_data
-    from deploykit.input.pipeline import Pipeline
-    from deploykit.input.preprocessing import Preprocessing, load_preprocessing, steps_for
+    from deploykit.input.measuring import pipeline_for
+    from deploykit.input.preprocessing import Preprocessing, load_preprocessing
     from deploykit.input.writing import written
     from deploykit.report import Report, show
 
@@ -59,7 +59,7 @@ def write(
     declared = Preprocessing() if preprocess is None else load_preprocessing(preprocess)
     found = open_data(data, declared.columns)
     graph = None if model is None else interface.open(model)
-    text = written(Pipeline(found, steps_for(found, graph, declared), batch))
+    text = written(pipeline_for(found, graph, preprocessing=declared, batch=batch))
     if output is not None:
         report.bytes_out = write_file(output, [text.encode()], force)
     report.more = {"style": style, "records": found.records, "text": text}

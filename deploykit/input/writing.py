@@ -50,6 +50,7 @@ def written(pipeline: Pipeline) -> str:
         specs={name: _spec(each) for name, each in pipeline.features.items()},
         single=data.kind == "arrays" or not Path(data.path).is_dir(),
         batch=pipeline.batch,
+        rest=", drop_remainder=True" if pipeline.whole else "",
         one_by_one=pipeline.one_by_one,
         padded=pipeline.padded,
         width=data.width if data.kind == "csv" else 0,

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -214,6 +215,14 @@ def test_the_written_file_is_tidy_and_imports_tensorflow_alone(source, tmp_path)
         for alias in node.names
     }
     assert imported == ({"tensorflow", "numpy"} if source is arrays else {"tensorflow"})
+
+
+@pytest.mark.parametrize("source", [csv_folder, text_records, class_folders])
+def test_smaller_batches_are_left_out_where_the_model_takes_none(source, tmp_path):
+    pipeline = replace(pipeline_of(source, tmp_path, batch=4), whole=True)
+    wanted = list(batches_eagerly(pipeline))
+    assert {len(batch["label"]) for batch in wanted} == {4}
+    assert_same(batches_of(written(pipeline)), wanted)
 
 
 def test_another_scale_is_seen(tmp_path):
