@@ -22,6 +22,7 @@ COMMANDS = (
     "quantize",
     "verify",
     "label",
+    "input",
     "benchmark",
     "compare",
     "tune",

@@ -83,6 +83,8 @@ class Piping:
     wait_ms: float | None = None
     preprocess: str | None = None
     on_error: str = "stop"
+    workers: int | None = None
+    address: str | None = None
 
     @property
     def given(self) -> bool:
@@ -251,6 +253,11 @@ piping = _as_one(
                  "[default: what the inputs ask for]."),
     click.option("--on-error", type=click.Choice(("stop", "skip")), default="stop",
                  show_default=True, help="Whether a damaged image ends the run or is left out."),
+    click.option("--service", "workers", type=click.IntRange(min=1), metavar="N", help="Let so "
+                 "many workers of tf.data service read and parse, each its share of the files; an "
+                 "epoch is checked before. They listen on all interfaces."),
+    click.option("--service-address", "address", metavar="HOST:PORT", help="Let the workers of a "
+                 "tf.data service that runs already do so."),
 )  # fmt: skip
 
 limits = _all(

@@ -153,6 +153,7 @@ def _behind_files(
     from deploykit.input.measuring import measure_input
     from deploykit.input.opening import open_runnable
     from deploykit.input.pipeline import STYLES
+    from deploykit.input.service import serving
     from deploykit.report import Report, progress, show
 
     settings = sweep.settings()
@@ -160,13 +161,21 @@ def _behind_files(
         raise click.UsageError("input from files is measured with one model and one combination of "
                                "settings at a time")  # fmt: skip
     (model,) = models
+    served = piping.workers is not None or piping.address is not None
+    if served and sweep.input != "tfdata":
+        raise click.UsageError("a tf.data service feeds tf.data alone; give --input tfdata")
+    if piping.workers is not None and piping.address is not None:
+        raise click.UsageError("give either --service or --service-address")
     if output is not None:
         check_output(output, force, model)
     arguments = piping.arguments()
     report = Report("benchmark", model)
     graph = open_runnable(model, interface, piping.fetches, piping.init, feeding.allowed_ops)
     report.of(graph)
-    with progress("benchmark") as advance:
+    with (
+        serving(piping.workers, piping.address) as address,
+        progress("benchmark") as advance,
+    ):
         result = measure_input(
             graph,
             str(feeding.data),
@@ -174,6 +183,7 @@ def _behind_files(
             batch=settings[0].batch,
             settings=settings[0],
             seconds=duration,
+            service=address,
             advance=advance,
             **arguments,
         )

@@ -8,6 +8,7 @@ import contextlib
 import datetime
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from deploykit.benchmarking.devices import check_devices
@@ -22,7 +23,7 @@ from deploykit.input.preprocessing import Preprocessing, steps_for
 from deploykit.input.results import InputResult, Round, StyleResult
 from deploykit.input.runner import BUFFERED, InputJob, Stretch, started
 from deploykit.machine import machine, usable_cores
-from transforms.core.child import Worker
+from transforms.core.child import Worker, call
 from transforms.core.errors import CrashError, GraphError, LimitError
 from transforms.core.graph import Graph
 from transforms.core.node import producer_name
@@ -92,6 +93,7 @@ def measure_input(
     cache: str = "",
     shuffle: int | None = None,
     private_threads: int | None = None,
+    service: str = "",
     advance: Advance = lambda name, count: None,
 ) -> InputResult:
     """Measure how fast a graph runs behind each style of input, and what limits it.
@@ -112,9 +114,12 @@ def measure_input(
         cache: what tf.data keeps after parsing: nothing, or in `memory`, or in a file.
         shuffle: a seed by which records change places.
         private_threads: of a pool of tf.data's own; default: it shares the session's.
+        service: where a tf.data service listens whose workers read for the style tfdata. One epoch
+            of ids is gone through before.
         advance: called with what comes next, and how many steps there are.
 
-    FileError, GraphError: data are damaged or do not fit. LimitError: TensorFlow died or hung.
+    FileError, GraphError: data are damaged or do not fit. VerificationError: the service gives a
+    record twice, or not at all. LimitError: TensorFlow died or hung.
     KeyboardInterrupt: nothing was measured yet.
     """
     styles = tuple(styles)
@@ -137,6 +142,11 @@ def measure_input(
     skipped: tuple[str, ...] = ()
     if on_error == "skip":
         pipeline, skipped = without_damaged(pipeline)
+    distinct = None
+    if service:
+        pipeline = replace(pipeline, service=service)
+        advance("check an epoch", 0)
+        distinct = call("deploykit.input.service:check_epoch", pipeline.data, service)
     start = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
     seen = machine()
     sampler = Sampler(open_devices(), lambda line: advance(line, 0))
@@ -175,6 +185,7 @@ def measure_input(
         seen,
         start,
         interrupted,
+        distinct,
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from deploykit.input.data import Data
-from deploykit.input.preprocessing import Steps
+from deploykit.input.preprocessing import Steps, result_of
 from deploykit.records.features import Feature
 
 STYLES = ("feed", "queue", "tfdata")
@@ -33,6 +33,8 @@ class Pipeline:
     """Lengths at which tf.data divides texts, so that a batch holds texts of like length."""
     private_threads: int | None = None
     """A thread pool of tf.data's own; None: it shares the session's."""
+    service: str = ""
+    """Where a tf.data service listens whose workers read and parse for tf.data; empty: none."""
 
     @cached_property
     def features(self) -> dict[str, Feature]:
@@ -47,3 +49,14 @@ class Pipeline:
             feature.content == "image" or None in feature.shape
             for feature in self.features.values()
         ) or any(steps.split is not None for steps in self.steps.values())
+
+    @property
+    def padded(self) -> bool:
+        """Whether batches hold texts of different lengths, the shorter ones filled up."""
+        results = (result_of(each, self.features[each.feature]) for each in self.steps.values())
+        return any(None in each.shape for each in results)
+
+    @property
+    def drops(self) -> bool:
+        """Whether a smaller batch is left out where it is made; several workers each make one."""
+        return self.whole and not self.service

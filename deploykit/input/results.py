@@ -90,6 +90,8 @@ class InputResult:
     machine: Mapping[str, Any]
     started: str
     interrupted: bool = False
+    distinct: int | None = None
+    """Records of the epoch that a tf.data service gave, each once; None: there was no service."""
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -102,6 +104,7 @@ class InputResult:
             "batch": self.batch,
             "simulated_accelerator_ms": self.wait_ms,
             "skipped": list(self.skipped),
+            "service_epoch": self.distinct,
             "styles": [each.document() for each in self.styles],
             "machine": dict(self.machine),
         }
@@ -129,6 +132,8 @@ class InputResult:
                      "smaller; floor: in turns")  # fmt: skip
         if self.wait_ms is not None:
             lines.append(f"simulated: each step waits {self.wait_ms:g} ms instead of computing")
+        if self.distinct is not None:
+            lines.append(f"tf.data service: an epoch has {self.distinct} records, each once")
         if self.skipped:
             lines.append(f"left out: {len(self.skipped)} damaged: {', '.join(self.skipped[:3])}")
         if self.interrupted:

@@ -1,5 +1,6 @@
 """The tf.data style: files read side by side, batches parsed at once, all of it ahead of need."""
 
+import random
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ from deploykit.input.parsing import example_spec, inputs_of, parsed_lines
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import result_of
 from deploykit.input.reading import as_objects
+from deploykit.input.service import distributed
+from transforms.core.errors import GraphError
 from transforms.core.tensors import Array
 
 NEARBY = 1024  # records among which one changes its place when they are shuffled
@@ -51,11 +54,14 @@ def dataset(pipeline: Pipeline, feeds: dict[Any, Array] | None = None) -> Any:
     import tensorflow as tf
 
     records = _records(pipeline, {} if feeds is None else feeds)
-    if not pipeline.cache:  # before batches are made, so that none is small but the last
-        records = records.repeat(pipeline.epochs)
+    if not (pipeline.cache or pipeline.service):
+        records = records.repeat(pipeline.epochs)  # so early that no batch is small but the last
     found = _one_by_one(pipeline, records) if pipeline.one_by_one else _at_once(pipeline, records)
+    if pipeline.service:
+        found = _served(pipeline, found)
     if pipeline.cache:
         found = found.cache("" if pipeline.cache == "memory" else pipeline.cache)
+    if pipeline.cache or pipeline.service:
         found = found.repeat(pipeline.epochs)
     options = tf.data.Options()
     options.deterministic = pipeline.threads == 1
@@ -63,6 +69,22 @@ def dataset(pipeline: Pipeline, feeds: dict[Any, Array] | None = None) -> Any:
         options.threading.private_threadpool_size = pipeline.private_threads
         options.threading.max_intra_op_parallelism = 1
     return found.with_options(options).prefetch(PREFETCHED)
+
+
+def _served(pipeline: Pipeline, batches: Any) -> Any:
+    """Return batches that the workers of a service make, each of its own share of an epoch.
+
+    Each worker ends its share with a smaller batch, so they are joined and divided anew.
+    """
+    if pipeline.padded and pipeline.whole:
+        raise GraphError(
+            f"the model takes {pipeline.batch} samples at once, but a tf.data service gives texts "
+            "of different lengths in smaller batches too; leave the service out"
+        )
+    found = distributed(batches, pipeline.service)
+    if pipeline.padded:
+        return found
+    return found.rebatch(pipeline.batch, drop_remainder=pipeline.whole)
 
 
 def _records(pipeline: Pipeline, feeds: dict[Any, Array]) -> Any:
@@ -78,9 +100,12 @@ def _records(pipeline: Pipeline, feeds: dict[Any, Array]) -> Any:
     elif data.kind == "images":
         found = tf.data.Dataset.from_tensor_slices((list(data.files), list(data.labels)))
     else:
-        files = tf.data.Dataset.from_tensor_slices(list(data.files))
-        if seed is not None:
-            files = files.shuffle(len(data.files), seed)
+        names = list(data.files)
+        if seed is not None and pipeline.service:
+            random.Random(seed).shuffle(names)  # a worker's shuffle would take them all at once
+        files = tf.data.Dataset.from_tensor_slices(names)
+        if seed is not None and not pipeline.service:
+            files = files.shuffle(len(names), seed)
         found = files.interleave(
             lambda file: _opened(pipeline, file),
             cycle_length=min(len(data.files), pipeline.threads),
@@ -125,7 +150,7 @@ def _at_once(pipeline: Pipeline, records: Any) -> Any:
             batch = tf.io.parse_example(batch, example_spec(features))
         return inputs_of(pipeline, batch)
 
-    batches = records.batch(pipeline.batch, drop_remainder=pipeline.whole)
+    batches = records.batch(pipeline.batch, drop_remainder=pipeline.drops)
     return batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
 
 
@@ -147,7 +172,7 @@ def _one_by_one(pipeline: Pipeline, records: Any) -> Any:
     results = {k: result_of(v, pipeline.features[v.feature]) for k, v in pipeline.steps.items()}
     lengths = [name for name, each in results.items() if None in each.shape]
     if not lengths:
-        return parsed.batch(pipeline.batch, drop_remainder=pipeline.whole)
+        return parsed.batch(pipeline.batch, drop_remainder=pipeline.drops)
     shapes = {name: tf.TensorShape(each.shape) for name, each in results.items()}
     if pipeline.buckets:
         return parsed.bucket_by_sequence_length(
@@ -155,9 +180,9 @@ def _one_by_one(pipeline: Pipeline, records: Any) -> Any:
             [*pipeline.buckets],
             [pipeline.batch] * (len(pipeline.buckets) + 1),
             padded_shapes=shapes,
-            drop_remainder=pipeline.whole,
+            drop_remainder=pipeline.drops,
         )
-    return parsed.padded_batch(pipeline.batch, shapes, drop_remainder=pipeline.whole)
+    return parsed.padded_batch(pipeline.batch, shapes, drop_remainder=pipeline.drops)
 
 
 def batches_eagerly(pipeline: Pipeline) -> Any:

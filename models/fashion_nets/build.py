@@ -7,7 +7,6 @@ and the test images with their labels. The data comes from a Debian package, as 
 """
 
 import argparse
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from models.building import new_folder
 from models.fashion.build import add_data_option, read_data, train_keras
 from models.fashion_nets.nets import NETS
 
@@ -46,14 +46,8 @@ def main() -> None:
     add_data_option(parser)
     options = parser.parse_args()
     if not options.to.exists():
-        partial = options.to.with_name(f"{options.to.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        try:
-            partial.mkdir(parents=True)
+        with new_folder(options.to) as partial:
             write(options.data, partial)
-            partial.rename(options.to)
-        except OSError as error:
-            sys.exit(f"cannot write {options.to}: {error}; name another folder with --to")
     print(options.to)
 
 

@@ -144,10 +144,11 @@ def test_transforms(deploykit):
     assert "did you mean quantize_weights" in found.stderr
 
 
-RECORDS = ("records convert", "records inspect", "records verify")
+INPUT = ("input write",)
+NESTED = ("input write", "records convert", "records inspect", "records verify")
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS, *RECORDS])
+@pytest.mark.parametrize("command", ["", *COMMANDS, *NESTED])
 def test_help(deploykit, command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     found = deploykit(*command.split(), "--help")
