@@ -241,6 +241,12 @@ feeding_or_files = _as_one(
     *_made_up,
 )  # fmt: skip
 
+preprocess = click.option(
+    "--preprocess",
+    metavar="FILE.json",
+    help="What becomes of the features of files [default: what the inputs ask for].",
+)
+
 piping = _as_one(
     "piping",
     Piping,
@@ -249,8 +255,7 @@ piping = _as_one(
     click.option("--init", type=Names(), default=(), help="Ops to run once before."),
     click.option("--simulate-accelerator", "wait_ms", type=Finite(min=0), metavar="MS",
                  help="Wait so long in place of computing, which takes no CPU."),
-    click.option("--preprocess", metavar="FILE.json", help="What becomes of the features of files "
-                 "[default: what the inputs ask for]."),
+    preprocess,
     click.option("--on-error", type=click.Choice(("stop", "skip")), default="stop",
                  show_default=True, help="Whether a damaged image ends the run or is left out."),
     click.option("--service", "workers", type=click.IntRange(min=1), metavar="N", help="Let so "

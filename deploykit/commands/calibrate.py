@@ -9,8 +9,10 @@ from deploykit.interface import Interface
 @click.command()
 @click.argument("model")
 @options.interface
-@click.option("--data", required=True, metavar="FILE.npz", help="Arrays by input name, samples "
-              "along the first axis; 64 or more that are like those of real use.")  # fmt: skip
+@click.option("--data", required=True, metavar="DATA", help="64 samples or more like those of "
+              "real use: a .npz file of arrays by input name, or a folder of TFRecords, images or "
+              "CSV files.")  # fmt: skip
+@options.preprocess
 @click.option("--method", type=click.Choice(("minmax", "mse")), default="minmax",
               show_default=True, help="The whole range of the values, or the part of it on which 8 "
               "bits err least; mse runs the samples twice.")  # fmt: skip
@@ -28,6 +30,7 @@ def calibrate(
     model: str,
     interface: Interface,
     data: str,
+    preprocess: str | None,
     method: str,
     batch: int | None,
     allowed_ops: tuple[str, ...],
@@ -41,11 +44,11 @@ def calibrate(
     and each channel's mean and smallest value, to a JSON file that can be edited. Quantization
     spreads its 8 bits over these ranges.
     """
-    from deploykit.files import check_output, default_output, load_data, write
+    from deploykit.files import check_output, default_output, write
+    from deploykit.input.samples import open_feeds
     from deploykit.location import model_sha256
-    from deploykit.quantization.calibration import calibrate, calibration_feeds
+    from deploykit.quantization.calibration import calibrate
     from deploykit.report import Report, progress, show
-    from transforms.core.errors import GraphError
     from transforms.core.side_effects import refuse_side_effects
 
     target = output or str(default_output(model, "ranges").with_suffix(".json"))
@@ -54,12 +57,7 @@ def calibrate(
     graph = interface.open(model)
     refuse_side_effects(graph, allowed_ops)
     report.of(graph)
-    try:
-        feeds = calibration_feeds(graph, load_data(data), batch)
-    except GraphError as error:
-        raise (
-            error if str(error).startswith(f"{data}:") else GraphError(f"{data}: {error}")
-        ) from None
+    feeds = open_feeds(data, graph, preprocess, batch)
     with progress("calibrate") as advance:
         found = calibrate(
             graph,

@@ -21,10 +21,11 @@ logger = logging.getLogger("deploykit")
 
 MODES = ("auto", "static", "weights", "nodes")
 _HINT = (
-    "with --calibration FILE.npz, layers compute in 8 bits too, 1.5 to 2 times as fast as in "
+    "with --calibration DATA, layers compute in 8 bits too, 1.5 to 2 times as fast as in "
     "float on most image networks"
 )
-_STATIC = ("evaluation", "metric", "max_drop", "keep_float", "isa", "batch", "threads", "budget")
+_STATIC = ("evaluation", "preprocess", "metric", "max_drop", "keep_float", "isa", "batch",
+           "threads", "budget")  # fmt: skip
 _OTHERS = ("minimum_size", "skip", "data", "input_range")
 
 
@@ -35,11 +36,12 @@ _OTHERS = ("minimum_size", "skip", "data", "input_range")
               help="static: compute in 8 bits with calibrated ranges; weights: store weights in 8 "
               "bits, compute in float; nodes: as the Graph Transform Tool did; auto: static with "
               "--calibration, else weights.")  # fmt: skip
-@click.option("--calibration", metavar="FILE.npz", help="static: arrays by input name like those "
-              "of real use, 64 samples or more; every fourth is held out to judge "
-              "by.")  # fmt: skip
-@click.option("--eval", "evaluation", metavar="FILE.npz", help="static: arrays by input name and "
-              "`labels`, to take the metric on.")  # fmt: skip
+@click.option("--calibration", metavar="DATA", help="static: 64 samples or more like those of real "
+              "use, as a .npz file of arrays by input name or a folder of TFRecords, images or CSV "
+              "files; every fourth is held out to judge by.")  # fmt: skip
+@click.option("--eval", "evaluation", metavar="DATA", help="static: samples with labels, to "
+              "take the metric on.")  # fmt: skip
+@options.preprocess
 @click.option("--metric", default="top1", show_default=True, metavar="NAME|MODULE:FUNCTION",
               help="static: what --max-drop holds for; top1, top5, mae, or a function of outputs "
               "by name and labels.")  # fmt: skip
@@ -72,6 +74,7 @@ def quantize(
     mode: str,
     calibration: str | None,
     evaluation: str | None,
+    preprocess: str | None,
     metric: str,
     max_drop: float,
     min_sqnr: float | None,
@@ -104,15 +107,15 @@ def quantize(
     if mode == "auto":
         mode = "static" if calibration else "weights"
     if mode == "static" and calibration is None:
-        raise click.UsageError("--mode static needs --calibration FILE.npz")
+        raise click.UsageError("--mode static needs --calibration DATA")
     if mode != "static" and calibration is not None:
         raise click.UsageError(f"--calibration is for --mode static, not {mode}")
     if calibration is None:
-        _refuse_given(_STATIC, "needs --calibration FILE.npz")
+        _refuse_given(_STATIC, "needs --calibration DATA")
     else:
         _refuse_given(_OTHERS, "is for quantizing without --calibration")
     if calibration is not None and evaluation is None:
-        _refuse_given(("metric", "max_drop"), "needs --eval FILE.npz")
+        _refuse_given(("metric", "max_drop"), "needs --eval DATA")
     if len(threads) > 1:
         raise click.UsageError("--threads takes one pair here, such as 2x1")
     target = str(output or default_output(source.model, "quantized"))
@@ -146,8 +149,8 @@ def quantize(
         min_sqnr = MIN_SQNR_DB if evaluation is None else QUANTIZED_BAR_DB
     settings = Settings(batch=batch, threads=threads[0] if threads else None)
     wanted = Wanted(isa, keep_float, min_sqnr, metric, max_drop, settings, budget)
-    data = _read(calibration, graph)
-    labelled = None if evaluation is None else _read(evaluation, graph)
+    data = _read(calibration, graph, preprocess)
+    labelled = None if evaluation is None else _read(evaluation, graph, preprocess)
     with progress("quantize") as advance:
         found = quantize_calibrated(
             optimize(graph), data, wanted,
@@ -168,14 +171,14 @@ def _refuse_given(names: tuple[str, ...], why: str) -> None:
             raise click.UsageError(f"{parameter.opts[0]} {why}")
 
 
-def _read(path: str, graph: "Graph") -> "Mapping[str, Array]":
+def _read(path: str, graph: "Graph", preprocess: str | None) -> "Mapping[str, Array]":
     """Return arrays by name. GraphError, with the file: they do not fit the graph's inputs."""
     from deploykit.feeds import feeds_from
-    from deploykit.files import load_data
+    from deploykit.input.samples import load_samples
     from deploykit.quantization.checking import refuse_gaps
     from transforms.core.errors import GraphError
 
-    data = load_data(path)
+    data = load_samples(path, graph, preprocess)
     try:
         feeds_from(graph, data)
         refuse_gaps(graph, data)

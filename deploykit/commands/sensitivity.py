@@ -8,9 +8,10 @@ from transforms.core.processor import ISAS
 
 @click.command()
 @options.source
-@click.option("--calibration", "data", required=True, metavar="FILE.npz", help="Arrays by input "
-              "name, samples along the first axis; every fourth is held out to judge "
-              "by.")  # fmt: skip
+@click.option("--calibration", "data", required=True, metavar="DATA",
+              help="Samples: a .npz file of arrays by input name, or a folder of TFRecords, images "
+              "or CSV files; every fourth is held out to judge by.")  # fmt: skip
+@options.preprocess
 @click.option("--ranges", "ranges_file", metavar="FILE", help="Ranges of the optimized model, from "
               "deploykit calibrate [default: found on the data].")  # fmt: skip
 @click.option("--isa", type=click.Choice(ISAS), default="auto", show_default=True,
@@ -27,6 +28,7 @@ from transforms.core.processor import ISAS
 def sensitivity(
     source: options.Source,
     data: str,
+    preprocess: str | None,
     ranges_file: str | None,
     isa: str,
     top: int | None,
@@ -41,7 +43,8 @@ def sensitivity(
     bits and measures the signal-to-noise ratio of its answers: the lower, the noisier. Layers that
     cannot be in 8 bits are listed with the reason.
     """
-    from deploykit.files import check_output, load_data
+    from deploykit.files import check_output
+    from deploykit.input.samples import load_samples
     from deploykit.quantization.sensitivity import measure_sensitivity, samples_for_ranking
     from deploykit.report import Report, progress, show
     from deploykit.transforming import optimize
@@ -57,7 +60,7 @@ def sensitivity(
     graph = optimize(graph)
     report.nodes_out = len(graph)
     try:
-        samples = samples_for_ranking(graph, load_data(data))
+        samples = samples_for_ranking(graph, load_samples(data, graph, preprocess))
     except GraphError as error:
         raise (
             error if str(error).startswith(f"{data}:") else GraphError(f"{data}: {error}")

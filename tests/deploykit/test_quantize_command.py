@@ -162,7 +162,7 @@ def test_what_is_below_the_bar_is_refused(deploykit, net, data, clock, monkeypat
 def test_the_modes_without_calibration(deploykit, net):
     found = deploykit("quantize", net)
     assert found.status == 0
-    assert "with --calibration FILE.npz, layers compute in 8 bits too" in found.stderr
+    assert "with --calibration DATA, layers compute in 8 bits too" in found.stderr
     weights = load_graph(net.parent / "net.quantized.pb")
     assert not INT8_OPS & set(ops(weights))
     found = deploykit("quantize", net, "--mode=weights", "--force", "--json")
@@ -176,7 +176,7 @@ def test_the_modes_without_calibration(deploykit, net):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--mode=static"], "--mode static needs --calibration FILE.npz"),
+        (["--mode=static"], "--mode static needs --calibration DATA"),
         (["--mode=weights", "--calibration=data.npz"], "--calibration is for --mode static"),
         (["--metric=top5"], "--metric needs --calibration"),
         (["--keep-float=conv"], "--keep-float needs --calibration"),
