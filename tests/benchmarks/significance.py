@@ -1,7 +1,7 @@
 """Whether `significant` means something: the same model twice, and a slowdown that was planted.
 
 Pairs of one model are short; ten of them are any two of five processes that have their rounds in
-turn. Four pairs of a model and a slower one are each of two processes beside each of two. They share
+turn; four pairs of a model and a slower one are any of two processes beside any of two. They share
 processes, but each process has a memory layout and threads of its own, which is what tells two
 processes of one model apart. The slowdown is looked for as `benchmark` does it.
 """
