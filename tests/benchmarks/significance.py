@@ -28,7 +28,7 @@ from transforms.core.node import Node
 SETS, ALIKE, SHORT = 10, 5, 4.0  # seconds
 SLOWED, LONG = 5, 10.0
 SLOWDOWN = 0.10
-NARROW, WIDE = 1, 161  # planted convolutions between which the right width lies
+MANY = 40  # planted convolutions
 SIGNIFICANT, FOUND = 3, 90  # percent of the pairs alike at most, of the others at least
 
 
@@ -56,43 +56,38 @@ def figures() -> list[Figure]:
     ]  # fmt: skip
 
 
-def slower(graph: Graph, width: int) -> Graph:
-    """Return a graph with an op more: a convolution of its input that leaves it as it is."""
-    kernel = np.zeros((1, width, 3, 3), np.float32)
-    kernel[0, width // 2] = np.eye(3)
+def slower(graph: Graph, count: int) -> Graph:
+    """Return a graph with so many ops more: convolutions of its input that leave it as it is."""
+    kernel = np.zeros((1, 3, 3, 3), np.float32)
+    kernel[0, 1] = np.eye(3)
     result = graph.copy()
     (images,) = result.inputs
     layer = next(node for node in result if node.op == "Conv2D")
     weights = Node.constant("planted/kernel", kernel)
-    planted = Node("planted", "Conv2D", (images, weights.name), layer.attrs)
-    result.redirect({images: planted.name})
+    names = [images, *(f"planted/{number}" for number in range(count))]
+    result.redirect({images: names[-1]})
     result.add(weights)
-    result.add(planted.with_attrs(strides=[1, 1, 1, 1], padding="SAME"))
+    for source, name in itertools.pairwise(names):
+        planted = Node(name, "Conv2D", (source, weights.name), layer.attrs)
+        result.add(planted.with_attrs(strides=[1, 1, 1, 1], padding="SAME"))
     result.sort()
     return result
 
 
 def _contestants(folder: Path) -> tuple[Contestant, Contestant]:
-    """Return a model, and the same model with an op that makes it slower.
+    """Return a model, and the same model with ops that make it slower.
 
-    The time of the op is linear in the width of its kernel. One that is wide enough to be seen
-    clearly tells how wide it should be, as two processes of one model differ by a few percent.
+    All ops are alike, so what many of them take tells how many it should be. Of few it could not be
+    told: two processes of one model differ by a few percent.
     """
     graph = api.load_graph(made_by("efficientnet_lite0/build.py") / "frozen.pb")
-    plain, narrow, wide = (
-        _contestant(each, folder / f"{name}.pb")
-        for name, each in (
-            ("plain", graph), ("narrow", slower(graph, NARROW)), ("wide", slower(graph, WIDE))
-        )
-    )  # fmt: skip
-    found = measure([plain, narrow, wide] * 2, seconds=LONG).measurements
-    slowdowns = [
-        np.mean([1 / _ratio(pair).value - 1 for pair in itertools.product(found[::3], others)])
-        for others in (found[1::3], found[2::3])
-    ]
-    width = float(np.interp(SLOWDOWN, slowdowns, [NARROW, WIDE]))
-    width = NARROW + 2 * round((width - NARROW) / 2)  # an odd kernel has a middle
-    return plain, _contestant(slower(graph, width), folder / "planted.pb")
+    plain = _contestant(graph, folder / "plain.pb")
+    many = _contestant(slower(graph, MANY), folder / "many.pb")
+    found = measure([plain, many] * 2, seconds=LONG).measurements
+    pairs = itertools.product(found[::2], found[1::2])
+    slowdown = np.mean([1 / _ratio(pair).value - 1 for pair in pairs])
+    count = max(1, round(float(MANY * SLOWDOWN / slowdown)))
+    return plain, _contestant(slower(graph, count), folder / f"planted {count}.pb")
 
 
 def _contestant(graph: Graph, path: Path) -> Contestant:
