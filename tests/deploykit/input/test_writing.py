@@ -198,8 +198,8 @@ def test_the_written_file_gives_the_batches_of_deploykit(source, tmp_path):
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda each: each.__name__)
 def test_the_written_file_is_tidy_and_imports_tensorflow_alone(source, tmp_path):
-    text = written(pipeline_of(source, tmp_path))
-    path = tmp_path / "pipeline.py"
+    text = written(pipeline_of(source, tmp_path)).replace(str(tmp_path), "data")
+    path = tmp_path / "pipeline.py"  # a long path would have to be wrapped, and none is known
     path.write_text(text)
     for act in (
         ["check", "--select", "E,F,I,W,UP,B,SIM", "--ignore", "E501"],
