@@ -92,16 +92,23 @@ def load_graph(
 
     FileError: it cannot be read. GraphError: it is no sound graph, or has no such input or output.
     """
-    try:
+    with naming(path):
         graph = Graph.from_graph_def(parse_graph_def(path))
         graph.inputs = tuple(inputs) or guess_inputs(graph)
         graph.outputs = tuple(outputs) or guess_outputs(graph)
         validate(graph)
+    return graph
+
+
+@contextlib.contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let a GraphError of the block begin with the path of what is wrong, unless it does."""
+    try:
+        yield
     except GraphError as error:
         raise (
             error if str(error).startswith(f"{path}:") else GraphError(f"{path}: {error}")
         ) from None
-    return graph
 
 
 def save_graph(

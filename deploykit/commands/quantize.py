@@ -174,14 +174,12 @@ def _refuse_given(names: tuple[str, ...], why: str) -> None:
 def _read(path: str, graph: "Graph", preprocess: str | None) -> "Mapping[str, Array]":
     """Return arrays by name. GraphError, with the file: they do not fit the graph's inputs."""
     from deploykit.feeds import feeds_from
+    from deploykit.files import naming
     from deploykit.input.samples import load_samples
     from deploykit.quantization.checking import refuse_gaps
-    from transforms.core.errors import GraphError
 
     data = load_samples(path, graph, preprocess)
-    try:
+    with naming(path):
         feeds_from(graph, data)
         refuse_gaps(graph, data)
-    except GraphError as error:
-        raise GraphError(f"{path}: {error}") from None
     return data

@@ -43,12 +43,11 @@ def sensitivity(
     bits and measures the signal-to-noise ratio of its answers: the lower, the noisier. Layers that
     cannot be in 8 bits are listed with the reason.
     """
-    from deploykit.files import check_output
+    from deploykit.files import check_output, naming
     from deploykit.input.samples import load_samples
     from deploykit.quantization.sensitivity import measure_sensitivity, samples_for_ranking
     from deploykit.report import Report, progress, show
     from deploykit.transforming import optimize
-    from transforms.core.errors import GraphError
     from transforms.core.side_effects import refuse_side_effects
 
     if output is not None:
@@ -59,12 +58,8 @@ def sensitivity(
     report.of(graph)
     graph = optimize(graph)
     report.nodes_out = len(graph)
-    try:
+    with naming(data):
         samples = samples_for_ranking(graph, load_samples(data, graph, preprocess))
-    except GraphError as error:
-        raise (
-            error if str(error).startswith(f"{data}:") else GraphError(f"{data}: {error}")
-        ) from None
     with progress("sensitivity") as advance:
         found = measure_sensitivity(graph, samples, ranges=ranges_file, isa=isa, advance=advance)
     report.more = found.document()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from deploykit.feeds import demanded_batch
-from deploykit.files import load_data
+from deploykit.files import load_data, naming
 from deploykit.input.data import open_data
 from deploykit.input.iterating import Feeds
 from deploykit.input.measuring import pipeline_for
@@ -35,12 +35,10 @@ def open_feeds(
 
     FileError, GraphError: they do not fit the graph's inputs; the message begins with the path.
     """
-    try:
+    with naming(path):
         if _is_plain(path, preprocess):
             return calibration_feeds(graph, load_data(path), batch)
         return Feeds(_pipeline(path, graph, preprocess, batch))
-    except GraphError as error:
-        raise _of(path, error) from None
 
 
 def load_samples(path: str, graph: Graph, preprocess: str | None = None) -> dict[str, Array]:
@@ -50,10 +48,8 @@ def load_samples(path: str, graph: Graph, preprocess: str | None = None) -> dict
     """
     if _is_plain(path, preprocess):
         return load_data(path)
-    try:
+    with naming(path):
         pipeline = _pipeline(path, graph, preprocess)
-    except GraphError as error:
-        raise _of(path, error) from None
     label = next((name for name in LABELS if name in pipeline.data.features), None)
     if label is not None:
         dtype = pipeline.data.features[label].dtype
@@ -85,7 +81,3 @@ def _pipeline(
     if batch is None and demanded_batch(graph) is None:
         batch = BATCH
     return pipeline_for(data, graph, preprocessing=declared, batch=batch, epochs=1, threads=1)
-
-
-def _of(path: str, error: GraphError) -> GraphError:
-    return error if str(error).startswith(f"{path}:") else GraphError(f"{path}: {error}")
