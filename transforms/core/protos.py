@@ -12,7 +12,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def _without_tensorflow_start() -> Iterator[None]:
+def without_tensorflow_start() -> Iterator[None]:
+    """Let generated protobuf modules load without TensorFlow's `__init__`."""
     spec = importlib.util.find_spec("tensorflow")
     if "tensorflow" in sys.modules or spec is None or spec.submodule_search_locations is None:
         yield
@@ -26,7 +27,7 @@ def _without_tensorflow_start() -> Iterator[None]:
         del sys.modules["tensorflow"]
 
 
-with _without_tensorflow_start():
+with without_tensorflow_start():
     from tensorflow.core.example.example_pb2 import Example
     from tensorflow.core.framework.attr_value_pb2 import AttrValue, NameAttrList
     from tensorflow.core.framework.function_pb2 import FunctionDef, FunctionDefLibrary

@@ -1,0 +1,40 @@
+"""What a server answers instead of a result: a status code of gRPC and one message.
+
+The data plane raises it, gRPC and REST translate it; no other place maps errors to codes.
+"""
+
+MESSAGE_LENGTH = 1024  # TensorFlow Serving cuts there
+
+HTTP_STATUS = {
+    "INVALID_ARGUMENT": 400,
+    "FAILED_PRECONDITION": 400,
+    "OUT_OF_RANGE": 400,
+    "NOT_FOUND": 404,
+    "ABORTED": 409,
+    "ALREADY_EXISTS": 409,
+    "RESOURCE_EXHAUSTED": 429,
+    "CANCELLED": 499,
+    "UNIMPLEMENTED": 501,
+    "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
+}
+"""Of REST, as TensorFlow Serving's http_server.cc has them; others are 500."""
+
+
+class ServingError(Exception):
+    """A request that is answered with a status; `code` is a name of grpc.StatusCode."""
+
+    def __init__(self, code: str, message: str) -> None:
+        """Keep code and message; the message is cut at 1024 characters."""
+        super().__init__(message[:MESSAGE_LENGTH])
+        self.code = code
+
+    @property
+    def message(self) -> str:
+        """The sentence that the caller reads."""
+        return str(self)
+
+    @property
+    def http_status(self) -> int:
+        """The status of REST."""
+        return HTTP_STATUS.get(self.code, 500)
