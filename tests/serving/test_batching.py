@@ -304,9 +304,7 @@ def test_who_can_share_a_batch(inputs, outputs, feeds, rows):
 def test_queues_of_different_models_are_apart():
     calls, model = held()
     other = SimpleNamespace()
-    found = calls.batches.run(
-        other, "s", {"x": array(5)}, ["y"], 1, forever, Model(held=False)
-    )
+    found = calls.batches.run(other, "s", {"x": array(5)}, ["y"], 1, forever, Model(held=False))
     assert found["y"].tolist() == [10]
     model.go.set()
     calls.end()
