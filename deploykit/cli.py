@@ -28,6 +28,7 @@ COMMANDS = (
     "tune",
     "placement",
     "records",
+    "serve",
     "doctor",
 )
 
@@ -79,7 +80,7 @@ class _Lines(logging.Formatter):
 def _log_to_stderr() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_Lines())
-    for name in ("deploykit", "transforms"):
+    for name in ("deploykit", "serving", "transforms"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.propagate = False

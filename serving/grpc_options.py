@@ -1,6 +1,6 @@
 """What gRPC is told about connections: sizes, patience, and who may share a port."""
 
-from serving.settings import Listening
+from serving.settings import Settings
 
 Option = tuple[str, str | int]
 
@@ -10,12 +10,12 @@ _PING_MS, _ANSWER_MS = 10_000, 5_000  # one that is gone is found within 15 s
 _PATIENCE_MS = 5_000  # clients may ping this often
 
 
-def channel_options(listening: Listening) -> list[Option]:
+def channel_options(settings: Settings) -> list[Option]:
     """Return the options of a server; what the user gave comes instead of ours."""
     options: dict[str, str | int] = {
-        "grpc.max_receive_message_length": listening.max_message_bytes,
+        "grpc.max_receive_message_length": settings.max_message_bytes,
         "grpc.max_send_message_length": UNBOUNDED,
-        "grpc.so_reuseport": int(listening.reuse_port),
+        "grpc.so_reuseport": int(settings.workers > 1),
         "grpc.server_handshake_timeout_ms": _HANDSHAKE_MS,
         "grpc.keepalive_time_ms": _PING_MS,
         "grpc.keepalive_timeout_ms": _ANSWER_MS,
@@ -23,7 +23,7 @@ def channel_options(listening: Listening) -> list[Option]:
         "grpc.http2.max_pings_without_data": 0,  # go on asking those that say nothing
         "grpc.http2.min_ping_interval_without_data_ms": _PATIENCE_MS,
     }
-    return list({**options, **dict(listening.grpc_channel_arguments)}.items())
+    return list({**options, **dict(settings.grpc_channel_arguments)}.items())
 
 
 def channel_arguments(text: str) -> list[Option]:

@@ -14,6 +14,7 @@ from serving.settings import Settings
 
 logger = logging.getLogger("serving")
 
+_LOG_LEVEL, _SILENT = "TF_CPP_MIN_LOG_LEVEL", "3"
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -30,6 +31,7 @@ def serve(settings: Settings, ready: Callable[[Server], None]) -> None:
 
     def start() -> None:
         try:
+            start_tensorflow()
             server.start()
         except BaseException as error:
             told.put(error)
@@ -45,8 +47,24 @@ def serve(settings: Settings, ready: Callable[[Server], None]) -> None:
         ready(server)
         told.get()
         logger.info("draining: new calls are refused, those in flight are answered")
-        if not server.drain():
+        if not server.drain(settings.drain_seconds):
             logger.warning("calls were cut off that took longer than --drain_seconds")
+
+
+def start_tensorflow() -> None:
+    """Import TensorFlow, without what its C++ says meanwhile, if its log is off."""
+    if os.environ.get(_LOG_LEVEL) != _SILENT:
+        return
+    kept = os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        import tensorflow as tf
+
+        tf.get_logger().setLevel(logging.ERROR)
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def listen_to_signals(stop: Callable[[], None]) -> None:

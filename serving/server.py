@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,17 @@ from serving.protos import (
     add_PredictionServiceServicer_to_server,
 )
 from serving.servable import Servable
-from serving.settings import Listening, Settings
+from serving.settings import Settings
 from serving.threads import Admission, Threads
 from serving.tls import credentials
+from serving.versions import AVAILABLE
 from transforms.core.errors import Error, FileError
 
 logger = logging.getLogger("serving")
 
 _ASKING = ("GetModelStatus", "GetModelMetadata", "HandleReloadConfigRequest")
 _LOCAL = ("unix:", "ipv4:127.", "ipv6:[::1]", "ipv6:%5B::1%5D")
+_CLOSING_SECONDS = 0.5  # for models that nobody uses any more
 _REFUSED_PORT = "{0}: {1}; choose another with {2} (0 takes one that is free)"
 
 
@@ -46,9 +49,8 @@ class Server:
         """
         self.settings = settings
         self.port = 0
-        listening = settings.listening
-        self._credentials = None if listening.tls is None else credentials(listening.tls)
-        self.health = Health(self._available)
+        self._credentials = None if settings.tls is None else credentials(settings.tls)
+        self.health = Health(lambda: {n: bool(v) for n, v in self.available.items()})
         self.models: Models[Servable] = Models(
             self._load,
             poll_seconds=max(settings.file_system_poll_wait_seconds, 0.0),
@@ -64,7 +66,7 @@ class Server:
         if settings.access_log:
             interceptors.insert(0, LoggedCalls(AccessLog(settings.access_log)))
         self.grpc = grpc.server(threads, interceptors=interceptors,
-                                options=channel_options(listening))  # fmt: skip
+                                options=channel_options(settings))  # fmt: skip
         add_PredictionServiceServicer_to_server(
             PredictionService(self.plane, settings.enable_serialization_as_tensor_content),
             self.grpc,
@@ -78,7 +80,7 @@ class Server:
 
         ServingError: the models are not what can be served. FileError: a port is taken.
         """
-        check_ports(self.settings.listening)
+        check_ports(self.settings)
         try:
             self.models.configure(self.settings.models)
         except ServingError as error:
@@ -91,21 +93,29 @@ class Server:
         if self.settings.model_config_file_poll_wait_seconds > 0:
             threading.Thread(target=self._poll_config, daemon=True).start()
 
-    def drain(self) -> bool:
+    def drain(self, seconds: float) -> bool:
         """Refuse new calls, answer those in flight, close all; return whether all were answered."""
+        end = time.monotonic() + seconds
         self._stopped.set()
         self.health.end()
-        seconds = self.settings.drain_seconds
-        ended = self.grpc.stop(seconds)
-        ended.wait()
-        return self.models.close(seconds)
+        self.grpc.stop(seconds).wait()
+        return self.models.close(max(end - time.monotonic(), _CLOSING_SECONDS))
+
+    @property
+    def available(self) -> dict[str, list[int]]:
+        """The models that are configured, each with the versions that can be called."""
+        return {name: self._versions(name) for name in self.models.names}
+
+    def _versions(self, name: str) -> list[int]:
+        with contextlib.suppress(ServingError):
+            found = self.models.status(name)
+            return [each.version for each in found if each.state == AVAILABLE]
+        return []
 
     def _listen(self) -> None:
-        listening = self.settings.listening
-        address = f"{_bracketed(listening.host)}:{listening.port}"
+        address = f"{_bracketed(self.settings.host)}:{self.settings.port}"
         self.port = self._add_port(address, address, "--port")
-        if listening.grpc_socket_path:
-            path = listening.grpc_socket_path
+        if path := self.settings.grpc_socket_path:
             self._add_port(f"unix:{path}", path, "--grpc_socket_path")
 
     def _add_port(self, address: str, shown: str, flag: str) -> int:
@@ -118,14 +128,6 @@ class Server:
 
     def _load(self, name: str, version: int, folder: Path) -> Servable:
         return Servable(folder, name, version, self.settings.loading)
-
-    def _available(self) -> dict[str, bool]:
-        return {name: self._can_be_called(name) for name in self.models.names}
-
-    def _can_be_called(self, name: str) -> bool:
-        with contextlib.suppress(ServingError), self.models.using(name):
-            return True
-        return False
 
     def _reload(self, config: Any, peer: str) -> None:
         if not (self.settings.allow_reload or peer.startswith(_LOCAL)):
@@ -161,14 +163,14 @@ class Server:
         return found
 
 
-def check_ports(listening: Listening) -> None:
+def check_ports(settings: Settings) -> None:
     """Raise FileError now for a port on which nobody could listen after the models are loaded."""
-    host, port = listening.host, listening.port
+    host, port = settings.host, settings.port
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, socket.SOCK_STREAM) as trial:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does
-            if listening.reuse_port:
+            if settings.workers > 1:
                 trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             trial.bind(address)
     except OSError as error:
