@@ -14,11 +14,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from serving.batching import Batches, rows_of
 from serving.codec import decode
 from serving.errors import ServingError
 from serving.servable import Servable
 from serving.signatures import CLASSES, DEFAULT, EXAMPLES, RESULTS, SCORES, Signature
 from transforms.core.tensors import Array
+
+
+OVERDUE = "the deadline passed before the model ran"
 
 
 class Models(Protocol):
@@ -57,7 +61,7 @@ class Call:
             return None
         left = self.deadline - time.monotonic()
         if left <= 0:
-            raise ServingError("DEADLINE_EXCEEDED", "the deadline passed before the model ran")
+            raise ServingError("DEADLINE_EXCEEDED", OVERDUE)
         return left
 
 
@@ -83,16 +87,19 @@ class Plane:
         in_flight: int,
         slots: int,
         observe: Callable[[str, str, str, float, float], None] = lambda *_: None,
+        batches: Batches | None = None,
     ) -> None:
         """Bound the calls that are let in, and those that compute at once.
 
         `observe` is told of each call: model, method, code, seconds in all, seconds in the session.
+        `batches` lets calls of one signature share a batch.
         """
         self.models = models
         self.in_flight = in_flight
         self._admission = threading.BoundedSemaphore(in_flight)
         self._slots = threading.BoundedSemaphore(slots)
         self._observe = observe
+        self._batches = batches
 
     def predict(
         self, target: Target, inputs: Mapping[str, Array], outputs: Sequence[str], call: Call
@@ -232,16 +239,39 @@ class Plane:
         call: Call,
         timer: "_Timer",
     ) -> dict[str, Array]:
-        """Wait for a slot, for no longer than the caller does, and run."""
-        if not self._slots.acquire(timeout=call.seconds_left()):
-            raise ServingError("DEADLINE_EXCEEDED", "the deadline passed before the model ran")
+        """Run a signature for a call, alone or together with others."""
+        start = time.monotonic()
+
+        def compute(given: Mapping[str, Array], left: float | None) -> dict[str, Array]:
+            return self._computed(servable, signature, given, outputs, left)
+
         try:
-            left = call.seconds_left()
-            start = time.monotonic()
-            try:
-                return servable.run(signature, feeds, outputs, left)
-            finally:
-                timer.run += time.monotonic() - start
+            rows = self._batches and rows_of(servable.signatures[signature], feeds)
+            if self._batches is None or rows is None:
+                return compute(feeds, call.seconds_left())
+            return self._batches.run(
+                servable, signature, feeds, outputs, rows, call.seconds_left, compute
+            )
+        finally:
+            timer.run += time.monotonic() - start
+
+    def _computed(
+        self,
+        servable: Servable,
+        signature: str,
+        feeds: Mapping[str, Array],
+        outputs: Sequence[str],
+        left: float | None,
+    ) -> dict[str, Array]:
+        """Wait for a slot, no longer than there is time, and run the session."""
+        end = None if left is None else time.monotonic() + left
+        if not self._slots.acquire(timeout=left):
+            raise ServingError("DEADLINE_EXCEEDED", OVERDUE)
+        try:
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                raise ServingError("DEADLINE_EXCEEDED", OVERDUE)
+            return servable.run(signature, feeds, outputs, left)
         finally:
             self._slots.release()
 
