@@ -71,10 +71,11 @@ def signatures_of(meta: MetaGraphDef) -> dict[str, Signature]:
 
 
 def _tensors(infos: Mapping[str, TensorInfo]) -> dict[str, Tensor]:
-    return {alias: _tensor(info) for alias, info in sorted(infos.items())}
+    return {alias: tensor_of(info) for alias, info in sorted(infos.items())}
 
 
-def _tensor(info: TensorInfo) -> Tensor:
+def tensor_of(info: TensorInfo) -> Tensor:
+    """Return what a TensorInfo says."""
     shape = info.tensor_shape
     sizes = None if shape.unknown_rank else tuple(dim.size for dim in shape.dim)
     return Tensor(info.name, type_name(info.dtype), sizes)
