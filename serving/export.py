@@ -9,6 +9,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +19,7 @@ from transforms.core.errors import Error, FileError
 
 MOST_VERSION = (1 << 63) - 1  # TensorFlow Serving reads an int64
 _HIDDEN = ".tmp-"
-_UNADDRESSABLE = "/:"  # REST knows models by `[^/:]+`
+_NAME = re.compile(r"[\w+-][\w.+-]*")  # what URLs, flags and files of all kinds take as it is
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
 
@@ -33,6 +34,17 @@ def versions_in(folder: Path) -> dict[int, Path]:
     return {number: child for child in children if (number := version_of(child.name)) is not None}
 
 
+def models_in(base: Path) -> dict[str, Path]:
+    """Return the newest version of each model in a folder of models, by the model's name."""
+    found = {}
+    for folder in sorted(base.iterdir()) if base.is_dir() else ():
+        if folder.is_dir() and _NAME.fullmatch(folder.name) and version_of(folder.name) is None:
+            versions = {n: path for n, path in versions_in(folder).items() if path.is_dir()}
+            if versions:
+                found[folder.name] = versions[max(versions)]
+    return found
+
+
 def version_of(name: str) -> int | None:
     """Return the version that a folder's name stands for: `00000123` is 123."""
     is_number = name.isascii() and name.isdigit() and int(name) <= MOST_VERSION
@@ -41,10 +53,10 @@ def version_of(name: str) -> int | None:
 
 def check_name(name: str) -> str:
     """Return a model's name. Error: no request could ask for it, or it would pass for a version."""
-    if not name or name[0] == "." or any(c in _UNADDRESSABLE or ord(c) < 33 for c in name):
+    if _NAME.fullmatch(name) is None:
         raise Error(
-            f"{name!r} cannot be a model's name: it may not be empty, begin with a dot or hold "
-            "blanks, / or :; give another with --name"
+            f"{name!r} cannot be a model's name, which is letters, digits, _, +, - and dots, but "
+            "for the first; give another with --name"
         )
     if version_of(name) is not None:
         raise Error(f"the model's name {name} would pass for a version; give another with --name")
