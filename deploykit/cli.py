@@ -27,6 +27,7 @@ COMMANDS = (
     "compare",
     "tune",
     "placement",
+    "export",
     "records",
     "serve",
     "doctor",
