@@ -105,8 +105,8 @@ class PredictionService(PredictionServiceServicer):  # type: ignore[misc]
 class ModelService(ModelServiceServicer):  # type: ignore[misc]
     """GetModelStatus and HandleReloadConfigRequest."""
 
-    def __init__(self, models: Models, reload: Callable[[Any], None]) -> None:
-        """`reload` takes a ModelServerConfig; it raises ServingError where it must not be."""
+    def __init__(self, models: Models, reload: Callable[[Any, str], None]) -> None:
+        """`reload` takes a ModelServerConfig and who sends it; ServingError: it must not be."""
         self._models = models
         self._reload = reload
 
@@ -128,7 +128,7 @@ class ModelService(ModelServiceServicer):  # type: ignore[misc]
         with _answered(context):
             response = ReloadConfigResponse()
             try:
-                self._reload(request.config)
+                self._reload(request.config, context.peer())
             except ServingError as error:
                 response.status.error_code = grpc.StatusCode[error.code].value[0]
                 response.status.error_message = error.message
