@@ -73,7 +73,7 @@ def encode(array: Array, dtype: str = "", as_content: bool = False) -> TensorPro
         proto.string_val.extend(i if isinstance(i, bytes) else str(i).encode() for i in items)
         return proto
     flat = np.ascontiguousarray(array, numpy_type(name)).reshape(-1)
-    packed = flat.view(np.uint8) if as_content else _packed(flat, field)
+    packed = flat.view(np.uint8).data if as_content else _packed(flat, field)
     head = _head(number, array.shape, "tensor_content" if as_content else field, len(packed))
     # Appended to the field number by number, 110 kB would take 70 times as long.
     return TensorProto.FromString(b"".join([head, packed]))
@@ -150,13 +150,13 @@ def _head(number: int, shape: tuple[int, ...], field: str, length: int) -> bytes
     return bytes(head)
 
 
-def _packed(flat: Array, field: str) -> bytes | Array:
+def _packed(flat: Array, field: str) -> bytes | memoryview:
     """Return the bytes of a packed field that holds the numbers."""
     if field in ("int_val", "int64_val", "uint32_val", "uint64_val"):
         return _varints(flat)
     if field == "half_val":
         return _varints(flat.view(np.uint16))
-    return flat.view(np.uint8)  # of complex numbers, the parts in turn
+    return flat.view(np.uint8).data  # of complex numbers, the parts in turn
 
 
 def _varints(numbers: Array) -> bytes:
