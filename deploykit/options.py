@@ -275,6 +275,7 @@ limits = _all(
 
 
 def tuned(ctx: click.Context, param: click.Parameter, value: str | None) -> Settings:
+    """Return the settings in a file of `deploykit tune`, or none."""
     if value is None:
         return Settings()
     from deploykit.benchmarking.results import load_tuned

@@ -26,7 +26,7 @@ _UNKNOWN = HealthCheckResponse.SERVICE_UNKNOWN
 _SERVING = HealthCheckResponse.SERVING
 _NOT_SERVING = HealthCheckResponse.NOT_SERVING
 
-_PROBES = ThreadPoolExecutor(1, "health")  # a probe waits for no call of a model
+_PROBES = ThreadPoolExecutor(4, "health")  # a probe waits for no call of a model
 _REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"  # the messages of v1alpha, renamed
 
 

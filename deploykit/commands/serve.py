@@ -117,6 +117,10 @@ def serve(base_dir: str | None, tuned: Tuned, as_json: bool, **flags: Any) -> No
     The flags are those of TensorFlow Serving, and some more; --flag=value, --flag value, --switch
     and --noswitch are understood. A flag of TensorFlow Serving that has no effect here says so.
 
+    Each of several workers looks for new versions itself: for about as long as a poll takes, some
+    answer with the old version and others with the new one. Each counts its own calls on the page
+    for Prometheus, and none takes a reload over gRPC: change the file of --model_config_file.
+
     SIGTERM or Ctrl-C ends it once all calls in flight are answered; a second one ends it at once.
     """
     from deploykit.serve_settings import prepare_environment, settings_of

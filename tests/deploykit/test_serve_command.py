@@ -179,20 +179,41 @@ def test_what_is_wrong_is_said_in_one_sentence(deploykit, base, tmp_path, argume
     assert found.stdout == ""
 
 
-def test_a_port_in_use(base):
+@pytest.fixture
+def empty(tmp_path):
+    """Return the flag for a list of no models: such a server needs no TensorFlow."""
+    config = tmp_path / "models.config"
+    config.write_text("model_config_list {}")
+    return f"--model_config_file={config}"
+
+
+def test_a_port_in_use(empty):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        config = base / "models.config"
-        config.write_text("model_config_list {}")
-        server = Served(f"--model_config_file={config}", f"--rest_api_port={port}", ready=False)
+        server = Served(empty, f"--rest_api_port={port}", ready=False)
         status, said = server.ended()
     assert status == 4
     assert said == (
         f"deploykit: error: 127.0.0.1:{port}: the port is in use; choose another with "
         "--rest_api_port (0 takes one that is free)\n"
     )
+
+
+def test_what_grpc_says_is_a_line_without_a_traceback(empty):
+    server = Served(empty)
+    try:
+        call = server.channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+        assert call.future(b"\xff", timeout=30).code() is grpc.StatusCode.INTERNAL
+        status, said = server.end(signal.SIGINT)
+        assert status == 0
+        lines = said.splitlines()
+        assert len(lines) == 2, said
+        assert lines[0].startswith("deploykit: warning: gRPC: Exception deserializing message!")
+        assert lines[1].startswith("deploykit: draining")
+    finally:
+        server.kill()
 
 
 @pytest.mark.slow
@@ -239,16 +260,13 @@ def test_a_second_signal_ends_at_once_and_a_long_call_is_cut_off(tmp_path):
             server.kill()
 
 
-@pytest.mark.slow
-def test_tuned_settings_and_those_that_the_c_library_reads(tmp_path):
+def test_tuned_settings_and_those_that_the_c_library_reads(tmp_path, empty):
     """The process is started once more for them; it is the same process, with the same number."""
     tuned = tmp_path / "tuned.json"
     document = {"kind": "tuned", "format": 1,
                 "settings": {"keep_memory": True, "onednn": False, "threads": [1, 1]}}  # fmt: skip
     tuned.write_text(json.dumps(document))
-    config = tmp_path / "models.config"
-    config.write_text("model_config_list {}")
-    server = Served(f"--model_config_file={config}", f"--tuned={tuned}", MALLOC_TOP_PAD_="1")
+    server = Served(empty, f"--tuned={tuned}", MALLOC_TOP_PAD_="1")
     try:
         assert server.document["pid"] == server.process.pid
         with open(f"/proc/{server.process.pid}/environ") as file:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import urllib.request
 from types import SimpleNamespace
 
 import grpc
@@ -10,7 +11,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from serving.codec import encode
-from serving.configs import ModelSettings
+from serving.configs import ModelSettings, Monitoring
 from serving.protos import (
     GetModelStatusRequest,
     ModelServiceStub,
@@ -67,7 +68,8 @@ def served(tmp_path_factory):
     ]
     settings = Settings(
         models, port=0, slots=1, max_in_flight=IN_FLIGHT, access_log=str(base / "access.log"),
-        num_request_iterations_for_warmup=2,
+        num_request_iterations_for_warmup=2, rest_api_port=0,
+        monitoring=Monitoring(enable=True, path="/metrics"),
     )  # fmt: skip
     server = Server(settings)
     server.start()
@@ -162,6 +164,22 @@ def again(served):
     """Call until there is an answer; what computes for others must end at their deadline."""
     while (call := served.predict.future(half(), timeout=10)).code() is not grpc.StatusCode.OK:
         assert call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_rest_asks_the_same_models(served):
+    def get(path, body=None):
+        address = f"http://127.0.0.1:{served.server.rest.port}{path}"
+        with urllib.request.urlopen(address, body, timeout=30) as answer:
+            return answer.read().decode()
+
+    found = json.loads(get("/v1/models/half_plus_two"))["model_version_status"]
+    assert [(each["version"], each["state"]) for each in found] == [("123", "AVAILABLE")]
+    question = b'{"instances": [[2.0]]}'
+    again(served)
+    answer = json.loads(get("/v1/models/half_plus_two:predict", question))
+    assert answer == {"predictions": [[3.0]]}
+    page = get("/metrics")
+    assert ':tensorflow:serving:request_count{model_name="half_plus_two",status="OK"}' in page
 
 
 def test_calls_are_logged(served):
