@@ -35,6 +35,8 @@ from transforms.core.errors import Error
 logger = logging.getLogger("deploykit")
 
 SIGNATURE_DEF = "signature_def"
+LONGEST_WAIT = 30 * 24 * 3600.0
+"""Seconds; whoever waits longer has no deadline."""
 
 
 class PredictionService(PredictionServiceServicer):  # type: ignore[misc]
@@ -156,8 +158,8 @@ def _abort(context: grpc.ServicerContext, error: ServingError) -> NoReturn:
 
 
 def _call(context: grpc.ServicerContext) -> Call:
-    left = context.time_remaining()
-    deadline = None if left is None else time.monotonic() + left
+    left = context.time_remaining()  # without a deadline: None, or centuries
+    deadline = None if left is None or left > LONGEST_WAIT else time.monotonic() + left
     return Call(deadline, lambda: not context.is_active())
 
 

@@ -101,6 +101,10 @@ def test_predict_answers_in_typed_fields_with_and_without_a_filter(served):
         assert answer.model_spec.signature_name == "serving_default"
 
 
+def test_a_call_needs_no_deadline(served):
+    assert served.predictions.Predict(predict()).outputs["y"].float_val[0] == 3.0
+
+
 def test_classify_and_regress(served):
     answer = served.predictions.Classify(ask(ClassificationRequest, "classify_x_to_y"), timeout=10)
     (one,) = answer.result.classifications
