@@ -247,10 +247,14 @@ def test_with_workers_a_reload_would_reach_one_of_them():
         server._reload(ModelServerConfig(), "ipv4:127.0.0.1:1")
 
 
-@pytest.mark.parametrize("said", [b"", b"PRI * HTTP/2.0\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"])
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+SETTINGS = b"\0\0\0\4\0\0\0\0\0"
+
+
+@pytest.mark.parametrize("said", [b"", HELLO[:16], HELLO, HELLO + SETTINGS])
 def test_a_connection_that_says_too_little_is_closed(said):
     patience = [("grpc.server_handshake_timeout_ms", 200), ("grpc.keepalive_time_ms", 200),
-                ("grpc.keepalive_timeout_ms", 200)]  # fmt: skip
+                ("grpc.http2.ping_timeout_ms", 200)]  # fmt: skip
     with (
         served(grpc_channel_arguments=patience) as server,
         socket.create_connection(("127.0.0.1", server.port)) as half_open,
@@ -264,7 +268,8 @@ def test_a_connection_that_says_too_little_is_closed(said):
 def test_connections_have_20_seconds():
     options = dict(channel_options(Settings([])))
     assert options["grpc.server_handshake_timeout_ms"] <= 20_000
-    assert options["grpc.keepalive_time_ms"] + options["grpc.keepalive_timeout_ms"] <= 20_000
+    for wait in ("grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms"):
+        assert options["grpc.keepalive_time_ms"] + options[wait] <= 20_000
     assert options["grpc.keepalive_permit_without_calls"] == 1
 
 

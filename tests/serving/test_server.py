@@ -152,7 +152,7 @@ def test_calls_beyond_the_limit_are_refused_at_once_and_probes_are_not(served):
 
 
 def test_a_call_that_is_over_leaves_its_slot(served):
-    """There is one slot: whoever kept it would let the next one wait for half a minute."""
+    """There is one slot: whoever kept it would let the next one wait for minutes."""
     again(served)
     with pytest.raises(grpc.RpcError) as error:
         served.predict(count(LONG), timeout=0.5)
