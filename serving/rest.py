@@ -59,7 +59,7 @@ class Models(Protocol):
 
     @property
     def names(self) -> Sequence[str]:
-        """The models that are configured."""
+        """The names of all models."""
         ...
 
 
