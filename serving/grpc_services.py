@@ -1,0 +1,205 @@
+"""The services of TensorFlow Serving over gRPC: requests -> data plane -> answers."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import grpc
+
+from serving.codec import decode, encode
+from serving.errors import ServingError
+from serving.models import Models
+from serving.plane import Answer, Call, Class, Plane, Target
+from serving.protos import (
+    ClassificationResponse,
+    ClassificationResult,
+    GetModelMetadataResponse,
+    GetModelStatusResponse,
+    Input,
+    ModelServiceServicer,
+    ModelSpec,
+    ModelVersionStatus,
+    MultiInferenceResponse,
+    PredictionServiceServicer,
+    PredictResponse,
+    RegressionResponse,
+    RegressionResult,
+    ReloadConfigResponse,
+    SignatureDefMap,
+)
+from serving.signatures import CLASSIFY
+from transforms.core.errors import Error
+
+logger = logging.getLogger("deploykit")
+
+SIGNATURE_DEF = "signature_def"
+LONGEST_WAIT = 30 * 24 * 3600.0
+"""Seconds; whoever waits longer has no deadline."""
+
+
+class PredictionService(PredictionServiceServicer):  # type: ignore[misc]
+    """Predict, Classify, Regress, MultiInference and GetModelMetadata."""
+
+    def __init__(self, plane: Plane, as_content: bool = False) -> None:
+        """Answer tensors in typed fields, as clients read them, or as content."""
+        self._plane = plane
+        self._as_content = as_content
+
+    def Predict(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
+        with _answered(context):
+            target = _target(request)
+            inputs = {alias: decode(each, alias) for alias, each in request.inputs.items()}
+            answer = self._plane.predict(target, inputs, request.output_filter, _call(context))
+            response = PredictResponse(model_spec=_spec(answer))
+            for alias, array in answer.outputs.items():
+                response.outputs[alias].CopyFrom(encode(array, as_content=self._as_content))
+            return response
+
+    def Classify(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
+        with _answered(context):
+            examples = _examples(request.input)
+            answer, classes = self._plane.classify(_target(request), examples, _call(context))
+            return ClassificationResponse(model_spec=_spec(answer), result=_classes(classes))
+
+    def Regress(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
+        with _answered(context):
+            examples = _examples(request.input)
+            answer, values = self._plane.regress(_target(request), examples, _call(context))
+            return RegressionResponse(model_spec=_spec(answer), result=_values(values))
+
+    def MultiInference(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
+        with _answered(context):
+            examples = _examples(request.input)
+            tasks = [(_target(task, named=False), task.method_name) for task in request.tasks]
+            found = self._plane.multi_inference(tasks, examples, _call(context))
+            response = MultiInferenceResponse()
+            for (answer, result), (_, method) in zip(found, tasks, strict=True):
+                each = response.results.add(model_spec=_spec(answer))
+                if method == CLASSIFY:
+                    each.classification_result.CopyFrom(_classes(result))
+                else:
+                    each.regression_result.CopyFrom(_values(result))
+            return response
+
+    def GetModelMetadata(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
+        with _answered(context):
+            target = _target(request)
+            if not request.metadata_field:
+                words = "GetModelMetadataRequest must specify at least one metadata_field"
+                raise ServingError("INVALID_ARGUMENT", words)
+            for field in request.metadata_field:
+                if field != SIGNATURE_DEF:
+                    words = f"Metadata field {field} is not supported"
+                    raise ServingError("INVALID_ARGUMENT", words)
+            answer, signatures = self._plane.signatures(target)
+            found = SignatureDefMap()
+            for name, signature in signatures.items():
+                found.signature_def[name].CopyFrom(signature.proto)
+            response = GetModelMetadataResponse(model_spec=_spec(answer))
+            response.metadata[SIGNATURE_DEF].Pack(found)
+            return response
+
+
+class ModelService(ModelServiceServicer):  # type: ignore[misc]
+    """GetModelStatus and HandleReloadConfigRequest."""
+
+    def __init__(self, models: Models, reload: Callable[[Any], None]) -> None:
+        """`reload` takes a ModelServerConfig; it raises ServingError where it must not be."""
+        self._models = models
+        self._reload = reload
+
+    def GetModelStatus(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
+        with _answered(context):
+            target = _target(request)
+            response = GetModelStatusResponse()
+            for each in self._models.status(target.name, target.version, target.label):
+                status = response.model_version_status.add(
+                    version=each.version, state=ModelVersionStatus.State.Value(each.state)
+                )
+                status.status.error_code = grpc.StatusCode[each.code].value[0]
+                status.status.error_message = each.message
+            return response
+
+    def HandleReloadConfigRequest(  # noqa: D102
+        self, request: Any, context: grpc.ServicerContext
+    ) -> Any:
+        with _answered(context):
+            response = ReloadConfigResponse()
+            try:
+                self._reload(request.config)
+            except ServingError as error:
+                response.status.error_code = grpc.StatusCode[error.code].value[0]
+                response.status.error_message = error.message
+                raise
+            return response
+
+
+@contextmanager
+def _answered(context: grpc.ServicerContext) -> Iterator[None]:
+    """Turn what is raised into a status: the caller never sees UNKNOWN."""
+    try:
+        yield
+    except ServingError as error:
+        _abort(context, error)
+    except Error as error:
+        _abort(context, ServingError("INVALID_ARGUMENT", str(error)))
+    except MemoryError:
+        _abort(context, ServingError("RESOURCE_EXHAUSTED", "out of memory"))
+    except Exception as error:
+        logger.warning("a call failed: %s: %s", type(error).__name__, error)
+        _abort(context, ServingError("INTERNAL", f"{type(error).__name__}: {error}"))
+
+
+def _abort(context: grpc.ServicerContext, error: ServingError) -> NoReturn:
+    context.abort(grpc.StatusCode[error.code], error.message)
+    raise AssertionError  # abort raises
+
+
+def _call(context: grpc.ServicerContext) -> Call:
+    left = context.time_remaining()  # without a deadline: None, or centuries
+    deadline = None if left is None or left > LONGEST_WAIT else time.monotonic() + left
+    return Call(deadline, lambda: not context.is_active())
+
+
+def _target(request: Any, named: bool = True) -> Target:
+    """Return whom a request is for. ServingError: it does not say."""
+    if not request.HasField("model_spec"):
+        raise ServingError("INVALID_ARGUMENT", "Missing ModelSpec")
+    spec = request.model_spec
+    if named and not spec.name:
+        raise ServingError("INVALID_ARGUMENT", "ModelSpec has no name specified.")
+    version = spec.version.value if spec.HasField("version") else None
+    return Target(spec.name, version, spec.version_label, spec.signature_name)
+
+
+def _spec(answer: Answer) -> Any:
+    spec = ModelSpec(name=answer.name, signature_name=answer.signature)
+    spec.version.value = answer.version
+    return spec
+
+
+def _examples(given: Input) -> list[bytes]:
+    """Return serialized tf.Examples, each with the context that is common to all."""
+    if given.WhichOneof("kind") == "example_list_with_context":
+        both = given.example_list_with_context
+        common = both.context.SerializeToString()
+        return [common + each.SerializeToString() for each in both.examples]  # merged when parsed
+    return [each.SerializeToString() for each in given.example_list.examples]
+
+
+def _classes(found: Sequence[Sequence[Class]]) -> ClassificationResult:
+    result = ClassificationResult()
+    for example in found:
+        each = result.classifications.add()
+        for label, score in example:
+            each.classes.add(label=label, score=score)
+    return result
+
+
+def _values(found: Sequence[float]) -> RegressionResult:
+    result = RegressionResult()
+    for value in found:
+        result.regressions.add(value=value)
+    return result
