@@ -16,8 +16,10 @@ from serving.warmup import FILE as WARM_UP
 from serving.warmup import read_requests
 from tests.deploykit.conftest import FASHION
 from tests.support import build, random, run
+from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
-from transforms.core.tensors import decode
+from transforms.core.node import Node
+from transforms.core.tensors import DType, decode
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -305,6 +307,17 @@ def test_examples_of_all_kinds(tmp_path):
     for each in answers(found.folder, "serving_default", feeds):
         np.testing.assert_array_equal(each["numbers"], numbers)
     assert len(graph.inputs) == 4, "the caller's graph is not changed"
+
+
+def test_names_and_scores_of_other_shapes_make_no_classes(tmp_path):
+    graph = typed_graph()
+    graph.add(Node("first", "Slice", ("names", "begin", "sizes")).with_attrs(
+        T=DType("string"), Index=DType("int32")))  # fmt: skip
+    graph.add(Node.constant("begin", np.array([0, 0], np.int32)))
+    graph.add(Node.constant("sizes", np.array([-1, 1], np.int32)))
+    graph.outputs = ("first", "numbers")
+    with pytest.raises(GraphError, match=r"names and scores of the same shape"):
+        public.export(graph, tmp_path, method="classify")
 
 
 def test_manifests_lie_beside(deploykit, small, tmp_path):

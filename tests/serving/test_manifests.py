@@ -12,8 +12,18 @@ import pytest
 import yaml
 from google.protobuf import text_format
 
+from serving.configs import (
+    Batching,
+    ModelSettings,
+    Monitoring,
+    read_batching,
+    read_models,
+    read_monitoring,
+    read_tls,
+)
 from serving.manifests import KINDS, Deployment, dns_label, manifests, names
 from serving.protos import ModelServerConfig
+from serving.text_protos import ConfigError
 from tests.support import assert_golden
 
 PLAIN = Deployment(models=["fashion"], version=3, cores=2, memory=768, deploykit="0.1.0")
@@ -61,6 +71,41 @@ def test_models_config(deployment):
     ]
     with pytest.raises(text_format.ParseError, match="base_paths"):
         text_format.Parse(text.replace("base_path", "base_paths"), ModelServerConfig())
+
+
+READ_AS = {
+    "models.config": (read_models, (ModelSettings("fashion", Path("/models/fashion")),)),
+    "batching.config": (read_batching, Batching(32, 0, 8, 2)),
+    "monitoring.config": (read_monitoring, Monitoring(True, "/monitoring/prometheus/metrics")),
+}
+
+
+@pytest.mark.parametrize("name", READ_AS)
+def test_our_server_reads_them(name, tmp_path):
+    read, wanted = READ_AS[name]
+    path = tmp_path / name
+    text = manifests(replace(PLAIN, batching=True), ["config"])[name]
+    path.write_text(text)
+    assert read(path) == wanted
+    field = {"models.config": "name:", "batching.config": "value:"}.get(name, "path:")
+    path.write_text(text.replace(field, "nothing:"))
+    with pytest.raises(ConfigError):
+        read(path)
+
+
+def test_the_template_for_tls(tmp_path):
+    path = tmp_path / "ssl.config"
+    text = manifests(PLAIN, ["config"])["ssl.config"]
+    path.write_text(text)
+    found = read_tls(path)
+    assert found.server_key.startswith("-----BEGIN PRIVATE KEY-----\n")
+    assert found.server_cert.endswith("-----END CERTIFICATE-----\n")
+    assert not found.client_verify
+    path.write_text(text.replace("# custom_ca", "custom_ca"))
+    assert read_tls(path).custom_ca
+    path.write_text(text.replace("server_key", "key"))
+    with pytest.raises(ConfigError):
+        read_tls(path)
 
 
 def kubernetes(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
