@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 
 import grpc
@@ -20,6 +21,7 @@ from serving.configs import Tls
 from serving.errors import ServingError
 from serving.grpc_options import channel_arguments, channel_options
 from serving.protos import (
+    GetModelStatusRequest,
     ModelServerConfig,
     ModelServiceStub,
     PredictionServiceStub,
@@ -219,6 +221,30 @@ def test_a_request_that_is_too_large_is_refused_unread():
         status, words = code(PredictionServiceStub(channel).Predict, request)
         assert status == "RESOURCE_EXHAUSTED"
         assert "larger than max" in words
+
+
+def test_requests_that_never_come_hold_up_neither_probes_nor_questions():
+    with served(max_in_flight=2) as server, connected(server) as channel:
+        over = threading.Event()
+
+        def never():
+            over.wait()
+            yield b""
+
+        begin = channel.stream_unary("/tensorflow.serving.PredictionService/Predict")
+        calls = [begin.future(never()) for _ in range(2)]
+        predict = PredictionServiceStub(channel).Predict
+        while (found := code(predict, PredictRequest()))[0] == "INVALID_ARGUMENT":
+            pass  # they are not there yet
+        assert found == ("RESOURCE_EXHAUSTED", "2 calls are in flight already; try again later")
+        assert health(channel) == SERVING
+        asked = ModelServiceStub(channel).GetModelStatus
+        assert code(asked, GetModelStatusRequest())[0] == "INVALID_ARGUMENT"
+        for each in calls:
+            each.cancel()
+        over.set()
+        while code(predict, PredictRequest())[0] != "INVALID_ARGUMENT":
+            pass  # their threads are free again
 
 
 def test_bytes_that_are_no_message_are_answered():
