@@ -28,6 +28,9 @@ COMMANDS = (
     "tune",
     "placement",
     "records",
+    "predict",
+    "status",
+    "load-test",
     "doctor",
 )
 
@@ -41,8 +44,9 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"deploykit.commands.{cmd_name}")
-        command: click.Command = getattr(module, cmd_name)
+        name = cmd_name.replace("-", "_")
+        module = importlib.import_module(f"deploykit.commands.{name}")
+        command: click.Command = getattr(module, name)
         return command
 
     def resolve_command(

@@ -28,6 +28,8 @@ from serving.signatures import Signature, signatures_of
 from transforms.core.errors import Error
 from transforms.core.tensors import Array
 
+_HEALTH = {b"\x08\x01": "SERVING", b"\x08\x02": "NOT_SERVING"}  # a HealthCheckResponse, whole
+
 
 @dataclass(frozen=True)
 class VersionState:
@@ -185,6 +187,21 @@ class Client:
         if status.error_code:
             code = _code_name(status.error_code)
             raise CallError(f"{self._endpoint.address}: {status.error_message} ({code})", code)
+
+    def health(self) -> str:
+        """Return what the server's health service says: SERVING, NOT_SERVING or UNKNOWN.
+
+        It is empty where the server has no such service, as TensorFlow Serving by default.
+        CallError: there is no server.
+        """
+        check = self._channel.unary_unary("/grpc.health.v1.Health/Check")
+        try:
+            answer = self._endpoint.call(check, b"")
+        except CallError as error:
+            if error.code == "UNIMPLEMENTED":
+                return ""
+            raise
+        return _HEALTH.get(answer, "UNKNOWN")
 
     def close(self) -> None:
         """End the connection."""

@@ -110,7 +110,8 @@ class Official(PredictionServiceServicer, ModelServiceServicer):
             for alias, (dtype, shape) in self.shapes.items():
                 infos[alias].name = f"{side}_{alias}:0"
                 infos[alias].dtype = dtype
-                for size in shape:
+                infos[alias].tensor_shape.unknown_rank = shape is None
+                for size in shape or ():
                     infos[alias].tensor_shape.dim.add().size = size
         answer.metadata["signature_def"].Pack(found)
         return answer
