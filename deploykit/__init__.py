@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from deploykit.benchmarking.results import load_result
     from deploykit.benchmarking.settings import Settings
     from deploykit.benchmarking.tuning import tune
+    from deploykit.exporting import export
     from deploykit.files import load_graph, save_graph
     from deploykit.freezing import freeze
     from deploykit.transforming import TransformGraph, optimize, quantize, transform
@@ -27,6 +28,7 @@ _HOMES = {
     "TransformGraph": "transforming",
     "benchmark": "benchmarking.measuring",
     "compare": "benchmarking.comparing",
+    "export": "exporting",
     "freeze": "freezing",
     "load_graph": "files",
     "load_result": "benchmarking.results",
@@ -44,6 +46,7 @@ __all__ = [
     "TransformGraph",
     "benchmark",
     "compare",
+    "export",
     "freeze",
     "load_graph",
     "load_result",

@@ -157,7 +157,7 @@ def _debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
         from transforms.core.child import limits
 
         limits.show_log = True
-        for name in ("deploykit", "transforms"):
+        for name in ("deploykit", "serving", "transforms"):
             logging.getLogger(name).setLevel(logging.DEBUG)
 
 

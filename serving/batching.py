@@ -33,8 +33,10 @@ class _Task:
     feeds: Mapping[str, Array]
     rows: int
     left: Left
+    leads: bool = False
+    """Whether its own call computes it, and others with it; no other call takes it then."""
     told: threading.Event = field(default_factory=threading.Event)
-    """Set when the task is done, or its call is to compute the next batch."""
+    """Set when the task is done, or leads."""
     outputs: dict[str, Array] | None = None
     error: Exception | None = None
 
@@ -109,12 +111,13 @@ class Batches:
             queue = self._queues.setdefault(key, _Queue())
             self._check_room(queue, task)
             queue.tasks.append(task)
-            leads = queue.leaders < self._threads
-            queue.leaders += leads
-            self._changed.notify_all()
-        if not leads:
+            task.leads = queue.leaders < self._threads
+            queue.leaders += task.leads
+            if self._settings.batch_timeout_micros:
+                self._changed.notify_all()
+        if not task.leads:
             self._wait(queue, task)
-        if not task.done:
+        if task.leads:
             try:
                 self._lead(queue, task, compute)
             finally:
@@ -125,22 +128,20 @@ class Batches:
         return task.outputs
 
     def _wait(self, queue: _Queue, task: _Task) -> None:
-        """Wait until the task is done, or its call computes. ServingError: its time is over."""
+        """Wait until the task is done, or leads. ServingError: its time is over."""
         try:
             while not task.told.wait(task.left()):
                 pass
         except ServingError:
             with self._changed:
+                if task.leads:  # since this very moment; others wait for it
+                    return
                 if task in queue.tasks:
                     queue.tasks.remove(task)
-                    raise
-                told = task.told.is_set() and not task.done
-            if told:  # to compute, at the very moment: others wait for it
-                return
             raise
 
     def _lead(self, queue: _Queue, own: _Task, compute: Run) -> None:
-        """Compute the batch that begins with a task, which is the one that waits longest."""
+        """Compute a task and what waits behind it."""
         batch = self._take(queue, own)
         try:
             _compute(batch, compute, self._settings)
@@ -159,18 +160,23 @@ class Batches:
                 rest = end - time.monotonic()
                 if rest <= 0 or not self._changed.wait(rest):
                     break
-            queue.tasks.remove(own)
             batch, rows = [own], own.rows
-            while queue.tasks and rows + queue.tasks[0].rows <= most:
-                batch.append(queue.tasks.popleft())
-                rows += batch[-1].rows
+            for task in queue.tasks:
+                if not task.leads:
+                    if rows + task.rows > most:
+                        break
+                    batch.append(task)
+                    rows += task.rows
+            for task in batch:
+                queue.tasks.remove(task)
             return batch
 
     def _pass_on(self, key: Any, queue: _Queue) -> None:
         """Let the call that waits longest compute, or stop where none waits."""
         with self._changed:
-            waiting = next((task for task in queue.tasks if not task.told.is_set()), None)
+            waiting = next((task for task in queue.tasks if not task.leads), None)
             if waiting is not None:
+                waiting.leads = True
                 waiting.told.set()
                 return
             queue.leaders -= 1

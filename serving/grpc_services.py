@@ -35,6 +35,8 @@ from transforms.core.errors import Error
 logger = logging.getLogger("deploykit")
 
 SIGNATURE_DEF = "signature_def"
+LONGEST_WAIT = 30 * 24 * 3600.0
+"""Seconds; whoever waits longer has no deadline."""
 
 
 class PredictionService(PredictionServiceServicer):  # type: ignore[misc]
@@ -103,8 +105,8 @@ class PredictionService(PredictionServiceServicer):  # type: ignore[misc]
 class ModelService(ModelServiceServicer):  # type: ignore[misc]
     """GetModelStatus and HandleReloadConfigRequest."""
 
-    def __init__(self, models: Models, reload: Callable[[Any], None]) -> None:
-        """`reload` takes a ModelServerConfig; it raises ServingError where it must not be."""
+    def __init__(self, models: Models, reload: Callable[[Any, str], None]) -> None:
+        """`reload` takes a ModelServerConfig and who sends it; ServingError: it must not be."""
         self._models = models
         self._reload = reload
 
@@ -126,7 +128,7 @@ class ModelService(ModelServiceServicer):  # type: ignore[misc]
         with _answered(context):
             response = ReloadConfigResponse()
             try:
-                self._reload(request.config)
+                self._reload(request.config, context.peer())
             except ServingError as error:
                 response.status.error_code = grpc.StatusCode[error.code].value[0]
                 response.status.error_message = error.message
@@ -156,8 +158,8 @@ def _abort(context: grpc.ServicerContext, error: ServingError) -> NoReturn:
 
 
 def _call(context: grpc.ServicerContext) -> Call:
-    left = context.time_remaining()
-    deadline = None if left is None else time.monotonic() + left
+    left = context.time_remaining()  # without a deadline: None, or centuries
+    deadline = None if left is None or left > LONGEST_WAIT else time.monotonic() + left
     return Call(deadline, lambda: not context.is_active())
 
 

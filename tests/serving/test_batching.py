@@ -258,6 +258,28 @@ def test_patience_waits_for_a_full_batch():
     assert model.sizes == [2]
 
 
+def test_two_that_compute_at_once_leave_each_other_alone():
+    """A call that may compute, and has not begun, is not taken by another that has."""
+    model = Model(held=False)
+    batches = Batches(Batching(), 2)
+
+    def call(number):
+        for _ in range(300):
+            given = array(number)
+            answer = batches.run(MODEL, "s", {"x": given}, ["y"], 1, forever, model)
+            assert answer["y"].tolist() == [2 * number]
+        done.append(number)
+
+    done: list[int] = []
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(done) == list(range(8))
+    assert not batches._queues
+
+
 @settings(max_examples=20, deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=5), min_size=1, max_size=20),
@@ -304,9 +326,7 @@ def test_who_can_share_a_batch(inputs, outputs, feeds, rows):
 def test_queues_of_different_models_are_apart():
     calls, model = held()
     other = SimpleNamespace()
-    found = calls.batches.run(
-        other, "s", {"x": array(5)}, ["y"], 1, forever, Model(held=False)
-    )
+    found = calls.batches.run(other, "s", {"x": array(5)}, ["y"], 1, forever, Model(held=False))
     assert found["y"].tolist() == [10]
     model.go.set()
     calls.end()

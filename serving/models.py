@@ -1,0 +1,373 @@
+"""The models that are served: versions come and go by what lies on disk, while calls go on.
+
+One thread looks at the disk, one loads, one closes; they share one lock, which nobody holds while
+any of that is done, so no call ever waits for them.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Generic
+
+from serving.configs import ModelSettings
+from serving.errors import ServingError
+from serving.reloading import check, raise_trouble
+from serving.source import Found, find_versions
+from serving.versions import (
+    AVAILABLE,
+    LOADING,
+    UNLOADING,
+    Model,
+    Servable,
+    Version,
+    VersionStatus,
+)
+from transforms.core.errors import Error, FileError
+
+logger = logging.getLogger("serving")
+
+
+class Models(Generic[Servable]):
+    """Models by name, their versions loaded and closed as policies and folders say."""
+
+    def __init__(
+        self,
+        load: Callable[[str, int, Path], Servable],
+        *,
+        poll_seconds: float = 1.0,
+        retries: int = 5,
+        retry_seconds: float = 60.0,
+        always_present: bool = False,
+        early_labels: bool = False,
+        on_change: Callable[[str, VersionStatus], None] = lambda name, status: None,
+    ) -> None:
+        """Start with no models; `configure` names them.
+
+        Args:
+            load: returns what serves a version, ready to answer at once: it warms up, too.
+            poll_seconds: how often folders are listed; 0: by `configure` and `poll` alone.
+            retries: how often loading is tried again before a version is given up.
+            retry_seconds: how long to wait before that.
+            always_present: keep what is served when a base path holds no version any more.
+            early_labels: take new labels of versions that are not available yet.
+            on_change: is told each new state of a version, in their order, and each failure; it
+                runs outside the lock and calls neither `configure`, `poll` nor `close`.
+        """
+        self._load = load
+        self._retries = retries
+        self._retry_seconds = retry_seconds
+        self._always_present = always_present
+        self._early_labels = early_labels
+        self._on_change = on_change
+        self._models: dict[str, Model[Servable]] = {}
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._polling = threading.Lock()  # held while settings change and folders are listed
+        self._telling = threading.RLock()  # held while `on_change` is told, to keep the order
+        self._told: deque[tuple[str, VersionStatus]] = deque()
+        self._unloading: queue.SimpleQueue[tuple[Model[Servable], Version[Servable]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._closed = False
+        self._stop = threading.Event()
+        loops = [self._load_versions, self._close_versions]
+        if poll_seconds > 0:
+            loops.append(lambda: self._poll_every(poll_seconds))
+        self._threads = [threading.Thread(target=loop, daemon=True) for loop in loops]
+        for thread in self._threads:
+            thread.start()
+
+    @contextmanager
+    def using(self, name: str, version: int | None = None, label: str = "") -> Iterator[Servable]:
+        """Hold a version, so that it is not closed before the block ends.
+
+        Without version and label, it is the available version with the highest number.
+        ServingError: there is no such version, or it is not available.
+        """
+        with self._lock:
+            held = self._find(name, version, label)
+            held.calls += 1
+            servable = held.servable
+        assert servable is not None
+        try:
+            yield servable
+        finally:
+            with self._lock:
+                held.calls -= 1
+                if held.state == UNLOADING and not held.calls:
+                    self._unloading.put((self._models[name], held))
+
+    def status(self, name: str, version: int | None = None, label: str = "") -> list[VersionStatus]:
+        """Return how the versions of a model fare, or the one asked for. ServingError: none."""
+        with self._lock:
+            model = self._models.get(name)
+            if label:
+                version = self._labelled(model, label)
+            found = model.statuses() if model else []
+        if version is not None:
+            found = [status for status in found if status.version == version]
+        if not found:
+            what = "any versions" if version is None else f"version {version}"
+            raise ServingError("NOT_FOUND", f"Could not find {what} of model {name}")
+        return found
+
+    @property
+    def names(self) -> list[str]:
+        """The models that are configured."""
+        with self._lock:
+            return [name for name, model in self._models.items() if model.listed]
+
+    @property
+    def ready(self) -> bool:
+        """Whether each configured model has an available version."""
+        with self._lock:
+            listed = [model for model in self._models.values() if model.listed]
+            return not self._closed and all(model.latest is not None for model in listed)
+
+    def configure(self, settings: Sequence[ModelSettings], seconds: float | None = None) -> None:
+        """Serve these models and no others; return when they are, or what could be served of them.
+
+        Only models that are new or changed are waited for, at most `seconds`.
+        ServingError: the settings are refused, and nothing changes; or they hold from now on, but
+        one of the models could not be loaded, or not yet.
+        """
+        with self._polling:
+            with self._lock:
+                if self._closed:
+                    raise _shutting_down()
+                check(self._models, settings, self._early_labels)
+                fresh = self._apply(settings)
+            self._poll()
+        with self._lock:
+            settled = self._changed.wait_for(
+                lambda: self._closed or all(model.settled for model in fresh), seconds
+            )
+        self._tell()
+        with self._lock:
+            if self._closed:
+                raise _shutting_down()
+            if not settled:
+                raise ServingError(
+                    "DEADLINE_EXCEEDED", "The models are still being loaded; ask for their status"
+                )
+            raise_trouble(model for model in fresh if model.listed)
+
+    def poll(self) -> None:
+        """List the folders of all models, and begin what follows from it."""
+        with self._polling:
+            self._poll()
+
+    def close(self, seconds: float | None = None) -> bool:
+        """Refuse new calls, and close each version after its last call; return whether all are.
+
+        What is not within `seconds` is left to itself.
+        """
+        self._stop.set()
+        with self._lock:
+            self._closed = True
+            for model in self._models.values():
+                model.unlist()
+                self._advance(model)
+            self._changed.notify_all()  # without models nobody else did
+        self._tell()
+        with self._lock:
+            done = self._changed.wait_for(
+                lambda: not any(model.live for model in self._models.values()), seconds
+            )
+        self._tell()
+        if done:
+            self._unloading.put(None)
+            for thread in self._threads[:2]:  # the one that polls may hang in a file system
+                thread.join()
+        return done
+
+    # What follows is called with the lock.
+
+    def _find(self, name: str, version: int | None, label: str) -> Version[Servable]:
+        if self._closed:
+            raise _shutting_down()
+        model = self._models.get(name)
+        if label:
+            version = self._labelled(model, label)
+        if version is None:
+            found = model.latest if model else None
+        else:
+            found = model.live.get(version) if model else None
+        if found is None or found.state != AVAILABLE:
+            what = f"Latest({name})" if version is None else f"Specific({name}, {version})"
+            raise ServingError("NOT_FOUND", f"Servable not found for request: {what}")
+        return found
+
+    def _labelled(self, model: Model[Servable] | None, label: str) -> int:
+        labels = model.settings.labels if model and model.listed else {}
+        if label not in labels:
+            raise ServingError("INVALID_ARGUMENT", f"Unrecognized servable version label: {label}")
+        return labels[label]
+
+    def _apply(self, settings: Sequence[ModelSettings]) -> list[Model[Servable]]:
+        """Take settings; return the models that are new or look elsewhere from now on."""
+        given = {each.name: each for each in settings}
+        for name, model in self._models.items():
+            if name not in given and model.listed:
+                model.unlist()
+                self._advance(model)
+        fresh = []
+        for name, new in given.items():
+            model = self._models.setdefault(name, Model(new, listed=False))
+            old, was_listed, model.settings, model.listed = (
+                model.settings, model.listed, new, True
+            )  # fmt: skip
+            if not was_listed or (old.base_path, old.policy) != (new.base_path, new.policy):
+                model.polled = False
+                fresh.append(model)
+        return fresh
+
+    def _advance(self, model: Model[Servable]) -> None:
+        """Take every step that a model is ready for, and let the others know."""
+        for version in model.abandoned():
+            self._end(model, version)
+        for version in model.superfluous():
+            self._enter(model, version, UNLOADING)
+            if not version.calls:
+                self._unloading.put((model, version))
+        for number in model.missing():
+            version = Version(number, model.wanted[number])
+            model.live[number] = version
+            self._enter(model, version, version.state)
+        self._changed.notify_all()
+
+    def _enter(self, model: Model[Servable], version: Version[Servable], state: str) -> None:
+        version.state = state
+        self._told.append((model.settings.name, version.status))
+
+    def _end(self, model: Model[Servable], version: Version[Servable]) -> None:
+        model.end(version)
+        self._told.append((model.settings.name, version.status))
+
+    def _next_load(self) -> tuple[Model[Servable], Version[Servable]] | None:
+        """Return what is to be loaded now; what failed often waits for what did not."""
+        now = time.monotonic()
+        each = [(model, version) for model in self._models.values() for version in
+                model.to_load(now)]  # fmt: skip
+        return min(each, key=lambda pair: pair[1].attempts, default=None)
+
+    def _seconds_to_next(self) -> float | None:
+        due = [version.due for model in self._models.values() for version in model.live.values()
+               if version.waiting]  # fmt: skip
+        return max(min(due) - time.monotonic(), 0.0) if due else None
+
+    # What follows is called without the lock.
+
+    def _poll_every(self, seconds: float) -> None:
+        while not self._stop.wait(seconds):
+            try:
+                self.poll()
+            except Exception:  # the next time may be better, and nobody else polls
+                logger.exception("listing the folders of models failed")
+
+    def _poll(self) -> None:
+        with self._lock:
+            listed = [model for model in self._models.values() if model.listed]
+        for model in listed:
+            self._poll_model(model)
+        self._tell()
+
+    def _poll_model(self, model: Model[Servable]) -> None:
+        settings = model.settings
+        found = Found({})
+        unreachable = ""
+        try:
+            found = find_versions(settings.base_path, settings.policy)
+        except FileError as error:
+            unreachable = (f"Could not find base path {settings.base_path} for servable "
+                           f"{settings.name} with error {error}")  # fmt: skip
+        with self._lock:
+            model.polled, model.unreachable = True, unreachable
+            keep = unreachable or (self._always_present and not found.versions)
+            if model.listed and not keep:
+                model.want(found.versions)
+            warnings = (*found.warnings, *model.moved(), *([unreachable] if unreachable else []))
+            new = [text for text in warnings if text not in model.warnings]
+            model.warnings = warnings
+            self._advance(model)
+        for text in new:
+            logger.warning("%s", text)
+
+    def _load_versions(self) -> None:
+        while True:
+            with self._lock:
+                while (job := self._next_load()) is None and not self._closed:
+                    self._changed.wait(self._seconds_to_next())
+                if job is None:
+                    return
+                model, version = job
+                version.attempts += 1
+                version.in_hand = True
+                self._enter(model, version, LOADING)
+            self._tell()
+            self._load_version(model, version)
+            del job, model, version  # else a closed version would be kept until the next one
+            self._tell()
+
+    def _load_version(self, model: Model[Servable], version: Version[Servable]) -> None:
+        servable, code, message = None, "OK", ""
+        try:
+            servable = self._load(model.settings.name, version.number, version.folder)
+        except Exception as error:
+            code, message = _status_of(error)
+        with self._lock:
+            version.in_hand = False
+            version.code, version.message, version.servable = code, message, servable
+            if servable is not None:
+                self._enter(model, version, AVAILABLE)
+            elif version.attempts > self._retries:
+                self._end(model, version)
+            else:
+                version.due = time.monotonic() + self._retry_seconds
+                self._enter(model, version, LOADING)
+            self._advance(model)
+
+    def _close_versions(self) -> None:
+        for model, version in iter(self._unloading.get, None):
+            try:
+                assert version.servable is not None
+                version.servable.close()
+            except Exception:
+                logger.exception("closing version %d failed", version.number)
+            version.servable = None
+            with self._lock:
+                self._end(model, version)
+                self._advance(model)
+            self._tell()
+
+    def _tell(self) -> None:
+        with self._telling:
+            while self._told:
+                name, status = self._told.popleft()
+                try:
+                    self._on_change(name, status)
+                except Exception:
+                    logger.exception("telling of version %d of %s failed", status.version, name)
+
+
+def _shutting_down() -> ServingError:
+    return ServingError("UNAVAILABLE", "The server is shutting down")
+
+
+def _status_of(error: Exception) -> tuple[str, str]:
+    """Return the code and the message of what stopped a load."""
+    if isinstance(error, ServingError):
+        return error.code, error.message
+    if isinstance(error, FileError):
+        return "NOT_FOUND", str(error)
+    if isinstance(error, Error):
+        return "FAILED_PRECONDITION", str(error)
+    if isinstance(error, MemoryError):
+        return "RESOURCE_EXHAUSTED", "There is not enough memory to load it"
+    logger.error("loading a version failed in a way nobody foresaw", exc_info=error)
+    return "INTERNAL", f"{type(error).__name__}: {error}"

@@ -1,0 +1,111 @@
+"""Which versions of a model lie on disk, and which of them a policy wants served."""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from transforms.core.errors import FileError
+
+_NUMBER = re.compile(r"[+-]?[0-9]+")
+_INT64 = range(-(1 << 63), 1 << 63)
+
+
+@dataclass(frozen=True)
+class Latest:
+    """Serve the versions with the highest numbers."""
+
+    num_versions: int = 1
+
+
+@dataclass(frozen=True)
+class All:
+    """Serve every version."""
+
+
+@dataclass(frozen=True)
+class Specific:
+    """Serve these versions, where they exist."""
+
+    versions: tuple[int, ...]
+
+
+Policy = Latest | All | Specific
+
+
+@dataclass(frozen=True)
+class Found:
+    """The folders of the wanted versions by number, and what somebody should look at."""
+
+    versions: Mapping[int, Path]
+    warnings: tuple[str, ...] = ()
+
+
+def find_versions(base_path: Path, policy: Policy) -> Found:
+    """Return the versions under a base path that a policy wants.
+
+    A version is a folder whose whole name is an int64: `00000123` is 123. Everything else is
+    ignored, hidden names among it, so a version appears when its folder is renamed to a number.
+    FileError: the base path cannot be listed, which says nothing of its versions.
+    """
+    try:
+        with os.scandir(base_path) as entries:
+            names = sorted(each.name for each in entries if number_of(each.name) is not None)
+    except OSError as error:
+        raise FileError(f"{base_path}: {error.strerror or error}, expected a base path") from None
+    there, warnings = _by_number(base_path, names)
+    if not there:
+        warnings.append(
+            f"{base_path}: it holds no version, expected folders whose names are numbers, as in "
+            f"{base_path / '1'}"
+        )
+    wanted = _wanted(there, policy)
+    if isinstance(policy, Specific):
+        warnings += _missing(base_path, wanted, policy)
+    return Found({number: there[number] for number in wanted}, tuple(warnings))
+
+
+def number_of(name: str) -> int | None:
+    """Return the version that a folder's name stands for; None: it is no int64."""
+    if not _NUMBER.fullmatch(name) or len(name) > 1000:  # Python refuses to read longer ones
+        return None
+    number = int(name)
+    return number if number in _INT64 else None
+
+
+def _by_number(base_path: Path, names: Iterable[str]) -> tuple[dict[int, Path], list[str]]:
+    """Return folders by number. Of two names of one number the last wins: `1` before `01`."""
+    there: dict[int, Path] = {}
+    warnings = []
+    for name in names:
+        number = number_of(name)
+        if number is None:
+            continue
+        if not (base_path / name).is_dir():
+            warnings.append(f"{base_path / name}: this is no folder, so it is no version")
+            continue
+        if number in there:
+            warnings.append(
+                f"{there[number]}: it is ignored, as {base_path / name} is version {number} too"
+            )
+        there[number] = base_path / name
+    return there, warnings
+
+
+def _wanted(there: Mapping[int, Path], policy: Policy) -> list[int]:
+    match policy:
+        case Latest(num_versions):
+            return sorted(there)[-max(num_versions, 1) :]
+        case Specific(versions):
+            return sorted(there.keys() & set(versions))
+        case All():
+            return sorted(there)
+
+
+def _missing(base_path: Path, wanted: Iterable[int], policy: Specific) -> list[str]:
+    if not policy.versions:
+        return [f"{base_path}: the policy names no specific versions, so none is served"]
+    missing = sorted(set(policy.versions) - set(wanted))
+    return [f"{base_path}: it holds no version {number}, which the policy names"
+            for number in missing]  # fmt: skip

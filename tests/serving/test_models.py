@@ -1,0 +1,521 @@
+"""Versions come and go while calls go on: the state machine with real threads and small loads."""
+
+import shutil
+import threading
+
+import pytest
+
+from serving.configs import ModelSettings
+from serving.errors import ServingError
+from serving.source import All, Latest, Specific
+from serving.versions import AVAILABLE, END, ENDED_KEPT, LOADING, START, UNLOADING, VersionStatus
+from tests.serving.shelf import PATIENCE, Shelf
+from transforms.core.errors import FileError, GraphError
+
+
+@pytest.fixture
+def shelves(tmp_path):
+    made = []
+
+    def make(**options):
+        made.append(Shelf(tmp_path, **options))
+        return made[-1]
+
+    yield make
+    for shelf in made:
+        for gate in shelf.gates.values():
+            gate.set()
+        assert shelf.models.close(PATIENCE), "something is still in use"
+        assert all(each.closed.is_set() for each in shelf.objects)
+
+
+@pytest.fixture
+def shelf(shelves):
+    return shelves()
+
+
+def refusal(code, act, *arguments, **named):
+    """Return the message of the ServingError that a call raises; its code must be this one."""
+    with pytest.raises(ServingError) as caught:
+        act(*arguments, **named)
+    assert caught.value.code == code, caught.value
+    return caught.value.message
+
+
+def use(shelf, *which, **named):
+    with shelf.models.using(*which, **named) as loaded:
+        return loaded
+
+
+def test_the_latest_version_is_served(shelf):
+    shelf.add(1, 3, "00000002")
+    shelf.models.configure([shelf.settings()], PATIENCE)
+    assert use(shelf, "m").version == 3
+    assert use(shelf, "m", 3).folder == shelf.folder / "m" / "3"
+    assert shelf.models.status("m") == [VersionStatus(3, AVAILABLE)]
+    assert shelf.loads == [("m", 3)]
+
+
+def test_a_version_goes_through_all_states(shelf):
+    shelf.serve(1)
+    shelf.add(2)
+    shelf.models.poll()
+    shelf.wait(lambda: shelf.history(1)[-1] == END)
+    assert shelf.history(1) == [START, LOADING, AVAILABLE, UNLOADING, END]
+    assert shelf.models.status("m") == [VersionStatus(1, END), VersionStatus(2, AVAILABLE)]
+
+
+def test_the_old_version_goes_only_when_the_new_one_is_there(shelf):
+    shelf.serve(1)
+    gate = shelf.hold(2)
+    shelf.add(2)
+    shelf.models.poll()
+    assert shelf.begun["m", 2].wait(PATIENCE)
+    assert shelf.now() == {1: AVAILABLE, 2: LOADING}
+    assert use(shelf, "m").version == 1, "a call does not wait for a load"
+    gate.set()
+    shelf.wait(lambda: shelf.now() == {2: AVAILABLE})
+    seen = [(version, state) for _, version, state, _ in shelf.states]
+    assert seen.index((2, AVAILABLE)) < seen.index((1, UNLOADING))
+
+
+def test_the_highest_new_version_is_loaded_first(shelf):
+    gate = shelf.hold(9)
+    shelf.add(1, 5, 9)
+    with pytest.raises(ServingError):
+        shelf.models.configure([shelf.settings(policy=All())], 0)
+    gate.set()
+    shelf.wait(lambda: set(shelf.now().values()) == {AVAILABLE})
+    assert [version for _, version in shelf.loads] == [9, 5, 1]
+
+
+def test_of_several_old_versions_the_newest_stays_until_a_new_one_is_there(shelf):
+    shelf.serve(1, 2, policy=Latest(2))
+    gate = shelf.hold(4)
+    shelf.add(3, 4)
+    shelf.models.poll()
+    shelf.wait(lambda: shelf.now() == {2: AVAILABLE, 3: START, 4: LOADING})
+    gate.set()
+    shelf.wait(lambda: shelf.now() == {3: AVAILABLE, 4: AVAILABLE})
+
+
+def test_a_rollback_by_removing_the_newest(shelf):
+    shelf.serve(1, 2, policy=Latest(2))
+    shelf.models.configure([shelf.settings()], PATIENCE)
+    shelf.wait(lambda: shelf.now() == {2: AVAILABLE})
+    shelf.remove(2)
+    shelf.models.poll()
+    shelf.wait(lambda: shelf.now() == {1: AVAILABLE})
+    whole = [START, LOADING, AVAILABLE, UNLOADING, END]
+    assert shelf.history(1) == [*whole, *whole[:3]]
+
+
+def test_a_broken_new_version_ends_and_the_old_one_keeps_serving(shelf):
+    shelf.serve(1)
+    shelf.broken.add(("m", 2))
+    shelf.add(2)
+    shelf.models.poll()
+    shelf.wait(lambda: shelf.history(2)[-1:] == [END])
+    assert shelf.models.status("m") == [
+        VersionStatus(1, AVAILABLE),
+        VersionStatus(2, END, "DATA_LOSS", "version 2 is broken"),
+    ]
+    assert use(shelf, "m").version == 1
+    for _ in range(3):
+        shelf.models.poll()
+    assert shelf.loads.count(("m", 2)) == 1, "what failed is not loaded for ever"
+    shelf.add(3)
+    shelf.models.poll()
+    shelf.wait(lambda: shelf.now() == {3: AVAILABLE})
+
+
+def test_a_version_that_failed_is_tried_anew_when_it_comes_back(shelf):
+    shelf.serve(1)
+    shelf.broken.add(("m", 2))
+    shelf.add(2)
+    shelf.models.poll()
+    shelf.wait(lambda: shelf.history(2)[-1:] == [END])
+    shelf.remove(2)
+    shelf.models.poll()
+    shelf.broken.clear()
+    shelf.add(2)
+    shelf.models.poll()
+    shelf.wait(lambda: shelf.now() == {2: AVAILABLE})
+
+
+def test_loading_is_tried_again_so_often_and_no_more(shelves):
+    shelf = shelves(retries=5)
+    shelf.broken.add(("m", 1))
+    shelf.add(1)
+    text = refusal("DATA_LOSS", shelf.models.configure, [shelf.settings()], PATIENCE)
+    assert text == (
+        "1 model(s) did not become available: {m: DATA_LOSS: version 1: version 1 is broken}"
+    )
+    shelf.wait(lambda: shelf.history(1)[-1] == END)
+    assert shelf.loads == [("m", 1)] * 6
+
+
+def test_a_load_that_succeeds_at_the_second_try_leaves_no_error(shelves):
+    shelf = shelves(retries=1)
+    gate = shelf.hold(1)
+    shelf.broken.add(("m", 1))
+    shelf.add(1)
+    refusal("DEADLINE_EXCEEDED", shelf.models.configure, [shelf.settings()], 0)
+    real = shelf.models._on_change
+
+    def mend(name, status):
+        shelf.broken.discard((name, 1)) if status.code != "OK" else None
+        real(name, status)
+
+    shelf.models._on_change = mend
+    gate.set()
+    shelf.wait(lambda: shelf.now() == {1: AVAILABLE})
+    assert shelf.models.status("m") == [VersionStatus(1, AVAILABLE)]
+    assert len(shelf.loads) == 2
+
+
+def test_others_are_loaded_while_one_waits_for_its_next_try(shelves):
+    shelf = shelves(retries=5, retry_seconds=3600)
+    shelf.broken.add(("m", 2))
+    shelf.add(1, 2)
+    shelf.add(1, name="n")
+    settings = [shelf.settings(policy=Latest(2)), shelf.settings("n")]
+    shelf.models.configure(settings, PATIENCE)
+    assert shelf.now() == {1: AVAILABLE, 2: LOADING}
+    assert shelf.models.status("m", 2) == [
+        VersionStatus(2, LOADING, "DATA_LOSS", "version 2 is broken")
+    ]
+    assert shelf.now("n") == {1: AVAILABLE}
+    shelf.remove(2)
+    shelf.models.poll()
+    assert shelf.now() == {1: AVAILABLE}, "nobody waits for what is not wanted"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (FileError("there is no saved_model.pb"), "NOT_FOUND", "there is no saved_model.pb"),
+        (GraphError("this is no SavedModel"), "FAILED_PRECONDITION", "this is no SavedModel"),
+        (MemoryError(), "RESOURCE_EXHAUSTED", "There is not enough memory to load it"),
+        (KeyError("x"), "INTERNAL", "KeyError: 'x'"),
+    ],
+)
+def test_what_stops_a_load_has_a_code(shelf, error, code, message):
+    def load(name, version, folder):
+        raise error
+
+    shelf.models._load = load
+    shelf.add(1)
+    refusal(code, shelf.models.configure, [shelf.settings()], PATIENCE)
+    shelf.wait(lambda: shelf.history(1)[-1] == END)
+    assert shelf.models.status("m") == [VersionStatus(1, END, code, message)]
+
+
+def test_a_version_is_closed_after_its_last_call(shelf):
+    shelf.serve(1)
+    with shelf.models.using("m") as first, shelf.models.using("m", 1) as second:
+        assert first is second
+        shelf.add(2)
+        shelf.models.poll()
+        shelf.wait(lambda: shelf.history(1)[-1] == UNLOADING)
+        assert use(shelf, "m").version == 2
+        assert refusal("NOT_FOUND", use, shelf, "m", 1) == (
+            "Servable not found for request: Specific(m, 1)"
+        )
+        assert not first.closed.is_set()
+    assert first.closed.wait(PATIENCE)
+    shelf.wait(lambda: shelf.history(1)[-1] == END)
+
+
+def test_a_call_that_fails_gives_its_version_back(shelf):
+    shelf.serve(1)
+    with pytest.raises(ZeroDivisionError), shelf.models.using("m") as loaded:
+        raise ZeroDivisionError
+    shelf.add(2)
+    shelf.models.poll()
+    assert loaded.closed.wait(PATIENCE)
+
+
+def test_a_version_that_fails_to_close_ends_nevertheless(shelf):
+    shelf.serve(1)
+    loaded = use(shelf, "m")
+
+    def close():
+        loaded.closed.set()
+        raise OSError("it does not let go")
+
+    loaded.close = close
+    shelf.add(2)
+    shelf.models.poll()
+    shelf.wait(lambda: shelf.history(1)[-1] == END)
+    assert shelf.now() == {2: AVAILABLE}
+
+
+def test_an_emptied_base_path_unloads_all(shelf, caplog):
+    shelf.serve(1)
+    shelf.remove(1)
+    shelf.models.poll()
+    shelf.wait(lambda: shelf.now() == {})
+    assert refusal("NOT_FOUND", use, shelf, "m") == "Servable not found for request: Latest(m)"
+    shelf.models.poll()
+    assert caplog.text.count("it holds no version") == 1
+
+
+def test_an_emptied_base_path_keeps_what_must_always_be_there(shelves):
+    shelf = shelves(always_present=True)
+    shelf.serve(1)
+    shelf.remove(1)
+    shelf.models.poll()
+    assert shelf.now() == {1: AVAILABLE}
+
+
+def test_a_missing_base_path_changes_nothing_and_is_told_once(shelf, caplog):
+    shelf.serve(1)
+    shutil.move(shelf.folder / "m", shelf.folder / "away")
+    for _ in range(3):
+        shelf.models.poll()
+    assert shelf.now() == {1: AVAILABLE}
+    base = shelf.folder / "m"
+    assert caplog.messages == [
+        f"Could not find base path {base} for servable m with error {base}: "
+        "No such file or directory, expected a base path"
+    ]
+    shutil.move(shelf.folder / "away", shelf.folder / "m")
+    shelf.models.poll()
+    shutil.move(shelf.folder / "m", shelf.folder / "away")
+    shelf.models.poll()
+    assert len(caplog.messages) == 2, "it was well in between, so this is news"
+
+
+def test_one_missing_base_path_stops_no_other_model(shelf):
+    shelf.add(1)
+    settings = [ModelSettings("gone", shelf.folder / "gone"), shelf.settings()]
+    text = refusal("INVALID_ARGUMENT", shelf.models.configure, settings, PATIENCE)
+    assert f"Could not find base path {shelf.folder / 'gone'} for servable gone" in text
+    assert shelf.now() == {1: AVAILABLE}
+    assert not shelf.models.ready
+    shelf.add(1, name="gone")
+    shelf.models.poll()
+    shelf.wait(lambda: shelf.models.ready)
+    assert shelf.models.names == ["gone", "m"]
+
+
+def test_folders_are_polled_without_being_asked(shelves):
+    shelf = shelves(poll_seconds=0.001)
+    shelf.serve(1)
+    shelf.add(2)
+    shelf.wait(lambda: shelf.now() == {2: AVAILABLE})
+
+
+def test_a_version_in_another_folder_is_not_loaded_again(shelf, caplog):
+    shelf.serve(1)
+    shelf.add(1, name="other")
+    shelf.models.configure([ModelSettings("m", shelf.folder / "other")], PATIENCE)
+    assert shelf.loads == [("m", 1)]
+    assert f"version 1 of m stays as it was loaded from {shelf.folder / 'm' / '1'}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("which", "code", "message"),
+    [
+        (("x",), "NOT_FOUND", "Servable not found for request: Latest(x)"),
+        (("../m",), "NOT_FOUND", "Servable not found for request: Latest(../m)"),
+        (("x", 1), "NOT_FOUND", "Servable not found for request: Specific(x, 1)"),
+        (("m", 7), "NOT_FOUND", "Servable not found for request: Specific(m, 7)"),
+        (("m", 0), "NOT_FOUND", "Servable not found for request: Specific(m, 0)"),
+        (("m", None, "x"), "INVALID_ARGUMENT", "Unrecognized servable version label: x"),
+        (("x", None, "x"), "INVALID_ARGUMENT", "Unrecognized servable version label: x"),
+    ],
+)
+def test_what_cannot_be_used(shelf, which, code, message):
+    shelf.serve(1)
+    assert refusal(code, use, shelf, *which) == message
+
+
+@pytest.mark.parametrize(
+    ("which", "code", "message"),
+    [
+        (("x",), "NOT_FOUND", "Could not find any versions of model x"),
+        (("x", 1), "NOT_FOUND", "Could not find version 1 of model x"),
+        (("m", 7), "NOT_FOUND", "Could not find version 7 of model m"),
+        (("m", None, "x"), "INVALID_ARGUMENT", "Unrecognized servable version label: x"),
+    ],
+)
+def test_what_has_no_status(shelf, which, code, message):
+    shelf.serve(1)
+    assert refusal(code, shelf.models.status, *which) == message
+
+
+def test_labels_name_versions(shelf):
+    shelf.serve(1, 2, policy=All())
+    labels = {"stable": 1, "canary": 2}
+    shelf.models.configure([shelf.settings(policy=All(), labels=labels)], PATIENCE)
+    assert use(shelf, "m", label="stable").version == 1
+    assert use(shelf, "m", label="canary").version == 2
+    assert [each.version for each in shelf.models.status("m", None, "canary")] == [2]
+    shelf.models.configure([shelf.settings(policy=All(), labels={"stable": 2})], PATIENCE)
+    assert use(shelf, "m", label="stable").version == 2
+    refusal("INVALID_ARGUMENT", use, shelf, "m", label="canary")
+    assert len(shelf.loads) == 2, "labels load nothing"
+
+
+def test_a_label_needs_an_available_version(shelf):
+    shelf.serve(1)
+    labelled = [shelf.settings(labels={"stable": 2}, policy=All())]
+    shelf.add(2)
+    assert refusal("FAILED_PRECONDITION", shelf.models.configure, labelled, PATIENCE) == (
+        "Request to assign label to version 2 of model m, which is not currently available for "
+        "inference"
+    )
+    shelf.models.poll()
+    shelf.wait(lambda: shelf.now() == {2: AVAILABLE})  # the policy is the old one: nothing changed
+
+
+def test_an_early_label_may_be_new_but_not_moved(shelves):
+    shelf = shelves(early_labels=True)
+    shelf.add(1)
+    shelf.models.configure([shelf.settings(labels={"next": 2, "now": 1})], PATIENCE)
+    assert use(shelf, "m", label="now").version == 1
+    assert refusal("NOT_FOUND", use, shelf, "m", label="next") == (
+        "Servable not found for request: Specific(m, 2)"
+    )
+    moved = [shelf.settings(labels={"next": 2, "now": 2})]
+    refusal("FAILED_PRECONDITION", shelf.models.configure, moved, PATIENCE)
+    assert use(shelf, "m", label="now").version == 1
+    shelf.add(2)
+    shelf.models.poll()
+    shelf.wait(lambda: shelf.now() == {2: AVAILABLE})
+    shelf.models.configure(moved, PATIENCE)
+    assert use(shelf, "m", label="now").version == 2
+
+
+def test_a_reload_unloads_what_is_not_named_and_loads_what_is_new(shelf):
+    shelf.serve(1)
+    held = shelf.objects[0]
+    shelf.add(4, name="n")
+    with shelf.models.using("m"):
+        shelf.models.configure([shelf.settings("n")], PATIENCE)
+        assert use(shelf, "n").version == 4
+        assert refusal("NOT_FOUND", use, shelf, "m") == "Servable not found for request: Latest(m)"
+        assert not held.closed.is_set()
+    shelf.wait(lambda: shelf.now() == {})
+    assert shelf.models.status("m") == [VersionStatus(1, END)]
+    assert shelf.models.names == ["n"]
+    shelf.models.configure([shelf.settings("n"), shelf.settings()], PATIENCE)
+    assert shelf.loads == [("m", 1), ("n", 4), ("m", 1)]
+
+
+def test_a_reload_returns_when_the_named_versions_are_served(shelf):
+    shelf.add(1, 2)
+    shelf.models.configure([shelf.settings(policy=Specific((1,)))], PATIENCE)
+    shelf.models.configure([shelf.settings(policy=Specific((1, 2)))], PATIENCE)
+    assert shelf.now() == {1: AVAILABLE, 2: AVAILABLE}
+    wrong = [shelf.settings(policy=Specific((2, 5)))]
+    assert refusal("NOT_FOUND", shelf.models.configure, wrong, PATIENCE) == (
+        "1 model(s) did not become available: {m: NOT_FOUND: No version 5 found under base path "
+        f"{shelf.folder / 'm'}}}"
+    )
+    assert shelf.now()[2] == AVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda m: [m, m],
+            "Illegal to list model m multiple times in config list",
+        ),
+        (
+            lambda m: [ModelSettings("m", m.base_path, platform="caffe")],
+            "Illegal to change a model's platform. For model m platform was tensorflow and new "
+            "platform requested is caffe",
+        ),
+        (
+            lambda m: [ModelSettings("n", m.base_path, platform="caffe")],
+            "Model n requests unsupported platform caffe",
+        ),
+    ],
+)
+def test_a_refused_reload_changes_nothing(shelf, change, message):
+    shelf.serve(1)
+    new = change(shelf.settings(policy=Specific(())))
+    assert refusal("INVALID_ARGUMENT", shelf.models.configure, new, PATIENCE) == message
+    shelf.models.poll()
+    assert shelf.now() == {1: AVAILABLE}
+    assert shelf.models.names == ["m"]
+
+
+def test_a_reload_to_what_is_served_already_does_nothing(shelf):
+    shelf.serve(1)
+    before = list(shelf.states)
+    shelf.models.configure([shelf.settings()], PATIENCE)
+    assert shelf.states == before
+
+
+def test_no_models_are_ready_too(shelf):
+    shelf.models.configure([], PATIENCE)
+    assert shelf.models.ready
+
+
+def test_only_the_last_ended_versions_are_listed(shelf):
+    shelf.serve(1)
+    for number in range(2, ENDED_KEPT + 12):
+        shelf.remove(number - 1)
+        shelf.add(number)
+        shelf.models.poll()
+        shelf.wait(lambda number=number: shelf.now() == {number: AVAILABLE})
+    ended = shelf.models.status("m")[:-1]
+    assert [each.version for each in ended] == list(range(11, ENDED_KEPT + 11))
+
+
+def test_closing_waits_for_calls_and_refuses_new_ones(shelf):
+    shelf.serve(1)
+    done = []
+    closer = threading.Thread(target=lambda: done.append(shelf.models.close(PATIENCE)))
+    with shelf.models.using("m") as loaded:
+        closer.start()
+        shelf.wait(lambda: shelf.history(1)[-1] == UNLOADING)
+        assert refusal("UNAVAILABLE", use, shelf, "m") == "The server is shutting down"
+        refusal("UNAVAILABLE", shelf.models.configure, [], PATIENCE)
+        assert not loaded.closed.is_set()
+        assert not shelf.models.ready
+    closer.join(PATIENCE)
+    assert done == [True]
+    assert loaded.closed.is_set()
+
+
+def test_closing_gives_up_on_a_call_that_does_not_end(shelf):
+    shelf.serve(1)
+    with shelf.models.using("m") as loaded:
+        assert not shelf.models.close(0)
+        assert not loaded.closed.is_set()
+
+
+def test_closing_ends_a_wait_for_a_reload_and_closes_what_is_being_loaded(shelf):
+    gate = shelf.hold(1)
+    shelf.add(1)
+    said = []
+
+    def reload():
+        said.append(refusal("UNAVAILABLE", shelf.models.configure, [shelf.settings()], PATIENCE))
+
+    waiting = threading.Thread(target=reload)
+    waiting.start()
+    assert shelf.begun["m", 1].wait(PATIENCE)
+    assert not shelf.models.close(0)
+    waiting.join(PATIENCE)
+    assert said == ["The server is shutting down"]
+    gate.set()
+    shelf.wait(lambda: shelf.history(1)[-1] == END)
+    assert shelf.objects[0].closed.is_set()
+
+
+def test_a_listener_that_fails_stops_nothing(shelf):
+    def fail(name, status):
+        raise ValueError(status)
+
+    shelf.models._on_change, note = fail, shelf.models._on_change
+    shelf.add(1)
+    shelf.models.configure([shelf.settings()], PATIENCE)
+    assert use(shelf, "m").version == 1
+    shelf.models._on_change = note

@@ -1,0 +1,124 @@
+"""What the data plane refuses whatever the model: limits, deadlines, callers that are gone."""
+
+import contextlib
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from serving.errors import ServingError
+from serving.plane import Call, Plane, Target
+from serving.protos import SignatureDef
+from serving.signatures import Signature, Tensor
+
+X = {"x": np.ones((1, 1), np.float32)}
+
+
+class Echo:
+    """A servable that answers its input, once it may."""
+
+    name, version = "echo", 1
+
+    def __init__(self):
+        tensor = Tensor("x:0", "float32", (-1, 1))
+        self.signatures = {
+            "serving_default": Signature("", {"x": tensor}, {"y": tensor}, SignatureDef())
+        }
+        self.begun, self.go = threading.Semaphore(0), threading.Event()
+        self.given: list[float | None] = []
+
+    def run(self, signature, feeds, outputs, seconds=None):
+        self.given.append(seconds)
+        self.begun.release()
+        assert self.go.wait(10)
+        return {"y": feeds["x"]}
+
+
+class One:
+    """The only model."""
+
+    def __init__(self, servable):
+        self.servable = servable
+
+    @contextlib.contextmanager
+    def using(self, name, version, label):
+        yield self.servable
+
+
+def in_thread(call):
+    found = []
+
+    def run():
+        try:
+            found.append(call())
+        except ServingError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, found
+
+
+def code(plane, call):
+    with pytest.raises(ServingError) as error:
+        plane.predict(Target("echo"), X, [], call)
+    return error.value.code
+
+
+def test_no_more_calls_are_let_in_than_allowed_and_each_frees_its_place():
+    echo, seen = Echo(), []
+    plane = Plane(One(echo), in_flight=2, slots=2, observe=lambda *facts: seen.append(facts))
+    threads = [in_thread(lambda: plane.predict(Target("echo"), X, [], Call())) for _ in range(2)]
+    for _ in threads:
+        assert echo.begun.acquire(timeout=10)
+    assert code(plane, Call()) == "RESOURCE_EXHAUSTED"
+    echo.go.set()
+    for thread, found in threads:
+        thread.join(10)
+        assert found[0].outputs["y"].tolist() == [[1]]
+    assert plane.predict(Target("echo"), X, [], Call()).version == 1
+    assert [facts[:3] for facts in seen] == [
+        ("echo", "Predict", "RESOURCE_EXHAUSTED"),
+        *[("echo", "Predict", "OK")] * 3,
+    ]
+
+
+def test_a_call_waits_for_a_slot_no_longer_than_its_deadline():
+    echo = Echo()
+    plane = Plane(One(echo), in_flight=8, slots=1)
+    thread, _ = in_thread(lambda: plane.predict(Target("echo"), X, [], Call()))
+    assert echo.begun.acquire(timeout=10)
+    assert code(plane, Call(time.monotonic() + 0.05)) == "DEADLINE_EXCEEDED"
+    echo.go.set()
+    thread.join(10)
+    assert echo.given == [None], "a call whose time was over was run"
+    plane.predict(Target("echo"), X, [], Call(time.monotonic() + 60))
+    assert 0 < echo.given[1] <= 60
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (Call(time.monotonic() - 1), "DEADLINE_EXCEEDED"),
+        (Call(cancelled=lambda: True), "CANCELLED"),
+    ],
+)
+def test_nothing_is_run_for_who_does_not_wait_any_more(call, expected):
+    echo = Echo()
+    echo.go.set()
+    plane = Plane(One(echo), in_flight=1, slots=1)
+    for _ in range(3):
+        assert code(plane, call) == expected
+    assert not echo.given
+    assert plane.predict(Target("echo"), X, [], Call()).outputs, "a place was lost"
+
+
+def test_a_bug_frees_the_place_too():
+    echo, seen = Echo(), []
+    echo.run = None  # cannot be called
+    plane = Plane(One(echo), in_flight=1, slots=1, observe=lambda *facts: seen.append(facts[2]))
+    for _ in range(2):
+        with pytest.raises(TypeError):
+            plane.predict(Target("echo"), X, [], Call())
+    assert seen == ["INTERNAL", "INTERNAL"]
