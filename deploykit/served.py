@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from deploykit.asking import listed
 from deploykit.report import new_table
-from serving.client import VersionState
 from serving.signatures import Signature
+from serving.versions import VersionStatus
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -45,7 +45,7 @@ class Versions:
 
     address: str
     model: str
-    states: Sequence[VersionState]
+    states: Sequence[VersionStatus]
     signatures: Mapping[str, Signature]
 
     @property

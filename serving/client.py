@@ -1,7 +1,6 @@
 """A client of the TensorFlow Serving API: NumPy in, NumPy out, and no start of TensorFlow."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -25,20 +24,11 @@ from serving.protos import (
 )
 from serving.requests import Features, examples_input, model_spec, predict_request
 from serving.signatures import Signature, signatures_of
+from serving.versions import VersionStatus
 from transforms.core.errors import Error
 from transforms.core.tensors import Array
 
 _HEALTH = {b"\x08\x01": "SERVING", b"\x08\x02": "NOT_SERVING"}  # a HealthCheckResponse, whole
-
-
-@dataclass(frozen=True)
-class VersionState:
-    """Where a version of a model stands, such as AVAILABLE; and why, if it failed."""
-
-    version: int
-    state: str
-    code: str = "OK"
-    message: str = ""
 
 
 class Client:
@@ -156,12 +146,12 @@ class Client:
 
     def status(
         self, model: str, *, version: int | None = None, label: str = ""
-    ) -> list[VersionState]:
+    ) -> list[VersionStatus]:
         """Return the versions of a model that the server knows of. CallError: as `predict`."""
         request = GetModelStatusRequest(model_spec=model_spec(model, version, label))
         answer = self._endpoint.call(self._models.GetModelStatus, request)
         return [
-            VersionState(
+            VersionStatus(
                 each.version,
                 ModelVersionStatus.State.Name(each.state),
                 _code_name(each.status.error_code),

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from serving.calling import CallError
-from serving.client import Client, VersionState
+from serving.client import Client
 from serving.signatures import Tensor
+from serving.versions import VersionStatus
 from tests.serving.official import Official, certificates, credentials, pixels
 from transforms.core.errors import Error, FileError
 
@@ -97,8 +98,8 @@ def test_metadata_and_status(client):
     assert signatures["serving_default"].inputs == {"x": Tensor("in_x:0", "float32", (-1, 2))}
     assert signatures["serving_default"].outputs["x"].name == "out_x:0"
     assert client.status("echo") == [
-        VersionState(2, "AVAILABLE"),
-        VersionState(1, "END", "INVALID_ARGUMENT", "no SavedModel"),
+        VersionStatus(2, "AVAILABLE"),
+        VersionStatus(1, "END", "INVALID_ARGUMENT", "no SavedModel"),
     ]
 
 
