@@ -9,6 +9,7 @@ import contextlib
 import functools
 import itertools
 import random
+import sys
 import threading
 import time
 from collections import Counter
@@ -25,6 +26,7 @@ LATE_SECONDS = 0.01  # a call that is sent later than this after it was due was 
 LONGEST_US, DIGITS = 3_600_000_000, 3  # of a histogram: an hour, to 0.1 %
 _CONNECTIONS = 16  # a server with several processes spreads connections, not calls
 _CONNECT_SECONDS = 5.0
+_SWITCH_SECONDS = 5e-4  # with Python's 5 ms, threads that take answers hold up the one that sends
 _MOST_IN_FLIGHT = 4096
 
 
@@ -62,6 +64,7 @@ class Generator:
 
     def __init__(self, endpoint: Endpoint, requests: Sequence[bytes]) -> None:
         """Take serialized PredictRequests, which are sent in turn, and connect."""
+        sys.setswitchinterval(_SWITCH_SECONDS)
         self._endpoint = endpoint
         self._requests = itertools.cycle(requests)
         self._methods = [self._method() for _ in range(_CONNECTIONS)]

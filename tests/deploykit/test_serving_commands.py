@@ -165,6 +165,24 @@ def test_status_of_a_server(deploykit, official, address):
     assert deploykit("status", address, "--version", "1").status == 2
 
 
+@pytest.mark.parametrize(
+    ("health", "said", "status"),
+    [(b"\x08\x01", "SERVING", 0), (b"\x08\x02", "NOT_SERVING", 5), (b"\x08\x00", "UNKNOWN", 0)],
+)
+def test_the_health_of_a_server(deploykit, official, health, said, status):
+    official.health = health
+    found = deploykit("status", f"127.0.0.1:{official.listen()}", "--json")
+    assert (found.status, found.document["health"]) == (status, said)
+    assert ("the server says that it does not serve now" in found.stderr) == (status == 5)
+
+
+def test_a_model_that_is_not_ready_is_status_5(deploykit, official, address):
+    found = deploykit("status", address, "loading", "--json")
+    assert (found.status, found.document["signatures"]) == (5, {})
+    assert f"{address}: no version of loading answers now" in found.stderr
+    assert "GetModelMetadata" not in official.calls
+
+
 @pytest.mark.parametrize("command", [["predict", "--input", "1"], ["status"],
                                      ["load-test", "--data", "x.npz"]])  # fmt: skip
 def test_no_server(deploykit, command):

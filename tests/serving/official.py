@@ -32,7 +32,7 @@ class Official(PredictionServiceServicer, ModelServiceServicer):
         self.requests: list[object] = []
         self.shapes = {"x": (1, [-1, 2])}
         self.seconds = 0.0
-        self.refusing = 0
+        self.health = b""
         self.threads = ThreadPoolExecutor(32)
         self.lock = threading.Lock()
 
@@ -41,6 +41,12 @@ class Official(PredictionServiceServicer, ModelServiceServicer):
             ("grpc.max_receive_message_length", -1)])  # fmt: skip
         add_PredictionServiceServicer_to_server(self, self.server)
         add_ModelServiceServicer_to_server(self, self.server)
+        if self.health:
+            check = grpc.unary_unary_rpc_method_handler(lambda request, context: self.health)
+            service = grpc.method_handlers_generic_handler(
+                "grpc.health.v1.Health", {"Check": check}
+            )
+            self.server.add_generic_rpc_handlers([service])
         if credentials is None:
             port = self.server.add_insecure_port(address)
         else:
@@ -119,7 +125,8 @@ class Official(PredictionServiceServicer, ModelServiceServicer):
     def GetModelStatus(self, request, context):
         self.seen("GetModelStatus", request, context)
         answer = GetModelStatusResponse()
-        answer.model_version_status.add(version=2, state=30)
+        loading = request.model_spec.name == "loading"
+        answer.model_version_status.add(version=2, state=20 if loading else 30)
         failed = answer.model_version_status.add(version=1, state=50)
         failed.status.error_code, failed.status.error_message = 3, "no SavedModel"
         return answer
