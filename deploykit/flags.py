@@ -1,12 +1,14 @@
-"""Flags as TensorFlow Serving takes them: --flag=value, --flag, --noflag; some have no effect here."""
+"""Flags as TensorFlow Serving takes them: --flag=value, --flag, --noflag; some do nothing here."""
 
 import logging
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import click
 
 from transforms.core.errors import nearest
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 logger = logging.getLogger("deploykit")
 
@@ -104,8 +106,8 @@ def _warn(name: str, value: str) -> None:
         logger.warning("--%s has no effect here: %s", name, reason)
 
 
-def switch(name: str, default: bool, help: str) -> Any:
+def switch(name: str, default: bool, words: str) -> Callable[[Command], Command]:
     """Return an option that takes true or false."""
     return click.option(
-        f"--{name}", type=bool, default=default, show_default=True, metavar="BOOL", help=help
+        f"--{name}", type=bool, default=default, show_default=True, metavar="BOOL", help=words
     )

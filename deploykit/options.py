@@ -300,7 +300,8 @@ limits = _all(
 )  # fmt: skip
 
 
-def _tuned(ctx: click.Context, param: click.Parameter, value: str | None) -> Settings:
+def tuned(ctx: click.Context, param: click.Parameter, value: str | None) -> Settings:
+    """Return the settings in a file of `deploykit tune`, or none."""
     if value is None:
         return Settings()
     from deploykit.benchmarking.results import load_tuned
@@ -334,7 +335,7 @@ sweep = _as_one(
     click.option("--device", type=Device(), help="Where it runs; all: a copy of the model on every "
                  "GPU, and on gpu:0 alone to compare [default: cpu]. Layouts are compared with "
                  "deploykit transform --transforms 'convert_layout(to=NCHW)'."),
-    click.option("--tuned", "base", metavar="FILE", callback=_tuned,
+    click.option("--tuned", "base", metavar="FILE", callback=tuned,
                  help="Settings that deploykit tune wrote; options given here win."),
 )  # fmt: skip
 

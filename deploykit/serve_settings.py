@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ def settings_of(base_dir: str | None, tuned: Tuned, flags: Mapping[str, Any]) ->
     direct = {field.name for field in fields(Settings)}
     found = {name: value for name, value in given.items() if name in direct}
     found |= _models(base_dir, given)
+    if not found.get("rest_api_port"):
+        found["rest_api_port"] = None  # as TensorFlow Serving takes a 0
     if path := given.get("ssl_config_file"):
         found["tls"] = read_tls(Path(path))
     if path := given.get("monitoring_config_file"):
@@ -45,7 +47,6 @@ def settings_of(base_dir: str | None, tuned: Tuned, flags: Mapping[str, Any]) ->
         found["max_in_flight"] = min(found["max_in_flight"], given["grpc_max_threads"])
     found["loading"] = _loading(tuned, given)
     found.setdefault("slots", _slots(tuned, found["loading"]))
-    found["workers"] = given["workers"]
     _check(found, given)
     return Settings(**found)
 
@@ -76,9 +77,9 @@ def _loading(tuned: Tuned, given: Mapping[str, Any]) -> Loading:
         raise click.UsageError(_PARALLELISM)
     ours = Loading(allowed_ops=given["allowed_ops"])
     best = tuned.threads or (ours.intra_op, ours.inter_op)
-    chosen = [next(each for each in (one, both, tuned_one) if each is not None)
-              for one, tuned_one in zip((intra, inter), best, strict=True)]  # fmt: skip
-    return Loading(*chosen, allowed_ops=ours.allowed_ops)
+    threads = [next(each for each in (one, both, found) if each is not None)
+               for one, found in zip((intra, inter), best, strict=True)]  # fmt: skip
+    return replace(ours, intra_op=threads[0], inter_op=threads[1])
 
 
 def _slots(tuned: Tuned, loading: Loading) -> int:
@@ -96,7 +97,7 @@ def _check(found: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     if given.get("use_alts_credentials"):
         raise click.UsageError("--use_alts_credentials works between machines of Google alone; use "
                                "--ssl_config_file")  # fmt: skip
-    if found.get("rest_api_port") and found["rest_api_port"] == found["port"]:
+    if found["rest_api_port"] and found["rest_api_port"] == found["port"]:
         raise click.UsageError("--rest_api_port and --port must differ")
 
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2_grpc
 from grpc_health.v1.health import SERVICE_NAME as HEALTH
 from grpc_health.v1.health_pb2 import HealthCheckResponse
 from grpc_reflection.v1alpha import reflection
@@ -26,7 +26,7 @@ _UNKNOWN = HealthCheckResponse.SERVICE_UNKNOWN
 _SERVING = HealthCheckResponse.SERVING
 _NOT_SERVING = HealthCheckResponse.NOT_SERVING
 
-_PROBES = ThreadPoolExecutor(1, "health")  # a probe waits for no call of a model
+_PROBES = ThreadPoolExecutor(4, "health")  # a probe waits for no call of a model
 _REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"  # the messages of v1alpha, renamed
 
 

@@ -60,6 +60,7 @@ class Parser:
         self._limits = limits
         self._go_on = go_on
         self._parser = httptools.HttpRequestParser(self)
+        self._received = 0  # since the last request was complete
         self.on_message_begin()
 
     def feed(self, data: bytes) -> None:
@@ -92,7 +93,7 @@ class Parser:
         self._target = b""
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
-        self._size = self._received = 0
+        self._size = 0
         self._in_body = False
 
     def on_url(self, url: bytes) -> None:
@@ -133,6 +134,7 @@ class Parser:
             self._parser.get_http_version(),
             self._parser.should_keep_alive(),
         )
+        self._received = 0
         self.on_message_begin()
         self.requests.append(request)
 

@@ -35,7 +35,7 @@ def write_outputs(outputs: Mapping[str, Array], rows: bool) -> bytes:
     return orjson.dumps(
         {
             "predictions": [
-                {alias: orjson.Fragment(to_json(alias, a[row])) for alias, a in outputs.items()}
+                {alias: orjson.Fragment(to_json(alias, a[row, ...])) for alias, a in outputs.items()}
                 for row in range(count)
             ]
         }

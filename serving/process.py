@@ -6,7 +6,8 @@ import queue
 import resource
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import FrameType
 
 from serving.server import Server
@@ -18,10 +19,19 @@ _LOG_LEVEL, _SILENT = "TF_CPP_MIN_LOG_LEVEL", "3"
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def serve(settings: Settings, ready: Callable[[Server], None]) -> None:
+@dataclass(frozen=True)
+class Ready:
+    """What a server says when it listens: where, and the available versions of each model."""
+
+    port: int
+    rest_api_port: int | None
+    models: Mapping[str, Sequence[int]]
+
+
+def serve(settings: Settings, ready: Callable[[Ready], None]) -> None:
     """Serve; `ready` is called once it listens. Returns after it is drained.
 
-    Whatever `Server` raises, before it listens.
+    Error, ServingError: as `Server`, before it listens.
     """
     _raise_file_limit()
     quiet_grpc()
@@ -31,7 +41,8 @@ def serve(settings: Settings, ready: Callable[[Server], None]) -> None:
 
     def start() -> None:
         try:
-            start_tensorflow()
+            if settings.models:
+                start_tensorflow()
             server.start()
         except BaseException as error:
             told.put(error)
@@ -44,7 +55,8 @@ def serve(settings: Settings, ready: Callable[[Server], None]) -> None:
     if isinstance(event, BaseException):
         raise event
     if event == "started":
-        ready(server)
+        rest = server.rest.port if server.rest is not None else None
+        ready(Ready(server.port, rest, server.available))
         told.get()
         logger.info("draining: new calls are refused, those in flight are answered")
         if not server.drain(settings.drain_seconds):
@@ -67,12 +79,13 @@ def start_tensorflow() -> None:
         os.close(kept)
 
 
-def listen_to_signals(stop: Callable[[], None]) -> None:
-    """Call `stop` at the first signal to end; end the process at the second."""
+def listen_to_signals(stop: Callable[[], None], at_once: Callable[[], None] = lambda: None) -> None:
+    """Call `stop` at the first signal to end; end the process at the second, after `at_once`."""
     seen: list[int] = []
 
     def handle(number: int, _: FrameType | None) -> None:
         if seen:
+            at_once()
             os._exit(128 + number)
         seen.append(number)
         stop()

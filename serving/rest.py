@@ -57,8 +57,9 @@ class Models(Protocol):
         """Return how versions fare. ServingError: there are none."""
         ...
 
+    @property
     def names(self) -> Sequence[str]:
-        """Return the names of all models."""
+        """The names of all models."""
         ...
 
 
@@ -140,7 +141,7 @@ class Rest:
         asked, target = parse_path(request.method, path)
         match asked:
             case "models":
-                return orjson.dumps({"models": sorted(self._models.names())})
+                return orjson.dumps({"models": sorted(self._models.names)})
             case "status":
                 return self._status(target)
             case "metadata":

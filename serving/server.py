@@ -13,22 +13,27 @@ from typing import Any
 import grpc
 
 from serving.access_log import AccessLog, LoggedCalls
+from serving.batching import Batches
 from serving.configs import ModelSettings, model_settings, read_models
 from serving.errors import ServingError
 from serving.grpc_options import channel_options
 from serving.grpc_services import ModelService, PredictionService
 from serving.health import SERVICES, Health, add_health, add_reflection
+from serving.http_requests import Limits
 from serving.models import Models
+from serving.monitoring import Metrics
 from serving.plane import Plane
 from serving.protos import (
     add_ModelServiceServicer_to_server,
     add_PredictionServiceServicer_to_server,
 )
+from serving.rest import Rest
 from serving.servable import Servable
 from serving.settings import Settings
 from serving.threads import Admission, Threads
 from serving.tls import credentials
 from serving.versions import AVAILABLE
+from serving.warming import warm_up
 from transforms.core.errors import Error, FileError
 
 logger = logging.getLogger("serving")
@@ -59,7 +64,15 @@ class Server:
             early_labels=settings.allow_version_labels_for_unavailable_models,
             on_change=lambda name, status: self.health.tell(),
         )
-        self.plane = Plane(self.models, settings.max_in_flight, settings.slots)
+        self.metrics = Metrics()
+        self.plane = Plane(
+            self.models,
+            settings.max_in_flight,
+            settings.slots,
+            self.metrics.observe,
+            None if settings.batching is None else Batches(settings.batching, settings.slots),
+        )
+        self.rest = self._rest() if settings.rest_api_port is not None else None
         self._stopped = threading.Event()
         threads = Threads(settings.max_in_flight)
         interceptors: list[grpc.ServerInterceptor] = [Admission(threads, SERVICES, _ASKING)]
@@ -89,6 +102,8 @@ class Server:
             logger.warning("%s", error)
         self._listen()
         self.grpc.start()
+        if self.rest is not None:
+            self.rest.start()
         self.health.begin()
         if self.settings.model_config_file_poll_wait_seconds > 0:
             threading.Thread(target=self._poll_config, daemon=True).start()
@@ -98,7 +113,10 @@ class Server:
         end = time.monotonic() + seconds
         self._stopped.set()
         self.health.end()
-        self.grpc.stop(seconds).wait()
+        ended = self.grpc.stop(seconds)
+        if self.rest is not None:
+            self.rest.drain(seconds)
+        ended.wait()
         return self.models.close(max(end - time.monotonic(), _CLOSING_SECONDS))
 
     @property
@@ -111,6 +129,21 @@ class Server:
             found = self.models.status(name)
             return [each.version for each in found if each.state == AVAILABLE]
         return []
+
+    def _rest(self) -> Rest:
+        settings = self.settings
+        return Rest(
+            self.plane,
+            self.models,
+            settings.host,
+            settings.rest_api_port or 0,
+            timeout_in_ms=settings.rest_api_timeout_in_ms,
+            cors=settings.rest_api_enable_cors_support,
+            metrics=self.metrics,
+            metrics_path=settings.monitoring.path if settings.monitoring.enable else "",
+            limits=Limits(body=settings.max_message_bytes),
+            reuse_port=settings.workers > 1,
+        )
 
     def _listen(self) -> None:
         address = f"{_bracketed(self.settings.host)}:{self.settings.port}"
@@ -127,7 +160,24 @@ class Server:
             raise FileError(_REFUSED_PORT.format(shown, "cannot listen there", flag)) from None
 
     def _load(self, name: str, version: int, folder: Path) -> Servable:
-        return Servable(folder, name, version, self.settings.loading)
+        servable = Servable(folder, name, version, self.settings.loading)
+        if self.settings.enable_model_warmup:
+            self._warm_up(servable)
+        return servable
+
+    def _warm_up(self, servable: Servable) -> None:
+        start, code = time.monotonic(), "OK"
+        try:
+            count = warm_up(servable, self.settings.num_request_iterations_for_warmup)
+        except BaseException as error:
+            code = getattr(error, "code", "FAILED_PRECONDITION")
+            servable.close()
+            raise
+        finally:
+            seconds = time.monotonic() - start
+            self.metrics.warmed_up(str(servable.folder), code, seconds)
+        if count:
+            logger.info("%s: %d warm-up requests took %.1f s", servable.folder, count, seconds)
 
     def _reload(self, config: Any, peer: str) -> None:
         if not (self.settings.allow_reload or peer.startswith(_LOCAL)):
@@ -165,17 +215,31 @@ class Server:
 
 def check_ports(settings: Settings) -> None:
     """Raise FileError now for a port on which nobody could listen after the models are loaded."""
-    host, port = settings.host, settings.port
+    _check_port(settings, settings.port, "--port")
+    if settings.rest_api_port is not None:
+        _check_port(settings, settings.rest_api_port, "--rest_api_port")
+
+
+def _check_port(settings: Settings, port: int, flag: str) -> None:
+    bound(settings.host, port, flag, shared=settings.workers > 1).close()
+
+
+def bound(host: str, port: int, flag: str, shared: bool) -> socket.socket:
+    """Return a socket that has a port, but does not listen. FileError: it cannot be had."""
+    trial = None
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, socket.SOCK_STREAM) as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does
-            if settings.workers > 1:
-                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            trial.bind(address)
+        trial = socket.socket(family, socket.SOCK_STREAM)
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does
+        if shared:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        trial.bind(address)
     except OSError as error:
+        if trial is not None:
+            trial.close()
         shown = f"{_bracketed(host)}:{port}"
-        raise FileError(_REFUSED_PORT.format(shown, _words(error), "--port")) from None
+        raise FileError(_REFUSED_PORT.format(shown, _words(error), flag)) from None
+    return trial
 
 
 def _words(error: OSError) -> str:

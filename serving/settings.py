@@ -41,13 +41,13 @@ class Settings:
     """None: no REST."""
     rest_api_timeout_in_ms: int = 30_000
     rest_api_enable_cors_support: bool = False
-    monitoring: Monitoring = Monitoring()
+    monitoring: Monitoring = field(default_factory=Monitoring)
     allow_reload: bool = False
     """Whether other machines may change what is served."""
     access_log: str = ""
     """A file, or - for standard output."""
 
-    loading: Loading = Loading()
+    loading: Loading = field(default_factory=Loading)
     enable_model_warmup: bool = True
     num_request_iterations_for_warmup: int = 1
     batching: Batching | None = None

@@ -10,10 +10,10 @@ from deploykit import options
 from deploykit.benchmarking.settings import Settings as Tuned
 from deploykit.flags import Flags, switch
 from deploykit.option_types import Finite
-from deploykit.options import _tuned
 
 if TYPE_CHECKING:
-    from serving.server import Server
+    from serving.process import Ready
+    from serving.settings import Settings
 
 _PORT = click.IntRange(0, 65535)
 _COUNT = click.IntRange(min=1)
@@ -59,8 +59,13 @@ def _arguments(ctx: click.Context, param: click.Parameter, value: str) -> Any:
               metavar="MS", help="How long a call of REST may take.")  # fmt: skip
 @switch("rest_api_enable_cors_support", False, "Let pages of other sites call REST.")
 @click.option("--grpc_socket_path", metavar="PATH", help="A Unix socket to listen on as well.")
-@click.option("--grpc_channel_arguments", metavar="KEY=VALUE,...", default="", callback=_arguments,
-              help="Arguments of gRPC's core, such as grpc.max_connection_age_ms=2000.")
+@click.option(
+    "--grpc_channel_arguments",
+    metavar="KEY=VALUE,...",
+    default="",
+    callback=_arguments,
+    help="Arguments of gRPC's core, such as grpc.max_connection_age_ms=2000.",
+)
 @click.option("--grpc_max_threads", type=_COUNT, metavar="N", help="Threads that answer gRPC; like "
               "--max_in_flight.")  # fmt: skip
 @click.option("--max_in_flight", type=_COUNT, default=64, show_default=True, metavar="N",
@@ -84,17 +89,23 @@ def _arguments(ctx: click.Context, param: click.Parameter, value: str) -> Any:
               metavar="N", help="How often.")  # fmt: skip
 @switch("enable_serialization_as_tensor_content", False, "Answer tensors as bytes, which only some "
         "clients read.")  # fmt: skip
-@click.option("--tensorflow_intra_op_parallelism", type=_THREADS, metavar="N", help="Threads inside "
-              "an op; 0: as TensorFlow likes [default: 1].")  # fmt: skip
-@click.option("--tensorflow_inter_op_parallelism", type=_THREADS, metavar="N", help="Ops at once; 0: "
-              "as TensorFlow likes [default: 0].")  # fmt: skip
+@click.option("--tensorflow_intra_op_parallelism", type=_THREADS, metavar="N", help="Threads "
+              "inside an op; 0: as TensorFlow likes [default: 1].")  # fmt: skip
+@click.option("--tensorflow_inter_op_parallelism", type=_THREADS, metavar="N", help="Ops at once; "
+              "0: as TensorFlow likes [default: 0].")  # fmt: skip
 @click.option("--tensorflow_session_parallelism", type=_THREADS, metavar="N", help="Both.")
-@click.option("--tuned", metavar="FILE", callback=_tuned, help="Threads, calls at once and "
+@click.option("--tuned", metavar="FILE", callback=options.tuned, help="Threads, calls at once and "
               "environment that deploykit tune found; flags win.")  # fmt: skip
 @click.option("--workers", type=click.IntRange(1, 256), default=1, show_default=True, metavar="N",
               help="Processes that share the port; tiny models gain.")  # fmt: skip
-@click.option("--drain_seconds", type=Finite(min=0), default=30, show_default=True,
-              metavar="SECONDS", help="How long calls in flight may take after SIGTERM.")
+@click.option(
+    "--drain_seconds",
+    type=Finite(min=0),
+    default=30,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long calls in flight may take after SIGTERM.",
+)
 @click.option("--allow-op", "allowed_ops", metavar="OP", multiple=True, help="Serve models with "
               "this op although it acts on files or processes; may be repeated.")  # fmt: skip
 @switch("use_alts_credentials", False, "Not possible here; use --ssl_config_file.")
@@ -106,6 +117,10 @@ def serve(base_dir: str | None, tuned: Tuned, as_json: bool, **flags: Any) -> No
     The flags are those of TensorFlow Serving, and some more; --flag=value, --flag value, --switch
     and --noswitch are understood. A flag of TensorFlow Serving that has no effect here says so.
 
+    Each of several workers looks for new versions itself: for about as long as a poll takes, some
+    answer with the old version and others with the new one. Each counts its own calls on the page
+    for Prometheus, and none takes a reload over gRPC: change the file of --model_config_file.
+
     SIGTERM or Ctrl-C ends it once all calls in flight are answered; a second one ends it at once.
     """
     from deploykit.serve_settings import prepare_environment, settings_of
@@ -114,34 +129,35 @@ def serve(base_dir: str | None, tuned: Tuned, as_json: bool, **flags: Any) -> No
 
     prepare_environment(tuned, limits.show_log)
     from serving.errors import ServingError
-    from serving.process import serve as run
+    from serving.process import serve as serve_alone
+    from serving.workers import serve as serve_together
 
     settings = settings_of(base_dir, tuned, flags)
+    run = serve_together if settings.workers > 1 else serve_alone
     try:
-        run(settings, lambda server: _announce(server, as_json))
+        run(settings, lambda ready: _announce(settings, ready, as_json))
     except ServingError as error:
         raise GraphError(error.message) from None
     sys.stdout.flush()
     os._exit(0)  # a call that was cut off may compute for long yet
 
 
-def _announce(server: "Server", as_json: bool) -> None:
+def _announce(settings: "Settings", ready: "Ready", as_json: bool) -> None:
     """Say where it listens and what it serves."""
     from deploykit.report import Report, show
 
-    settings = server.settings
     report = Report("serve")
-    models = server.available
     report.more = {
         "host": settings.host,
-        "port": server.port,
+        "port": ready.port,
         "grpc_socket_path": settings.grpc_socket_path or None,
-        "rest_api_port": None,
+        "rest_api_port": ready.rest_api_port,
         "pid": os.getpid(),
-        "models": models,
+        "models": {name: list(versions) for name, versions in ready.models.items()},
     }
-    text = [f"listening on {settings.host}:{server.port}"]
-    text += [f"serving {name}: " + (", ".join(map(str, versions)) or "no version yet")
-             for name, versions in models.items()]  # fmt: skip
+    rest = f", REST on port {ready.rest_api_port}" if ready.rest_api_port else ""
+    text = [f"listening on {settings.host}:{ready.port}{rest}"]
+    for name, versions in ready.models.items():
+        text.append(f"serving {name}: {', '.join(map(str, versions)) or 'no version yet'}")
     show(report, as_json, text=text)
     sys.stdout.flush()

@@ -1,10 +1,8 @@
 """A gRPC server of the official stubs: what it is told to answer, over a real wire."""
 
-import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import grpc
 import numpy as np
@@ -22,6 +20,7 @@ from serving.protos import (
     add_ModelServiceServicer_to_server,
     add_PredictionServiceServicer_to_server,
 )
+from tests.serving.certificates import Authority
 
 
 class Official(PredictionServiceServicer, ModelServiceServicer):
@@ -144,29 +143,11 @@ class Official(PredictionServiceServicer, ModelServiceServicer):
         return answer
 
 
-def certificates(folder: Path) -> None:
-    """Write ca.pem, and server, client and stranger with a key each; stranger is of another ca."""
-
-    def openssl(*arguments):
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
-    (folder / "names.txt").write_text("subjectAltName=DNS:model.test,IP:127.0.0.1")
-    for ca, members in (("ca", ("server", "client")), ("other", ("stranger",))):
-        openssl("req", "-x509", *key, "-keyout", f"{ca}.key", "-out", f"{ca}.pem",
-                "-subj", f"/CN={ca}")  # fmt: skip
-        for name in members:
-            openssl("req", *key[:-2], "-keyout", f"{name}.key", "-out", f"{name}.csr",
-                    "-subj", f"/CN={name}")  # fmt: skip
-            openssl("x509", "-req", "-in", f"{name}.csr", "-CA", f"{ca}.pem", "-CAkey", f"{ca}.key",
-                    "-CAcreateserial", "-days", "2", "-out", f"{name}.pem",
-                    "-extfile", "names.txt")  # fmt: skip
-
-
-def credentials(folder: Path, client_verify: bool):
-    """Return what a server of these certificates shows, and whether it asks for the caller's."""
-    pair = ((folder / "server.key").read_bytes(), (folder / "server.pem").read_bytes())
-    ca = (folder / "ca.pem").read_bytes() if client_verify else None
+def credentials(authority: Authority, client_verify: bool = False, days: int = 2):
+    """Return what a server of an authority shows, and whether it asks for the caller's."""
+    key, certificate = authority.pair("server", days)
+    pair = (key.encode(), certificate.encode())
+    ca = authority.certificate.encode() if client_verify else None
     return grpc.ssl_server_credentials([pair], ca, client_verify)
 
 

@@ -12,7 +12,8 @@ from serving.calling import CallError
 from serving.client import Client
 from serving.signatures import Tensor
 from serving.versions import VersionStatus
-from tests.serving.official import Official, certificates, credentials, pixels
+from tests.serving.certificates import Authority
+from tests.serving.official import Official, credentials, pixels
 from transforms.core.errors import Error, FileError
 
 
@@ -216,14 +217,17 @@ def test_a_unix_socket(official, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def authority(tmp_path_factory):
+    """Return an authority, with a certificate for a client; beside it, one for a stranger."""
     folder = tmp_path_factory.mktemp("certificates")
-    certificates(folder)
-    return folder
+    authority = Authority(folder)
+    authority.pair("client")
+    Authority(folder, "other").pair("stranger")
+    return authority
 
 
-def tls(folder, *names):
-    return {name: str(folder / file) for name, file in names}
+def files(authority, *names):
+    return {name: str(authority.folder / file) for name, file in names}
 
 
 CA = ("ca", "ca.pem")
@@ -236,14 +240,14 @@ def asked(port, **more) -> float:
         return float(client.predict("echo", {"x": 1.0})["x"])
 
 
-def test_tls(official, folder):
-    port = official.listen(credentials=credentials(folder, client_verify=False))
-    assert asked(port, **tls(folder, CA)) == 1
-    assert asked(port, **tls(folder, CA), server_name="model.test") == 1
+def test_tls(official, authority):
+    port = official.listen(credentials=credentials(authority))
+    assert asked(port, **files(authority, CA)) == 1
+    assert asked(port, **files(authority, CA), server_name="localhost") == 1
     wrong = [
         {"tls": True},
-        tls(folder, ("ca", "other.pem")),
-        {**tls(folder, CA), "server_name": "another.test"},
+        files(authority, ("ca", "other.pem")),
+        {**files(authority, CA), "server_name": "another.test"},
         {},
     ]
     for each in wrong:
@@ -251,10 +255,16 @@ def test_tls(official, folder):
     assert official.calls == ["Predict"] * 2
 
 
-def test_mutual_tls(official, folder):
-    port = official.listen(credentials=credentials(folder, client_verify=True))
-    assert asked(port, **tls(folder, CA, *OWN)) == 1
-    for each in (tls(folder, CA), tls(folder, CA, *STRANGER)):
+def test_a_certificate_that_is_over_is_refused(official, authority):
+    port = official.listen(credentials=credentials(authority, days=-1))
+    assert failed(asked, port, **files(authority, CA)).code == "UNAVAILABLE"
+    assert official.calls == []
+
+
+def test_mutual_tls(official, authority):
+    port = official.listen(credentials=credentials(authority, client_verify=True))
+    assert asked(port, **files(authority, CA, *OWN)) == 1
+    for each in (files(authority, CA), files(authority, CA, *STRANGER)):
         assert failed(asked, port, **each).code == "UNAVAILABLE", each
     assert official.calls == ["Predict"]
     with pytest.raises(FileError, match=r"nothing\.pem: No such file"):
