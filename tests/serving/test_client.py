@@ -190,8 +190,9 @@ def test_no_server():
     with Client(f"127.0.0.1:{port}", timeout=20) as client:
         error = failed(client.predict, "echo", {})
     assert error.code == "UNAVAILABLE"
-    assert str(error).startswith(f"127.0.0.1:{port}: no server can be reached")
-    assert "Connection refused" in str(error)
+    start = f"127.0.0.1:{port}: no server can be reached, or it refuses for now: Failed to connect"
+    assert str(error).startswith(start)
+    assert str(error).endswith("Failed to connect to remote host: Connection refused (UNAVAILABLE)")
 
 
 def test_a_server_that_starts_meanwhile_answers(official):
@@ -203,10 +204,27 @@ def test_a_server_that_starts_meanwhile_answers(official):
     starter.join()
 
 
-@pytest.mark.parametrize("address", ["localhost", "", "127.0.0.1:", "http//x"])
-def test_an_address_needs_a_port(address):
-    with pytest.raises(Error, match="expected host:port or unix:path"):
+@pytest.mark.parametrize(
+    "address", ["localhost", "", ":8500", "127.0.0.1:", "localhost:65536", "http://localhost:8500"]
+)
+def test_an_address_is_a_host_and_a_port(address):
+    with pytest.raises(Error, match="this is no address of gRPC, expected host:port such as"):
         Client(address)
+
+
+def test_the_port_of_rest_is_said_to_be_one():
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+
+    class Quiet(BaseHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Quiet)
+    threading.Thread(target=server.serve_forever).start()
+    with Client(f"127.0.0.1:{server.server_port}", timeout=20, retries=0) as client:
+        assert "is this the port of REST?" in str(failed(client.predict, "echo", {}))
+    server.shutdown()
+    server.server_close()
 
 
 def test_a_unix_socket(official, tmp_path):
