@@ -14,17 +14,21 @@ if TYPE_CHECKING:
     from deploykit.benchmarking.results import load_result
     from deploykit.benchmarking.settings import Settings
     from deploykit.benchmarking.tuning import tune
+    from deploykit.exporting import export
     from deploykit.files import load_graph, save_graph
     from deploykit.freezing import freeze
     from deploykit.transforming import TransformGraph, optimize, quantize, transform
     from deploykit.verification import verify
+    from serving.client import Client
 
 # Where each public name lives; it is imported when first used, so that `--help` is quick.
 _HOMES = {
+    "Client": "serving.client",
     "Settings": "benchmarking.settings",
     "TransformGraph": "transforming",
     "benchmark": "benchmarking.measuring",
     "compare": "benchmarking.comparing",
+    "export": "exporting",
     "freeze": "freezing",
     "load_graph": "files",
     "load_result": "benchmarking.results",
@@ -37,10 +41,12 @@ _HOMES = {
 }
 
 __all__ = [
+    "Client",
     "Settings",
     "TransformGraph",
     "benchmark",
     "compare",
+    "export",
     "freeze",
     "load_graph",
     "load_result",
@@ -56,4 +62,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'deploykit' has no attribute '{name}'")
-    return getattr(importlib.import_module(f"deploykit.{_HOMES[name]}"), name)
+    home = _HOMES[name]
+    module = home if home.startswith("serving.") else f"deploykit.{home}"
+    return getattr(importlib.import_module(module), name)

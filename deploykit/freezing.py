@@ -83,7 +83,7 @@ def model_nodes(source: str | Path, tags: Sequence[str] = ()) -> int | None:
         return len(parse_graph_def(location.proto).node)
     if location.kind == "keras" or not location.proto.exists():
         return None
-    meta = _parse_meta_graph(location, tags)
+    meta = parse_meta_graph(location, tags)
     bodies = meta.graph_def.library.function
     return len(meta.graph_def.node) + sum(len(function.node_def) for function in bodies)
 
@@ -101,7 +101,7 @@ def _read(
     if graph_file is not None:
         meta = MetaGraphDef(graph_def=parse_graph_def(graph_file))
     else:
-        meta = _parse_meta_graph(location, interface.tags)
+        meta = parse_meta_graph(location, interface.tags)
     whole = whole_graph(meta)
     initialisers = Initialisers.of(meta, whole, location.checkpoint, location.path)
     if not is_function(meta, interface.signature):
@@ -111,7 +111,8 @@ def _read(
     return interface.put_on(graph), Initialisers(Graph())
 
 
-def _parse_meta_graph(location: Location, tags: Sequence[str]) -> MetaGraphDef:
+def parse_meta_graph(location: Location, tags: Sequence[str]) -> MetaGraphDef:
+    """Return what a SavedModel or a checkpoint's `.meta` file says of its graph."""
     if location.kind == "saved_model":
         return parse_saved_model(location.proto, tags)
     return parse_meta(location.proto)

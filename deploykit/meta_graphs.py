@@ -63,8 +63,8 @@ def answering_graph(whole: Graph, meta: MetaGraphDef, interface: Interface) -> G
     or to guesses where there is none.
     """
     graph = whole.copy()
-    name = _chosen(meta, interface.signature)
-    fed, fetched = _sides(meta, name)
+    name = chosen_signature(meta, interface.signature)
+    fed, fetched = signature_sides(meta, name)
     graph.outputs = tuple(fetched.get(o, o) for o in interface.outputs) or tuple(fetched.values())
     if not graph.outputs and meta.object_graph_def.nodes:
         raise GraphError(f"choose what to freeze with --signature; {_what_answers(meta)}")
@@ -85,7 +85,7 @@ def answering_graph(whole: Graph, meta: MetaGraphDef, interface: Interface) -> G
     return graph
 
 
-def _chosen(meta: MetaGraphDef, wanted: str | None) -> str | None:
+def chosen_signature(meta: MetaGraphDef, wanted: str | None) -> str | None:
     """Return the signature to use: the wanted one, the default one, or the only one."""
     known = signatures(meta)
     if wanted is not None:
@@ -100,7 +100,9 @@ def _chosen(meta: MetaGraphDef, wanted: str | None) -> str | None:
     return known[0] if known else None
 
 
-def _sides(meta: MetaGraphDef, signature: str | None) -> tuple[dict[str, str], dict[str, str]]:
+def signature_sides(
+    meta: MetaGraphDef, signature: str | None
+) -> tuple[dict[str, str], dict[str, str]]:
     """Return the tensors of a signature's inputs and outputs, by their names in it."""
     if signature is None:
         return {}, {}

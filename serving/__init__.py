@@ -1,1 +1,1 @@
-"""SavedModel directory <-> TensorFlow Serving API; export and serving will live here."""
+"""SavedModel directory <-> TensorFlow Serving API."""

@@ -8,15 +8,15 @@ import logging
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Generic
 
+from serving.changes import Changes
 from serving.configs import ModelSettings
 from serving.errors import ServingError
-from serving.reloading import check, raise_trouble
+from serving.reloading import check, raise_trouble, take
 from serving.source import Found, find_versions
 from serving.versions import (
     AVAILABLE,
@@ -26,8 +26,9 @@ from serving.versions import (
     Servable,
     Version,
     VersionStatus,
+    failure,
 )
-from transforms.core.errors import Error, FileError
+from transforms.core.errors import FileError
 
 logger = logging.getLogger("serving")
 
@@ -63,13 +64,11 @@ class Models(Generic[Servable]):
         self._retry_seconds = retry_seconds
         self._always_present = always_present
         self._early_labels = early_labels
-        self._on_change = on_change
+        self._changes = Changes(on_change)
         self._models: dict[str, Model[Servable]] = {}
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._polling = threading.Lock()  # held while settings change and folders are listed
-        self._telling = threading.RLock()  # held while `on_change` is told, to keep the order
-        self._told: deque[tuple[str, VersionStatus]] = deque()
         self._unloading: queue.SimpleQueue[tuple[Model[Servable], Version[Servable]] | None] = (
             queue.SimpleQueue()
         )
@@ -141,13 +140,15 @@ class Models(Generic[Servable]):
                 if self._closed:
                     raise _shutting_down()
                 check(self._models, settings, self._early_labels)
-                fresh = self._apply(settings)
+                gone, fresh = take(self._models, settings)
+                for model in gone:
+                    self._advance(model)
             self._poll()
         with self._lock:
             settled = self._changed.wait_for(
                 lambda: self._closed or all(model.settled for model in fresh), seconds
             )
-        self._tell()
+        self._changes.tell()
         with self._lock:
             if self._closed:
                 raise _shutting_down()
@@ -174,12 +175,12 @@ class Models(Generic[Servable]):
                 model.unlist()
                 self._advance(model)
             self._changed.notify_all()  # without models nobody else did
-        self._tell()
+        self._changes.tell()
         with self._lock:
             done = self._changed.wait_for(
                 lambda: not any(model.live for model in self._models.values()), seconds
             )
-        self._tell()
+        self._changes.tell()
         if done:
             self._unloading.put(None)
             for thread in self._threads[:2]:  # the one that polls may hang in a file system
@@ -209,24 +210,6 @@ class Models(Generic[Servable]):
             raise ServingError("INVALID_ARGUMENT", f"Unrecognized servable version label: {label}")
         return labels[label]
 
-    def _apply(self, settings: Sequence[ModelSettings]) -> list[Model[Servable]]:
-        """Take settings; return the models that are new or look elsewhere from now on."""
-        given = {each.name: each for each in settings}
-        for name, model in self._models.items():
-            if name not in given and model.listed:
-                model.unlist()
-                self._advance(model)
-        fresh = []
-        for name, new in given.items():
-            model = self._models.setdefault(name, Model(new, listed=False))
-            old, was_listed, model.settings, model.listed = (
-                model.settings, model.listed, new, True
-            )  # fmt: skip
-            if not was_listed or (old.base_path, old.policy) != (new.base_path, new.policy):
-                model.polled = False
-                fresh.append(model)
-        return fresh
-
     def _advance(self, model: Model[Servable]) -> None:
         """Take every step that a model is ready for, and let the others know."""
         for version in model.abandoned():
@@ -243,11 +226,11 @@ class Models(Generic[Servable]):
 
     def _enter(self, model: Model[Servable], version: Version[Servable], state: str) -> None:
         version.state = state
-        self._told.append((model.settings.name, version.status))
+        self._changes.note(model.settings.name, version.status)
 
     def _end(self, model: Model[Servable], version: Version[Servable]) -> None:
         model.end(version)
-        self._told.append((model.settings.name, version.status))
+        self._changes.note(model.settings.name, version.status)
 
     def _next_load(self) -> tuple[Model[Servable], Version[Servable]] | None:
         """Return what is to be loaded now; what failed often waits for what did not."""
@@ -275,7 +258,7 @@ class Models(Generic[Servable]):
             listed = [model for model in self._models.values() if model.listed]
         for model in listed:
             self._poll_model(model)
-        self._tell()
+        self._changes.tell()
 
     def _poll_model(self, model: Model[Servable]) -> None:
         settings = model.settings
@@ -309,17 +292,17 @@ class Models(Generic[Servable]):
                 version.attempts += 1
                 version.in_hand = True
                 self._enter(model, version, LOADING)
-            self._tell()
+            self._changes.tell()
             self._load_version(model, version)
             del job, model, version  # else a closed version would be kept until the next one
-            self._tell()
+            self._changes.tell()
 
     def _load_version(self, model: Model[Servable], version: Version[Servable]) -> None:
         servable, code, message = None, "OK", ""
         try:
             servable = self._load(model.settings.name, version.number, version.folder)
         except Exception as error:
-            code, message = _status_of(error)
+            code, message = failure(error)
         with self._lock:
             version.in_hand = False
             version.code, version.message, version.servable = code, message, servable
@@ -343,31 +326,8 @@ class Models(Generic[Servable]):
             with self._lock:
                 self._end(model, version)
                 self._advance(model)
-            self._tell()
-
-    def _tell(self) -> None:
-        with self._telling:
-            while self._told:
-                name, status = self._told.popleft()
-                try:
-                    self._on_change(name, status)
-                except Exception:
-                    logger.exception("telling of version %d of %s failed", status.version, name)
+            self._changes.tell()
 
 
 def _shutting_down() -> ServingError:
     return ServingError("UNAVAILABLE", "The server is shutting down")
-
-
-def _status_of(error: Exception) -> tuple[str, str]:
-    """Return the code and the message of what stopped a load."""
-    if isinstance(error, ServingError):
-        return error.code, error.message
-    if isinstance(error, FileError):
-        return "NOT_FOUND", str(error)
-    if isinstance(error, Error):
-        return "FAILED_PRECONDITION", str(error)
-    if isinstance(error, MemoryError):
-        return "RESOURCE_EXHAUSTED", "There is not enough memory to load it"
-    logger.error("loading a version failed in a way nobody foresaw", exc_info=error)
-    return "INTERNAL", f"{type(error).__name__}: {error}"

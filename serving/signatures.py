@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from serving.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
 from transforms.core.errors import FileError, GraphError
@@ -71,10 +72,35 @@ def signatures_of(meta: MetaGraphDef) -> dict[str, Signature]:
 
 
 def _tensors(infos: Mapping[str, TensorInfo]) -> dict[str, Tensor]:
-    return {alias: _tensor(info) for alias, info in sorted(infos.items())}
+    return {alias: tensor_of(info) for alias, info in sorted(infos.items())}
 
 
-def _tensor(info: TensorInfo) -> Tensor:
+def tensor_of(info: TensorInfo) -> Tensor:
+    """Return what a TensorInfo says."""
     shape = info.tensor_shape
     sizes = None if shape.unknown_rank else tuple(dim.size for dim in shape.dim)
     return Tensor(info.name, type_name(info.dtype), sizes)
+
+
+def described(signatures: Mapping[str, SignatureDef]) -> dict[str, Any]:
+    """Return signatures as plain data; None stands for what is open."""
+    return {
+        name: {
+            "method": signature.method_name,
+            **{
+                side: {
+                    alias: {"dtype": str(tensor.dtype), "shape": sizes(tensor)}
+                    for alias, tensor in sorted((a, tensor_of(i)) for a, i in infos.items())
+                }
+                for side, infos in (("inputs", signature.inputs), ("outputs", signature.outputs))
+            },
+        }
+        for name, signature in sorted(signatures.items())
+    }
+
+
+def sizes(tensor: Tensor) -> list[int | None] | None:
+    """Return a shape as people and JSON have it: None is open."""
+    if tensor.shape is None:
+        return None
+    return [None if size < 0 else size for size in tensor.shape]

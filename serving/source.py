@@ -82,7 +82,7 @@ def _by_number(base_path: Path, names: Iterable[str]) -> tuple[dict[int, Path], 
         number = number_of(name)
         if number is None:
             continue
-        if not (base_path / name).is_dir():
+        if not os.path.isdir(base_path / name):  # which never raises
             warnings.append(f"{base_path / name}: this is no folder, so it is no version")
             continue
         if number in there:

@@ -1,5 +1,6 @@
 """The versions of one model: the state of each, and what may happen to it next."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +9,9 @@ from typing import Generic, Protocol, TypeVar
 from serving.configs import ModelSettings
 from serving.errors import ServingError
 from serving.source import Specific
+from transforms.core.errors import Error, FileError
+
+logger = logging.getLogger("serving")
 
 START, LOADING, AVAILABLE, UNLOADING, END = "START", "LOADING", "AVAILABLE", "UNLOADING", "END"
 """The states, in the only order in which a version goes through them; it may skip some."""
@@ -77,13 +81,14 @@ class Model(Generic[Servable]):
     wanted: Mapping[int, Path] = field(default_factory=dict)
     live: dict[int, Version[Servable]] = field(default_factory=dict)
     ended: dict[int, VersionStatus] = field(default_factory=dict)
-    failed: set[int] = field(default_factory=set)
+    failed: dict[int, Path] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     def want(self, versions: Mapping[int, Path]) -> None:
         """Take what is wanted; a version that failed may be tried again once it was not."""
         self.wanted = dict(versions)
-        self.failed &= self.wanted.keys()
+        self.failed = {number: folder for number, folder in self.failed.items()
+                       if self.wanted.get(number) == folder}  # fmt: skip
 
     def unlist(self) -> None:
         """Take that nothing is wanted of it any more."""
@@ -98,12 +103,12 @@ class Model(Generic[Servable]):
 
     def missing(self) -> list[int]:
         """Return the wanted versions that have not begun."""
-        return sorted(self.wanted.keys() - self.live.keys() - self.failed)
+        return sorted(self.wanted.keys() - self.live.keys() - self.failed.keys())
 
     def abandoned(self) -> list[Version[Servable]]:
-        """Return the versions that wait to be loaded and are not wanted any more."""
+        """Return the versions that wait to be loaded and are not wanted any more, or elsewhere."""
         return [each for each in self.live.values()
-                if each.waiting and each.number not in self.wanted]  # fmt: skip
+                if each.waiting and self.wanted.get(each.number) != each.folder]  # fmt: skip
 
     def superfluous(self) -> list[Version[Servable]]:
         """Return the available versions that may go, the lowest first.
@@ -124,8 +129,8 @@ class Model(Generic[Servable]):
         """Move a version to those that ended; one that failed is not begun again while wanted."""
         version.state = END
         del self.live[version.number]
-        if version.code != "OK" and version.number in self.wanted:
-            self.failed.add(version.number)
+        if version.code != "OK" and self.wanted.get(version.number) == version.folder:
+            self.failed[version.number] = version.folder
         self.ended.pop(version.number, None)
         self.ended[version.number] = version.status
         if len(self.ended) > ENDED_KEPT:
@@ -180,3 +185,17 @@ class Model(Generic[Servable]):
 
     def _is_tried_again(self, number: int) -> bool:
         return number in self.live and self.live[number].retried
+
+
+def failure(error: Exception) -> tuple[str, str]:
+    """Return the code and the message of what stopped a load."""
+    if isinstance(error, ServingError):
+        return error.code, error.message
+    if isinstance(error, FileError):
+        return "NOT_FOUND", str(error)
+    if isinstance(error, Error):
+        return "FAILED_PRECONDITION", str(error)
+    if isinstance(error, MemoryError):
+        return "RESOURCE_EXHAUSTED", "There is not enough memory to load it"
+    logger.error("loading a version failed in a way nobody foresaw", exc_info=error)
+    return "INTERNAL", f"{type(error).__name__}: {error}"

@@ -14,7 +14,6 @@ from typing import Any
 
 from deploykit.files import write
 from deploykit.records.encoding import example
-from deploykit.records.framing import framed
 from deploykit.records.index import FORMAT, Index, Shard, index_path, shard_name
 from deploykit.records.lines import LineNumbers
 from deploykit.records.resuming import is_whole, prepared
@@ -30,6 +29,7 @@ from deploykit.records.source import (
 from deploykit.records.workers import cores, in_order
 from deploykit.state import State, digest
 from transforms.core.errors import Error, FileError, GraphError
+from transforms.core.framing import framed
 
 logger = logging.getLogger("deploykit")
 

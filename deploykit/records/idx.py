@@ -10,8 +10,8 @@ from typing import IO, cast
 import numpy as np
 
 from deploykit.records.arrays import Arrays
-from deploykit.records.framing import is_gzip
 from transforms.core.errors import FileError, GraphError
+from transforms.core.framing import is_gzip
 from transforms.core.tensors import Array
 
 TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}

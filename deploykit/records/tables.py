@@ -8,9 +8,9 @@ import numpy as np
 
 from deploykit.records.columns import Columns, columns_of, is_number
 from deploykit.records.features import Feature
-from deploykit.records.framing import OVERHEAD
 from deploykit.records.lines import each_line, parts_of, text_of
 from deploykit.records.source import Part, Problem, Problems, facts_of
+from transforms.core.framing import OVERHEAD
 from transforms.core.tensors import Array
 
 

@@ -23,10 +23,7 @@ def shelves(tmp_path):
 
     yield make
     for shelf in made:
-        for gate in shelf.gates.values():
-            gate.set()
-        assert shelf.models.close(PATIENCE), "something is still in use"
-        assert all(each.closed.is_set() for each in shelf.objects)
+        shelf.close()
 
 
 @pytest.fixture
@@ -43,7 +40,7 @@ def refusal(code, act, *arguments, **named):
 
 
 def use(shelf, *which, **named):
-    with shelf.models.using(*which, **named) as loaded:
+    with shelf.using(*which, **named) as loaded:
         return loaded
 
 
@@ -161,13 +158,13 @@ def test_a_load_that_succeeds_at_the_second_try_leaves_no_error(shelves):
     shelf.broken.add(("m", 1))
     shelf.add(1)
     refusal("DEADLINE_EXCEEDED", shelf.models.configure, [shelf.settings()], 0)
-    real = shelf.models._on_change
 
     def mend(name, status):
-        shelf.broken.discard((name, 1)) if status.code != "OK" else None
-        real(name, status)
+        if status.code != "OK":
+            shelf.broken.clear()
+        Shelf.note(shelf, name, status)
 
-    shelf.models._on_change = mend
+    shelf.note = mend
     gate.set()
     shelf.wait(lambda: shelf.now() == {1: AVAILABLE})
     assert shelf.models.status("m") == [VersionStatus(1, AVAILABLE)]
@@ -213,7 +210,7 @@ def test_what_stops_a_load_has_a_code(shelf, error, code, message):
 
 def test_a_version_is_closed_after_its_last_call(shelf):
     shelf.serve(1)
-    with shelf.models.using("m") as first, shelf.models.using("m", 1) as second:
+    with shelf.using("m") as first, shelf.using("m", 1) as second:
         assert first is second
         shelf.add(2)
         shelf.models.poll()
@@ -229,7 +226,7 @@ def test_a_version_is_closed_after_its_last_call(shelf):
 
 def test_a_call_that_fails_gives_its_version_back(shelf):
     shelf.serve(1)
-    with pytest.raises(ZeroDivisionError), shelf.models.using("m") as loaded:
+    with pytest.raises(ZeroDivisionError), shelf.using("m") as loaded:
         raise ZeroDivisionError
     shelf.add(2)
     shelf.models.poll()
@@ -241,10 +238,10 @@ def test_a_version_that_fails_to_close_ends_nevertheless(shelf):
     loaded = use(shelf, "m")
 
     def close():
-        loaded.closed.set()
+        whole()
         raise OSError("it does not let go")
 
-    loaded.close = close
+    whole, loaded.close = loaded.close, close
     shelf.add(2)
     shelf.models.poll()
     shelf.wait(lambda: shelf.history(1)[-1] == END)
@@ -305,6 +302,27 @@ def test_folders_are_polled_without_being_asked(shelves):
     shelf.serve(1)
     shelf.add(2)
     shelf.wait(lambda: shelf.now() == {2: AVAILABLE})
+
+
+def test_what_failed_in_one_folder_is_tried_in_another(shelf):
+    shelf.broken.add(("m", 1))
+    shelf.add(1)
+    refusal("DATA_LOSS", shelf.models.configure, [shelf.settings()], PATIENCE)
+    shelf.broken.clear()
+    shelf.add(1, name="other")
+    shelf.models.configure([ModelSettings("m", shelf.folder / "other")], PATIENCE)
+    assert use(shelf, "m").folder == shelf.folder / "other" / "1"
+
+
+def test_what_waits_to_be_tried_again_is_tried_where_it_lies_now(shelves):
+    shelf = shelves(retries=5, retry_seconds=3600)
+    shelf.broken.add(("m", 1))
+    shelf.add(1)
+    refusal("DATA_LOSS", shelf.models.configure, [shelf.settings()], PATIENCE)
+    shelf.broken.clear()
+    shelf.add(1, name="other")
+    shelf.models.configure([ModelSettings("m", shelf.folder / "other")], PATIENCE)
+    assert use(shelf, "m").folder == shelf.folder / "other" / "1"
 
 
 def test_a_version_in_another_folder_is_not_loaded_again(shelf, caplog):
@@ -393,7 +411,7 @@ def test_a_reload_unloads_what_is_not_named_and_loads_what_is_new(shelf):
     shelf.serve(1)
     held = shelf.objects[0]
     shelf.add(4, name="n")
-    with shelf.models.using("m"):
+    with shelf.using("m"):
         shelf.models.configure([shelf.settings("n")], PATIENCE)
         assert use(shelf, "n").version == 4
         assert refusal("NOT_FOUND", use, shelf, "m") == "Servable not found for request: Latest(m)"
@@ -472,7 +490,7 @@ def test_closing_waits_for_calls_and_refuses_new_ones(shelf):
     shelf.serve(1)
     done = []
     closer = threading.Thread(target=lambda: done.append(shelf.models.close(PATIENCE)))
-    with shelf.models.using("m") as loaded:
+    with shelf.using("m") as loaded:
         closer.start()
         shelf.wait(lambda: shelf.history(1)[-1] == UNLOADING)
         assert refusal("UNAVAILABLE", use, shelf, "m") == "The server is shutting down"
@@ -486,7 +504,7 @@ def test_closing_waits_for_calls_and_refuses_new_ones(shelf):
 
 def test_closing_gives_up_on_a_call_that_does_not_end(shelf):
     shelf.serve(1)
-    with shelf.models.using("m") as loaded:
+    with shelf.using("m") as loaded:
         assert not shelf.models.close(0)
         assert not loaded.closed.is_set()
 
@@ -514,8 +532,7 @@ def test_a_listener_that_fails_stops_nothing(shelf):
     def fail(name, status):
         raise ValueError(status)
 
-    shelf.models._on_change, note = fail, shelf.models._on_change
+    shelf.note = fail
     shelf.add(1)
     shelf.models.configure([shelf.settings()], PATIENCE)
     assert use(shelf, "m").version == 1
-    shelf.models._on_change = note

@@ -1,0 +1,95 @@
+"""Write a model as a version that TensorFlow Serving loads."""
+
+import click
+
+from deploykit import options
+from deploykit.option_types import Names
+from serving.manifests import KINDS
+
+
+def _kinds(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    for kind in value:
+        if kind not in (*KINDS, "all"):
+            raise click.BadParameter(f"{kind!r} is none of: {', '.join(KINDS)}, all", ctx, param)
+    return KINDS if "all" in value else value
+
+
+@click.command()
+@options.source
+@click.argument("base_dir")
+@click.option("--name", metavar="NAME", help="What requests call the model [default: the name of "
+              "its file or folder].")  # fmt: skip
+@click.option("--version", type=click.IntRange(min=0), metavar="N", help="Number of the version, "
+              "not taken yet [default: the one after the highest].")  # fmt: skip
+@click.option("--method", type=click.Choice(("predict", "classify", "regress")),
+              help="classify and regress add a signature of that name that takes tf.Examples, "
+              "beside the one that takes tensors [default: what a SavedModel's signature says, or "
+              "predict].")  # fmt: skip
+@click.option("--warmup", metavar="DATA", help="Samples that are run before the version answers, "
+              "at most 1000: a .npz file of arrays by input name, or a folder of TFRecords, images "
+              "or CSV files.")  # fmt: skip
+@options.preprocess
+@click.option("--manifests", type=Names(), default=(), metavar="KINDS",
+              callback=_kinds,
+              help="Files to write into BASE_DIR for all models in it, one or more of config "
+              "(models.config, monitoring.config, a template of ssl.config), docker (Dockerfile "
+              "for TensorFlow Serving, one for deploykit serve, compose.yaml), kubernetes "
+              "(Deployment, Service, HorizontalPodAutoscaler, PodDisruptionBudget), kserve "
+              "(InferenceService, ServingRuntime); or all.")  # fmt: skip
+@click.option("--batching", is_flag=True, help="Write batching.config into BASE_DIR, and let the "
+              "other files turn batching on.")  # fmt: skip
+@click.option("--tuned", metavar="FILE", help="Settings that deploykit tune wrote, for threads, "
+              "batches and environment in these files.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace existing files in BASE_DIR; never a "
+              "version.")  # fmt: skip
+@options.limits
+@options.everywhere
+def export(
+    source: options.Source,
+    base_dir: str,
+    name: str | None,
+    version: int | None,
+    method: str | None,
+    warmup: str | None,
+    preprocess: str | None,
+    manifests: tuple[str, ...],
+    batching: bool,
+    tuned: str | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Write a model as BASE_DIR/NAME/N/, which TensorFlow Serving loads.
+
+    The folder appears whole, under a number that no other has, and is never replaced. The signature
+    of a SavedModel keeps its name and its inputs' and outputs' names; any other model gets one
+    (--signature, or serving_default) with the names in the graph. Either answers by default.
+    """
+    from deploykit.benchmarking.results import load_tuned
+    from deploykit.benchmarking.settings import Settings
+    from deploykit.deploying import Manifests
+    from deploykit.exporting import export
+    from deploykit.report import Report, progress, show
+
+    settings = Settings() if tuned is None else load_tuned(tuned)
+    report = Report("export", source.model)
+    with progress("export"):
+        found = export(
+            source.model,
+            base_dir,
+            name=name,
+            version=version,
+            method=method,
+            warmup=warmup,
+            preprocess=preprocess,
+            inputs=source.inputs,
+            outputs=source.outputs,
+            tags=source.tags,
+            signature=source.signature,
+            graph=source.graph_file,
+            pins=dict(source.pins),
+            manifests=Manifests(manifests, batching, settings, force),
+        )
+    report.output_file = str(found.folder)
+    report.bytes_out = found.bytes
+    report.more = found.document()
+    show(report, as_json, text=found.lines())

@@ -1,0 +1,88 @@
+"""Which signatures a model gets for the methods Predict, Classify and Regress."""
+
+from collections.abc import Mapping
+
+from deploykit.aliases import Callee
+from serving.examples import parse_in_front
+from serving.protos import SignatureDef
+from serving.saved_model import signature_def
+from serving.signatures import (
+    CLASSES,
+    CLASSIFY,
+    DEFAULT,
+    EXAMPLES,
+    PREDICT,
+    REGRESS,
+    RESULTS,
+    SCORES,
+    Tensor,
+    sizes,
+)
+from transforms.core.errors import GraphError
+from transforms.core.tensors import DType
+
+METHODS = {"predict": PREDICT, "classify": CLASSIFY, "regress": REGRESS}
+
+
+def signatures_for(callee: Callee, method: str | None) -> dict[str, SignatureDef]:
+    """Return the signatures by name; the graph is made to take tf.Examples where it has to."""
+    own = METHODS["predict"] if method == "predict" else callee.method
+    signatures = {callee.signature: signature_def(own, callee.inputs, callee.outputs)}
+    signatures.setdefault(DEFAULT, signatures[callee.signature])
+    if method in ("classify", "regress") and own != METHODS[method]:
+        if own != PREDICT:
+            raise GraphError(
+                f"its signature '{callee.signature}' is for {own.rsplit('/', 1)[1]} already, so "
+                f"--method {method} cannot be put in front of it"
+            )
+        chosen = _scored(callee) if method == "classify" else _predicted(callee)
+        taken = Tensor(f"{parse_in_front(callee.graph, callee.inputs)}:0", DType("string"), (-1,))
+        signatures[method] = signature_def(METHODS[method], {EXAMPLES: taken}, chosen)
+    return signatures
+
+
+def _scored(callee: Callee) -> dict[str, Tensor]:
+    """Return the outputs of Classify: classes as strings, scores as floats, [batch, classes]."""
+    found = {}
+    for alias, dtype in ((CLASSES, "string"), (SCORES, "float32")):
+        fitting = _fitting(callee, dtype, alias, ranks=(2,))
+        if fitting is not None:
+            found[alias] = fitting
+    if not found:
+        raise GraphError(
+            "--method classify takes an output of shape [batch, classes], scores in float32 or "
+            f"names as strings; the outputs are: {_said(callee.outputs)}"
+        )
+    return found
+
+
+def _predicted(callee: Callee) -> dict[str, Tensor]:
+    """Return the output of Regress: one float a sample."""
+    found = _fitting(callee, "float32", RESULTS, ranks=(1, 2))
+    if found is None or (found.shape is not None and found.shape[1:] not in ((), (1,), (-1,))):
+        raise GraphError(
+            "--method regress takes an output of one float32 a sample; the outputs are: "
+            f"{_said(callee.outputs)}"
+        )
+    return {RESULTS: found}
+
+
+def _fitting(callee: Callee, dtype: str, alias: str, ranks: tuple[int, ...]) -> Tensor | None:
+    """Return the output of a type and rank: that of the alias, or the only one."""
+    fitting = {
+        name: each
+        for name, each in callee.outputs.items()
+        if each.dtype == dtype and (each.shape is None or len(each.shape) in ranks)
+    }
+    if alias in fitting:
+        return fitting[alias]
+    if len(fitting) > 1:
+        raise GraphError(
+            f"{len(fitting)} outputs could be the {alias} of the method: {_said(fitting)}; "
+            "name one with --outputs"
+        )
+    return next(iter(fitting.values()), None)
+
+
+def _said(tensors: Mapping[str, Tensor]) -> str:
+    return ", ".join(f"{alias} ({each.dtype}{sizes(each)})" for alias, each in tensors.items())

@@ -1,0 +1,121 @@
+"""Files that run exported models elsewhere: on TensorFlow Serving, Docker, Kubernetes and KServe.
+
+They lie beside the folders of the models. What they start are existing engines; each can be edited.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+KINDS = ("config", "docker", "kubernetes", "kserve")
+SERVING_IMAGE = "tensorflow/serving:2.20.0"
+METRICS = "/monitoring/prometheus/metrics"
+BATCH = 32  # at most, where nobody has measured a better one
+_QUEUE_OF_EACH_CORE = 4  # batches that may wait; what comes then is refused at once
+_LABEL = 50  # characters; Kubernetes allows 63, and adds to the name of a Deployment
+_PORTS = ["--port=8500", "--rest_api_port=8501"]
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What is to run: models, a version for the image's tag, and how."""
+
+    models: Sequence[str]
+    version: int
+    cores: int
+    memory: int
+    """MiB that the server needs."""
+    batching: bool = False
+    batch: int | None = None
+    """Samples at once, at most."""
+    threads: tuple[int, int] | None = None
+    """Threads inside an op, and ops at once."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    deploykit: str = "0"
+    """The version of deploykit."""
+
+    @property
+    def app(self) -> str:
+        """The name of what runs, as Kubernetes takes it."""
+        return dns_label(self.models[0]) if len(self.models) == 1 else "models"
+
+
+def names(kinds: Sequence[str], batching: bool) -> list[str]:
+    """Return the names of the files of some kinds; those of `config` go with every other kind."""
+    found = ["models.config", "monitoring.config", "ssl.config"] if kinds else []
+    found += ["batching.config"] if batching else []
+    if "docker" in kinds:
+        found += ["Dockerfile", "Dockerfile.deploykit", ".dockerignore", "compose.yaml"]
+    return found + [f"{kind}.yaml" for kind in ("kubernetes", "kserve") if kind in kinds]
+
+
+def manifests(deployment: Deployment, kinds: Sequence[str]) -> dict[str, str]:
+    """Return the files of some kinds by name."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"quoted": _quoted, "json": _quoted, "dns": dns_label}
+    values = _values(deployment)
+    return {
+        name: environment.get_template(f"{name.removeprefix('.')}.jinja").render(values)
+        for name in names(kinds, deployment.batching)
+    }
+
+
+def _values(deployment: Deployment) -> dict[str, object]:
+    """Return what the templates are filled with."""
+    threads = []
+    if deployment.threads is not None:
+        inside, at_once = deployment.threads
+        threads = [
+            f"--tensorflow_intra_op_parallelism={inside}",
+            f"--tensorflow_inter_op_parallelism={at_once}",
+        ]
+    batching = []
+    if deployment.batching:
+        batching = ["--enable_batching", "--batching_parameters_file=/models/batching.config"]
+    configs = ["models.config", "monitoring.config"]
+    configs += ["batching.config"] if deployment.batching else []
+    return {
+        "models": sorted(deployment.models),
+        "app": deployment.app,
+        "version": deployment.version,
+        "image": f"{deployment.app}:{deployment.version}",
+        "serving_image": SERVING_IMAGE,
+        "wheel": f"deploykit-{deployment.deploykit}-py3-none-any.whl",
+        "configs": [*configs, "/models/"],
+        "flags": [
+            "--model_config_file=/models/models.config",
+            "--monitoring_config_file=/models/monitoring.config",
+            *batching,
+            *threads,
+        ],
+        "ports": _PORTS,
+        "runtime_flags": threads,
+        "environment": dict(sorted(deployment.environment.items())),
+        "cores": deployment.cores,
+        "memory": deployment.memory,
+        "batch": deployment.batch or BATCH,
+        "queue": _QUEUE_OF_EACH_CORE * deployment.cores,
+        "metrics": METRICS,
+        "probe": f"/v1/models/{sorted(deployment.models)[0]}/metadata",
+    }
+
+
+def dns_label(name: str) -> str:
+    """Return a name as Kubernetes takes it: small letters, digits and dashes."""
+    label = re.sub(r"[^a-z0-9]+", "-", name.lower())[:_LABEL].strip("-")
+    return label if label[:1].isalpha() else f"model-{label}".rstrip("-")
+
+
+def _quoted(value: object) -> str:
+    """Return a value as JSON, which YAML, Docker and protobuf's text format read too."""
+    return json.dumps(value, ensure_ascii=False)
