@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from importlib import metadata
+from typing import Any
 
 from serving.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
 from serving.signatures import SERVE, Tensor
@@ -27,14 +28,12 @@ def tensors_of(graph: Graph, names: Iterable[str]) -> dict[str, Tensor]:
     """
     names = list(names)
     shapes = static_shapes(graph, names)
-    return {name: Tensor(*_place(name), _type(graph, name), _shape(graph, name, shapes[name]))
-            for name in names}  # fmt: skip
-
-
-def _place(tensor: str) -> tuple[str]:
-    """Return a tensor's name as signatures spell it, with its port."""
-    name, port = split(tensor)
-    return (f"{name}:{port}",)
+    return {
+        name: Tensor(
+            "{}:{}".format(*split(name)), _type(graph, name), _shape(graph, name, shapes[name])
+        )
+        for name in names
+    }
 
 
 def _type(graph: Graph, tensor: str) -> str:
@@ -79,12 +78,14 @@ def saved_model(graph: Graph, signatures: Mapping[str, SignatureDef]) -> list[by
     It has one MetaGraphDef, for serving. GraphError: protobuf could not read so much back.
     """
     about = MetaGraphDef.MetaInfoDef(
-        tags=[SERVE], tensorflow_version=metadata.version("tensorflow")
+        tags=[SERVE],
+        tensorflow_version=metadata.version("tensorflow"),
+        stripped_default_attrs=True,
     )
     rest = MetaGraphDef(signature_def=signatures)
     meta = [  # its fields 1, 2 and 5; so no second copy of the graph is ever held
         *delimited(1, [about.SerializeToString(deterministic=True)]),
-        *delimited(2, list(graph.serialized())),
+        *delimited(2, list(_without_defaults(graph).serialized())),
         rest.SerializeToString(deterministic=True),
     ]
     pieces = [SavedModel(saved_model_schema_version=1).SerializeToString(), *delimited(2, meta)]
@@ -94,3 +95,28 @@ def saved_model(graph: Graph, signatures: Mapping[str, SignatureDef]) -> list[by
             "quantize it first"
         )
     return pieces
+
+
+def _without_defaults(graph: Graph) -> Graph:
+    """Return a graph without attributes that are as they are by default.
+
+    An older server, as TensorFlow Serving 2.20 is, refuses attributes that its ops lack yet.
+    """
+    result = graph.copy()
+    for node in graph:
+        if idle := _defaults(node.op, node.attrs):
+            result.replace(node, node.with_attrs(**dict.fromkeys(idle)))
+    for function in result.library.function:
+        for proto in function.node_def:
+            for name in _defaults(proto.op, proto.attr):
+                del proto.attr[name]
+    return result
+
+
+def _defaults(op: str, attrs: Mapping[str, Any]) -> list[str]:
+    known = op_defs()[op].attr if op in op_defs() else ()
+    return [
+        each.name
+        for each in known
+        if each.HasField("default_value") and attrs.get(each.name) == each.default_value
+    ]

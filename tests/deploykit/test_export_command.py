@@ -15,6 +15,7 @@ from serving.signatures import read_meta_graph, signatures_of
 from serving.warmup import FILE as WARM_UP
 from serving.warmup import read_requests
 from tests.deploykit.conftest import FASHION
+from tests.loading import answers
 from tests.support import build, random, run
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
@@ -25,22 +26,6 @@ pytestmark = pytest.mark.usefixtures("in_process")
 
 X = random(3, 8, 8, 3)
 PARTS = {"saved_model.pb", "variables", "assets.extra"}
-
-
-def answers(folder: Path, signature: str, feeds: dict[str, Any]) -> list[dict[str, np.ndarray]]:
-    """Return what a signature answers through each of TensorFlow's loaders, the same or not."""
-    import tensorflow as tf
-
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        meta = tf.compat.v1.saved_model.loader.load(session, ["serve"], str(folder))
-        signed = meta.signature_def[signature]
-        old = session.run(
-            {alias: info.name for alias, info in signed.outputs.items()},
-            {signed.inputs[alias].name: array for alias, array in feeds.items()},
-        )
-    loaded = tf.saved_model.load(str(folder))
-    new = loaded.signatures[signature](**{k: tf.constant(v) for k, v in feeds.items()})
-    return [old, {alias: tensor.numpy() for alias, tensor in new.items()}]
 
 
 def assert_answers(
@@ -402,3 +387,23 @@ def test_the_proto_is_what_protobuf_itself_writes(small, tmp_path):
     found = public.export(public.load_graph(small), tmp_path, name="m")
     content = (found.folder / "saved_model.pb").read_bytes()
     assert SavedModel.FromString(content).SerializeToString(deterministic=True) == content
+
+
+def test_attributes_of_newer_versions_stay_away(tmp_path):
+    """TensorFlow 2.21 gave an op of every loop an attribute that the server 2.20 does not know."""
+    import tensorflow as tf
+
+    def body():
+        x = tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")
+        tf.identity(tf.map_fn(lambda row: row * 2.0, x), name="y")
+
+    graph = build(body, ["x"], ["y"])
+    assert "Tshape" in str(graph.to_graph_def())
+    found = public.export(graph, tmp_path, name="m")
+    proto = read_meta_graph(found.folder)
+    assert "TensorListGetItem" in str(proto)
+    assert "Tshape" not in str(proto)
+    assert proto.meta_info_def.stripped_default_attrs
+    assert "Tshape" in str(graph.to_graph_def()), "the caller's graph is not changed"
+    x = random(4, 3)
+    assert_answers(found.folder, "serving_default", {"x": x}, {"y": x * 2})
