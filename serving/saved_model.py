@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from importlib import metadata
-from typing import Any
 
 from serving.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
 from serving.signatures import SERVE, Tensor
@@ -80,12 +79,11 @@ def saved_model(graph: Graph, signatures: Mapping[str, SignatureDef]) -> list[by
     about = MetaGraphDef.MetaInfoDef(
         tags=[SERVE],
         tensorflow_version=metadata.version("tensorflow"),
-        stripped_default_attrs=True,
     )
     rest = MetaGraphDef(signature_def=signatures)
     meta = [  # its fields 1, 2 and 5; so no second copy of the graph is ever held
         *delimited(1, [about.SerializeToString(deterministic=True)]),
-        *delimited(2, list(_without_defaults(graph).serialized())),
+        *delimited(2, list(graph.serialized())),
         rest.SerializeToString(deterministic=True),
     ]
     pieces = [SavedModel(saved_model_schema_version=1).SerializeToString(), *delimited(2, meta)]
@@ -95,28 +93,3 @@ def saved_model(graph: Graph, signatures: Mapping[str, SignatureDef]) -> list[by
             "quantize it first"
         )
     return pieces
-
-
-def _without_defaults(graph: Graph) -> Graph:
-    """Return a graph without attributes that are as they are by default.
-
-    An older server, as TensorFlow Serving 2.20 is, refuses attributes that its ops lack yet.
-    """
-    result = graph.copy()
-    for node in graph:
-        if idle := _defaults(node.op, node.attrs):
-            result.replace(node, node.with_attrs(**dict.fromkeys(idle)))
-    for function in result.library.function:
-        for proto in function.node_def:
-            for name in _defaults(proto.op, proto.attr):
-                del proto.attr[name]
-    return result
-
-
-def _defaults(op: str, attrs: Mapping[str, Any]) -> list[str]:
-    known = op_defs()[op].attr if op in op_defs() else ()
-    return [
-        each.name
-        for each in known
-        if each.HasField("default_value") and attrs.get(each.name) == each.default_value
-    ]
