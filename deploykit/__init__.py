@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from deploykit.freezing import freeze
     from deploykit.transforming import TransformGraph, optimize, quantize, transform
     from deploykit.verification import verify
+    from serving.client import Client
 
 # Where each public name lives; it is imported when first used, so that `--help` is quick.
 _HOMES = {
+    "Client": "serving.client",
     "Settings": "benchmarking.settings",
     "TransformGraph": "transforming",
     "benchmark": "benchmarking.measuring",
@@ -39,6 +41,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Client",
     "Settings",
     "TransformGraph",
     "benchmark",
@@ -59,4 +62,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'deploykit' has no attribute '{name}'")
-    return getattr(importlib.import_module(f"deploykit.{_HOMES[name]}"), name)
+    home = _HOMES[name]
+    module = home if home.startswith("serving.") else f"deploykit.{home}"
+    return getattr(importlib.import_module(module), name)

@@ -29,6 +29,7 @@ COMMANDS = (
     "placement",
     "export",
     "records",
+    "serve",
     "doctor",
 )
 
@@ -80,7 +81,7 @@ class _Lines(logging.Formatter):
 def _log_to_stderr() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_Lines())
-    for name in ("deploykit", "transforms"):
+    for name in ("deploykit", "serving", "transforms"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.propagate = False

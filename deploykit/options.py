@@ -131,7 +131,7 @@ def _debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
         from transforms.core.child import limits
 
         limits.show_log = True
-        for name in ("deploykit", "transforms"):
+        for name in ("deploykit", "serving", "transforms"):
             logging.getLogger(name).setLevel(logging.DEBUG)
 
 
@@ -274,7 +274,8 @@ limits = _all(
 )  # fmt: skip
 
 
-def _tuned(ctx: click.Context, param: click.Parameter, value: str | None) -> Settings:
+def tuned(ctx: click.Context, param: click.Parameter, value: str | None) -> Settings:
+    """Return the settings in a file of `deploykit tune`, or none."""
     if value is None:
         return Settings()
     from deploykit.benchmarking.results import load_tuned
@@ -308,6 +309,6 @@ sweep = _as_one(
     click.option("--device", type=Device(), help="Where it runs; all: a copy of the model on every "
                  "GPU, and on gpu:0 alone to compare [default: cpu]. Layouts are compared with "
                  "deploykit transform --transforms 'convert_layout(to=NCHW)'."),
-    click.option("--tuned", "base", metavar="FILE", callback=_tuned,
+    click.option("--tuned", "base", metavar="FILE", callback=tuned,
                  help="Settings that deploykit tune wrote; options given here win."),
 )  # fmt: skip

@@ -4,6 +4,7 @@ Unlike a graph's constants (transforms.core.tensors), a request is read as the r
 values beyond the shape are dropped, an unknown rank is a scalar, and strings may be packed.
 """
 
+import functools
 import math
 
 import numpy as np
@@ -66,21 +67,16 @@ def encode(array: Array, dtype: str = "", as_content: bool = False) -> TensorPro
     name = dtype or type_of(array)
     number = type_number(name)
     field = value_field(number)
-    proto = TensorProto(dtype=number)
-    for size in array.shape:
-        proto.tensor_shape.dim.add().size = size
     if field == "string_val":
+        proto = TensorProto.FromString(_head(number, array.shape, field, 0))
         items = array.reshape(-1).tolist()
         proto.string_val.extend(i if isinstance(i, bytes) else str(i).encode() for i in items)
         return proto
-    array = np.ascontiguousarray(array, numpy_type(name)).reshape(-1)
-    if as_content:
-        proto.tensor_content = array.tobytes()
-    elif array.size:
-        # Appended number by number, 110 kB would take 70 times as long.
-        packed = _packed(array, field)
-        proto.MergeFromString(_field_header(field, len(packed)) + packed)
-    return proto
+    flat = np.ascontiguousarray(array, numpy_type(name)).reshape(-1)
+    packed = flat.view(np.uint8).data if as_content else _packed(flat, field)
+    head = _head(number, array.shape, "tensor_content" if as_content else field, len(packed))
+    # Appended to the field number by number, 110 kB would take 70 times as long.
+    return TensorProto.FromString(b"".join([head, packed]))
 
 
 def _refused(alias: str) -> ServingError:
@@ -138,35 +134,42 @@ def _nothing(dtype: np.dtype[np.generic]) -> object:
     return b"" if dtype.kind == "O" else 0
 
 
-def _field_header(field: str, length: int) -> bytes:
-    """Return the tag of a packed field and the length of what follows."""
-    header = bytearray()
-    for number in (TensorProto.DESCRIPTOR.fields_by_name[field].number << 3 | 2, length):
-        while number > 0x7F:
-            header.append(number & 0x7F | 0x80)
-            number >>= 7
-        header.append(number)
-    return bytes(header)
+@functools.lru_cache
+def _head(number: int, shape: tuple[int, ...], field: str, length: int) -> bytes:
+    """Return a serialized TensorProto up to where `length` bytes of a field follow."""
+    proto = TensorProto(dtype=number)
+    for size in shape:
+        proto.tensor_shape.dim.add().size = size
+    head = bytearray(proto.SerializeToString())
+    tag = TensorProto.DESCRIPTOR.fields_by_name[field].number << 3 | 2
+    for rest in (tag, length) if length else ():
+        while rest > 0x7F:
+            head.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        head.append(rest)
+    return bytes(head)
 
 
-def _packed(array: Array, field: str) -> bytes:
+def _packed(flat: Array, field: str) -> bytes | memoryview:
     """Return the bytes of a packed field that holds the numbers."""
     if field in ("int_val", "int64_val", "uint32_val", "uint64_val"):
-        return _varints(array)
+        return _varints(flat)
     if field == "half_val":
-        return _varints(array.view(np.uint16))
-    return array.tobytes()  # of complex numbers, the parts in turn; of bool and float8, bytes
+        return _varints(flat.view(np.uint16))
+    return flat.view(np.uint8).data  # of complex numbers, the parts in turn
 
 
 def _varints(numbers: Array) -> bytes:
     """Return integers as varints: 7 bits a byte, lowest first; all but the last byte have bit 8."""
     bits = numbers.astype(np.int64).view(np.uint64)
-    width = max(1, -(-int(bits.max()).bit_length() // 7))
-    if width == 1:
-        return bits.astype(np.uint8).tobytes()
-    rest = bits[:, np.newaxis] >> np.arange(0, 7 * width, 7, dtype=np.uint64)
-    more = np.zeros(rest.shape, np.uint8)
-    more[:, :-1] = (rest[:, 1:] > 0) * np.uint8(0x80)
+    largest = int(bits.max(initial=0))
+    bits = bits.astype(np.min_scalar_type(largest))
+    width = -(-largest.bit_length() // 7)
+    if width <= 1:
+        return bits.tobytes()
+    rest = bits[:, np.newaxis] >> np.arange(0, 7 * width, 7, dtype=bits.dtype)
     used = rest > 0
+    written = (rest & 0x7F).astype(np.uint8)
+    written[:, :-1] |= used[:, 1:].view(np.uint8) << 7
     used[:, 0] = True
-    return ((rest & 0x7F).astype(np.uint8) | more)[used].tobytes()
+    return written[used].tobytes()

@@ -49,7 +49,7 @@ class PredictionService(PredictionServiceServicer):  # type: ignore[misc]
 
     def Predict(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
         with _answered(context):
-            target = _target(request)
+            target = target_of(request)
             inputs = {alias: decode(each, alias) for alias, each in request.inputs.items()}
             answer = self._plane.predict(target, inputs, request.output_filter, _call(context))
             response = PredictResponse(model_spec=_spec(answer))
@@ -59,20 +59,20 @@ class PredictionService(PredictionServiceServicer):  # type: ignore[misc]
 
     def Classify(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
         with _answered(context):
-            examples = _examples(request.input)
-            answer, classes = self._plane.classify(_target(request), examples, _call(context))
+            examples = examples_of(request.input)
+            answer, classes = self._plane.classify(target_of(request), examples, _call(context))
             return ClassificationResponse(model_spec=_spec(answer), result=_classes(classes))
 
     def Regress(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
         with _answered(context):
-            examples = _examples(request.input)
-            answer, values = self._plane.regress(_target(request), examples, _call(context))
+            examples = examples_of(request.input)
+            answer, values = self._plane.regress(target_of(request), examples, _call(context))
             return RegressionResponse(model_spec=_spec(answer), result=_values(values))
 
     def MultiInference(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
         with _answered(context):
-            examples = _examples(request.input)
-            tasks = [(_target(task, named=False), task.method_name) for task in request.tasks]
+            examples = examples_of(request.input)
+            tasks = [(target_of(task, named=False), task.method_name) for task in request.tasks]
             found = self._plane.multi_inference(tasks, examples, _call(context))
             response = MultiInferenceResponse()
             for (answer, result), (_, method) in zip(found, tasks, strict=True):
@@ -85,7 +85,7 @@ class PredictionService(PredictionServiceServicer):  # type: ignore[misc]
 
     def GetModelMetadata(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
         with _answered(context):
-            target = _target(request)
+            target = target_of(request)
             if not request.metadata_field:
                 words = "GetModelMetadataRequest must specify at least one metadata_field"
                 raise ServingError("INVALID_ARGUMENT", words)
@@ -105,14 +105,14 @@ class PredictionService(PredictionServiceServicer):  # type: ignore[misc]
 class ModelService(ModelServiceServicer):  # type: ignore[misc]
     """GetModelStatus and HandleReloadConfigRequest."""
 
-    def __init__(self, models: Models, reload: Callable[[Any], None]) -> None:
-        """`reload` takes a ModelServerConfig; it raises ServingError where it must not be."""
+    def __init__(self, models: Models[Any], reload: Callable[[Any, str], None]) -> None:
+        """`reload` takes a ModelServerConfig and who sends it; ServingError: it must not be."""
         self._models = models
         self._reload = reload
 
     def GetModelStatus(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
         with _answered(context):
-            target = _target(request)
+            target = target_of(request)
             response = GetModelStatusResponse()
             for each in self._models.status(target.name, target.version, target.label):
                 status = response.model_version_status.add(
@@ -128,7 +128,7 @@ class ModelService(ModelServiceServicer):  # type: ignore[misc]
         with _answered(context):
             response = ReloadConfigResponse()
             try:
-                self._reload(request.config)
+                self._reload(request.config, context.peer())
             except ServingError as error:
                 response.status.error_code = grpc.StatusCode[error.code].value[0]
                 response.status.error_message = error.message
@@ -163,7 +163,7 @@ def _call(context: grpc.ServicerContext) -> Call:
     return Call(deadline, lambda: not context.is_active())
 
 
-def _target(request: Any, named: bool = True) -> Target:
+def target_of(request: Any, named: bool = True) -> Target:
     """Return whom a request is for. ServingError: it does not say."""
     if not request.HasField("model_spec"):
         raise ServingError("INVALID_ARGUMENT", "Missing ModelSpec")
@@ -180,7 +180,7 @@ def _spec(answer: Answer) -> Any:
     return spec
 
 
-def _examples(given: Input) -> list[bytes]:
+def examples_of(given: Input) -> list[bytes]:
     """Return serialized tf.Examples, each with the context that is common to all."""
     if given.WhichOneof("kind") == "example_list_with_context":
         both = given.example_list_with_context

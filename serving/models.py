@@ -8,15 +8,16 @@ import logging
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Generic
 
+from serving.changes import Changes
 from serving.configs import ModelSettings
 from serving.errors import ServingError
-from serving.reloading import check, raise_trouble
+from serving.lookup import find, statuses
+from serving.reloading import check, raise_trouble, take
 from serving.source import Found, find_versions
 from serving.versions import (
     AVAILABLE,
@@ -26,8 +27,10 @@ from serving.versions import (
     Servable,
     Version,
     VersionStatus,
+    failure,
+    next_to_load,
 )
-from transforms.core.errors import Error, FileError
+from transforms.core.errors import FileError
 
 logger = logging.getLogger("serving")
 
@@ -63,13 +66,11 @@ class Models(Generic[Servable]):
         self._retry_seconds = retry_seconds
         self._always_present = always_present
         self._early_labels = early_labels
-        self._on_change = on_change
+        self._changes = Changes(on_change)
         self._models: dict[str, Model[Servable]] = {}
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._polling = threading.Lock()  # held while settings change and folders are listed
-        self._telling = threading.RLock()  # held while `on_change` is told, to keep the order
-        self._told: deque[tuple[str, VersionStatus]] = deque()
         self._unloading: queue.SimpleQueue[tuple[Model[Servable], Version[Servable]] | None] = (
             queue.SimpleQueue()
         )
@@ -90,7 +91,9 @@ class Models(Generic[Servable]):
         ServingError: there is no such version, or it is not available.
         """
         with self._lock:
-            held = self._find(name, version, label)
+            if self._closed:
+                raise _shutting_down()
+            held = find(self._models, name, version, label)
             held.calls += 1
             servable = held.servable
         assert servable is not None
@@ -105,16 +108,7 @@ class Models(Generic[Servable]):
     def status(self, name: str, version: int | None = None, label: str = "") -> list[VersionStatus]:
         """Return how the versions of a model fare, or the one asked for. ServingError: none."""
         with self._lock:
-            model = self._models.get(name)
-            if label:
-                version = self._labelled(model, label)
-            found = model.statuses() if model else []
-        if version is not None:
-            found = [status for status in found if status.version == version]
-        if not found:
-            what = "any versions" if version is None else f"version {version}"
-            raise ServingError("NOT_FOUND", f"Could not find {what} of model {name}")
-        return found
+            return statuses(self._models, name, version, label)
 
     @property
     def names(self) -> list[str]:
@@ -141,13 +135,15 @@ class Models(Generic[Servable]):
                 if self._closed:
                     raise _shutting_down()
                 check(self._models, settings, self._early_labels)
-                fresh = self._apply(settings)
+                gone, fresh = take(self._models, settings)
+                for model in gone:
+                    self._advance(model)
             self._poll()
         with self._lock:
             settled = self._changed.wait_for(
                 lambda: self._closed or all(model.settled for model in fresh), seconds
             )
-        self._tell()
+        self._changes.tell()
         with self._lock:
             if self._closed:
                 raise _shutting_down()
@@ -174,12 +170,12 @@ class Models(Generic[Servable]):
                 model.unlist()
                 self._advance(model)
             self._changed.notify_all()  # without models nobody else did
-        self._tell()
+        self._changes.tell()
         with self._lock:
             done = self._changed.wait_for(
                 lambda: not any(model.live for model in self._models.values()), seconds
             )
-        self._tell()
+        self._changes.tell()
         if done:
             self._unloading.put(None)
             for thread in self._threads[:2]:  # the one that polls may hang in a file system
@@ -187,45 +183,6 @@ class Models(Generic[Servable]):
         return done
 
     # What follows is called with the lock.
-
-    def _find(self, name: str, version: int | None, label: str) -> Version[Servable]:
-        if self._closed:
-            raise _shutting_down()
-        model = self._models.get(name)
-        if label:
-            version = self._labelled(model, label)
-        if version is None:
-            found = model.latest if model else None
-        else:
-            found = model.live.get(version) if model else None
-        if found is None or found.state != AVAILABLE:
-            what = f"Latest({name})" if version is None else f"Specific({name}, {version})"
-            raise ServingError("NOT_FOUND", f"Servable not found for request: {what}")
-        return found
-
-    def _labelled(self, model: Model[Servable] | None, label: str) -> int:
-        labels = model.settings.labels if model and model.listed else {}
-        if label not in labels:
-            raise ServingError("INVALID_ARGUMENT", f"Unrecognized servable version label: {label}")
-        return labels[label]
-
-    def _apply(self, settings: Sequence[ModelSettings]) -> list[Model[Servable]]:
-        """Take settings; return the models that are new or look elsewhere from now on."""
-        given = {each.name: each for each in settings}
-        for name, model in self._models.items():
-            if name not in given and model.listed:
-                model.unlist()
-                self._advance(model)
-        fresh = []
-        for name, new in given.items():
-            model = self._models.setdefault(name, Model(new, listed=False))
-            old, was_listed, model.settings, model.listed = (
-                model.settings, model.listed, new, True
-            )  # fmt: skip
-            if not was_listed or (old.base_path, old.policy) != (new.base_path, new.policy):
-                model.polled = False
-                fresh.append(model)
-        return fresh
 
     def _advance(self, model: Model[Servable]) -> None:
         """Take every step that a model is ready for, and let the others know."""
@@ -243,23 +200,11 @@ class Models(Generic[Servable]):
 
     def _enter(self, model: Model[Servable], version: Version[Servable], state: str) -> None:
         version.state = state
-        self._told.append((model.settings.name, version.status))
+        self._changes.note(model.settings.name, version.status)
 
     def _end(self, model: Model[Servable], version: Version[Servable]) -> None:
         model.end(version)
-        self._told.append((model.settings.name, version.status))
-
-    def _next_load(self) -> tuple[Model[Servable], Version[Servable]] | None:
-        """Return what is to be loaded now; what failed often waits for what did not."""
-        now = time.monotonic()
-        each = [(model, version) for model in self._models.values() for version in
-                model.to_load(now)]  # fmt: skip
-        return min(each, key=lambda pair: pair[1].attempts, default=None)
-
-    def _seconds_to_next(self) -> float | None:
-        due = [version.due for model in self._models.values() for version in model.live.values()
-               if version.waiting]  # fmt: skip
-        return max(min(due) - time.monotonic(), 0.0) if due else None
+        self._changes.note(model.settings.name, version.status)
 
     # What follows is called without the lock.
 
@@ -275,7 +220,7 @@ class Models(Generic[Servable]):
             listed = [model for model in self._models.values() if model.listed]
         for model in listed:
             self._poll_model(model)
-        self._tell()
+        self._changes.tell()
 
     def _poll_model(self, model: Model[Servable]) -> None:
         settings = model.settings
@@ -287,13 +232,7 @@ class Models(Generic[Servable]):
             unreachable = (f"Could not find base path {settings.base_path} for servable "
                            f"{settings.name} with error {error}")  # fmt: skip
         with self._lock:
-            model.polled, model.unreachable = True, unreachable
-            keep = unreachable or (self._always_present and not found.versions)
-            if model.listed and not keep:
-                model.want(found.versions)
-            warnings = (*found.warnings, *model.moved(), *([unreachable] if unreachable else []))
-            new = [text for text in warnings if text not in model.warnings]
-            model.warnings = warnings
+            new = model.take(found, unreachable, self._always_present)
             self._advance(model)
         for text in new:
             logger.warning("%s", text)
@@ -301,25 +240,28 @@ class Models(Generic[Servable]):
     def _load_versions(self) -> None:
         while True:
             with self._lock:
-                while (job := self._next_load()) is None and not self._closed:
-                    self._changed.wait(self._seconds_to_next())
-                if job is None:
-                    return
+                now = time.monotonic()
+                job = next_to_load(self._models.values(), now)
+                if job is None or job[1].due > now:
+                    if self._closed:
+                        return
+                    self._changed.wait(None if job is None else job[1].due - now)
+                    continue
                 model, version = job
                 version.attempts += 1
                 version.in_hand = True
                 self._enter(model, version, LOADING)
-            self._tell()
+            self._changes.tell()
             self._load_version(model, version)
             del job, model, version  # else a closed version would be kept until the next one
-            self._tell()
+            self._changes.tell()
 
     def _load_version(self, model: Model[Servable], version: Version[Servable]) -> None:
         servable, code, message = None, "OK", ""
         try:
             servable = self._load(model.settings.name, version.number, version.folder)
         except Exception as error:
-            code, message = _status_of(error)
+            code, message = failure(error)
         with self._lock:
             version.in_hand = False
             version.code, version.message, version.servable = code, message, servable
@@ -343,31 +285,8 @@ class Models(Generic[Servable]):
             with self._lock:
                 self._end(model, version)
                 self._advance(model)
-            self._tell()
-
-    def _tell(self) -> None:
-        with self._telling:
-            while self._told:
-                name, status = self._told.popleft()
-                try:
-                    self._on_change(name, status)
-                except Exception:
-                    logger.exception("telling of version %d of %s failed", status.version, name)
+            self._changes.tell()
 
 
 def _shutting_down() -> ServingError:
     return ServingError("UNAVAILABLE", "The server is shutting down")
-
-
-def _status_of(error: Exception) -> tuple[str, str]:
-    """Return the code and the message of what stopped a load."""
-    if isinstance(error, ServingError):
-        return error.code, error.message
-    if isinstance(error, FileError):
-        return "NOT_FOUND", str(error)
-    if isinstance(error, Error):
-        return "FAILED_PRECONDITION", str(error)
-    if isinstance(error, MemoryError):
-        return "RESOURCE_EXHAUSTED", "There is not enough memory to load it"
-    logger.error("loading a version failed in a way nobody foresaw", exc_info=error)
-    return "INTERNAL", f"{type(error).__name__}: {error}"

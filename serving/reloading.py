@@ -5,7 +5,7 @@ from typing import Any
 
 from serving.configs import TENSORFLOW, ModelSettings
 from serving.errors import ServingError
-from serving.versions import AVAILABLE, Model
+from serving.versions import AVAILABLE, Model, Servable
 
 
 def check(
@@ -27,6 +27,25 @@ def check(
         if each.platform != TENSORFLOW:
             raise _refusal(f"Model {each.name} requests unsupported platform {each.platform}")
         _check_labels(model, each, early_labels)
+
+
+def take(
+    models: dict[str, Model[Servable]], settings: Sequence[ModelSettings]
+) -> tuple[list[Model[Servable]], list[Model[Servable]]]:
+    """Take settings; return the models that are gone, and those that are new or look elsewhere."""
+    given = {each.name: each for each in settings}
+    gone = [model for name, model in models.items() if model.listed and name not in given]
+    for model in gone:
+        model.unlist()
+    fresh = []
+    for name, new in given.items():
+        model = models.setdefault(name, Model(new, listed=False))
+        old = model.settings
+        if not model.listed or (old.base_path, old.policy) != (new.base_path, new.policy):
+            model.polled = False
+            fresh.append(model)
+        model.settings, model.listed = new, True
+    return gone, fresh
 
 
 def raise_trouble(models: Iterable[Model[Any]]) -> None:

@@ -1,85 +1,252 @@
-"""A server: models, data plane and services put together, started, and drained."""
+"""A server: models, data plane, services and ports put together, started, and drained."""
 
+import contextlib
+import errno
 import logging
 import os
+import socket
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+import time
 from pathlib import Path
 from typing import Any
 
 import grpc
 
-from serving.configs import ModelSettings
+from serving.access_log import AccessLog, LoggedCalls
+from serving.batching import Batches
+from serving.configs import ModelSettings, model_settings, read_models
+from serving.errors import ServingError
+from serving.grpc_options import channel_options
 from serving.grpc_services import ModelService, PredictionService
+from serving.health import SERVICES, Health, add_health, add_reflection
+from serving.http_requests import Limits
 from serving.models import Models
+from serving.monitoring import Metrics
 from serving.plane import Plane
 from serving.protos import (
     add_ModelServiceServicer_to_server,
     add_PredictionServiceServicer_to_server,
 )
-from serving.servable import Loading, Servable
+from serving.rest import Rest
+from serving.servable import Servable
+from serving.settings import Settings
+from serving.threads import Admission, Threads
+from serving.tls import credentials
+from serving.versions import AVAILABLE
+from serving.warming import warm_up
+from transforms.core.errors import Error, FileError
 
-logger = logging.getLogger("deploykit")
+logger = logging.getLogger("serving")
 
-UNBOUNDED = -1
-SPARE_THREADS = 8  # for refusals, status and health while all calls in flight wait
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a server is told; where TensorFlow Serving has a flag for it, under its name."""
-
-    models: Sequence[ModelSettings]
-    port: int = 8500
-    host: str = "127.0.0.1"
-    max_in_flight: int = 64
-    slots: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
-    loading: Loading = Loading()
-    file_system_poll_wait_seconds: float = 1.0
-    enable_serialization_as_tensor_content: bool = False
+_ASKING = ("GetModelStatus", "GetModelMetadata", "HandleReloadConfigRequest")
+_LOCAL = ("unix:", "ipv4:127.", "ipv6:[::1]", "ipv6:%5B::1%5D")
+_CLOSING_SECONDS = 0.5  # for models that nobody uses any more
+_REFUSED_PORT = "{0}: {1}; choose another with {2} (0 takes one that is free)"
 
 
 class Server:
     """A server that listens once `start` returns, and answers what is in flight in `drain`."""
 
     def __init__(self, settings: Settings) -> None:
-        """Put it together; nothing is loaded yet."""
+        """Put it together; nothing is loaded yet, and nobody can connect.
+
+        Error: a certificate or a log file is not what it should be.
+        """
         self.settings = settings
-        self.models = Models(self._load, poll_seconds=settings.file_system_poll_wait_seconds)
-        self.plane = Plane(self.models, settings.max_in_flight, settings.slots)
-        self._threads = ThreadPoolExecutor(settings.max_in_flight + SPARE_THREADS)
-        self.grpc = grpc.server(self._threads, options=self._channel_options())
+        self.port = 0
+        self._credentials = None if settings.tls is None else credentials(settings.tls)
+        self.health = Health(lambda: {n: bool(v) for n, v in self.available.items()})
+        self.models: Models[Servable] = Models(
+            self._load,
+            poll_seconds=max(settings.file_system_poll_wait_seconds, 0.0),
+            retries=settings.max_num_load_retries,
+            retry_seconds=max(settings.load_retry_interval_micros, 0) / 1e6,
+            early_labels=settings.allow_version_labels_for_unavailable_models,
+            on_change=lambda name, status: self.health.tell(),
+        )
+        self.metrics = Metrics()
+        self.plane = Plane(
+            self.models,
+            settings.max_in_flight,
+            settings.slots,
+            self.metrics.observe,
+            None if settings.batching is None else Batches(settings.batching, settings.slots),
+        )
+        self.rest = self._rest() if settings.rest_api_port is not None else None
+        self._stopped = threading.Event()
+        threads = Threads(settings.max_in_flight)
+        interceptors: list[grpc.ServerInterceptor] = [Admission(threads, SERVICES, _ASKING)]
+        if settings.access_log:
+            interceptors.insert(0, LoggedCalls(AccessLog(settings.access_log)))
+        self.grpc = grpc.server(threads, interceptors=interceptors,
+                                options=channel_options(settings))  # fmt: skip
         add_PredictionServiceServicer_to_server(
             PredictionService(self.plane, settings.enable_serialization_as_tensor_content),
             self.grpc,
         )
         add_ModelServiceServicer_to_server(ModelService(self.models, self._reload), self.grpc)
-        self.port = 0
+        add_health(self.grpc, self.health)
+        add_reflection(self.grpc)
 
     def start(self) -> None:
-        """Load the models, then listen."""
-        self.models.configure(self.settings.models)
-        self.port = self.grpc.add_insecure_port(f"{self.settings.host}:{self.settings.port}")
-        self.grpc.start()
+        """Load the models, then listen; a model that cannot be loaded does not stop the others.
 
-    def drain(self, seconds: float) -> None:
-        """Refuse new calls, answer those in flight, and give everything back."""
-        self.grpc.stop(seconds).wait()
-        self.models.close()
+        ServingError: the models are not what can be served. FileError: a port is taken.
+        """
+        check_ports(self.settings)
+        try:
+            self.models.configure(self.settings.models)
+        except ServingError as error:
+            if not self.models.names:
+                raise
+            logger.warning("%s", error)
+        self._listen()
+        self.grpc.start()
+        if self.rest is not None:
+            self.rest.start()
+        self.health.begin()
+        if self.settings.model_config_file_poll_wait_seconds > 0:
+            threading.Thread(target=self._poll_config, daemon=True).start()
+
+    def drain(self, seconds: float) -> bool:
+        """Refuse new calls, answer those in flight, close all; return whether all were answered."""
+        end = time.monotonic() + seconds
+        self._stopped.set()
+        self.health.end()
+        ended = self.grpc.stop(seconds)
+        if self.rest is not None:
+            self.rest.drain(seconds)
+        ended.wait()
+        return self.models.close(max(end - time.monotonic(), _CLOSING_SECONDS))
+
+    @property
+    def available(self) -> dict[str, list[int]]:
+        """The models that are configured, each with the versions that can be called."""
+        return {name: self._versions(name) for name in self.models.names}
+
+    def _versions(self, name: str) -> list[int]:
+        with contextlib.suppress(ServingError):
+            found = self.models.status(name)
+            return [each.version for each in found if each.state == AVAILABLE]
+        return []
+
+    def _rest(self) -> Rest:
+        settings = self.settings
+        return Rest(
+            self.plane,
+            self.models,
+            settings.host,
+            settings.rest_api_port or 0,
+            timeout_in_ms=settings.rest_api_timeout_in_ms,
+            cors=settings.rest_api_enable_cors_support,
+            metrics=self.metrics,
+            metrics_path=settings.monitoring.path if settings.monitoring.enable else "",
+            limits=Limits(body=settings.max_message_bytes),
+            reuse_port=settings.workers > 1,
+        )
+
+    def _listen(self) -> None:
+        address = f"{_bracketed(self.settings.host)}:{self.settings.port}"
+        self.port = self._add_port(address, address, "--port")
+        if path := self.settings.grpc_socket_path:
+            self._add_port(f"unix:{path}", path, "--grpc_socket_path")
+
+    def _add_port(self, address: str, shown: str, flag: str) -> int:
+        try:
+            if self._credentials is None:
+                return int(self.grpc.add_insecure_port(address))
+            return int(self.grpc.add_secure_port(address, self._credentials))
+        except RuntimeError:
+            raise FileError(_REFUSED_PORT.format(shown, "cannot listen there", flag)) from None
 
     def _load(self, name: str, version: int, folder: Path) -> Servable:
-        return Servable(folder, name, version, self.settings.loading)
+        servable = Servable(folder, name, version, self.settings.loading)
+        if self.settings.enable_model_warmup:
+            self._warm_up(servable)
+        return servable
 
-    def _reload(self, config: Any) -> None:
-        from serving.configs import model_settings
+    def _warm_up(self, servable: Servable) -> None:
+        start, code = time.monotonic(), "OK"
+        try:
+            count = warm_up(servable, self.settings.num_request_iterations_for_warmup)
+        except BaseException as error:
+            code = getattr(error, "code", "FAILED_PRECONDITION")
+            servable.close()
+            raise
+        finally:
+            seconds = time.monotonic() - start
+            self.metrics.warmed_up(str(servable.folder), code, seconds)
+        if count:
+            logger.info("%s: %d warm-up requests took %.1f s", servable.folder, count, seconds)
 
+    def _reload(self, config: Any, peer: str) -> None:
+        if not (self.settings.allow_reload or peer.startswith(_LOCAL)):
+            raise ServingError(
+                "PERMISSION_DENIED",
+                "models are changed from this machine alone; start the server with "
+                "--allow_reload to change them from others",
+            )
+        if self.settings.workers > 1:
+            raise ServingError(
+                "FAILED_PRECONDITION",
+                f"each of {self.settings.workers} workers would have to be told; change the file "
+                "of --model_config_file, with --model_config_file_poll_wait_seconds",
+            )
         self.models.configure(model_settings(config))
 
-    def _channel_options(self) -> list[tuple[str, Any]]:
-        return [
-            ("grpc.max_receive_message_length", UNBOUNDED),
-            ("grpc.max_send_message_length", UNBOUNDED),
-            ("grpc.so_reuseport", 0),
-        ]
+    def _poll_config(self) -> None:
+        """Read the file of models again and again; what is wrong in it changes nothing."""
+        path, last = self.settings.model_config_file, self.settings.models
+        assert path is not None
+        while not self._stopped.wait(self.settings.model_config_file_poll_wait_seconds):
+            last = self._reread(path, last)
+
+    def _reread(self, path: Path, last: Any) -> Any:
+        try:
+            found: tuple[ModelSettings, ...] = read_models(path)
+            if found != tuple(last):
+                logger.info("%s has changed", path)
+                self.models.configure(found)
+        except (Error, ServingError) as error:
+            logger.warning("%s", error)
+            return last
+        return found
+
+
+def check_ports(settings: Settings) -> None:
+    """Raise FileError now for a port on which nobody could listen after the models are loaded."""
+    _check_port(settings, settings.port, "--port")
+    if settings.rest_api_port is not None:
+        _check_port(settings, settings.rest_api_port, "--rest_api_port")
+
+
+def _check_port(settings: Settings, port: int, flag: str) -> None:
+    bound(settings.host, port, flag, shared=settings.workers > 1).close()
+
+
+def bound(host: str, port: int, flag: str, shared: bool) -> socket.socket:
+    """Return a socket that has a port, but does not listen. FileError: it cannot be had."""
+    trial = None
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        trial = socket.socket(family, socket.SOCK_STREAM)
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does
+        if shared:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        trial.bind(address)
+    except OSError as error:
+        if trial is not None:
+            trial.close()
+        shown = f"{_bracketed(host)}:{port}"
+        raise FileError(_REFUSED_PORT.format(shown, _words(error), flag)) from None
+    return trial
+
+
+def _words(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "the port is in use"
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

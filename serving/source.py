@@ -52,8 +52,9 @@ def find_versions(base_path: Path, policy: Policy) -> Found:
     try:
         with os.scandir(base_path) as entries:
             names = sorted(each.name for each in entries if number_of(each.name) is not None)
-    except OSError as error:
-        raise FileError(f"{base_path}: {error.strerror or error}, expected a base path") from None
+    except (OSError, ValueError) as error:  # a ValueError says that no path holds a NUL
+        reason = getattr(error, "strerror", None) or error
+        raise FileError(f"{base_path}: {reason}, expected a base path") from None
     there, warnings = _by_number(base_path, names)
     if not there:
         warnings.append(
@@ -82,7 +83,7 @@ def _by_number(base_path: Path, names: Iterable[str]) -> tuple[dict[int, Path], 
         number = number_of(name)
         if number is None:
             continue
-        if not (base_path / name).is_dir():
+        if not os.path.isdir(base_path / name):  # which never raises
             warnings.append(f"{base_path / name}: this is no folder, so it is no version")
             continue
         if number in there:

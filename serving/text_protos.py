@@ -41,7 +41,7 @@ _OWN, _OFFICIAL = "deploykit.serving", "tensorflow.serving"
 _SECRET = f"{_OWN}.SSLConfig"  # what is wrong in it may be a piece of a key, so it is not shown
 
 _QUOTED_LINE = re.compile(r"^(\d+:\d+ : )'.*': (?=[A-Z])")
-_NO_FIELD = re.compile(r'has no field named "(\w+)"')
+_NO_FIELD = re.compile(r'Message type "([\w.]+)" has no field named "(\w+)"')
 _LONGEST = 300
 
 
@@ -71,25 +71,22 @@ def _reason(error: text_format.ParseError, proto: Any) -> str:
         fields = ", ".join(field.name for field in proto.DESCRIPTOR.fields)
         return (f"{error.GetLine()}:{error.GetColumn()}: expected one of {fields} with its value, "
                 "as in server_key: \"-----BEGIN ...\"")  # fmt: skip
-    text = " ".join(_QUOTED_LINE.sub(r"\1", str(error)).split()).replace(_OWN, _OFFICIAL)
-    return text.replace(" : ", ": ", 1)[:_LONGEST] + _hint(text, proto)
+    text = " ".join(_QUOTED_LINE.sub(r"\1", str(error)).split()).replace(" : ", ": ", 1)
+    return text.replace(_OWN, _OFFICIAL)[:_LONGEST] + _hint(text, proto.DESCRIPTOR)
 
 
-def _hint(text: str, proto: Any) -> str:
+def _hint(text: str, descriptor: Any) -> str:
     """Return which field may have been meant by one that does not exist."""
     missing = _NO_FIELD.search(text)
-    return nearest(missing[1], _fields(proto.DESCRIPTOR)) if missing else ""
-
-
-def _fields(descriptor: Any) -> list[str]:
-    """Return the names of the fields of a message and of those inside it."""
-    messages, names = [descriptor], []
-    for message in messages:
-        for field in message.fields:
-            names.append(field.name)
-            if field.message_type is not None and field.message_type not in messages:
-                messages.append(field.message_type)
-    return names
+    if not missing:
+        return ""
+    messages = [descriptor]
+    for message in messages:  # and those inside it
+        if message.full_name == missing[1]:
+            return nearest(missing[2], [field.name for field in message.fields])
+        inside = [field.message_type for field in message.fields if field.message_type]
+        messages += [each for each in inside if each not in messages]
+    return ""
 
 
 def _new(name: str) -> Any:

@@ -1,13 +1,17 @@
 """The versions of one model: the state of each, and what may happen to it next."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from serving.configs import ModelSettings
 from serving.errors import ServingError
-from serving.source import Specific
+from serving.source import Found, Specific
+from transforms.core.errors import Error, FileError
+
+logger = logging.getLogger("serving")
 
 START, LOADING, AVAILABLE, UNLOADING, END = "START", "LOADING", "AVAILABLE", "UNLOADING", "END"
 """The states, in the only order in which a version goes through them; it may skip some."""
@@ -77,13 +81,26 @@ class Model(Generic[Servable]):
     wanted: Mapping[int, Path] = field(default_factory=dict)
     live: dict[int, Version[Servable]] = field(default_factory=dict)
     ended: dict[int, VersionStatus] = field(default_factory=dict)
-    failed: set[int] = field(default_factory=set)
+    failed: dict[int, Path] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     def want(self, versions: Mapping[int, Path]) -> None:
         """Take what is wanted; a version that failed may be tried again once it was not."""
         self.wanted = dict(versions)
-        self.failed &= self.wanted.keys()
+        self.failed = {number: folder for number, folder in self.failed.items()
+                       if self.wanted.get(number) == folder}  # fmt: skip
+
+    def take(self, found: Found, unreachable: str, always_present: bool) -> list[str]:
+        """Take what was found on disk, or why nothing could be; return the warnings that are new.
+
+        What cannot be listed stays as it is, and so does what must always be there.
+        """
+        self.polled, self.unreachable = True, unreachable
+        if self.listed and not unreachable and (found.versions or not always_present):
+            self.want(found.versions)
+        before = self.warnings
+        self.warnings = (*found.warnings, *self._moved(), *filter(None, [unreachable]))
+        return [text for text in self.warnings if text not in before]
 
     def unlist(self) -> None:
         """Take that nothing is wanted of it any more."""
@@ -98,12 +115,12 @@ class Model(Generic[Servable]):
 
     def missing(self) -> list[int]:
         """Return the wanted versions that have not begun."""
-        return sorted(self.wanted.keys() - self.live.keys() - self.failed)
+        return sorted(self.wanted.keys() - self.live.keys() - self.failed.keys())
 
     def abandoned(self) -> list[Version[Servable]]:
-        """Return the versions that wait to be loaded and are not wanted any more."""
+        """Return the versions that wait to be loaded and are not wanted any more, or elsewhere."""
         return [each for each in self.live.values()
-                if each.waiting and each.number not in self.wanted]  # fmt: skip
+                if each.waiting and self.wanted.get(each.number) != each.folder]  # fmt: skip
 
     def superfluous(self) -> list[Version[Servable]]:
         """Return the available versions that may go, the lowest first.
@@ -115,17 +132,17 @@ class Model(Generic[Servable]):
         replaced = not self.wanted or len(unwanted) < len(numbers)
         return unwanted if replaced else unwanted[:-1]
 
-    def to_load(self, now: float) -> list[Version[Servable]]:
-        """Return the versions that can be loaded now, the highest first."""
+    def to_load(self) -> list[Version[Servable]]:
+        """Return the versions that wait to be loaded, the highest first."""
         return [self.live[number] for number in sorted(self.live, reverse=True)
-                if self.live[number].waiting and self.live[number].due <= now]  # fmt: skip
+                if self.live[number].waiting]  # fmt: skip
 
     def end(self, version: Version[Servable]) -> None:
         """Move a version to those that ended; one that failed is not begun again while wanted."""
         version.state = END
         del self.live[version.number]
-        if version.code != "OK" and version.number in self.wanted:
-            self.failed.add(version.number)
+        if version.code != "OK" and self.wanted.get(version.number) == version.folder:
+            self.failed[version.number] = version.folder
         self.ended.pop(version.number, None)
         self.ended[version.number] = version.status
         if len(self.ended) > ENDED_KEPT:
@@ -166,7 +183,7 @@ class Model(Generic[Servable]):
             )
         return ServingError(status.code, f"version {status.version}: {status.message}")
 
-    def moved(self) -> list[str]:
+    def _moved(self) -> list[str]:
         """Return a warning for each version that now lies elsewhere: it is not loaded again."""
         return [
             f"version {number} of {self.settings.name} stays as it was loaded from {live.folder}, "
@@ -180,3 +197,28 @@ class Model(Generic[Servable]):
 
     def _is_tried_again(self, number: int) -> bool:
         return number in self.live and self.live[number].retried
+
+
+def next_to_load(
+    models: Iterable[Model[Servable]], now: float
+) -> tuple[Model[Servable], Version[Servable]] | None:
+    """Return what is to be loaded first, maybe later than now; what failed often lets others pass.
+
+    None: nothing is.
+    """
+    waiting = [(model, version) for model in models for version in model.to_load()]
+    return min(waiting, key=lambda pair: (max(pair[1].due, now), pair[1].attempts), default=None)
+
+
+def failure(error: Exception) -> tuple[str, str]:
+    """Return the code and the message of what stopped a load."""
+    if isinstance(error, ServingError):
+        return error.code, error.message
+    if isinstance(error, FileError):
+        return "NOT_FOUND", str(error)
+    if isinstance(error, Error):
+        return "FAILED_PRECONDITION", str(error)
+    if isinstance(error, MemoryError):
+        return "RESOURCE_EXHAUSTED", "There is not enough memory to load it"
+    logger.error("loading a version failed in a way nobody foresaw", exc_info=error)
+    return "INTERNAL", f"{type(error).__name__}: {error}"

@@ -112,7 +112,7 @@ def test_public_names():
 
     assert deploykit.__all__ == sorted(deploykit.__all__)
     assert set(deploykit.__all__) == {
-        "Settings", "TransformGraph", "benchmark", "compare", "export", "freeze",
+        "Client", "Settings", "TransformGraph", "benchmark", "compare", "export", "freeze",
         "load_graph", "load_result", "optimize", "quantize", "save_graph", "transform", "tune",
         "verify",
     }  # fmt: skip

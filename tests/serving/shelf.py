@@ -1,6 +1,7 @@
 """Versions on disk and what they load as: plain objects that know whether they were closed."""
 
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 from serving.configs import ModelSettings
@@ -12,14 +13,16 @@ PATIENCE = 10  # seconds after which a test gives up; none of them passes by wai
 
 
 class Loaded:
-    """What a version loads as; it must not be closed while a test uses it."""
+    """What a version loads as; it counts how often it is closed, and how often while in use."""
 
     def __init__(self, name, version, folder):
         self.name, self.version, self.folder = name, version, folder
+        self.uses = 0
+        self.closes = []
         self.closed = threading.Event()
 
     def close(self):
-        assert not self.closed.is_set(), "closed twice"
+        self.closes.append(self.uses)
         self.closed.set()
 
 
@@ -36,7 +39,7 @@ class Shelf:
         self.states = []
         self.news = threading.Condition()
         options = {"poll_seconds": 0, "retries": 0, "retry_seconds": 0} | options
-        self.models = Models(self.load, on_change=self.note, **options)
+        self.models = Models(self.load, on_change=self.heard, **options)
 
     def load(self, name, version, folder):
         self.loads.append((name, version))
@@ -47,6 +50,9 @@ class Shelf:
             raise ServingError("DATA_LOSS", f"version {version} is broken")
         self.objects.append(Loaded(name, version, folder))
         return self.objects[-1]
+
+    def heard(self, name, status):
+        self.note(name, status)
 
     def note(self, name, status):
         with self.news:
@@ -87,6 +93,23 @@ class Shelf:
 
     def history(self, version, name="m"):
         return [state for *which, state, _ in self.states if which == [name, version]]
+
+    @contextmanager
+    def using(self, *which, **named):
+        """Use a version and let it know."""
+        with self.models.using(*which, **named) as loaded:
+            loaded.uses += 1
+            try:
+                yield loaded
+            finally:
+                loaded.uses -= 1
+
+    def close(self):
+        """Let go of everything: each object must be closed, once, and while nobody used it."""
+        for gate in self.gates.values():
+            gate.set()
+        assert self.models.close(PATIENCE), "something is still in use"
+        assert all(each.closes == [0] for each in self.objects)
 
     def wait(self, condition):
         with self.news:

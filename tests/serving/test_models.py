@@ -2,9 +2,11 @@
 
 import shutil
 import threading
+import weakref
 
 import pytest
 
+from serving.changes import Changes
 from serving.configs import ModelSettings
 from serving.errors import ServingError
 from serving.source import All, Latest, Specific
@@ -23,10 +25,7 @@ def shelves(tmp_path):
 
     yield make
     for shelf in made:
-        for gate in shelf.gates.values():
-            gate.set()
-        assert shelf.models.close(PATIENCE), "something is still in use"
-        assert all(each.closed.is_set() for each in shelf.objects)
+        shelf.close()
 
 
 @pytest.fixture
@@ -43,7 +42,7 @@ def refusal(code, act, *arguments, **named):
 
 
 def use(shelf, *which, **named):
-    with shelf.models.using(*which, **named) as loaded:
+    with shelf.using(*which, **named) as loaded:
         return loaded
 
 
@@ -54,6 +53,16 @@ def test_the_latest_version_is_served(shelf):
     assert use(shelf, "m", 3).folder == shelf.folder / "m" / "3"
     assert shelf.models.status("m") == [VersionStatus(3, AVAILABLE)]
     assert shelf.loads == [("m", 3)]
+
+
+def test_the_latest_is_the_highest_available_number(shelf):
+    shelf.serve(2, 9, 10, policy=All())
+    assert use(shelf, "m").version == 10
+    shelf.broken.add(("m", 11))
+    shelf.add(11)
+    shelf.models.poll()
+    shelf.wait(lambda: shelf.history(11)[-1:] == [END])
+    assert use(shelf, "m").version == 10
 
 
 def test_a_version_goes_through_all_states(shelf):
@@ -155,19 +164,30 @@ def test_loading_is_tried_again_so_often_and_no_more(shelves):
     assert shelf.loads == [("m", 1)] * 6
 
 
+def test_what_failed_lets_others_pass(shelves):
+    shelf = shelves(retries=3)
+    gate = shelf.hold(9)
+    shelf.broken.add(("m", 9))
+    shelf.add(1, 5, 9)
+    refusal("DEADLINE_EXCEEDED", shelf.models.configure, [shelf.settings(policy=All())], 0)
+    gate.set()
+    shelf.wait(lambda: shelf.history(9)[-1] == END)
+    assert [version for _, version in shelf.loads] == [9, 5, 1, 9, 9, 9]
+
+
 def test_a_load_that_succeeds_at_the_second_try_leaves_no_error(shelves):
     shelf = shelves(retries=1)
     gate = shelf.hold(1)
     shelf.broken.add(("m", 1))
     shelf.add(1)
     refusal("DEADLINE_EXCEEDED", shelf.models.configure, [shelf.settings()], 0)
-    real = shelf.models._on_change
 
     def mend(name, status):
-        shelf.broken.discard((name, 1)) if status.code != "OK" else None
-        real(name, status)
+        if status.code != "OK":
+            shelf.broken.clear()
+        Shelf.note(shelf, name, status)
 
-    shelf.models._on_change = mend
+    shelf.note = mend
     gate.set()
     shelf.wait(lambda: shelf.now() == {1: AVAILABLE})
     assert shelf.models.status("m") == [VersionStatus(1, AVAILABLE)]
@@ -213,7 +233,7 @@ def test_what_stops_a_load_has_a_code(shelf, error, code, message):
 
 def test_a_version_is_closed_after_its_last_call(shelf):
     shelf.serve(1)
-    with shelf.models.using("m") as first, shelf.models.using("m", 1) as second:
+    with shelf.using("m") as first, shelf.using("m", 1) as second:
         assert first is second
         shelf.add(2)
         shelf.models.poll()
@@ -227,9 +247,53 @@ def test_a_version_is_closed_after_its_last_call(shelf):
     shelf.wait(lambda: shelf.history(1)[-1] == END)
 
 
+def test_no_call_fails_or_waits_over_a_hundred_swaps(shelf):
+    shelf.serve(1)
+    over, failures, calls = threading.Event(), [], [0] * 4
+
+    def keep_calling(which):
+        while not over.is_set():
+            try:
+                with shelf.models.using("m") as loaded:
+                    if loaded.closed.is_set():
+                        failures.append(f"{loaded.version} is closed")
+                calls[which] += 1
+                over.wait(0.0002)  # else the callers hold the interpreter, and nothing moves
+            except ServingError as error:
+                failures.append(str(error))
+
+    callers = [threading.Thread(target=keep_calling, args=(which,)) for which in range(len(calls))]
+    for caller in callers:
+        caller.start()
+    try:
+        for number in range(2, 102):
+            shelf.add(number)
+            shelf.remove(number - 1)
+            shelf.models.poll()
+            shelf.wait(lambda number=number: shelf.history(number - 1)[-1] == END)
+    finally:
+        over.set()
+        for caller in callers:
+            caller.join(PATIENCE)
+    assert not failures, failures[:3]
+    assert all(calls)
+
+
+def test_nothing_keeps_a_version_that_ended(shelf):
+    shelf.serve(1)
+    with shelf.models.using("m") as loaded:
+        alive = weakref.ref(loaded)
+    del loaded
+    shelf.objects.clear()
+    shelf.add(2)
+    shelf.models.poll()
+    shelf.wait(lambda: shelf.history(1)[-1] == END)
+    assert alive() is None
+
+
 def test_a_call_that_fails_gives_its_version_back(shelf):
     shelf.serve(1)
-    with pytest.raises(ZeroDivisionError), shelf.models.using("m") as loaded:
+    with pytest.raises(ZeroDivisionError), shelf.using("m") as loaded:
         raise ZeroDivisionError
     shelf.add(2)
     shelf.models.poll()
@@ -241,10 +305,10 @@ def test_a_version_that_fails_to_close_ends_nevertheless(shelf):
     loaded = use(shelf, "m")
 
     def close():
-        loaded.closed.set()
+        whole()
         raise OSError("it does not let go")
 
-    loaded.close = close
+    whole, loaded.close = loaded.close, close
     shelf.add(2)
     shelf.models.poll()
     shelf.wait(lambda: shelf.history(1)[-1] == END)
@@ -305,6 +369,27 @@ def test_folders_are_polled_without_being_asked(shelves):
     shelf.serve(1)
     shelf.add(2)
     shelf.wait(lambda: shelf.now() == {2: AVAILABLE})
+
+
+def test_what_failed_in_one_folder_is_tried_in_another(shelf):
+    shelf.broken.add(("m", 1))
+    shelf.add(1)
+    refusal("DATA_LOSS", shelf.models.configure, [shelf.settings()], PATIENCE)
+    shelf.broken.clear()
+    shelf.add(1, name="other")
+    shelf.models.configure([ModelSettings("m", shelf.folder / "other")], PATIENCE)
+    assert use(shelf, "m").folder == shelf.folder / "other" / "1"
+
+
+def test_what_waits_to_be_tried_again_is_tried_where_it_lies_now(shelves):
+    shelf = shelves(retries=5, retry_seconds=3600)
+    shelf.broken.add(("m", 1))
+    shelf.add(1)
+    refusal("DATA_LOSS", shelf.models.configure, [shelf.settings()], PATIENCE)
+    shelf.broken.clear()
+    shelf.add(1, name="other")
+    shelf.models.configure([ModelSettings("m", shelf.folder / "other")], PATIENCE)
+    assert use(shelf, "m").folder == shelf.folder / "other" / "1"
 
 
 def test_a_version_in_another_folder_is_not_loaded_again(shelf, caplog):
@@ -393,7 +478,7 @@ def test_a_reload_unloads_what_is_not_named_and_loads_what_is_new(shelf):
     shelf.serve(1)
     held = shelf.objects[0]
     shelf.add(4, name="n")
-    with shelf.models.using("m"):
+    with shelf.using("m"):
         shelf.models.configure([shelf.settings("n")], PATIENCE)
         assert use(shelf, "n").version == 4
         assert refusal("NOT_FOUND", use, shelf, "m") == "Servable not found for request: Latest(m)"
@@ -472,7 +557,7 @@ def test_closing_waits_for_calls_and_refuses_new_ones(shelf):
     shelf.serve(1)
     done = []
     closer = threading.Thread(target=lambda: done.append(shelf.models.close(PATIENCE)))
-    with shelf.models.using("m") as loaded:
+    with shelf.using("m") as loaded:
         closer.start()
         shelf.wait(lambda: shelf.history(1)[-1] == UNLOADING)
         assert refusal("UNAVAILABLE", use, shelf, "m") == "The server is shutting down"
@@ -486,7 +571,7 @@ def test_closing_waits_for_calls_and_refuses_new_ones(shelf):
 
 def test_closing_gives_up_on_a_call_that_does_not_end(shelf):
     shelf.serve(1)
-    with shelf.models.using("m") as loaded:
+    with shelf.using("m") as loaded:
         assert not shelf.models.close(0)
         assert not loaded.closed.is_set()
 
@@ -510,12 +595,30 @@ def test_closing_ends_a_wait_for_a_reload_and_closes_what_is_being_loaded(shelf)
     assert shelf.objects[0].closed.is_set()
 
 
+def test_changes_are_told_in_their_order_whoever_tells_them():
+    told, later = [], threading.Event()
+
+    def listen(name, status):
+        if status.version == 1:
+            later.wait(0.2)  # time enough for the other thread to overtake, if it could
+        told.append(status.version)
+        later.set()
+
+    changes = Changes(listen)
+    changes.note("m", VersionStatus(1, START))
+    first = threading.Thread(target=changes.tell)
+    first.start()
+    changes.note("m", VersionStatus(2, START))
+    changes.tell()
+    assert told == [1, 2], "what was noted before has been heard"
+    first.join(PATIENCE)
+
+
 def test_a_listener_that_fails_stops_nothing(shelf):
     def fail(name, status):
         raise ValueError(status)
 
-    shelf.models._on_change, note = fail, shelf.models._on_change
+    shelf.note = fail
     shelf.add(1)
     shelf.models.configure([shelf.settings()], PATIENCE)
     assert use(shelf, "m").version == 1
-    shelf.models._on_change = note

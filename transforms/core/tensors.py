@@ -220,4 +220,9 @@ def encode(array: Array, dtype: str | None = None, into: TensorProto | None = No
 
 def type_of(array: Array) -> DType:
     """Return the TensorFlow type that an array has by itself."""
-    return DType("string" if array.dtype.kind in "OSU" else array.dtype.name)
+    return _held_by(array.dtype)
+
+
+@functools.lru_cache
+def _held_by(dtype: np.dtype[Any]) -> DType:
+    return DType("string" if dtype.kind in "OSU" else dtype.name)

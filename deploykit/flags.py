@@ -1,0 +1,113 @@
+"""Flags as TensorFlow Serving takes them: --flag=value, --flag, --noflag; some do nothing here."""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import click
+
+from transforms.core.errors import nearest
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+logger = logging.getLogger("deploykit")
+
+ON, OFF, VALUE = "true", "false", ""
+
+WITHOUT_EFFECT = {
+    "enable_grpc_healthcheck_service": (ON, "the health service always answers"),
+    "enable_profiler": (OFF, "there is no profiler service; use deploykit benchmark --profile"),
+    "enable_signature_method_name_check": (OFF, "method names are not compared"),
+    "flush_filesystem_caches": (OFF, "the kernel gives its caches back by itself"),
+    "mixed_precision": (VALUE, "use deploykit quantize, or --bf16 of deploykit benchmark"),
+    "num_load_threads": (VALUE, "one thread loads, and no call waits for it"),
+    "num_tflite_interpreters_per_pool": (VALUE, "TensorFlow Lite models are not served"),
+    "num_tflite_pools": (VALUE, "TensorFlow Lite models are not served"),
+    "num_unload_threads": (VALUE, "one thread unloads, and no call waits for it"),
+    "per_process_gpu_memory_fraction": (VALUE, "TensorFlow takes what memory it needs"),
+    "platform_config_file": (VALUE, "SavedModels are the only platform"),
+    "prefer_tflite_model": (OFF, "TensorFlow Lite models are not served"),
+    "remove_unused_fields_from_bundle_metagraph": (ON, "unused fields are never kept"),
+    "rest_api_num_threads": (VALUE, "threads start as requests come, up to --max_in_flight"),
+    "saved_model_tags": (VALUE, "the graph with the tag `serve` is served"),
+    "skip_initialize_tpu": (ON, "TPUs are not used"),
+    "tensorflow_session_config_file": (VALUE, "there are flags for threads"),
+    "thread_pool_factory_config_file": (VALUE, "there are flags for threads"),
+    "use_saved_model": (ON, "SavedModels are the only format"),
+    "xla_cpu_compilation_enabled": (OFF, "set TF_XLA_FLAGS in the environment instead"),
+    "xla_gpu_compilation_enabled": (OFF, "set TF_XLA_FLAGS in the environment instead"),
+}
+"""Flags of TensorFlow Serving by name: what holds here (VALUE: they take any), and why."""
+
+
+class Flags(click.Command):
+    """A command whose flags may be written as for TensorFlow Serving."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments, said in click's way."""
+        return super().parse_args(ctx, list(_translated(ctx, args, _known(self, ctx))))
+
+
+def _known(command: click.Command, ctx: click.Context) -> dict[str, tuple[str, click.Option]]:
+    """Return the options by name, with underscores: how each is spelled, and what it is."""
+    return {
+        spelling[2:].replace("-", "_"): (spelling, option)
+        for option in command.get_params(ctx)
+        if isinstance(option, click.Option)
+        for spelling in option.opts
+        if spelling.startswith("--")
+    }
+
+
+def _translated(
+    ctx: click.Context, args: list[str], known: dict[str, tuple[str, click.Option]]
+) -> Iterator[str]:
+    left = list(reversed(args))
+    while left:
+        each = left.pop()
+        if each == "--":
+            yield from (each, *reversed(left))
+            return
+        if not each.startswith("--"):
+            yield each
+            continue
+        name, equals, value = each[2:].partition("=")
+        name = name.replace("-", "_")
+        if name.startswith("no") and name not in known and _switch(known, name[2:]):
+            if equals:
+                raise click.UsageError(f"--{name} takes no value", ctx)
+            name, equals, value = name[2:], "=", OFF
+        elif not equals and _switch(known, name):
+            equals, value = "=", left.pop() if left and left[-1] in (ON, OFF) else ON
+        if name in WITHOUT_EFFECT:
+            if not equals and left and not left[-1].startswith("-"):
+                value = left.pop()
+            _warn(name, value)
+        elif name in known:
+            yield f"{known[name][0]}={value}" if equals else known[name][0]
+        else:
+            hint = nearest(name, [*known, *WITHOUT_EFFECT]).replace("mean ", "mean --")
+            raise click.UsageError(
+                f"there is no flag --{name}{hint.replace(' or ', ' or --')}", ctx
+            )
+
+
+def _switch(known: dict[str, tuple[str, click.Option]], name: str) -> bool:
+    """Return whether a flag takes true or false."""
+    if name in WITHOUT_EFFECT:
+        return WITHOUT_EFFECT[name][0] != VALUE
+    return name in known and known[name][1].type is click.BOOL and not known[name][1].is_flag
+
+
+def _warn(name: str, value: str) -> None:
+    """Say that a flag does nothing, unless what it asks for is so anyway."""
+    held, reason = WITHOUT_EFFECT[name]
+    if held == VALUE or value.lower() != held:
+        logger.warning("--%s has no effect here: %s", name, reason)
+
+
+def switch(name: str, default: bool, words: str) -> Callable[[Command], Command]:
+    """Return an option that takes true or false."""
+    return click.option(
+        f"--{name}", type=bool, default=default, show_default=True, metavar="BOOL", help=words
+    )

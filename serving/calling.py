@@ -1,0 +1,132 @@
+"""A channel to a server of the TensorFlow Serving API: address, TLS, retries, sizes, errors."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from transforms.core.errors import Error, FileError
+
+PREDICTION = "tensorflow.serving.PredictionService"
+MODEL = "tensorflow.serving.ModelService"
+
+_UNBOUNDED = -1
+_RETRIED_BYTES = 256 << 20  # gRPC repeats no request that is larger than this
+_RECONNECT_MS = 100  # where gRPC would wait a second, and each retry would miss the server's start
+
+
+class CallError(Error):
+    """A call that was not answered with a result; `code` is a name of grpc.StatusCode."""
+
+    def __init__(self, message: str, code: str) -> None:
+        """Keep the sentence and the code; a passed deadline ends a command as a time limit does."""
+        super().__init__(message)
+        self.code = code
+        if code == "DEADLINE_EXCEEDED":
+            self.exit_status = 6
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CallError, (str(self), self.code)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a server is and how it is spoken to, as plain data."""
+
+    address: str
+    """`host:port` or `unix:path`."""
+    tls: bool = False
+    ca: str | None = None
+    """A file with the certificates that the server's is signed by; default: the system's."""
+    certificate: str | None = None
+    """A file with the caller's own certificate, for mutual TLS."""
+    key: str | None = None
+    """The file with its private key."""
+    server_name: str | None = None
+    """The name in the server's certificate, where it is not that of the address."""
+    timeout: float = 60.0
+    """In seconds, of each call with its retries."""
+    retries: int = 2
+
+    def channel(self, own_connection: bool = False) -> grpc.Channel:
+        """Return a new channel, which connects when it is first used.
+
+        Channels of one process share a connection, unless they ask for their own.
+        Error: the address has no port. FileError: a certificate or key cannot be read.
+        """
+        if not re.search(r"^unix|:\d+$", self.address):
+            raise Error(f"{self.address}: the address has no port, expected host:port or unix:path")
+        options: list[tuple[str, Any]] = [
+            ("grpc.max_receive_message_length", _UNBOUNDED),
+            ("grpc.max_send_message_length", _UNBOUNDED),
+            ("grpc.initial_reconnect_backoff_ms", _RECONNECT_MS),
+            ("grpc.min_reconnect_backoff_ms", _RECONNECT_MS),
+            ("grpc.per_rpc_retry_buffer_size", _RETRIED_BYTES),
+            ("grpc.enable_retries", int(self.retries > 0)),
+            ("grpc.use_local_subchannel_pool", int(own_connection)),
+        ]
+        if self.retries > 0:
+            options.append(("grpc.service_config", json.dumps(_retrying(self.retries))))
+        if self.server_name is not None:
+            options.append(("grpc.ssl_target_name_override", self.server_name))
+        if not (self.tls or self.ca or self.certificate):
+            return grpc.insecure_channel(self.address, options)
+        ca, key, certificate = map(_content, (self.ca, self.key, self.certificate))
+        credentials = grpc.ssl_channel_credentials(ca, key, certificate)
+        return grpc.secure_channel(self.address, credentials, options)
+
+    def error(self, failed: grpc.RpcError) -> CallError:
+        """Return what went wrong, in a sentence."""
+        code, details = failed.code().name, " ".join((failed.details() or "").split())
+        last = details.rsplit("last error: ", 1)[-1]
+        sentence = {
+            "UNAVAILABLE": f"no server can be reached, or it refuses for now: {last}",
+            "DEADLINE_EXCEEDED": f"no answer within {self.timeout:g} seconds (timeout)",
+            "UNIMPLEMENTED": f"the server does not offer this call: {details}",
+        }.get(code, details or "the server gave no reason")
+        return CallError(f"{self.address}: {sentence} ({code})", code)
+
+    def call(self, method: Callable[..., Any], request: Any) -> Any:
+        """Return the answer of a method of a stub. CallError: there is none."""
+        try:
+            return method(request, timeout=self.timeout)
+        except grpc.RpcError as error:
+            raise self.error(error) from None
+
+
+def _retrying(retries: int) -> dict[str, Any]:
+    """Return a service config: what changes nothing is repeated while there is no server.
+
+    gRPC does it within the deadline, with growing random pauses, and less where it fails often.
+    """
+    methods = ("Predict", "Classify", "Regress", "MultiInference", "GetModelMetadata")
+    names = [{"service": PREDICTION, "method": method} for method in methods]
+    policy = {
+        "maxAttempts": 1 + min(retries, 4),  # gRPC takes no more
+        "initialBackoff": "0.2s",
+        "maxBackoff": "2s",
+        "backoffMultiplier": 2,
+        "retryableStatusCodes": ["UNAVAILABLE"],
+    }
+    return {
+        "methodConfig": [
+            {
+                "name": [*names, {"service": MODEL, "method": "GetModelStatus"}],
+                "retryPolicy": policy,
+            }
+        ],
+        "retryThrottling": {"maxTokens": 20, "tokenRatio": 0.1},
+    }
+
+
+def _content(path: str | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from None

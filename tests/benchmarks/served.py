@@ -1,0 +1,178 @@
+"""Servers in processes of their own, loads on them, and the bare session beside them."""
+
+import contextlib
+import re
+import shutil
+import statistics
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from serving.client import Client
+from serving.codec import encode
+from serving.protos import PredictRequest
+from tests.benchmarks.measuring import deploykit
+from transforms.core.tensors import Array
+
+METHOD = "/tensorflow.serving.PredictionService/Predict"
+_RATE = re.compile(r"finished in [^,]+, ([0-9.]+) req/s")
+_STARTED = 60.0  # seconds
+
+
+class Server:
+    """`deploykit serve` of a folder of models, on a port of its own choice."""
+
+    def __init__(self, folder: Path, *flags: str) -> None:
+        """Start it, and wait until it listens."""
+        command = deploykit("serve", str(folder), "--port=0", "--max_in_flight=256", *flags)
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        found = re.search(r"127\.0\.0\.1:(\d+)", self.process.stdout.readline())
+        if found is None:
+            self.process.kill()
+            sys.exit(f"{' '.join(command)} does not say where it listens")
+        self.address = found[0]
+        threading.Thread(target=self.process.stdout.read, daemon=True).start()
+
+    def ready(self, model: str) -> None:
+        """Wait until a model is available. SystemExit: it never is."""
+        end = time.monotonic() + _STARTED
+        with Client(self.address) as client:
+            while not any(each.state == "AVAILABLE" for each in client.status(model)):
+                if time.monotonic() > end:
+                    sys.exit(f"{model} is not available after {_STARTED:g} seconds")
+                time.sleep(0.1)
+
+    def close(self) -> int:
+        """End it as a user does, and return its exit status."""
+        self.process.terminate()
+        return self.process.wait(30)
+
+
+@contextlib.contextmanager
+def serving(folder: Path, models: Sequence[str], *flags: str) -> Iterator[Server]:
+    """Serve models while the block runs."""
+    server = Server(folder, *flags)
+    try:
+        for model in models:
+            server.ready(model)
+        yield server
+    finally:
+        server.close()
+
+
+def request(model: str, alias: str, array: Array) -> PredictRequest:
+    """Return a request for one answer."""
+    made = PredictRequest()
+    made.model_spec.name = model
+    made.inputs[alias].CopyFrom(encode(array, as_content=True))
+    return made
+
+
+def per_second(server: Server, body: PredictRequest, callers: int, seconds: float) -> float:
+    """Return the answers per second to so many callers, each with one call in flight.
+
+    h2load is written in C, so it leaves the cores to the server; it does not read gRPC's status,
+    so one call before and one after must be right.
+    """
+    path = Path(f"/tmp/deploykit-{server.process.pid}.request")
+    content = body.SerializeToString()
+    path.write_bytes(b"\0" + struct.pack(">I", len(content)) + content)
+    try:
+        _check(server, body)
+        output = subprocess.run(
+            ["h2load", f"-c{callers}", "-m1", "-t1", f"-D{seconds:g}", "--warm-up-time=1",
+             "-d", str(path), "-H", "te: trailers", "-H", "content-type: application/grpc",
+             f"http://{server.address}{METHOD}"],
+            capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+        _check(server, body)
+    finally:
+        path.unlink()
+    found = _RATE.search(output)
+    if found is None:
+        sys.exit(f"h2load says no rate: {output[-500:]}")
+    return float(found[1])
+
+
+def latency(server: Server, body: PredictRequest, calls: int) -> float:
+    """Return the median milliseconds of one caller's calls."""
+    import grpc
+
+    from serving.protos import PredictionServiceStub
+
+    with grpc.insecure_channel(server.address) as channel:
+        stub = PredictionServiceStub(channel)
+        return _median(lambda: stub.Predict(body, timeout=30), calls)
+
+
+def _check(server: Server, body: PredictRequest) -> None:
+    import grpc
+
+    from serving.protos import PredictionServiceStub
+
+    with grpc.insecure_channel(server.address) as channel:
+        PredictionServiceStub(channel).Predict(body, timeout=30)
+
+
+def _median(call: object, calls: int) -> float:
+    assert callable(call)
+    for _ in range(20):
+        call()
+    times = []
+    for _ in range(calls):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return 1000 * statistics.median(times)
+
+
+class Bare:
+    """The session alone, called in threads of one process; this lives in a child process."""
+
+    def __init__(self, folder: str, intra_op: int, alias: str, shape: tuple[int, ...]) -> None:
+        """Load a version directory."""
+        from serving.servable import Loading, Servable
+
+        self._servable = Servable(Path(folder), "bare", 1, Loading(intra_op))
+        random = np.random.default_rng(0)
+        self._feeds = {alias: random.random(shape, np.float32)}
+        self._outputs = list(self._servable.signatures["serving_default"].outputs)
+
+    def _run(self) -> None:
+        self._servable.run("serving_default", self._feeds, self._outputs)
+
+    def latency(self, calls: int) -> float:
+        """Return the median milliseconds of a call."""
+        return _median(self._run, calls)
+
+    def per_second(self, threads: int, seconds: float) -> float:
+        """Return the answers per second of so many threads."""
+        self._run()
+        counts = [0] * threads
+        end = time.monotonic() + seconds
+
+        def go(number: int) -> None:
+            while time.monotonic() < end:
+                self._run()
+                counts[number] += 1
+
+        workers = [threading.Thread(target=go, args=(number,)) for number in range(threads)]
+        start = time.monotonic()
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        return sum(counts) / (time.monotonic() - start)
+
+
+def needs_h2load() -> None:
+    """SystemExit: h2load is not installed."""
+    if shutil.which("h2load") is None:
+        sys.exit("this benchmark needs h2load (apt-get install nghttp2-client)")

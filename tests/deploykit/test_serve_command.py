@@ -1,0 +1,290 @@
+"""`deploykit serve` as a user starts, calls and ends it."""
+
+import json
+import os
+import signal
+import socket
+
+import click
+import grpc
+import pytest
+
+from deploykit.benchmarking.settings import Settings as Tuned
+from deploykit.flags import WITHOUT_EFFECT, Flags, switch
+from serving.configs import ModelSettings
+from serving.folder import models_in
+from tests.serving.served import Served
+from tests.serving.slow_model import LONG, slow
+from tests.serving.test_server import count
+from transforms.core.errors import GraphError
+
+
+UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
+DRAINING = "deploykit: draining: new calls are refused, those in flight are answered\n"
+STEPS = 50_000  # a second or two
+
+
+@click.command(cls=Flags)
+@click.argument("folder", required=False)
+@click.option("--model_name")
+@click.option("--allow-op", "allowed", multiple=True)
+@switch("enable_batching", False, "")
+@switch("notes", True, "")
+def flags(**given):
+    return given
+
+
+def parsed(*arguments):
+    return flags.main(list(arguments), standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "value"),
+    [
+        (["--model_name=m"], "model_name", "m"),
+        (["--model_name", "m"], "model_name", "m"),
+        (["--model-name", "m"], "model_name", "m"),
+        (["--model_name=a=b"], "model_name", "a=b"),
+        (["--enable_batching"], "enable_batching", True),
+        (["--enable_batching", "folder"], "enable_batching", True),
+        (["--enable_batching=true"], "enable_batching", True),
+        (["--enable_batching=0"], "enable_batching", False),
+        (["--enable_batching", "true", "folder"], "folder", "folder"),
+        (["--enable_batching", "false", "folder"], "enable_batching", False),
+        (["--enable_batching", "--noenable_batching"], "enable_batching", False),
+        (["--notes=false"], "notes", False),
+        (["--nonotes"], "notes", False),
+        (["--notes"], "notes", True),
+        (["--allow_op", "A", "--allow-op=B"], "allowed", ("A", "B")),
+        (["--", "--model_name"], "folder", "--model_name"),
+        (["--num_load_threads", "4", "folder"], "folder", "folder"),
+        (["--noenable_profiler", "folder"], "folder", "folder"),
+    ],
+)
+def test_flags(arguments, name, value):
+    assert parsed(*arguments)[name] == value
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("--model_nam=m", "there is no flag --model_nam (did you mean --model_name?)"),
+        ("--nomodel_name", "there is no flag --nomodel_name (did you mean --model_name?)"),
+        ("--noenable_batching=true", "--noenable_batching takes no value"),
+        ("--zzz", "there is no flag --zzz"),
+    ],
+)
+def test_wrong_flags(argument, words):
+    with pytest.raises(click.UsageError) as error:
+        parsed(argument)
+    assert error.value.message == words
+
+
+@pytest.mark.parametrize("name", WITHOUT_EFFECT)
+def test_a_flag_without_effect_says_so_unless_it_asks_for_what_is(deploykit, name):
+    held, reason = WITHOUT_EFFECT[name]
+    found = deploykit("serve", f"--{name}=7")
+    assert f"deploykit: warning: --{name} has no effect here: {reason}\n" in found.stderr
+    if held:
+        assert "has no effect" not in deploykit("serve", f"--{name}={held}").stderr
+
+
+def test_models_in_a_folder(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder in (one / "1", one / "00000012", two / "7", tmp_path / "docs", tmp_path / ".git/1"):
+        folder.mkdir(parents=True)
+    (one / "1" / "saved_model.pb").touch()
+    assert models_in(one) == (ModelSettings("one", one),)
+    assert models_in(one, "m") == (ModelSettings("m", one),)
+    assert models_in(tmp_path) == (ModelSettings("one", one), ModelSettings("two", two))
+    for folder, words in (
+        (one / "1", "this is a version of a model"),
+        (tmp_path / "docs", "it holds no model"),
+    ):
+        with pytest.raises(GraphError, match=words):
+            models_in(folder)
+    with pytest.raises(GraphError, match="2 models"):
+        models_in(tmp_path, "m")
+
+
+@pytest.fixture
+def base(tmp_path):
+    (tmp_path / "base" / "1").mkdir(parents=True)
+    return tmp_path / "base"
+
+
+def settings(*arguments, tuned=Tuned()):  # noqa: B008
+    """Return what a command line comes to."""
+    from deploykit.commands.serve import serve
+    from deploykit.serve_settings import settings_of
+
+    given = serve.make_context("serve", list(map(str, arguments))).params
+    return settings_of(given.pop("base_dir"), tuned, given)
+
+
+def test_threads(base):
+    cores = len(os.sched_getaffinity(0))
+
+    def threads(*arguments, **more):
+        found = settings(base, *arguments, **more)
+        return found.loading.intra_op, found.loading.inter_op, found.slots
+
+    assert threads() == (1, 0, cores)
+    assert threads("--tensorflow_session_parallelism=2") == (2, 2, max(cores // 2, 1))
+    assert threads("--tensorflow_intra_op_parallelism=0") == (0, 0, cores)
+    assert threads("--tensorflow_inter_op_parallelism=3", "--slots=9") == (1, 3, 9)
+    tuned = Tuned(threads=(2, 1), concurrency=3)
+    assert threads(tuned=tuned) == (2, 1, 3)
+    assert threads("--tensorflow_intra_op_parallelism=4", "--slots=1", tuned=tuned) == (4, 1, 1)
+
+
+def test_limits(base):
+    assert settings(base).max_in_flight == 64
+    assert settings(base, "--grpc_max_threads=9").max_in_flight == 9
+    assert settings(base, "--max_message_mb=3").max_message_bytes == 3 << 20
+    assert settings(base, "--rest_api_port=0").rest_api_port is None
+    assert settings(base).host == "127.0.0.1"
+
+
+def test_a_base_path_may_be_empty_yet(tmp_path):
+    found = settings(f"--model_base_path={tmp_path / 'later'}")
+    assert found.models == (ModelSettings("default", tmp_path / "later"),)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        ([], 2, "give one of BASE_DIR, --model_base_path and --model_config_file"),
+        (["--model_base_path=/a", "/b"], 2, "give one of BASE_DIR"),
+        (["/nowhere"], 4, "/nowhere: No such file or directory, expected a folder"),
+        (["--model_config_file=/nowhere"], 4, "/nowhere: No such file or directory"),
+        (["--model_config_file={file}"], 2, "Error parsing text-format tensorflow.serving."
+         "ModelServerConfig"),
+        (["{base}", "--ssl_config_file={file}"], 2, "SSLConfig"),
+        (["{base}", "--batching_parameters_file={file}"], 2, "goes with --enable_batching"),
+        (["{base}", "--enable_batching", "--batching_parameters_file={file}"], 2, "Batching"),
+        (["{base}", "--tensorflow_session_parallelism=1", "--tensorflow_intra_op_parallelism=1"],
+         2, "give either --tensorflow_session_parallelism, or"),
+        (["{base}", "--workers=2", "--grpc_socket_path=/s"], 2, "goes with one worker"),
+        (["{base}", "--use_alts_credentials"], 2, "use --ssl_config_file"),
+        (["{base}", "--rest_api_port=8500"], 2, "must differ"),
+        (["{base}", "--grpc_channel_arguments=x"], 2, "'x' is not key=value"),
+        (["{base}", "--tuned={file}"], 2, "this is no JSON"),
+        (["{base}", "--file_system_poll_wait_second=1"], 2, "there is no flag "
+         "--file_system_poll_wait_second (did you mean --file_system_poll_wait_seconds or "),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_in_one_sentence(deploykit, base, tmp_path, arguments, status, words):
+    file = tmp_path / "file"
+    file.write_text("nonsense: {")
+    found = deploykit("serve", *(each.format(base=base, file=file) for each in arguments))
+    assert found.status == status
+    assert words in found.stderr
+    assert found.stderr.count("\n") == 1
+    assert found.stdout == ""
+
+
+@pytest.fixture
+def empty(tmp_path):
+    """Return the flag for a list of no models: such a server needs no TensorFlow."""
+    config = tmp_path / "models.config"
+    config.write_text("model_config_list {}")
+    return f"--model_config_file={config}"
+
+
+def test_a_port_in_use(empty):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        server = Served(empty, f"--rest_api_port={port}", ready=False)
+        status, said = server.ended()
+    assert status == 4
+    assert said == (
+        f"deploykit: error: 127.0.0.1:{port}: the port is in use; choose another with "
+        "--rest_api_port (0 takes one that is free)\n"
+    )
+
+
+def test_what_grpc_says_is_a_line_without_a_traceback(empty):
+    server = Served(empty)
+    try:
+        call = server.channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+        assert call.future(b"\xff", timeout=30).code() is grpc.StatusCode.INTERNAL
+        status, said = server.end(signal.SIGINT)
+        assert status == 0
+        lines = said.splitlines()
+        assert len(lines) == 2, said
+        assert lines[0].startswith("deploykit: warning: gRPC: Exception deserializing message!")
+        assert lines[1].startswith("deploykit: draining")
+    finally:
+        server.kill()
+
+
+def fill(server: Served, steps: int, count_of_calls: int) -> list[grpc.Future]:
+    """Return calls that are in flight, as many as may be: one more was refused."""
+    predict = server.predictions.Predict
+    calls: list[grpc.Future] = []
+    while True:
+        calls = [call for call in calls if not call.done()]
+        calls += [predict.future(count(steps)) for _ in range(count_of_calls - len(calls))]
+        if predict.future(count(1)).code() is grpc.StatusCode.RESOURCE_EXHAUSTED and not any(
+            call.done() for call in calls
+        ):
+            return calls
+
+
+@pytest.mark.slow
+def test_calls_in_flight_are_answered_at_the_end(tmp_path):
+    server = Served(slow(tmp_path / "slow"), "--max_in_flight=2", "--slots=2")
+    try:
+        assert server.document["models"] == {"slow": [1]}
+        calls = fill(server, STEPS, 2)
+        server.process.send_signal(signal.SIGTERM)
+        while server.predictions.Predict.future(count(1)).code() is not UNAVAILABLE:
+            pass
+        assert [call.result().outputs["y"].int_val[0] for call in calls] == [STEPS] * 2
+        assert server.ended() == (0, DRAINING)
+    finally:
+        server.kill()
+
+
+@pytest.mark.slow
+def test_a_second_signal_ends_at_once_and_a_long_call_is_cut_off(tmp_path):
+    base = slow(tmp_path / "slow")
+    server = Served(base, "--max_in_flight=1", "--drain_seconds=600")
+    try:
+        fill(server, LONG, 1)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.stderr.readline() == DRAINING
+        server.process.send_signal(signal.SIGTERM)
+        assert server.ended() == (128 + signal.SIGTERM, "")
+    finally:
+        server.kill()
+    server = Served(base, "--max_in_flight=1", "--drain_seconds=0.1")
+    try:
+        [call] = fill(server, LONG, 1)
+        status, said = server.end()
+        assert (status, call.code()) == (0, UNAVAILABLE)
+        assert said.endswith("calls were cut off that took longer than --drain_seconds\n")
+    finally:
+        server.kill()
+
+
+def test_tuned_settings_and_those_that_the_c_library_reads(tmp_path, empty):
+    """The process is started once more for them; it is the same process, with the same number."""
+    tuned = tmp_path / "tuned.json"
+    document = {"kind": "tuned", "format": 1,
+                "settings": {"keep_memory": True, "onednn": False, "threads": [1, 1]}}  # fmt: skip
+    tuned.write_text(json.dumps(document))
+    server = Served(empty, f"--tuned={tuned}", MALLOC_TOP_PAD_="1")
+    try:
+        assert server.document["pid"] == server.process.pid
+        with open(f"/proc/{server.process.pid}/environ") as file:
+            environment = dict(each.split("=", 1) for each in file.read().split("\0") if each)
+        assert environment["MALLOC_TOP_PAD_"] == "268435456"  # what was asked for here wins
+        assert environment["TF_ENABLE_ONEDNN_OPTS"] == "0"
+        assert environment["TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD"] == "1"
+        assert server.end()[0] == 0
+    finally:
+        server.kill()

@@ -1,0 +1,166 @@
+"""A gRPC server of the official stubs: what it is told to answer, over a real wire."""
+
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import numpy as np
+
+from serving.protos import (
+    ClassificationResponse,
+    GetModelMetadataResponse,
+    GetModelStatusResponse,
+    ModelServiceServicer,
+    PredictionServiceServicer,
+    PredictResponse,
+    RegressionResponse,
+    ReloadConfigResponse,
+    SignatureDefMap,
+    add_ModelServiceServicer_to_server,
+    add_PredictionServiceServicer_to_server,
+)
+
+
+class Official(PredictionServiceServicer, ModelServiceServicer):
+    """Answers `echo` with its inputs; other names of models are orders to misbehave."""
+
+    def __init__(self):
+        self.calls: list[str] = []
+        self.requests: list[object] = []
+        self.shapes = {"x": (1, [-1, 2])}
+        self.seconds = 0.0
+        self.refusing = 0
+        self.threads = ThreadPoolExecutor(32)
+        self.lock = threading.Lock()
+
+    def listen(self, address="127.0.0.1:0", credentials=None) -> int:
+        self.server = grpc.server(self.threads, options=[("grpc.so_reuseport", 0),
+            ("grpc.max_receive_message_length", -1)])  # fmt: skip
+        add_PredictionServiceServicer_to_server(self, self.server)
+        add_ModelServiceServicer_to_server(self, self.server)
+        if credentials is None:
+            port = self.server.add_insecure_port(address)
+        else:
+            port = self.server.add_secure_port(address, credentials)
+        self.server.start()
+        return port
+
+    def close(self):
+        self.server.stop(None).wait()
+        self.threads.shutdown()
+
+    def seen(self, method, request, context):
+        with self.lock:
+            self.calls.append(method)
+            self.requests.append(request)
+            number = len(self.calls)
+        name = request.model_spec.name
+        if name == "missing":
+            context.abort(
+                grpc.StatusCode.NOT_FOUND, "Servable not found for request: Latest(missing)"
+            )
+        if name == "slow":
+            context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "too slow")
+        if name == "sleepy":
+            time.sleep(1)
+        if name == "busy" and number < 3:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "busy")
+        if name == "full":
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "full")
+        time.sleep(self.seconds)
+
+    def Predict(self, request, context):
+        self.seen("Predict", request, context)
+        answer = PredictResponse(model_spec=request.model_spec, outputs=request.inputs)
+        if request.model_spec.name == "large":
+            answer.outputs["y"].dtype = 1
+            answer.outputs["y"].tensor_shape.dim.add().size = 1_310_720
+            answer.outputs["y"].tensor_content = bytes(5_242_880)
+        if request.model_spec.name == "damaged":
+            answer.outputs["x"].tensor_content = b"123"
+        return answer
+
+    def Classify(self, request, context):
+        self.seen("Classify", request, context)
+        answer = ClassificationResponse()
+        for example in request.input.example_list.examples:
+            classes = answer.result.classifications.add().classes
+            for name in sorted(example.features.feature):
+                classes.add(label=name, score=0.5)
+        return answer
+
+    def Regress(self, request, context):
+        self.seen("Regress", request, context)
+        answer = RegressionResponse()
+        for example in request.input.example_list.examples:
+            answer.result.regressions.add(
+                value=example.features.feature["x"].float_list.value[0] / 2 + 2
+            )
+        return answer
+
+    def GetModelMetadata(self, request, context):
+        self.seen("GetModelMetadata", request, context)
+        found, answer = SignatureDefMap(), GetModelMetadataResponse()
+        signature = found.signature_def["serving_default"]
+        signature.method_name = "tensorflow/serving/predict"
+        for side, infos in (("in", signature.inputs), ("out", signature.outputs)):
+            for alias, (dtype, shape) in self.shapes.items():
+                infos[alias].name = f"{side}_{alias}:0"
+                infos[alias].dtype = dtype
+                for size in shape:
+                    infos[alias].tensor_shape.dim.add().size = size
+        answer.metadata["signature_def"].Pack(found)
+        return answer
+
+    def GetModelStatus(self, request, context):
+        self.seen("GetModelStatus", request, context)
+        answer = GetModelStatusResponse()
+        answer.model_version_status.add(version=2, state=30)
+        failed = answer.model_version_status.add(version=1, state=50)
+        failed.status.error_code, failed.status.error_message = 3, "no SavedModel"
+        return answer
+
+    def HandleReloadConfigRequest(self, request, context):
+        with self.lock:
+            self.calls.append("Reload")
+            self.requests.append(request)
+        names = [each.name for each in request.config.model_config_list.config]
+        if "busy" in names:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "busy")
+        answer = ReloadConfigResponse()
+        if "bad" in names:
+            answer.status.error_code, answer.status.error_message = 3, "no such folder"
+        return answer
+
+
+def certificates(folder: Path) -> None:
+    """Write ca.pem, and server, client and stranger with a key each; stranger is of another ca."""
+
+    def openssl(*arguments):
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
+    (folder / "names.txt").write_text("subjectAltName=DNS:model.test,IP:127.0.0.1")
+    for ca, members in (("ca", ("server", "client")), ("other", ("stranger",))):
+        openssl("req", "-x509", *key, "-keyout", f"{ca}.key", "-out", f"{ca}.pem",
+                "-subj", f"/CN={ca}")  # fmt: skip
+        for name in members:
+            openssl("req", *key[:-2], "-keyout", f"{name}.key", "-out", f"{name}.csr",
+                    "-subj", f"/CN={name}")  # fmt: skip
+            openssl("x509", "-req", "-in", f"{name}.csr", "-CA", f"{ca}.pem", "-CAkey", f"{ca}.key",
+                    "-CAcreateserial", "-days", "2", "-out", f"{name}.pem",
+                    "-extfile", "names.txt")  # fmt: skip
+
+
+def credentials(folder: Path, client_verify: bool):
+    """Return what a server of these certificates shows, and whether it asks for the caller's."""
+    pair = ((folder / "server.key").read_bytes(), (folder / "server.pem").read_bytes())
+    ca = (folder / "ca.pem").read_bytes() if client_verify else None
+    return grpc.ssl_server_credentials([pair], ca, client_verify)
+
+
+def pixels(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).uniform(size=shape).astype(np.float32)

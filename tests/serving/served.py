@@ -1,0 +1,65 @@
+"""Real server processes for tests: `deploykit serve` started, asked, and ended."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from serving.protos import ModelServiceStub, PredictionServiceStub
+
+ROOT = Path(__file__).parents[2]
+
+
+class Served:
+    """A server in a process of its own, on a free port."""
+
+    def __init__(self, *arguments: object, ready: bool = True, **environment: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "deploykit.cli", "serve", *map(str, arguments),
+             "--port=0", "--json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        )  # fmt: skip
+        if ready:
+            self.document: dict[str, Any] = self._document()
+            self.address = f"127.0.0.1:{self.document['port']}"
+            self.channel = grpc.insecure_channel(self.address)
+
+    @property
+    def predictions(self) -> Any:
+        return PredictionServiceStub(self.channel)
+
+    @property
+    def models(self) -> Any:
+        return ModelServiceStub(self.channel)
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """Send a signal; return the exit status and what was said on stderr."""
+        self.process.send_signal(number)
+        return self.ended()
+
+    def ended(self) -> tuple[int, str]:
+        """Wait for the end; return the exit status and what was said on stderr."""
+        _, said = self.process.communicate(timeout=60)
+        return self.process.returncode, said
+
+    def kill(self) -> None:
+        if hasattr(self, "channel"):
+            self.channel.close()
+        self.process.kill()
+        self.process.communicate()
+
+    def _document(self) -> dict[str, Any]:
+        text = ""
+        for line in self.process.stdout:
+            text += line
+            if line == "}\n":
+                return json.loads(text)
+        raise AssertionError(f"the server did not start: {self.process.stderr.read()}")

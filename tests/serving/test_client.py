@@ -1,0 +1,283 @@
+"""The client over a real wire: values, retries, deadlines, sizes, TLS, errors."""
+
+import socket
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from serving.calling import CallError
+from serving.client import Client, VersionState
+from serving.signatures import Tensor
+from tests.serving.official import Official, certificates, credentials, pixels
+from transforms.core.errors import Error, FileError
+
+
+@pytest.fixture
+def official():
+    server = Official()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def client(official):
+    with Client(f"127.0.0.1:{official.listen()}", timeout=20) as client:
+        yield client
+
+
+def failed(act, *arguments, **more) -> CallError:
+    with pytest.raises(CallError) as raised:
+        act(*arguments, **more)
+    assert "\n" not in str(raised.value)
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pixels(2, 3), np.arange(5), np.array([b"a", b"\xff"], object), np.array(True),
+        np.array([[1 + 2j]]), np.zeros((0, 3), np.uint8), np.array([1.5], np.float16),
+    ],
+)  # fmt: skip
+def test_arrays_go_and_come_as_they_are(client, array):
+    answer = client.predict("echo", {"x": array})
+    assert list(answer) == ["x"]
+    assert answer["x"].dtype == array.dtype
+    assert answer["x"].shape == array.shape
+    assert (answer["x"] == array).all()
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [(2.0, "float32"), ([1, 2], "int32"), ([1 << 40], "int64"), ("text", "object"),
+     ([[True]], "bool"), (np.float64(1), "float64")],
+)  # fmt: skip
+def test_numbers_and_lists_become_what_tensorflow_makes_of_them(client, value, dtype):
+    assert client.predict("echo", {"x": value})["x"].dtype == dtype
+
+
+def test_a_request_says_whom_it_is_for(official, client):
+    client.predict("echo", {"x": 1.0}, version=7, signature="s", outputs=["x", "y"])
+    spec = official.requests[0].model_spec
+    assert (spec.name, spec.version.value, spec.signature_name) == ("echo", 7, "s")
+    assert list(official.requests[0].output_filter) == ["x", "y"]
+    client.predict("echo", {}, version=0)
+    assert official.requests[1].model_spec.HasField("version")
+    client.predict("echo", {}, label="stable")
+    assert official.requests[2].model_spec.version_label == "stable"
+    assert not official.requests[2].model_spec.HasField("version")
+    with pytest.raises(Error, match="not both"):
+        client.predict("echo", {}, version=1, label="stable")
+
+
+def test_examples_are_made_of_dicts(official, client):
+    examples = [{"x": 2.0, "n": [1, 2], "t": "é", "b": b"\xff"}, {"x": np.float32([4, 5])}]
+    assert client.regress("echo", examples).tolist() == [3.0, 4.0]
+    assert client.classify("echo", [{"x": 2.0, "n": 1}]) == [[("n", 0.5), ("x", 0.5)]]
+    sent = official.requests[0].input.example_list.examples
+    kinds = {k: v.WhichOneof("kind") for k, v in sent[0].features.feature.items()}
+    assert kinds == {"x": "float_list", "n": "int64_list", "t": "bytes_list", "b": "bytes_list"}
+    assert list(sent[0].features.feature["n"].int64_list.value) == [1, 2]
+    assert sent[0].features.feature["t"].bytes_list.value[0] == "é".encode()
+    assert list(sent[1].features.feature["x"].float_list.value) == [4, 5]
+    client.classify("echo", [{"x": 1}], context={"user": 3})
+    given = official.requests[2].input.example_list_with_context
+    assert given.context.features.feature["user"].int64_list.value[0] == 3
+    assert len(given.examples) == 1
+    with pytest.raises(Error, match="feature 'x' holds neither numbers nor texts"):
+        client.classify("echo", [{"x": [1, "a"]}])
+
+
+def test_metadata_and_status(client):
+    signatures = client.metadata("echo")
+    assert list(signatures) == ["serving_default"]
+    assert signatures["serving_default"].inputs == {"x": Tensor("in_x:0", "float32", (-1, 2))}
+    assert signatures["serving_default"].outputs["x"].name == "out_x:0"
+    assert client.status("echo") == [
+        VersionState(2, "AVAILABLE"),
+        VersionState(1, "END", "INVALID_ARGUMENT", "no SavedModel"),
+    ]
+
+
+def config(name: str) -> str:
+    return f'model_config_list {{ config {{ name: "{name}" base_path: "/m" }} }}'
+
+
+def test_reload(official, client):
+    client.reload(config("good"))
+    assert official.requests[0].config.model_config_list.config[0].base_path == "/m"
+    error = failed(client.reload, config("bad"))
+    assert error.code == "INVALID_ARGUMENT"
+    assert "no such folder" in str(error)
+    with pytest.raises(Error, match=r"no models\.config"):
+        client.reload("nonsense {")
+
+
+def test_an_answer_of_5_mb_passes(client):
+    large = np.zeros(4 << 20, np.float32)
+    assert client.predict("large", {})["y"].nbytes == 5_242_880
+    assert client.predict("echo", {"x": large})["x"].nbytes == 16 << 20
+
+
+def test_a_damaged_answer_is_said_to_be_one(client):
+    error = failed(client.predict, "damaged", {"x": pixels(2)})
+    assert error.code == "DATA_LOSS"
+    assert "the answer is damaged: tensor parsing error: x" in str(error)
+
+
+def test_the_status_of_the_server_is_kept(client, official):
+    error = failed(client.predict, "missing", {})
+    assert error.code == "NOT_FOUND"
+    assert str(error).startswith("127.0.0.1:")
+    assert "Servable not found for request: Latest(missing) (NOT_FOUND)" in str(error)
+    assert failed(client.predict, "full", {}).code == "RESOURCE_EXHAUSTED"
+    assert official.calls == ["Predict", "Predict"]
+    assert error.exit_status == 2
+
+
+def test_what_changes_nothing_is_repeated_while_the_server_is_unavailable(client, official):
+    assert client.predict("busy", {"x": 1.0})["x"] == 1
+    assert official.calls == ["Predict"] * 3
+    official.calls.clear()
+    client.status("busy")
+    assert official.calls == ["GetModelStatus"] * 3
+
+
+def test_a_large_request_is_repeated_too(client, official):
+    large = np.zeros(4 << 20, np.float32)
+    assert client.predict("busy", {"x": large})["x"].shape == large.shape
+    assert official.calls == ["Predict"] * 3
+
+
+def test_a_reload_is_never_repeated(client, official):
+    assert failed(client.reload, config("busy")).code == "UNAVAILABLE"
+    assert official.calls == ["Reload"]
+
+
+def test_retries_can_be_turned_off(official):
+    with Client(f"127.0.0.1:{official.listen()}", retries=0) as client:
+        assert failed(client.predict, "busy", {}).code == "UNAVAILABLE"
+    assert official.calls == ["Predict"]
+
+
+def test_a_deadline_that_passed_is_not_repeated(client, official):
+    error = failed(client.predict, "slow", {})
+    assert error.code == "DEADLINE_EXCEEDED"
+    assert error.exit_status == 6
+    assert official.calls == ["Predict"]
+
+
+def test_a_call_ends_at_its_deadline(official):
+    with Client(f"127.0.0.1:{official.listen()}", timeout=0.2) as client:
+        error = failed(client.predict, "sleepy", {})
+    assert error.code == "DEADLINE_EXCEEDED"
+    assert "no answer within 0.2 seconds" in str(error)
+
+
+def free_port() -> int:
+    with socket.socket() as each:
+        each.bind(("127.0.0.1", 0))
+        return int(each.getsockname()[1])
+
+
+def test_no_server():
+    port = free_port()
+    with Client(f"127.0.0.1:{port}", timeout=20) as client:
+        error = failed(client.predict, "echo", {})
+    assert error.code == "UNAVAILABLE"
+    assert str(error).startswith(f"127.0.0.1:{port}: no server can be reached")
+    assert "Connection refused" in str(error)
+
+
+def test_a_server_that_starts_meanwhile_answers(official):
+    port = free_port()
+    starter = threading.Timer(0.1, official.listen, [f"127.0.0.1:{port}"])
+    starter.start()
+    with Client(f"127.0.0.1:{port}", timeout=20, retries=4) as client:
+        assert client.predict("echo", {"x": 1.0})["x"] == 1
+    starter.join()
+
+
+@pytest.mark.parametrize("address", ["localhost", "", "127.0.0.1:", "http//x"])
+def test_an_address_needs_a_port(address):
+    with pytest.raises(Error, match="expected host:port or unix:path"):
+        Client(address)
+
+
+def test_a_unix_socket(official, tmp_path):
+    path = f"unix:{tmp_path}/socket"
+    official.listen(path)
+    with Client(path) as client:
+        assert client.predict("echo", {"x": 1.0})["x"] == 1
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("certificates")
+    certificates(folder)
+    return folder
+
+
+def tls(folder, *names):
+    return {name: str(folder / file) for name, file in names}
+
+
+CA = ("ca", "ca.pem")
+OWN = (("certificate", "client.pem"), ("key", "client.key"))
+STRANGER = (("certificate", "stranger.pem"), ("key", "stranger.key"))
+
+
+def asked(port, **more) -> float:
+    with Client(f"127.0.0.1:{port}", timeout=20, retries=0, **more) as client:
+        return float(client.predict("echo", {"x": 1.0})["x"])
+
+
+def test_tls(official, folder):
+    port = official.listen(credentials=credentials(folder, client_verify=False))
+    assert asked(port, **tls(folder, CA)) == 1
+    assert asked(port, **tls(folder, CA), server_name="model.test") == 1
+    wrong = [
+        {"tls": True},
+        tls(folder, ("ca", "other.pem")),
+        {**tls(folder, CA), "server_name": "another.test"},
+        {},
+    ]
+    for each in wrong:
+        assert failed(asked, port, **each).code == "UNAVAILABLE", each
+    assert official.calls == ["Predict"] * 2
+
+
+def test_mutual_tls(official, folder):
+    port = official.listen(credentials=credentials(folder, client_verify=True))
+    assert asked(port, **tls(folder, CA, *OWN)) == 1
+    for each in (tls(folder, CA), tls(folder, CA, *STRANGER)):
+        assert failed(asked, port, **each).code == "UNAVAILABLE", each
+    assert official.calls == ["Predict"]
+    with pytest.raises(FileError, match=r"nothing\.pem: No such file"):
+        asked(port, ca="nothing.pem")
+
+
+def test_calls_come_from_several_threads(client):
+    found = []
+
+    def ask(number: int) -> None:
+        found.append(int(client.predict("echo", {"x": number})["x"]) == number)
+
+    threads = [threading.Thread(target=ask, args=[n]) for n in range(16)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert found == [True] * 16
+
+
+def test_a_client_starts_no_tensorflow():
+    """No clock: what makes a start slow is what gets imported."""
+    code = (
+        "import sys, deploykit; deploykit.Client('localhost:1').close();"
+        "sys.exit('tensorflow' in sys.modules or 'rich' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

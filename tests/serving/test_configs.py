@@ -1,0 +1,342 @@
+"""Configuration files: what upstream's format says, and one sentence where it says nothing."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.configs import (
+    METRICS_PATH,
+    Batching,
+    ConfigError,
+    ModelSettings,
+    Monitoring,
+    Tls,
+    model_settings,
+    read_batching,
+    read_models,
+    read_monitoring,
+    read_tls,
+)
+from serving.errors import MESSAGE_LENGTH, ServingError
+from serving.protos import ModelServerConfig
+from serving.source import All, Latest, Specific
+from serving.text_protos import MESSAGES
+from transforms.core.errors import FileError
+
+PEM = "-----BEGIN CERTIFICATE-----\\nMIIB\\n-----END CERTIFICATE-----\\n"
+KEY = "-----BEGIN PRIVATE KEY-----\\nMIIEsecret\\n-----END PRIVATE KEY-----\\n"
+
+
+@pytest.fixture
+def read(tmp_path):
+    def parse(reader, text):
+        path = tmp_path / "some.config"
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return reader(path)
+
+    return parse
+
+
+def listed(*models):
+    return "model_config_list {" + "".join(f"config {{ {each} }}" for each in models) + "}"
+
+
+MODEL = 'name: "m" base_path: "/models/m" model_platform: "tensorflow"'
+
+
+def test_models(read):
+    text = """
+    model_config_list {  # a comment
+      config {
+        name: "half"
+        base_path: "/models/half"
+        model_platform: "tensorflow"
+      }
+      config {
+        name: "all" base_path: "/models/all" model_type: TENSORFLOW
+        model_version_policy { all {} }
+      }
+      config {
+        name: "two" base_path: "/models/two" model_platform: "tensorflow"
+        model_version_policy { latest { num_versions: 2 } }
+      }
+      config {
+        name: "some" base_path: "/models/some" model_platform: "tensorflow"
+        model_version_policy { specific { versions: 42 versions: 43 } }
+        version_labels { key: "stable" value: 42 }
+        version_labels { key: "canary" value: 43 }
+      }
+    }
+    """
+    assert read(read_models, text) == (
+        ModelSettings("half", Path("/models/half"), Latest(1)),
+        ModelSettings("all", Path("/models/all"), All()),
+        ModelSettings("two", Path("/models/two"), Latest(2)),
+        ModelSettings(
+            "some", Path("/models/some"), Specific((42, 43)), {"stable": 42, "canary": 43}
+        ),
+    )
+
+
+def test_no_models_are_a_list_too(read):
+    assert read(read_models, "model_config_list {}") == ()
+
+
+def test_a_zero_number_of_versions_is_one(read):
+    text = listed(MODEL + " model_version_policy { latest {} }")
+    assert read(read_models, text)[0].policy == Latest(1)
+
+
+def test_a_logging_config_is_said_to_be_without_effect(read, caplog):
+    read(read_models, listed(MODEL + " logging_config {}"))
+    assert caplog.messages == ["model m: its logging_config has no effect here"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (listed(MODEL, MODEL), "Illegal to list model m multiple times in config list"),
+        (
+            listed('name: "m" base_path: "/m"'),
+            "Illegal setting neither ModelServerConfig::model_type (deprecated) nor "
+            "ModelServerConfig::model_platform, model name is m",
+        ),
+        (
+            listed(MODEL + " model_type: TENSORFLOW"),
+            "Illegal setting both ModelServerConfig::model_type (deprecated) and "
+            "ModelServerConfig::model_platform, model name is m",
+        ),
+        (
+            listed('name: "m" base_path: "/m" model_type: OTHER'),
+            "ModelServerConfig::model_type choice 2 not supported.",
+        ),
+        (
+            listed('name: "m" base_path: "models/m" model_platform: "tensorflow"'),
+            "Expected model m to have an absolute path or URI; got base_path()=models/m",
+        ),
+        (
+            listed('name: "m" model_platform: "tensorflow"'),
+            "Expected model m to have an absolute path or URI; got base_path()=",
+        ),
+        (
+            listed('name: "m" base_path: "gs://bucket/m" model_platform: "tensorflow"'),
+            "Model m has base_path gs://bucket/m, expected a folder of this machine; mount or "
+            "copy it",
+        ),
+        (
+            listed('base_path: "/m" model_platform: "tensorflow"'),
+            "A model in the config list has no name; its base_path is '/m'",
+        ),
+        (
+            "custom_model_config {}",
+            "ServerModelConfig type not supported by HandleReloadConfigRequest. Only "
+            "ModelConfigList is currently supported",
+        ),
+    ],
+)
+def test_lists_that_are_refused(read, text, message):
+    from google.protobuf import text_format
+
+    with pytest.raises(ServingError) as refused:
+        model_settings(text_format.Parse(text, ModelServerConfig()))
+    assert (refused.value.code, refused.value.message) == ("INVALID_ARGUMENT", message)
+    with pytest.raises(ConfigError) as caught:
+        read(read_models, text)
+    assert str(caught.value).endswith(f"some.config: {message}")
+    assert caught.value.exit_status == 2
+
+
+def test_an_empty_reload_is_refused():
+    with pytest.raises(ServingError, match="type not supported by HandleReloadConfigRequest"):
+        model_settings(ModelServerConfig())
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", None),
+        ("# nothing but a comment\n", None),
+        (
+            "model_config_lst {}",
+            '1:1: Message type "tensorflow.serving.ModelServerConfig" has no field named '
+            '"model_config_lst". (did you mean model_config_list or custom_model_config?)',
+        ),
+        (
+            'model_config_list {\n config { nme: "m" } }',
+            '2:11: Message type "tensorflow.serving.ModelConfig" has no field named "nme". '
+            "(did you mean name?)",
+        ),
+        ("model_config_list {\n config { name: 1 } }", "2:17: Expected string but found: '1'"),
+        ("{", "1:1: Expected identifier or number, got {."),
+        ('model_config_list { config { name: "m"', '1:36: Expected "}".'),
+        (b"\xff\xfe", "this is no text"),
+    ],
+)
+def test_files_that_are_no_list(read, text, reason):
+    with pytest.raises(ConfigError) as caught:
+        read(read_models, text)
+    path, _, said = str(caught.value).partition(": ")
+    assert path.endswith("some.config")
+    assert "\n" not in said
+    if reason is None:
+        assert said == "it names no models, expected model_config_list {...}"
+    else:
+        assert said == f"Error parsing text-format tensorflow.serving.ModelServerConfig: {reason}"
+
+
+@pytest.mark.parametrize("reader", [read_models, read_batching, read_monitoring, read_tls])
+def test_files_that_cannot_be_read(tmp_path, reader):
+    with pytest.raises(FileError, match="No such file or directory"):
+        reader(tmp_path / "gone")
+    with pytest.raises(FileError, match="Is a directory"):
+        reader(tmp_path)
+
+
+WORDS = st.sampled_from(
+    ["{", "}", ":", "[", "]", "<", ">", '"a"', "'", '"', "1", "-", "9" * 30, "true", "all", "\n",
+     "model_config_list", "config", "name", "base_path", "version_labels", "key", "value",
+     "model_version_policy", "specific", "versions", "custom_model_config", "[a.b/C]", "nan",
+     *MESSAGES["BatchingParameters"], *MESSAGES["SSLConfig"], "prometheus_config", "\\", "\x00"]
+)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(st.lists(WORDS, max_size=12).map(" ".join) | st.text(max_size=40))
+def test_whatever_the_file_holds_there_is_one_sentence(tmp_path_factory, text):
+    path = tmp_path_factory.getbasetemp() / "fuzzed.config"
+    path.write_bytes(text.encode(errors="surrogatepass"))
+    for reader in (read_models, read_batching, read_monitoring, read_tls):
+        message = said(reader, path)
+        assert "\n" not in message
+        assert len(message) < MESSAGE_LENGTH
+        assert "deploykit.serving" not in message
+
+
+def said(reader, path):
+    try:
+        return str(reader(path))[:0]
+    except ConfigError as error:
+        return str(error)
+
+
+def test_batching(read):
+    text = """
+    max_batch_size { value: 32 }
+    batch_timeout_micros { value: 1000 }
+    max_enqueued_batches { value: 7 }
+    num_batch_threads { value: 4 }
+    thread_pool_name { value: "pool" }
+    allowed_batch_sizes: 1 allowed_batch_sizes: 8 allowed_batch_sizes: 16
+    pad_variable_length_inputs: true
+    enable_large_batch_splitting { value: true }
+    max_execution_batch_size { value: 16 }
+    """
+    batching = read(read_batching, text)
+    assert batching == Batching(32, 1000, 7, 4, (1, 8, 16), True, True, 16)
+    assert batching.largest == 16
+
+
+def test_batching_without_a_word_is_upstreams_default(read):
+    assert read(read_batching, "") == Batching(1000, 0, 10, None, (), False, False, None)
+    assert Batching().largest == 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("max_batch_size { value: 0 }", "max_batch_size is 0, expected at least 1"),
+        ("max_batch_size {}", "max_batch_size is 0, expected at least 1"),
+        ("num_batch_threads { value: -1 }", "num_batch_threads is -1, expected at least 1"),
+        ("max_enqueued_batches { value: 0 }", "max_enqueued_batches is 0, expected at least 1"),
+        ("batch_timeout_micros { value: -5 }", "batch_timeout_micros is -5, expected at least 0"),
+        (
+            "max_batch_size { value: 8 } allowed_batch_sizes: [1, 4]",
+            "the last of allowed_batch_sizes is 4, expected the largest batch, which is 8",
+        ),
+        (
+            "max_batch_size { value: 4 } allowed_batch_sizes: [2, 2, 4]",
+            "allowed_batch_sizes are [2, 2, 4], expected positive numbers in increasing order",
+        ),
+        (
+            "max_batch_size { value: 4 } allowed_batch_sizes: [0, 4]",
+            "allowed_batch_sizes are [0, 4], expected positive numbers in increasing order",
+        ),
+        (
+            "max_batch_size { value: 4 } enable_large_batch_splitting { value: true } "
+            "max_execution_batch_size { value: 8 }",
+            "max_execution_batch_size is 8, expected at most max_batch_size, which is 4",
+        ),
+        (
+            "max_batch_size: 4",
+            'Error parsing text-format tensorflow.serving.BatchingParameters: 1:17: Expected "{".',
+        ),
+        (
+            "max_batchsize { value: 4 }",
+            "Error parsing text-format tensorflow.serving.BatchingParameters: 1:1: Message type "
+            '"tensorflow.serving.BatchingParameters" has no field named "max_batchsize". (did '
+            "you mean max_batch_size or max_execution_batch_size or allowed_batch_sizes?)",
+        ),
+    ],
+)
+def test_batching_that_cannot_be(read, text, message):
+    with pytest.raises(ConfigError) as caught:
+        read(read_batching, text)
+    assert str(caught.value).partition("some.config: ")[2] == message
+
+
+def test_monitoring(read):
+    text = 'prometheus_config { enable: true path: "/metrics" }'
+    assert read(read_monitoring, text) == Monitoring(True, "/metrics")
+    assert read(read_monitoring, "prometheus_config: { enable: true }").path == METRICS_PATH
+    assert read(read_monitoring, "") == Monitoring(False, METRICS_PATH)
+    with pytest.raises(ConfigError, match="is 'metrics', expected one that begins with /"):
+        read(read_monitoring, 'prometheus_config { path: "metrics" }')
+
+
+def test_tls(read):
+    text = f'server_key: "{KEY}"\nserver_cert: "{PEM}"\ncustom_ca: "{PEM}"\nclient_verify: true'
+    pem = PEM.replace("\\n", "\n")
+    tls = read(read_tls, text)
+    assert tls == Tls(KEY.replace("\\n", "\n"), pem, pem, True)
+    assert "secret" not in repr(tls)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "server_key is missing, expected PEM text"),
+        (f'server_key: "{KEY}"', "server_cert is missing, expected PEM text"),
+        (
+            f'server_key: "/etc/key.pem" server_cert: "{PEM}"',
+            "server_key is no PEM text (-----BEGIN ...); the file holds keys and certificates "
+            "themselves, not their paths",
+        ),
+        (
+            f'server_key: "{KEY}" server_cert: "{PEM}" client_verify: true',
+            "client_verify needs custom_ca, the certificate that signed those of the clients",
+        ),
+    ],
+)
+def test_tls_that_cannot_be(read, text, message):
+    with pytest.raises(ConfigError) as caught:
+        read(read_tls, text)
+    assert str(caught.value).partition("some.config: ")[2] == message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'server_key: "MIIEsecret',
+        "server_key: MIIEsecret",
+        "MIIEsecret: 1",
+        'server_key: "MIIEsecret" server_key: "MIIEsecret"',
+        'server_cert: 1 # "MIIEsecret"',
+    ],
+)
+def test_no_piece_of_a_key_is_shown(read, text):
+    with pytest.raises(ConfigError) as caught:
+        read(read_tls, text)
+    assert "secret" not in str(caught.value)
+    assert "expected one of server_key, server_cert, custom_ca, client_verify" in str(caught.value)

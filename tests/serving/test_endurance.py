@@ -1,0 +1,206 @@
+"""A server that is asked wrongly, for long, or while its models change: it lives, and forgets."""
+
+import random
+import re
+import shutil
+import threading
+from collections import Counter
+from pathlib import Path
+
+import grpc
+import pytest
+
+from serving.protos import GetModelStatusRequest, PredictRequest
+from tests.serving.served import Served
+from tests.serving.small_models import half_plus
+
+PREDICT = "/tensorflow.serving.PredictionService/Predict"
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return half_plus(tmp_path_factory.mktemp("models") / "half_plus_two", 2)
+
+
+@pytest.fixture(scope="module")
+def served(model):
+    server = Served(model)
+    yield server
+    server.kill()
+
+
+def predict(name="half_plus_two") -> PredictRequest:
+    request = PredictRequest()
+    request.model_spec.name = name
+    request.inputs["x"].dtype = 1
+    request.inputs["x"].tensor_shape.dim.add(size=1)
+    request.inputs["x"].tensor_shape.dim.add(size=1)
+    request.inputs["x"].float_val.append(2.0)
+    return request
+
+
+def flipped(content: bytes, random_: random.Random) -> bytes:
+    changed = bytearray(content)
+    for _ in range(random_.randint(1, 4)):
+        changed[random_.randrange(len(changed))] ^= 1 << random_.randrange(8)
+    return bytes(changed)
+
+
+def resident(server: Served) -> int:
+    """Return the bytes of memory that a process holds."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) << 10
+
+
+def test_bit_flipped_requests_neither_end_it_nor_are_answered_with_unknown(served):
+    """2,000 requests with up to four wrong bits."""
+    call = served.channel.unary_unary(PREDICT)
+    content, random_, codes = predict().SerializeToString(), random.Random(0), Counter()
+    for _ in range(2000):
+        try:
+            call(flipped(content, random_), timeout=20)
+            codes["OK"] += 1
+        except grpc.RpcError as error:
+            codes[error.code().name] += 1
+    assert served.process.poll() is None
+    assert "UNKNOWN" not in codes, codes
+    assert "UNAVAILABLE" not in codes, codes
+    assert codes["INVALID_ARGUMENT"] > 100, codes
+    assert codes["OK"] > 10, codes
+    assert list(served.predictions.Predict(predict(), timeout=20).outputs["y"].float_val) == [3.0]
+
+
+def test_a_request_that_lies_about_its_size_takes_no_memory(served):
+    """51 bytes that ask for 4 GiB, a hundred times."""
+    request = predict()
+    request.inputs["x"].tensor_shape.dim[0].size = 1 << 30
+    assert len(request.SerializeToString()) < 64
+    before = resident(served)
+    for _ in range(100):
+        with pytest.raises(grpc.RpcError) as error:
+            served.predictions.Predict(request, timeout=20)
+        assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert resident(served) - before < 64 * MIB
+
+
+class Callers:
+    """Threads that ask on and on; which errors they saw."""
+
+    def __init__(self, server: Served, count: int) -> None:
+        self.server, self.codes, self.over = server, Counter(), threading.Event()
+        self.threads = [threading.Thread(target=self._ask) for _ in range(count)]
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        for thread in self.threads:
+            thread.join(30)
+
+    def _ask(self) -> None:
+        request = predict()
+        while not self.over.is_set():
+            try:
+                self.server.predictions.Predict(request, timeout=20)
+                self.codes["OK"] += 1
+            except grpc.RpcError as error:
+                self.codes[f"{error.code().name}: {error.details()}"] += 1
+
+
+def available(server: Served, version: int) -> bool:
+    request = GetModelStatusRequest()
+    request.model_spec.name = "half_plus_two"
+    answer = server.models.GetModelStatus(request, timeout=20)
+    return any(each.version == version and each.state == 30 for each in answer.model_version_status)
+
+
+def publish(base: Path, source: Path, version: int) -> None:
+    """Make a version appear at once, as `deploykit export` does."""
+    hidden = base / f".{version}"
+    shutil.copytree(source, hidden)
+    hidden.rename(base / str(version))
+
+
+def swap(server: Served, base: Path, source: Path, version: int) -> None:
+    """Publish a version, wait until it serves, and take the one before away."""
+    publish(base, source, version)
+    for _ in range(600):
+        if available(server, version):
+            break
+        threading.Event().wait(0.05)
+    else:
+        raise AssertionError(f"version {version} never served")
+    shutil.rmtree(base / str(version - 1), ignore_errors=True)
+
+
+@pytest.mark.parametrize("count", [5, pytest.param(100, marks=pytest.mark.slow)])
+def test_no_call_fails_while_versions_are_swapped(model, tmp_path, count):
+    base, source = tmp_path / "half_plus_two", model / "00000123"
+    publish(base, source, 1)
+    server = Served(base, "--file_system_poll_wait_seconds=0.1")
+    try:
+        with Callers(server, 4) as callers:
+            for version in range(2, 2 + count):
+                swap(server, base, source, version)
+        assert set(callers.codes) == {"OK"}, callers.codes
+        assert callers.codes["OK"] > count
+    finally:
+        server.kill()
+
+
+def test_a_broken_new_version_leaves_the_old_one_serving(model, tmp_path):
+    base, source = tmp_path / "half_plus_two", model / "00000123"
+    publish(base, source, 1)
+    server = Served(base, "--file_system_poll_wait_seconds=0.1", "--max_num_load_retries=0")
+    try:
+        broken = tmp_path / "broken"
+        shutil.copytree(source, broken)
+        content = (source / "saved_model.pb").read_bytes()
+        (broken / "saved_model.pb").write_bytes(content[: len(content) // 2])
+        with Callers(server, 2) as callers:
+            publish(base, broken, 2)
+            request = GetModelStatusRequest()
+            request.model_spec.name = "half_plus_two"
+            for _ in range(200):
+                found = server.models.GetModelStatus(request, timeout=20).model_version_status
+                states = {each.version: each for each in found}
+                if 2 in states and states[2].state == 50:
+                    break
+                threading.Event().wait(0.05)
+        assert states[2].state == 50
+        assert states[2].status.error_code != 0
+        assert "cut short" in states[2].status.error_message
+        assert states[1].state == 30
+        assert set(callers.codes) == {"OK"}, callers.codes
+    finally:
+        server.kill()
+
+
+@pytest.mark.slow
+def test_memory_stays_over_ten_thousand_requests(served):
+    """At most 5 MiB after the first fifth."""
+    for number in range(10_000):
+        if number == 2000:
+            before = resident(served)
+        served.predictions.Predict(predict(), timeout=20)
+    assert resident(served) - before <= 5 * MIB
+
+
+@pytest.mark.slow
+def test_memory_stays_over_a_thousand_reloads(model, tmp_path):
+    """At most 20 MiB after the first fifth."""
+    base, source = tmp_path / "half_plus_two", model / "00000123"
+    publish(base, source, 1)
+    server = Served(base, "--file_system_poll_wait_seconds=0.05")
+    try:
+        for version in range(2, 1002):
+            swap(server, base, source, version)
+            if version == 201:
+                before = resident(server)
+        assert resident(server) - before <= 20 * MIB
+    finally:
+        server.kill()

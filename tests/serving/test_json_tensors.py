@@ -1,0 +1,357 @@
+"""JSON <-> arrays: what goes out comes back, and what does not fit is refused in one sentence."""
+
+import base64
+import json
+import math
+
+import ml_dtypes
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from serving.errors import ServingError
+from serving.json_examples import read_examples
+from serving.json_outputs import to_json, write_classes, write_outputs, write_values
+from serving.json_tensors import read_inputs, to_array
+from serving.json_values import parse
+from serving.protos import Example
+from serving.signatures import Tensor
+
+NUMBERS = [
+    "float16", "float32", "float64", "int8", "int16", "int32", "int64",
+    "uint8", "uint16", "uint32", "uint64", "bool",
+]  # fmt: skip
+SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
+
+
+def refusal(call, *arguments) -> str:
+    """Return the message of a refusal, which is one sentence of INVALID_ARGUMENT."""
+    with pytest.raises(ServingError) as error:
+        call(*arguments)
+    assert error.value.code == "INVALID_ARGUMENT"
+    assert error.value.message
+    assert "\n" not in error.value.message
+    return error.value.message
+
+
+def inputs(**dtypes: str) -> dict[str, Tensor]:
+    return {alias: Tensor(f"{alias}:0", dtype, None) for alias, dtype in dtypes.items()}
+
+
+def read(text: str, **dtypes: str):
+    return read_inputs(parse(text.encode()), inputs(**dtypes))[0]
+
+
+def same(left, right) -> bool:
+    """Say whether arrays are equal in type, shape and each value; NaN equals NaN."""
+    if left.dtype != right.dtype or left.shape != right.shape:
+        return False
+    return bool(np.array_equal(left, right, equal_nan=left.dtype.kind == "f"))
+
+
+@given(st.data(), st.sampled_from(NUMBERS))
+@settings(deadline=None)
+def test_numbers_come_back(data, dtype):
+    array = data.draw(hnp.arrays(dtype, SHAPES))
+    document = parse(b'{"inputs": ' + to_json("x", array) + b"}")
+    back = read_inputs(document, inputs(x=dtype))[0]["x"]
+    if 0 in array.shape:  # JSON says no more of an empty array than where it ends
+        assert back.size == 0
+        assert back.dtype == array.dtype
+    else:
+        assert same(back, array)
+
+
+def test_a_number_that_changed_is_seen():
+    assert not same(np.float32([1.0]), np.float32([np.nextafter(np.float32(1), np.float32(2))]))
+    assert not same(np.float32([1.0]), np.float64([1.0]))
+
+
+@given(hnp.arrays("float32", SHAPES))
+@settings(deadline=None)
+def test_bfloat16_comes_back(array):
+    narrow = array.astype(ml_dtypes.bfloat16)
+    back = to_array("x", parse(b'{"x": ' + to_json("x", narrow) + b"}")["x"], "bfloat16")
+    assert back.dtype == narrow.dtype
+    if narrow.size:
+        assert same(back.astype(np.float32), narrow.astype(np.float32))
+
+
+@given(hnp.arrays("float32", SHAPES))
+@settings(deadline=None)
+def test_python_reads_what_is_written(array):
+    text = to_json("x", array).decode()
+    assert same(np.array(json.loads(text), np.float32).reshape(array.shape), array)
+
+
+@given(st.lists(st.binary(), min_size=1), st.booleans())
+@settings(deadline=None)
+def test_bytes_come_back(values, as_bytes):
+    array = np.empty(len(values), object)
+    array[:] = values
+    written = to_json("x_bytes" if as_bytes else "x", array)
+    back = to_array("x", orjson.loads(written), "string")
+    assert back.tolist() == values
+    if as_bytes:
+        assert all(type(each) is dict for each in orjson.loads(written))
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1))
+@settings(deadline=None)
+def test_texts_stay_texts(values):
+    array = np.empty(len(values), object)
+    array[:] = [value.encode() for value in values]
+    assert orjson.loads(to_json("x", array)) == values
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda children: (
+            st.lists(children, max_size=4)
+            | st.dictionaries(st.sampled_from(["b64", "x", "y", "k"]), children, max_size=3)
+        ),
+        max_leaves=12,
+    ),
+    st.sampled_from([*NUMBERS, "string", "complex64"]),
+    st.sampled_from(["instances", "inputs"]),
+)
+@settings(deadline=None, max_examples=300)
+def test_whatever_is_sent_is_an_array_or_one_sentence(value, dtype, key):
+    try:
+        found, _ = read_inputs({key: value}, inputs(x=dtype))
+    except ServingError as error:
+        assert error.code in ("INVALID_ARGUMENT", "UNIMPLEMENTED")
+        assert error.message.isprintable()
+    else:
+        for array in found.values():  # none, where an object names none
+            assert array.dtype == (np.object_ if dtype == "string" else np.dtype(dtype))
+
+
+@given(st.binary(max_size=60))
+@settings(deadline=None)
+def test_whatever_body_is_an_object_or_one_sentence(body):
+    try:
+        assert type(parse(body)) is dict
+    except ServingError as error:
+        assert error.code == "INVALID_ARGUMENT"
+
+
+def test_numbers_are_written_short():
+    array = np.array([[0.2, 1.0], [1e30, -0.0]], np.float32)
+    assert to_json("x", array) == b"[[0.2,1.0],[1e+30,-0.0]]"
+    assert to_json("x", np.array(2.5, np.float32)) == b"2.5"
+    assert to_json("x", np.arange(6, dtype=np.int8).reshape(2, 3).T) == b"[[0,3],[1,4],[2,5]]"
+
+
+def test_numbers_that_json_lacks_are_literals():
+    array = np.array([[math.nan, 1.0], [math.inf, -math.inf]], np.float64)
+    assert to_json("x", array) == b"[[NaN,1.0],[Infinity,-Infinity]]"
+    assert to_json("x", np.array(math.nan, np.float32)) == b"NaN"
+    back = read('{"inputs": [NaN, Infinity, -Infinity, 1]}', x="float32")["x"]
+    assert same(back, np.float32([math.nan, math.inf, -math.inf, 1]))
+
+
+def test_rows_and_columns_are_alike():
+    by_row = read(
+        '{"instances": [{"a": [1], "b": "x"}, {"a": [2], "b": "y"}]}', a="int32", b="string"
+    )
+    by_column = read('{"inputs": {"a": [[1], [2]], "b": ["x", "y"]}}', a="int32", b="string")
+    for found in (by_row, by_column):
+        assert same(found["a"], np.int32([[1], [2]]))
+        assert found["b"].tolist() == [b"x", b"y"]
+    document = parse(b'{"instances": [1]}')
+    assert read_inputs(document, inputs(x="int32"))[1]
+    assert not read_inputs(parse(b'{"inputs": [1]}'), inputs(x="int32"))[1]
+
+
+def test_one_input_may_be_named_or_not():
+    for text in ('{"instances": [1, 2]}', '{"instances": [{"x": 1}, {"x": 2}]}',
+                 '{"inputs": [1, 2]}', '{"inputs": {"x": [1, 2]}}'):  # fmt: skip
+        assert same(read(text, x="float32")["x"], np.float32([1, 2])), text
+
+
+def test_binary_values():
+    picture = bytes(range(256))
+    text = base64.b64encode(picture).decode()
+    for given_text in (text, text.rstrip("="), f"{text[:20]}\n{text[20:]}"):
+        body = json.dumps({"instances": [{"b64": given_text}, "text"]})
+        assert read(body, x="string")["x"].tolist() == [picture, b"text"]
+    assert read(json.dumps({"inputs": {"b64": text}}), x="string")["x"][()] == picture
+
+
+def test_a_byte_order_mark_is_passed_over():
+    assert parse(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}
+
+
+REFUSED = {
+    '{"inputs": [1, 2], "instances": [1]}': "expecting only one of",
+    "{}": "Missing 'inputs' or 'instances' key",
+    '{"instances": 1}': "Expecting 'instances' to be an list/array",
+    '{"instances": []}': "No values in 'instances' array",
+    '{"instances": [[1], [1, 2]]}': "Encountered list at unexpected size: 2 at level: 1",
+    '{"instances": [[1], 2]}': "found at incorrect level: 2, element 1",
+    '{"instances": [1, [2]]}': "Encountered list at unexpected level: 1",
+    '{"instances": [{"x": 1}, 2]}': "Failed to process element: 1",
+    '{"instances": [2, {"x": 1}]}': "Failed to process element: 0",
+    '{"instances": [{"x": 1}, {"y": 1}]}': "keys must be equal to: x",
+    '{"instances": [{"y": 1}]}': 'does not have named input: "y"; the signature takes x',
+    '{"inputs": {"y": 1}}': 'does not have named input: "y"; the signature takes x',
+    '{"inputs": ["a"]}': 'JSON Value: "a" Type: String is not of expected type: float32',
+    '{"inputs": [null]}': "Type: Null is not of expected type: float32",
+    '{"inputs": [1, true]}': "JSON Value: true Type: True is not of expected type: float32",
+    '{"inputs": [{"b64": "YQ=="}]}': "Type: Object is not of expected type: float32",
+    '{"inputs": [1.0, 1e39]}': "JSON Value: 1e+39 Type: Number is out of the range",
+    '{"inputs": [NaN, 1e400]}': "JSON Parse error: number 1e400 is too large",
+    '{"inputs": [1e400]}': "JSON Parse error: number is infinity",
+    f'{{"inputs": {"[" * 100}1{"]" * 100}}}': "nested deeper than 64 levels",
+    f'{{"inputs": {"[" * 5000}1{"]" * 5000}}}': "JSON Parse error: depth limit",
+    f'{{"inputs": {"[" * 5000}NaN{"]" * 5000}}}': "JSON Parse error: it is nested too deeply",
+    "": "JSON Parse error: The document is empty",
+    "instances = [1, 2]": "JSON Parse error",
+    '{"inputs": [1]} 2': "JSON Parse error",
+    "[1]": "Is not object",
+    "NaN": "JSON Value: NaN Is not object",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "words"), REFUSED.items(), ids=range(len(REFUSED)))
+def test_refused(text, words):
+    assert words in refusal(lambda: read(text, x="float32"))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "words"),
+    [
+        ("int32", "[1.5]", "1.5 Type: Number is not of expected type: int32"),
+        ("int32", "[2.0]", "2.0 Type: Number is not of expected type: int32"),
+        ("int32", "[true]", "Type: True is not of expected type: int32"),
+        ("int32", "[1, 2147483648]", "2147483648 Type: Number is out of the range"),
+        ("int8", "[-129]", "-129 Type: Number is out of the range of type: int8"),
+        ("uint8", "[1, -1]", "-1 Type: Number is out of the range of type: uint8"),
+        ("uint64", "[18446744073709551616]", "is not of expected type: uint64"),
+        ("int64", "[9223372036854775808]", "out of the range of type: int64"),
+        ("float16", "[1.0, 70000]", "70000 Type: Number is out of the range"),
+        ("bool", "[1]", "Type: Number is not of expected type: bool"),
+        ("string", "[1]", "Type: Number is not of expected type: string"),
+        ("string", '[{"b64": 1}]', "Type: Object is not of expected type: string"),
+        ("string", '["a", {"b64": "a", "c": "d"}]', "Type: Object is not of expected type"),
+        ("string", '["a", {"b64": "?"}]', "no base64 data"),
+        ("string", '["\\ud800", NaN]', "is not of expected type: string"),
+    ],
+)
+def test_values_of_another_type_are_refused(dtype, value, words):
+    assert words in refusal(lambda: read(f'{{"inputs": {value}}}', x=dtype))
+
+
+def test_the_largest_of_each_type_is_taken():
+    for dtype in ("int8", "int32", "int64", "uint8", "uint64"):
+        limits = np.iinfo(dtype)
+        found = read(f'{{"inputs": [{limits.min}, {limits.max}]}}', x=dtype)["x"]
+        assert same(found, np.array([limits.min, limits.max], dtype))
+
+
+def test_inputs_of_several_need_their_names():
+    message = refusal(lambda: read('{"instances": [1]}', a="int32", b="int32"))
+    assert "list of objects" in message
+    assert "a, b" in message
+    assert "an object" in refusal(lambda: read('{"inputs": [1]}', a="int32", b="int32"))
+
+
+def test_half_a_character_is_no_text():
+    message = refusal(lambda: to_array("x", ["\ud800"], "string"))
+    assert "holds no text" in message
+
+
+def test_a_type_that_json_lacks():
+    for call in (
+        lambda: to_array("x", [1], "complex64"),
+        lambda: to_json("x", np.zeros(1, np.complex64)),
+    ):
+        with pytest.raises(ServingError) as error:
+            call()
+        assert error.value.code == "UNIMPLEMENTED"
+        assert "gRPC" in error.value.message
+
+
+def test_outputs():
+    one, two = np.float32([[1], [2]]), np.array([b"a", b"b"], object)
+    assert write_outputs({"y": one}, True) == b'{"predictions":[[1.0],[2.0]]}'
+    assert write_outputs({"y": one}, False) == b'{"outputs":[[1.0],[2.0]]}'
+    both = {"y": one, "z_bytes": two}
+    assert orjson.loads(write_outputs(both, True)) == {
+        "predictions": [{"y": [1.0], "z_bytes": {"b64": "YQ=="}},
+                        {"y": [2.0], "z_bytes": {"b64": "Yg=="}}]
+    }  # fmt: skip
+    assert orjson.loads(write_outputs(both, False)) == {
+        "outputs": {"y": [[1.0], [2.0]], "z_bytes": [{"b64": "YQ=="}, {"b64": "Yg=="}]}
+    }
+
+
+def test_outputs_that_are_no_rows():
+    scalar, pair = np.float32(1).reshape(()), np.zeros(2)
+    assert "has no shape information" in refusal(write_outputs, {"y": scalar}, True)
+    message = refusal(write_outputs, {"y": pair, "z": np.zeros(3)}, True)
+    assert "inconsistent batch size: 3 expecting: 2" in message
+    assert "'inputs'" in message
+    assert write_outputs({"y": scalar}, False) == b'{"outputs":1.0}'
+    assert "empty" in refusal(write_outputs, {}, True)
+
+
+def test_classes_and_values():
+    classes = [[("a", float(np.float32(0.2))), ("", math.nan)], []]
+    assert write_classes(classes) == b'{"results":[[["a",0.2],["",NaN]],[]]}'
+    assert write_values([float(np.float32(0.1)), math.inf]) == b'{"results":[0.1,Infinity]}'
+
+
+def example(**features) -> Example:
+    document = parse(orjson.dumps({"examples": [features]}))
+    return Example.FromString(read_examples(document)[0])
+
+
+def test_features():
+    found = example(
+        f=[1.5, 2.0], i=7, b=[True, False], s="é", raw=[{"b64": "/w=="}, "a"], none=[]
+    ).features.feature
+    assert list(found["f"].float_list.value) == [1.5, 2.0]
+    assert list(found["i"].int64_list.value) == [7]
+    assert list(found["b"].int64_list.value) == [1, 0]
+    assert list(found["s"].bytes_list.value) == ["é".encode()]
+    assert list(found["raw"].bytes_list.value) == [b"\xff", b"a"]
+    assert found["none"].WhichOneof("kind") is None
+
+
+def test_the_context_is_in_each_example():
+    document = {"context": {"c": 1, "x": 5}, "examples": [{"x": 2}, {"y": 3}]}
+    first, second = map(Example.FromString, read_examples(document))
+    assert first.features.feature["c"].int64_list.value == [1]
+    assert first.features.feature["x"].int64_list.value == [2]
+    assert second.features.feature["x"].int64_list.value == [5]
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({}, "key 'examples' is expected"),
+        ({"examples": {}}, "to be an list/array"),
+        ({"examples": []}, "is an empty array"),
+        ({"examples": [[1]]}, "Example must be JSON object but got JSON Array"),
+        ({"examples": [{}, 1]}, "example 1: Example must be JSON object but got JSON Number"),
+        ({"context": "a", "examples": [{}]}, "context: Example must be JSON object"),
+        ({"examples": [{"x": None}]}, "Feature: x has element with unexpected JSON type: Null"),
+        ({"examples": [{"x": [[1]]}]}, "Feature: x has element with unexpected JSON type: Array"),
+        ({"examples": [{"x": {"a": 1}}]}, "unexpected JSON type: Object"),
+        ({"examples": [{"x": [1, 2.5]}]}, "it mixes float, int64"),
+        ({"examples": [{"x": ["a", 1]}]}, "it mixes bytes, int64"),
+        ({"examples": [{"x": [1 << 63]}]}, "Only int64_t is supported"),
+        ({"examples": [{"x": 1e39}]}, "out of the range of type: float32"),
+        ({"examples": [{"x": {"b64": "?"}}]}, "no base64 data"),
+        ({"examples": [{"\ud800": 1}]}, "a name that is no text"),
+        ({"examples": [{"x": "\ud800"}]}, "holds no text"),
+    ],
+)
+def test_examples_that_are_refused(document, words):
+    assert words in refusal(read_examples, document)

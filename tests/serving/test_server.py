@@ -1,0 +1,193 @@
+"""A server with models: loads and warm-up, limits, deadlines, health of each model."""
+
+import json
+import shutil
+import urllib.request
+from types import SimpleNamespace
+
+import grpc
+import numpy as np
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from serving.codec import encode
+from serving.configs import ModelSettings, Monitoring
+from serving.protos import (
+    GetModelStatusRequest,
+    ModelServiceStub,
+    PredictionLog,
+    PredictionServiceStub,
+    PredictRequest,
+)
+from serving.server import Server
+from serving.settings import Settings
+from serving.warmup import FILE, write_requests
+from tests.serving.slow_model import LONG, slow
+from tests.serving.small_models import half_plus
+
+IN_FLIGHT = 3
+
+
+def ask(model: str, x) -> PredictRequest:
+    request = PredictRequest()
+    request.model_spec.name = model
+    request.inputs["x"].CopyFrom(encode(x))
+    return request
+
+
+def half(model="half_plus_two"):
+    return ask(model, np.full((1, 1), 2, np.float32))
+
+
+def count(steps: int) -> PredictRequest:
+    return ask("slow", np.array(steps, np.int32))
+
+
+def warmed(base, name: str, log: PredictionLog):
+    """Return the settings of a copy of a model that has a warm-up request."""
+    folder = base / name
+    shutil.copytree(base / "half_plus_two", folder)
+    file = folder / "00000123" / FILE
+    file.parent.mkdir()
+    file.write_bytes(b"".join(write_requests([log])))
+    return ModelSettings(name, folder)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    base = tmp_path_factory.mktemp("models")
+    (base / "broken" / "1").mkdir(parents=True)
+    (base / "broken" / "1" / "saved_model.pb").write_bytes(b"no model")
+    models = [
+        ModelSettings("broken", base / "broken"),
+        ModelSettings("half_plus_two", half_plus(base / "half_plus_two", 2)),
+        ModelSettings("slow", slow(base / "slow")),
+        warmed(base, "warm", PredictionLog(predict_log={"request": half()})),
+        warmed(base, "wrong", PredictionLog(predict_log={"request": ask("m", np.zeros(3))})),
+        warmed(base, "session", PredictionLog(session_run_log={"request": {}})),
+    ]
+    settings = Settings(
+        models, port=0, slots=1, max_in_flight=IN_FLIGHT, access_log=str(base / "access.log"),
+        num_request_iterations_for_warmup=2, rest_api_port=0,
+        monitoring=Monitoring(enable=True, path="/metrics"),
+    )  # fmt: skip
+    server = Server(settings)
+    server.start()
+    channel = grpc.insecure_channel(f"127.0.0.1:{server.port}")
+    yield SimpleNamespace(
+        server=server,
+        base=base,
+        channel=channel,
+        predict=PredictionServiceStub(channel).Predict,
+        status=ModelServiceStub(channel).GetModelStatus,
+        health=health_pb2_grpc.HealthStub(channel),
+    )
+    channel.close()
+    server.drain(1)
+
+
+def state(served, model):
+    request = GetModelStatusRequest()
+    request.model_spec.name = model
+    [found] = served.status(request, timeout=10).model_version_status
+    name = found.State.Name(found.state)
+    return name, grpc_code(found.status.error_code), found.status.error_message
+
+
+def grpc_code(number: int) -> str:
+    return next(code.name for code in grpc.StatusCode if code.value[0] == number)
+
+
+def until_full(served):
+    """Call until a call is refused, which tells that as many as may be are in flight."""
+    while True:
+        try:
+            served.predict(half(), timeout=0.5)
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+                return error.details()
+
+
+def test_a_broken_model_does_not_stop_the_others(served):
+    assert state(served, "half_plus_two") == ("AVAILABLE", "OK", "")
+    found, code, message = state(served, "broken")
+    assert (found, code) == ("LOADING", "FAILED_PRECONDITION")  # it is tried again
+    assert "saved_model.pb" in message
+
+
+def test_warm_up_requests_are_replayed_before_a_version_answers(served):
+    assert state(served, "warm") == ("AVAILABLE", "OK", "")
+    page = served.server.metrics.page().decode()
+    path = served.base / "warm" / "00000123"
+    assert f'model_warmup_latency_count{{model_path="{path}",status="OK"}} 1' in page
+
+
+def test_a_version_whose_warm_up_fails_does_not_serve(served):
+    found, code, message = state(served, "wrong")
+    assert (found, code) == ("LOADING", "INVALID_ARGUMENT")
+    assert f"{FILE}: record 0: " in message
+    found, code, message = state(served, "session")
+    assert (found, code) == ("LOADING", "UNIMPLEMENTED")
+    assert message.endswith("Unsupported log_type for warmup: session_run_log")
+
+
+def test_each_model_has_a_health(served):
+    def health(name):
+        request = health_pb2.HealthCheckRequest(service=name)
+        return served.health.Check(request, timeout=10).status
+
+    serving = health_pb2.HealthCheckResponse.SERVING
+    assert health("half_plus_two") == serving
+    assert health("") == serving
+    assert health("broken") == health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+def test_calls_beyond_the_limit_are_refused_at_once_and_probes_are_not(served):
+    calls = [served.predict.future(count(LONG), timeout=2) for _ in range(IN_FLIGHT)]
+    assert until_full(served) == "3 calls are in flight already; try again later"
+    request = health_pb2.HealthCheckRequest()
+    assert served.health.Check(request, timeout=10).status
+    assert state(served, "half_plus_two")[0] == "AVAILABLE"
+    assert {each.code().name for each in calls} == {"DEADLINE_EXCEEDED"}
+
+
+def test_a_call_that_is_over_leaves_its_slot(served):
+    """There is one slot: whoever kept it would let the next one wait for minutes."""
+    again(served)
+    with pytest.raises(grpc.RpcError) as error:
+        served.predict(count(LONG), timeout=0.5)
+    assert error.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    again(served)
+
+
+def again(served):
+    """Call until there is an answer; what computes for others must end at their deadline."""
+    while (call := served.predict.future(half(), timeout=10)).code() is not grpc.StatusCode.OK:
+        assert call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_rest_asks_the_same_models(served):
+    def get(path, body=None):
+        address = f"http://127.0.0.1:{served.server.rest.port}{path}"
+        with urllib.request.urlopen(address, body, timeout=30) as answer:
+            return answer.read().decode()
+
+    found = json.loads(get("/v1/models/half_plus_two"))["model_version_status"]
+    assert [(each["version"], each["state"]) for each in found] == [("123", "AVAILABLE")]
+    question = b'{"instances": [[2.0]]}'
+    again(served)
+    answer = json.loads(get("/v1/models/half_plus_two:predict", question))
+    assert answer == {"predictions": [[3.0]]}
+    page = get("/metrics")
+    assert ':tensorflow:serving:request_count{model_name="half_plus_two",status="OK"}' in page
+
+
+def test_calls_are_logged(served):
+    again(served)
+    lines = (served.base / "access.log").read_text().splitlines()
+    ok = [each for each in map(json.loads, lines) if each["code"] == "OK"]
+    last = next(each for each in reversed(ok) if each["method"] == "Predict")
+    assert (last["protocol"], last["model"]) == ("grpc", "half_plus_two")
+    assert last["peer"].startswith("ipv4:127.0.0.1:")
+    assert last["milliseconds"] > 0
+    assert last["bytes_in"] == half().ByteSize()

@@ -1,0 +1,148 @@
+"""Versions on disk: which names count, and what each policy wants of them."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.source import All, Latest, Specific, find_versions, number_of
+from transforms.core.errors import FileError
+
+
+@pytest.fixture
+def base(tmp_path):
+    def make(*names):
+        for name in names:
+            (tmp_path / name).mkdir()
+        return tmp_path
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("1", 1),
+        ("00000123", 123),
+        ("-1", -1),
+        ("9223372036854775807", 2**63 - 1),
+        ("9223372036854775808", None),
+        ("9" * 5000, None),
+        ("0" * 5000, None),
+        ("1.0", None),
+        ("1_000", None),
+        ("0x10", None),
+        ("v1", None),
+        ("1-", None),
+        (" 1", None),
+        ("1\n", None),
+        ("", None),
+        ("+", None),
+        ("\u0661", None),  # a digit, but not of ASCII
+        (".tmp-1", None),
+    ],
+)
+def test_a_version_is_a_name_that_is_an_int64(name, number):
+    assert number_of(name) == number
+
+
+@settings(deadline=None)
+@given(st.integers(-(2**70), 2**70), st.integers(0, 12))
+def test_leading_zeros_count_nothing(number, zeros):
+    name = ("-" if number < 0 else "") + "0" * zeros + str(abs(number))
+    assert number_of(name) == (number if -(2**63) <= number < 2**63 else None)
+
+
+@pytest.mark.parametrize(
+    ("policy", "numbers"),
+    [
+        (Latest(), [10]),
+        (Latest(2), [9, 10]),
+        (Latest(0), [10]),
+        (Latest(99), [1, 2, 9, 10]),
+        (All(), [1, 2, 9, 10]),
+        (Specific((2, 9)), [2, 9]),
+    ],
+)
+def test_policies(base, policy, numbers):
+    found = find_versions(base("1", "002", "9", "10", "x", ".tmp-11"), policy)
+    assert list(found.versions) == numbers
+    assert all(folder.is_dir() for folder in found.versions.values())
+    assert not found.warnings
+
+
+def test_a_named_version_that_is_missing_is_told(base):
+    folder = base("1", "2")
+    found = find_versions(folder, Specific((2, 7, 5, 7)))
+    assert list(found.versions) == [2]
+    assert found.warnings == tuple(
+        f"{folder}: it holds no version {number}, which the policy names" for number in (5, 7)
+    )
+
+
+def test_a_policy_that_names_nothing_is_told(base):
+    folder = base("1")
+    found = find_versions(folder, Specific(()))
+    assert not found.versions
+    assert found.warnings == (
+        f"{folder}: the policy names no specific versions, so none is served",
+    )
+
+
+def test_two_names_of_one_number(base):
+    folder = base("1", "01", "001", "2")
+    found = find_versions(folder, All())
+    assert found.versions == {1: folder / "1", 2: folder / "2"}
+    assert found.warnings == (
+        f"{folder / '001'}: it is ignored, as {folder / '01'} is version 1 too",
+        f"{folder / '01'}: it is ignored, as {folder / '1'} is version 1 too",
+    )
+
+
+def test_a_file_is_no_version_and_a_link_to_a_folder_is(base):
+    folder = base("1", "there")
+    (folder / "3").write_text("")
+    (folder / "2").symlink_to(folder / "there")
+    (folder / "4").symlink_to(folder / "nowhere")
+    (folder / "5").symlink_to(folder / "5")
+    found = find_versions(folder, Latest())
+    assert list(found.versions) == [2]
+    assert found.warnings == tuple(
+        f"{folder / name}: this is no folder, so it is no version" for name in "345"
+    )
+
+
+def test_an_empty_base_path_is_no_error_but_told(base):
+    folder = base("x")
+    found = find_versions(folder, Latest())
+    assert not found.versions
+    assert found.warnings == (
+        f"{folder}: it holds no version, expected folders whose names are numbers, as in "
+        f"{folder / '1'}",
+    )
+
+
+@pytest.mark.parametrize("what", ["missing", "file"])
+def test_a_base_path_that_cannot_be_listed(tmp_path, what):
+    path = tmp_path / what
+    if what == "file":
+        path.write_text("")
+    with pytest.raises(FileError, match=f"^{path}: .*, expected a base path$"):
+        find_versions(path, Latest())
+
+
+def test_a_base_path_that_no_path_can_be():
+    with pytest.raises(FileError, match="embedded null byte"):
+        find_versions(Path("/models\0"), Latest())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may list everything")
+def test_folders_that_cannot_be_looked_into(base):
+    folder = base("1")
+    folder.chmod(0o444)
+    try:
+        assert not find_versions(folder, Latest()).versions
+    finally:
+        folder.chmod(0o755)

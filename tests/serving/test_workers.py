@@ -1,0 +1,83 @@
+"""Several processes on one port: all drained, dead ones replaced, none left behind."""
+
+import grpc
+import psutil
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from tests.serving.served import Served
+from tests.serving.small_models import half_plus
+from tests.serving.test_server import half
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return half_plus(tmp_path_factory.mktemp("models") / "half_plus_two", 2)
+
+
+def workers(server: Served) -> list[psutil.Process]:
+    return psutil.Process(server.process.pid).children()
+
+
+def answer(server: Served) -> float:
+    """Ask on a connection of its own, which any of the workers may get."""
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    with grpc.insecure_channel(server.address, options) as channel:
+        server.channel = channel
+        response = server.predictions.Predict(half(), timeout=30, wait_for_ready=True)
+        return response.outputs["y"].float_val[0]
+
+
+@pytest.mark.slow
+def test_workers(base):
+    server = Served(base, "--workers=2")
+    try:
+        first = workers(server)
+        assert len(first) == 2
+        assert {answer(server) for _ in range(8)} == {3.0}
+        first[0].kill()
+        first[0].wait(30)
+        while len(workers(server)) < 2 or first[0] in workers(server):
+            assert answer(server) == 3.0  # the other one goes on
+        started = [each for each in workers(server) if each not in first]
+        assert len(started) == 1
+        status, said = server.end()
+        assert status == 0, said
+        assert "worker 0 ended with SIGKILL; it is replaced" in said
+        assert not any(each.is_running() for each in (*first, *started))
+    finally:
+        server.kill()
+
+
+def test_a_worker_that_cannot_begin_ends_all(tmp_path):
+    """The log is a folder: said once, with the status that one process alone would have."""
+    config = tmp_path / "models.config"
+    config.write_text("model_config_list {}")
+    server = Served(f"--model_config_file={config}", "--workers=2", f"--access_log={tmp_path}",
+                    ready=False)  # fmt: skip
+    status, said = server.ended()
+    assert (status, said) == (4, f"deploykit: error: {tmp_path}: Is a directory\n")
+
+
+def test_workers_end_with_their_parent(tmp_path):
+    config = tmp_path / "models.config"
+    config.write_text("model_config_list {}")
+    server = Served(f"--model_config_file={config}", "--workers=2")
+    processes = workers(server)
+    server.process.kill()
+    assert len(processes) == 2
+    psutil.wait_procs(processes, timeout=30)
+    assert not any(each.is_running() for each in processes)
+
+
+def test_who_watches_does_not_hold_up_the_end(tmp_path):
+    config = tmp_path / "models.config"
+    config.write_text("model_config_list {}")
+    server = Served(f"--model_config_file={config}", "--workers=2")
+    processes = workers(server)
+    with grpc.insecure_channel(server.address) as channel:
+        watched = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        assert next(watched).status == health_pb2.HealthCheckResponse.SERVING
+        status, said = server.end()
+    assert status == 0, said
+    assert not any(each.is_running() for each in processes)
