@@ -7,9 +7,9 @@ import numpy as np
 import orjson
 
 from serving.errors import ServingError
+from serving.inference import Class
 from serving.json_tensors import COLUMNS, ROWS
 from serving.json_values import FLOATS, INTEGERS, from_bytes, refused
-from serving.plane import Class
 from transforms.core.tensors import Array
 
 _BINARY_SUFFIX = "_bytes"
@@ -35,7 +35,10 @@ def write_outputs(outputs: Mapping[str, Array], rows: bool) -> bytes:
     return orjson.dumps(
         {
             "predictions": [
-                {alias: orjson.Fragment(to_json(alias, a[row, ...])) for alias, a in outputs.items()}
+                {
+                    alias: orjson.Fragment(to_json(alias, a[row, ...]))
+                    for alias, a in outputs.items()
+                }
                 for row in range(count)
             ]
         }
