@@ -53,6 +53,12 @@ def _scored(callee: Callee) -> dict[str, Tensor]:
             "--method classify takes an output of shape [batch, classes], scores in float32 or "
             f"names as strings; the outputs are: {_said(callee.outputs)}"
         )
+    shapes = {each.shape for each in found.values() if each.shape is not None}
+    if len(shapes) > 1:
+        raise GraphError(
+            "--method classify takes names and scores of the same shape; it found "
+            f"{_said(found)}; name others with --outputs"
+        )
     return found
 
 

@@ -59,7 +59,7 @@ def parse_in_front(graph: Graph, inputs: Mapping[str, Tensor]) -> str:
 
 
 def example(sample: Mapping[str, Array]) -> Example:
-    """Return one sample, an array for each alias, as a tf.Example."""
+    """Return one sample, an array for each alias, as a tf.Example; their shapes do not matter."""
     found = Example()
     for alias, array in sample.items():
         feature = found.features.feature[alias]

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from serving.source import number_of
 from transforms.core.errors import Error, FileError
 
 MOST_VERSION = (1 << 63) - 1  # TensorFlow Serving reads an int64
@@ -31,24 +32,18 @@ def versions_in(folder: Path) -> dict[int, Path]:
         return {}
     except OSError as error:
         raise FileError(f"{folder}: {error.strerror or error}") from None
-    return {number: child for child in children if (number := version_of(child.name)) is not None}
+    return {number: child for child in children if (number := number_of(child.name)) is not None}
 
 
 def models_in(base: Path) -> dict[str, Path]:
     """Return the newest version of each model in a folder of models, by the model's name."""
     found = {}
     for folder in sorted(base.iterdir()) if base.is_dir() else ():
-        if folder.is_dir() and _NAME.fullmatch(folder.name) and version_of(folder.name) is None:
+        if folder.is_dir() and _NAME.fullmatch(folder.name) and number_of(folder.name) is None:
             versions = {n: path for n, path in versions_in(folder).items() if path.is_dir()}
             if versions:
                 found[folder.name] = versions[max(versions)]
     return found
-
-
-def version_of(name: str) -> int | None:
-    """Return the version that a folder's name stands for: `00000123` is 123."""
-    is_number = name.isascii() and name.isdigit() and int(name) <= MOST_VERSION
-    return int(name) if is_number else None
 
 
 def check_name(name: str) -> str:
@@ -58,7 +53,7 @@ def check_name(name: str) -> str:
             f"{name!r} cannot be a model's name, which is letters, digits, _, +, - and dots, but "
             "for the first; give another with --name"
         )
-    if version_of(name) is not None:
+    if number_of(name) is not None:
         raise Error(f"the model's name {name} would pass for a version; give another with --name")
     return name
 
@@ -99,15 +94,19 @@ def check_free(folder: Path, version: int | None) -> None:
     if version in taken:
         raise FileError(
             f"{taken[version]}: this version exists and is never replaced; without --version, "
-            f"the next is {max(taken) + 1}"
+            f"the next is {_next(taken)}"
         )
+
+
+def _next(taken: Iterable[int]) -> int:
+    return max([0, *taken]) + 1
 
 
 def _publish(partial: Path, folder: Path, version: int | None) -> Path:
     """Rename what was written to its number; another exporter may take the same one first."""
     while True:
         check_free(folder, version)
-        number = max(versions_in(folder), default=0) + 1 if version is None else version
+        number = _next(versions_in(folder)) if version is None else version
         if number > MOST_VERSION:
             raise FileError(f"{folder}: there is no version after {MOST_VERSION}")
         target = folder / str(number)

@@ -19,6 +19,7 @@ def channel_options(settings: Settings) -> list[Option]:
         "grpc.server_handshake_timeout_ms": _HANDSHAKE_MS,
         "grpc.keepalive_time_ms": _PING_MS,
         "grpc.keepalive_timeout_ms": _ANSWER_MS,
+        "grpc.http2.ping_timeout_ms": _ANSWER_MS,  # else a minute, for those that are reachable
         "grpc.keepalive_permit_without_calls": 1,
         "grpc.http2.max_pings_without_data": 0,  # go on asking those that say nothing
         "grpc.http2.min_ping_interval_without_data_ms": _PATIENCE_MS,

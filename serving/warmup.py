@@ -56,7 +56,7 @@ def requests(
 
 def _examples(feed: Mapping[str, Array]) -> Input:
     count = min(len(array) for array in feed.values())
-    samples = ({alias: array[n] for alias, array in feed.items()} for n in range(count))
+    samples = ({alias: a[n : n + 1] for alias, a in feed.items()} for n in range(count))
     return Input(example_list={"examples": [example(sample) for sample in samples]})
 
 

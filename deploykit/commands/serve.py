@@ -69,7 +69,7 @@ def _arguments(ctx: click.Context, param: click.Parameter, value: str) -> Any:
 @click.option("--grpc_max_threads", type=_COUNT, metavar="N", help="Threads that answer gRPC; like "
               "--max_in_flight.")  # fmt: skip
 @click.option("--max_in_flight", type=_COUNT, default=64, show_default=True, metavar="N",
-              help="Calls that are let in; more are refused at once "
+              help="Calls that each worker lets in; more are refused at once "
               "(RESOURCE_EXHAUSTED).")  # fmt: skip
 @click.option("--slots", type=_COUNT, metavar="N", help="Calls that compute at once [default: "
               "cores by threads inside an op].")  # fmt: skip

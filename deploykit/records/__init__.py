@@ -1,3 +1,3 @@
-"""Data -> TFRecord shards that can be checked: sources, encoding, framing, index."""
+"""Data -> TFRecord shards that can be checked: sources, encoding, index."""
 
 KINDS = ("images", "csv", "npz", "idx", "cifar", "text")  # of sources

@@ -15,7 +15,7 @@ METRICS = "/monitoring/prometheus/metrics"
 BATCH = 32  # at most, where nobody has measured a better one
 _QUEUE_OF_EACH_CORE = 4  # batches that may wait; what comes then is refused at once
 _LABEL = 50  # characters; Kubernetes allows 63, and adds to the name of a Deployment
-_PORTS = ["--port=8500", "--rest_api_port=8501"]
+_LISTENING = ["--host=0.0.0.0", "--port=8500", "--rest_api_port=8501"]
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _values(deployment: Deployment) -> dict[str, object]:
             *batching,
             *threads,
         ],
-        "ports": _PORTS,
+        "listening": _LISTENING,
         "runtime_flags": threads,
         "environment": dict(sorted(deployment.environment.items())),
         "cores": deployment.cores,

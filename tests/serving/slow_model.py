@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-LONG = 20_000_000  # some tens of seconds
+LONG = 20_000_000  # minutes
 
 
 def slow(folder: Path, version: int = 1) -> Path:

@@ -34,9 +34,11 @@ def test_a_version_has_all_files(tmp_path):
 
 
 def test_the_next_number_follows_the_highest_however_it_is_written(tmp_path):
-    for name in ("00000123", "7", "x9", "-200", ".tmp", "99999999999999999999"):
+    (tmp_path / "m" / "-200").mkdir(parents=True)
+    assert export._next(versions_in(tmp_path / "m")) == 1
+    for name in ("00000123", "7", "x9", ".tmp", "99999999999999999999"):
         (tmp_path / "m" / name).mkdir(parents=True)
-    assert set(versions_in(tmp_path / "m")) == {7, 123}
+    assert set(versions_in(tmp_path / "m")) == {-200, 7, 123}
     assert write_version(tmp_path, "m", FILES).name == "124"
     (tmp_path / "m" / "130").symlink_to("nowhere")
     (tmp_path / "m" / "131").write_text("a file")

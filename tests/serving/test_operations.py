@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 
 import grpc
@@ -20,6 +21,7 @@ from serving.configs import Tls
 from serving.errors import ServingError
 from serving.grpc_options import channel_arguments, channel_options
 from serving.protos import (
+    GetModelStatusRequest,
     ModelServerConfig,
     ModelServiceStub,
     PredictionServiceStub,
@@ -90,7 +92,7 @@ def test_whoever_watches_is_told_of_the_end_and_does_not_hold_it_up():
             health_pb2.HealthCheckRequest(service="nobody")
         )
         assert next(unknown).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
-        assert server.drain(600)  # it would wait so long for a stream that goes on
+        assert server.drain(20)  # it would wait so long for a stream, then cut it off
         assert [each.status for each in watched] == [NOT_SERVING]
         assert list(unknown) == []
 
@@ -221,6 +223,30 @@ def test_a_request_that_is_too_large_is_refused_unread():
         assert "larger than max" in words
 
 
+def test_requests_that_never_come_hold_up_neither_probes_nor_questions():
+    with served(max_in_flight=2) as server, connected(server) as channel:
+        over = threading.Event()
+
+        def never():
+            over.wait()
+            yield b""
+
+        begin = channel.stream_unary("/tensorflow.serving.PredictionService/Predict")
+        calls = [begin.future(never()) for _ in range(2)]
+        predict = PredictionServiceStub(channel).Predict
+        while (found := code(predict, PredictRequest()))[0] == "INVALID_ARGUMENT":
+            pass  # they are not there yet
+        assert found == ("RESOURCE_EXHAUSTED", "2 calls are in flight already; try again later")
+        assert health(channel) == SERVING
+        asked = ModelServiceStub(channel).GetModelStatus
+        assert code(asked, GetModelStatusRequest())[0] == "INVALID_ARGUMENT"
+        for each in calls:
+            each.cancel()
+        over.set()
+        while code(predict, PredictRequest())[0] != "INVALID_ARGUMENT":
+            pass  # their threads are free again
+
+
 def test_bytes_that_are_no_message_are_answered():
     with served() as server, connected(server) as channel:
         call = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
@@ -247,10 +273,14 @@ def test_with_workers_a_reload_would_reach_one_of_them():
         server._reload(ModelServerConfig(), "ipv4:127.0.0.1:1")
 
 
-@pytest.mark.parametrize("said", [b"", b"PRI * HTTP/2.0\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"])
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+SETTINGS = b"\0\0\0\4\0\0\0\0\0"
+
+
+@pytest.mark.parametrize("said", [b"", HELLO[:16], HELLO, HELLO + SETTINGS])
 def test_a_connection_that_says_too_little_is_closed(said):
     patience = [("grpc.server_handshake_timeout_ms", 200), ("grpc.keepalive_time_ms", 200),
-                ("grpc.keepalive_timeout_ms", 200)]  # fmt: skip
+                ("grpc.http2.ping_timeout_ms", 200)]  # fmt: skip
     with (
         served(grpc_channel_arguments=patience) as server,
         socket.create_connection(("127.0.0.1", server.port)) as half_open,
@@ -264,7 +294,8 @@ def test_a_connection_that_says_too_little_is_closed(said):
 def test_connections_have_20_seconds():
     options = dict(channel_options(Settings([])))
     assert options["grpc.server_handshake_timeout_ms"] <= 20_000
-    assert options["grpc.keepalive_time_ms"] + options["grpc.keepalive_timeout_ms"] <= 20_000
+    for wait in ("grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms"):
+        assert options["grpc.keepalive_time_ms"] + options[wait] <= 20_000
     assert options["grpc.keepalive_permit_without_calls"] == 1
 
 

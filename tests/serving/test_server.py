@@ -143,7 +143,7 @@ def test_each_model_has_a_health(served):
 
 
 def test_calls_beyond_the_limit_are_refused_at_once_and_probes_are_not(served):
-    calls = [served.predict.future(count(LONG), timeout=5) for _ in range(IN_FLIGHT)]
+    calls = [served.predict.future(count(LONG), timeout=2) for _ in range(IN_FLIGHT)]
     assert until_full(served) == "3 calls are in flight already; try again later"
     request = health_pb2.HealthCheckRequest()
     assert served.health.Check(request, timeout=10).status
@@ -152,7 +152,7 @@ def test_calls_beyond_the_limit_are_refused_at_once_and_probes_are_not(served):
 
 
 def test_a_call_that_is_over_leaves_its_slot(served):
-    """There is one slot: whoever kept it would let the next one wait for half a minute."""
+    """There is one slot: whoever kept it would let the next one wait for minutes."""
     again(served)
     with pytest.raises(grpc.RpcError) as error:
         served.predict(count(LONG), timeout=0.5)

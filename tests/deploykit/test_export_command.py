@@ -1,0 +1,394 @@
+"""Models of every kind are exported; TensorFlow's loaders read them, and they answer alike."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import deploykit as public
+from deploykit.files import load_data
+from serving.protos import SavedModel
+from serving.servable import Loading, Servable
+from serving.signatures import read_meta_graph, signatures_of
+from serving.warmup import FILE as WARM_UP
+from serving.warmup import read_requests
+from tests.deploykit.conftest import FASHION
+from tests.loading import answers
+from tests.support import build, random, run
+from transforms.core.errors import GraphError
+from transforms.core.graph import Graph
+from transforms.core.node import Node
+from transforms.core.tensors import DType, decode
+
+pytestmark = pytest.mark.usefixtures("in_process")
+
+X = random(3, 8, 8, 3)
+PARTS = {"saved_model.pb", "variables", "assets.extra"}
+
+
+def assert_answers(
+    folder: Path, signature: str, feeds: dict[str, Any], wanted: dict[str, Any]
+) -> None:
+    """Compare what TensorFlow's loaders and deploykit's own server make of a version."""
+    served = Servable(folder, "m", 1, Loading())
+    ours = served.run(signature, feeds, sorted(wanted), None)
+    served.close()
+    for found in (*answers(folder, signature, feeds), ours):
+        assert set(found) == set(wanted)
+        for alias, array in wanted.items():
+            np.testing.assert_allclose(found[alias], array, rtol=1e-5, atol=1e-6, err_msg=alias)
+
+
+def tf_examples(**features: np.ndarray) -> np.ndarray:
+    """Return samples as serialized tf.Examples, written by TensorFlow's own class."""
+    import tensorflow as tf
+
+    found = []
+    for n in range(len(next(iter(features.values())))):
+        example = tf.train.Example()
+        for name, array in features.items():
+            feature, values = example.features.feature[name], array[n : n + 1].ravel().tolist()
+            if array.dtype.kind == "O":
+                feature.bytes_list.value.extend(values)
+            elif array.dtype.kind == "f":
+                feature.float_list.value.extend(values)
+            else:
+                feature.int64_list.value.extend(map(int, values))
+        found.append(example.SerializeToString())
+    return np.array(found, object)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_a_frozen_graph(deploykit, small, tmp_path):
+    found = deploykit("export", small, tmp_path / "base", "--json")
+    assert found.status == 0, found.stderr
+    folder = tmp_path / "base" / "small" / "1"
+    document = found.document
+    assert document["output_file"] == str(folder)
+    assert (document["name"], document["version"]) == ("small", 1)
+    assert {p.name for p in folder.iterdir()} == PARTS
+    assert document["bytes_out"] == sum(map(len, contents(folder).values()))
+    (signature,) = signatures_of(read_meta_graph(folder)).values()
+    assert signature.method == "tensorflow/serving/predict"
+    assert {a: (t.dtype, t.shape) for a, t in signature.inputs.items()} == {
+        "x": ("float32", (-1, 8, 8, 3))
+    }
+    assert {a: (t.dtype, t.shape) for a, t in signature.outputs.items()} == {
+        "out": ("float32", (-1, 10))
+    }
+    (wanted,) = run(public.load_graph(small), {"x": X})
+    assert_answers(folder, "serving_default", {"x": X}, {"out": wanted})
+
+
+def test_a_wrong_model_is_noticed(deploykit, small, tmp_path):
+    assert deploykit("export", small, tmp_path, "--outputs=logits").status == 0
+    (wanted,) = run(public.load_graph(small), {"x": X})
+    with pytest.raises(AssertionError):
+        assert_answers(tmp_path / "small" / "1", "serving_default", {"x": X}, {"logits": wanted})
+
+
+def test_the_same_bytes_each_time(deploykit, tmp_path):
+    for method in ("predict", "classify"):
+        for _ in range(2):
+            assert deploykit(
+                "export", FASHION / "tf1", tmp_path, "--warmup", FASHION / "test_1000.npz",
+                f"--method={method}", "--name", method,
+            ).status == 0  # fmt: skip
+        first, second = (contents(tmp_path / method / n) for n in "12")
+        assert first == second
+        assert WARM_UP in first
+    text = (tmp_path / "predict" / "1" / "assets.extra" / "deploykit.json").read_text()
+    assert str(tmp_path) not in text
+    assert str(FASHION) not in text
+
+
+def test_provenance(deploykit, small, tmp_path):
+    assert deploykit("export", small, tmp_path).status == 0
+    folder = tmp_path / "small" / "1"
+    document = json.loads((folder / "assets.extra" / "deploykit.json").read_text())
+    for entry, path in (("source", small), ("saved_model", folder / "saved_model.pb")):
+        content = path.read_bytes()
+        digest = hashlib.sha256(content).hexdigest()
+        assert document[entry] == {"sha256": digest, "bytes": len(content)}
+    assert set(document["versions"]) == {"deploykit", "tensorflow"}
+    assert document["signatures"]["serving_default"]["outputs"] == {
+        "out": {"dtype": "float32", "shape": [None, 10]}
+    }
+
+
+@pytest.mark.parametrize("source", ["tf1/model.ckpt", "fashion.keras"])
+def test_fashion(deploykit, source, tmp_path):
+    data = FASHION / "test_1000.npz"
+    found = deploykit(
+        "export", FASHION / source, tmp_path, "--name=fashion", "--warmup", data,
+        "--method=classify",
+    )  # fmt: skip
+    assert found.status == 0, found.stderr
+    assert "1000 requests to warm up" in found.stdout
+    folder = tmp_path / "fashion" / "1"
+    images = load_data(data)["images"][:20]
+    graph = public.freeze(FASHION / source)
+    (wanted,) = run(graph, {"images": images})
+    assert_answers(folder, "serving_default", {"images": images}, {graph.outputs[0]: wanted})
+    examples = tf_examples(images=images)
+    assert_answers(folder, "classify", {"inputs": examples}, {"scores": wanted})
+    warm = list(read_requests(folder))
+    assert len(warm) == 1000
+    request = warm[7].classify_log.request
+    assert request.model_spec.signature_name == "classify"
+    assert [e.SerializeToString(deterministic=True) for e in request.input.example_list.examples]
+    (example,) = request.input.example_list.examples
+    assert example.features.feature["images"].float_list.value == images[7].ravel().tolist()
+
+
+def test_warm_up_for_predict(deploykit, small, tmp_path):
+    data = tmp_path / "data.npz"
+    np.savez(data, x=random(1003, 8, 8, 3), labels=np.arange(1003))
+    assert deploykit("export", small, tmp_path, "--warmup", data).status == 0
+    warm = list(read_requests(tmp_path / "small" / "1"))
+    assert len(warm) == 1000
+    request = warm[999].predict_log.request
+    assert request.model_spec.name == "small"
+    np.testing.assert_array_equal(decode(request.inputs["x"])[0], random(1003, 8, 8, 3)[999])
+
+
+@pytest.fixture
+def signed(tmp_path) -> Path:
+    """Return a SavedModel of TensorFlow 1 whose aliases are not its nodes' names."""
+    import tensorflow.compat.v1 as tf
+
+    folder = tmp_path / "signed" / "12"
+    builder = tf.saved_model.Builder(str(folder))
+    with tf.Graph().as_default(), tf.Session() as session:
+        words = tf.placeholder(tf.string, [None], name="p1")
+        number = tf.placeholder(tf.float32, [None, 2], name="p2")
+        idle = tf.placeholder(tf.int64, [None], name="p3")
+        names = tf.lookup.KeyValueTensorInitializer(["a", "b"], [1.0, 2.0])
+        table = tf.lookup.StaticHashTable(names, -1.0)
+        weight = tf.get_variable("w", [2, 1], initializer=tf.ones_initializer())
+        sums = tf.identity(tf.matmul(number, weight)[:, 0] + table.lookup(words), name="s")
+        examples = tf.placeholder(tf.string, [None], name="e")
+        spec = {"number": tf.io.FixedLenFeature([2], tf.float32)}
+        parsed = tf.matmul(tf.io.parse_example(examples, spec)["number"], weight)
+        session.run([tf.global_variables_initializer(), tf.tables_initializer()])
+        make, info = tf.saved_model.build_signature_def, tf.saved_model.build_tensor_info
+        signatures = {
+            "sums": make(
+                {"word": info(words), "number/s": info(number), "unused": info(idle)},
+                {"sum": info(sums), "again": info(sums)},
+                "tensorflow/serving/predict",
+            ),
+            "parsed": make(
+                {"inputs": info(examples)}, {"outputs": info(parsed)}, "tensorflow/serving/regress"
+            ),
+        }
+        builder.add_meta_graph_and_variables(
+            session, ["serve"], signatures, main_op=tf.tables_initializer()
+        )
+    builder.save()
+    return folder
+
+
+WORDS = np.array([b"b", b"x", b"a"], object)
+NUMBERS = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
+SUMS = [5.0, 6.0, 12.0]
+
+
+def test_a_saved_model_keeps_its_signature(deploykit, signed, tmp_path):
+    data = tmp_path / "data.npz"
+    np.savez(data, **{"word": WORDS.astype("S"), "number/s": NUMBERS, "unused": np.arange(3)})
+    found = deploykit(
+        "export", signed, tmp_path, "--signature=sums", "--warmup", data, "--method=regress",
+        "--outputs=sum",
+    )  # fmt: skip
+    assert found.status == 0, found.stderr
+    folder = tmp_path / "signed" / "13"
+    feeds = {"word": WORDS, "number/s": NUMBERS, "unused": np.arange(3)}
+    for name in ("sums", "serving_default"):
+        assert_answers(folder, name, feeds, {"sum": SUMS})
+    examples = tf_examples(**feeds)
+    assert_answers(folder, "regress", {"inputs": examples}, {"outputs": SUMS})
+    request = next(read_requests(folder)).regress_log.request
+    assert request.model_spec.signature_name == "regress"
+    assert deploykit("export", signed, tmp_path, "--signature=sums").status == 0
+    assert_answers(tmp_path / "signed" / "14", "sums", feeds, {"sum": SUMS, "again": SUMS})
+
+
+def test_a_signature_keeps_its_method(deploykit, signed, tmp_path):
+    found = deploykit("export", signed, tmp_path, "--signature=parsed", "--name=r")
+    assert found.status == 0, found.stderr
+    for name in ("parsed", "serving_default"):
+        assert_answers(
+            tmp_path / "r" / "1", name, {"inputs": tf_examples(number=NUMBERS)},
+            {"outputs": NUMBERS.sum(1, keepdims=True)},
+        )  # fmt: skip
+    signatures = signatures_of(read_meta_graph(tmp_path / "r" / "1"))
+    assert {each.method for each in signatures.values()} == {"tensorflow/serving/regress"}
+    found = deploykit("export", signed, tmp_path, "--signature=parsed", "--method=classify")
+    assert found.status == 2
+    assert "'parsed' is for regress already" in found.stderr
+    np.savez(tmp_path / "d.npz", inputs=np.array([b"x"]))
+    found = deploykit("export", signed, tmp_path, "--signature=parsed", "--warmup",
+                      tmp_path / "d.npz")  # fmt: skip
+    assert found.status == 2
+    assert "takes tf.Examples" in found.stderr
+
+
+def test_a_model_of_tensorflow_2(deploykit, tmp_path):
+    import tensorflow as tf
+
+    class Model(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = tf.Variable(random(3, 2))
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, name="x")])
+        def __call__(self, x: Any) -> dict[str, Any]:
+            y = tf.matmul(x, self.w)
+            return {"y": y, "same": y, "z/deep": tf.cast(y * 100, tf.int64)}
+
+    tf.saved_model.save(Model(), str(tmp_path / "two"))
+    found = deploykit("export", tmp_path / "two", tmp_path / "base")
+    assert found.status == 0, found.stderr
+    x = random(4, 3)
+    y = x @ random(3, 2)
+    wanted = {"y": y, "same": y, "z/deep": (y * 100).astype(np.int64)}
+    assert_answers(tmp_path / "base" / "two" / "1", "serving_default", {"x": x}, wanted)
+
+
+def typed_graph() -> Graph:
+    def body():
+        import tensorflow as tf
+
+        v1 = tf.compat.v1
+        flag = v1.placeholder(tf.bool, [None], name="flag")
+        byte = v1.placeholder(tf.uint8, [None, 2, 3], name="byte")
+        half = v1.placeholder(tf.float16, [None, None], name="half")
+        text = v1.placeholder(tf.string, [None, 2], name="text")
+        numbers = [tf.cast(flag, tf.float32), tf.reduce_sum(tf.cast(byte, tf.float32), [1, 2]),
+                   tf.reduce_sum(tf.cast(half, tf.float32), 1)]  # fmt: skip
+        scores = tf.stack(numbers, 1)
+        joined = tf.strings.reduce_join(text, 1, keepdims=True)
+        tf.identity(tf.tile(joined, [1, 3]), name="names")
+        tf.identity(scores, name="numbers")
+
+    return build(body, ["flag", "byte", "half", "text"], ["names", "numbers"])
+
+
+def test_examples_of_all_kinds(tmp_path):
+    feeds = {
+        "flag": np.array([True, False]),
+        "byte": np.arange(12, dtype=np.uint8).reshape(2, 2, 3),
+        "half": np.array([[1, 2], [3, 4]], np.float16),
+        "text": np.array([[b"a", b"b"], [b"c", b"d"]], object),
+    }
+    graph = typed_graph()
+    names, numbers = run(graph, feeds)
+    found = public.export(graph, tmp_path, name="t", method="classify")
+    for each in answers(found.folder, "classify", {"inputs": tf_examples(**feeds)}):
+        np.testing.assert_array_equal(each["classes"], names)
+        np.testing.assert_array_equal(each["scores"], numbers)
+    for each in answers(found.folder, "serving_default", feeds):
+        np.testing.assert_array_equal(each["numbers"], numbers)
+    assert len(graph.inputs) == 4, "the caller's graph is not changed"
+
+
+def test_names_and_scores_of_other_shapes_make_no_classes(tmp_path):
+    graph = typed_graph()
+    graph.add(Node("first", "Slice", ("names", "begin", "sizes")).with_attrs(
+        T=DType("string"), Index=DType("int32")))  # fmt: skip
+    graph.add(Node.constant("begin", np.array([0, 0], np.int32)))
+    graph.add(Node.constant("sizes", np.array([-1, 1], np.int32)))
+    graph.outputs = ("first", "numbers")
+    with pytest.raises(GraphError, match=r"names and scores of the same shape"):
+        public.export(graph, tmp_path, method="classify")
+
+
+def test_manifests_lie_beside(deploykit, small, tmp_path):
+    tuned = tmp_path / "tuned.json"
+    tuned.write_text(json.dumps({"format": 1, "kind": "tuned", "settings": {
+        "batch": 8, "threads": [1, 2], "onednn": True, "keep_memory": True}}))  # fmt: skip
+    base = tmp_path / "base"
+    asked = ("export", small, base, "--manifests=all", "--batching", "--tuned", tuned)
+    found = deploykit(*asked, "--json")
+    assert found.status == 0, found.stderr
+    written = {Path(path).name for path in found.document["manifests"]}
+    assert {p.name for p in base.iterdir()} == written | {"small"}
+    assert "max_batch_size { value: 8 }" in (base / "batching.config").read_text()
+    assert 'ENV TF_ENABLE_ONEDNN_OPTS="1"' in (base / "Dockerfile").read_text()
+    found = deploykit(*asked, "--name=other")
+    assert found.status == 4
+    assert "models.config: the file exists (use --force" in found.stderr
+    assert not (base / "other").exists(), "nothing is exported where the files cannot be"
+    assert deploykit(*asked, "--name=other", "--force").status == 0
+    assert '"/models/other"' in (base / "models.config").read_text()
+    assert '"/models/small"' in (base / "models.config").read_text()
+
+
+def fixed_graph() -> Graph:
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [2, 3], name="x")
+        tf.identity(x * 2, name="y")
+        tf.identity(x * 3, name="z")
+
+    return build(body, ["x"], ["y", "z"])
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        (("--name=12",), 2, "would pass for a version"),
+        (("--name=a/b",), 2, "cannot be a model's name"),
+        (("--version=-1",), 2, "--version"),
+        (("--manifests=helm",), 2, "'helm' is none of: config, docker"),
+        (("--batching",), 2, "input 'x' has the shape [2, 3], so requests cannot be put together"),
+        (("--method=classify",), 2, "2 outputs could be the scores of the method"),
+        (("--method=regress", "--outputs=y"), 2, "one float32 a sample; the outputs are: y (float"),
+        (("--method=classify", "--outputs=y"), 2, "needs an open batch"),
+        (("--warmup=missing.npz",), 4, "missing.npz: No such file"),
+        (("--outputs=w",), 2, "no node 'w'"),
+        (("--tuned=missing.json",), 4, "missing.json"),
+    ],
+)
+def test_bad_options(deploykit, tmp_path, options, status, said):
+    model = tmp_path / "model.pb"
+    public.save_graph(fixed_graph(), model)
+    found = deploykit("export", model, tmp_path / "base", *options)
+    assert (found.status, found.stdout) == (status, "")
+    assert said in found.stderr
+    assert found.stderr.count("\n") == 1
+    assert not (tmp_path / "base").exists()
+
+
+def test_bad_files(deploykit, small, tmp_path):
+    (tmp_path / "file").write_text("x")
+    found = deploykit("export", small, tmp_path / "file")
+    assert (found.status, found.stdout) == (4, "")
+    assert "file/small: " in found.stderr
+    assert deploykit("export", small, tmp_path, "--version=7").status == 0
+    found = deploykit("export", small, tmp_path, "--version=7")
+    assert found.status == 4
+    assert "small/7: this version exists and is never replaced" in found.stderr
+    assert deploykit("export", tmp_path / "missing.pb", tmp_path).status == 4
+
+
+def test_a_graph_above_2_gib_is_not_exported(deploykit, small, tmp_path, monkeypatch):
+    monkeypatch.setattr("serving.saved_model.MAX_BYTES", 1000)
+    found = deploykit("export", small, tmp_path / "base")
+    assert found.status == 2
+    assert "more than 2 GiB" in found.stderr
+    assert not (tmp_path / "base").exists()
+
+
+def test_the_proto_is_what_protobuf_itself_writes(small, tmp_path):
+    found = public.export(public.load_graph(small), tmp_path, name="m")
+    content = (found.folder / "saved_model.pb").read_bytes()
+    assert SavedModel.FromString(content).SerializeToString(deterministic=True) == content

@@ -1,0 +1,265 @@
+"""Generated files pass the checks that others wrote for them; each check refuses a broken file."""
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from google.protobuf import text_format
+
+from serving.configs import (
+    Batching,
+    ModelSettings,
+    Monitoring,
+    read_batching,
+    read_models,
+    read_monitoring,
+    read_tls,
+)
+from serving.manifests import KINDS, Deployment, dns_label, manifests, names
+from serving.protos import ModelServerConfig
+from serving.text_protos import ConfigError
+from tests.support import assert_golden
+
+PLAIN = Deployment(models=["fashion"], version=3, cores=2, memory=768, deploykit="0.1.0")
+TUNED = replace(
+    PLAIN,
+    models=["Half_plus.two", "b"],
+    batching=True,
+    batch=16,
+    threads=(1, 4),
+    environment={"TF_ENABLE_ONEDNN_OPTS": "1", "MALLOC_MMAP_MAX_": "0"},
+)
+BOTH = pytest.mark.parametrize("deployment", [PLAIN, TUNED], ids=["plain", "tuned"])
+KSERVE = Path(__file__).parent / "kserve.schema.json"
+BIN = Path(sys.executable).parent
+
+
+@pytest.mark.parametrize("name", names(KINDS, True))
+def test_what_is_written(name):
+    assert_golden(f"manifests/{name.removeprefix('.')}", manifests(TUNED, KINDS)[name])
+
+
+def test_files_go_with_what_was_asked_for():
+    config = {"models.config", "monitoring.config", "ssl.config"}
+    assert set(manifests(PLAIN, ["config"])) == config
+    assert set(manifests(PLAIN, ["kserve"])) == {*config, "kserve.yaml"}
+    assert set(manifests(TUNED, [])) == {"batching.config"}
+    assert set(manifests(TUNED, KINDS)) - set(manifests(PLAIN, KINDS)) == {"batching.config"}
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [("a", "a"), ("Half_plus.two", "half-plus-two"), ("1a", "model-1a"), ("__", "model")],
+)
+def test_names_in_kubernetes(name, label):
+    assert dns_label(name) == label
+    assert len(dns_label(name * 100)) < 60
+
+
+@BOTH
+def test_models_config(deployment):
+    text = manifests(deployment, ["config"])["models.config"]
+    found = text_format.Parse(text, ModelServerConfig()).model_config_list.config
+    assert [(each.name, each.base_path) for each in found] == [
+        (name, f"/models/{name}") for name in deployment.models
+    ]
+    with pytest.raises(text_format.ParseError, match="base_paths"):
+        text_format.Parse(text.replace("base_path", "base_paths"), ModelServerConfig())
+
+
+READ_AS = {
+    "models.config": (read_models, (ModelSettings("fashion", Path("/models/fashion")),)),
+    "batching.config": (read_batching, Batching(32, 0, 8, 2)),
+    "monitoring.config": (read_monitoring, Monitoring(True, "/monitoring/prometheus/metrics")),
+}
+
+
+@pytest.mark.parametrize("name", READ_AS)
+def test_our_server_reads_them(name, tmp_path):
+    read, wanted = READ_AS[name]
+    path = tmp_path / name
+    text = manifests(replace(PLAIN, batching=True), ["config"])[name]
+    path.write_text(text)
+    assert read(path) == wanted
+    field = {"models.config": "name:", "batching.config": "value:"}.get(name, "path:")
+    path.write_text(text.replace(field, "nothing:"))
+    with pytest.raises(ConfigError):
+        read(path)
+
+
+def test_the_template_for_tls(tmp_path):
+    path = tmp_path / "ssl.config"
+    text = manifests(PLAIN, ["config"])["ssl.config"]
+    path.write_text(text)
+    found = read_tls(path)
+    assert found.server_key.startswith("-----BEGIN PRIVATE KEY-----\n")
+    assert found.server_cert.endswith("-----END CERTIFICATE-----\n")
+    assert not found.client_verify
+    path.write_text(text.replace("# custom_ca", "custom_ca"))
+    assert read_tls(path).custom_ca
+    path.write_text(text.replace("server_key", "key"))
+    with pytest.raises(ConfigError):
+        read_tls(path)
+
+
+def kubernetes(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Ask kubernetes-validate, which has the schemas of Kubernetes itself."""
+    path = folder / "kubernetes.yaml"
+    path.write_text(text)
+    return subprocess.run(
+        [BIN / "kubernetes-validate", "--strict", path], capture_output=True, text=True, check=False
+    )
+
+
+@BOTH
+def test_kubernetes(deployment, tmp_path):
+    text = manifests(deployment, ["kubernetes"])["kubernetes.yaml"]
+    done = kubernetes(text, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    kinds = ["Deployment", "Service", "HorizontalPodAutoscaler", "PodDisruptionBudget"]
+    found = list(yaml.safe_load_all(text))
+    assert [each["kind"] for each in found] == kinds
+    for kind in kinds:
+        assert f"{kind.lower()}/{deployment.app}" in done.stdout + done.stderr
+    pods = found[0]["spec"]["template"]
+    ports = {port["name"] for port in pods["spec"]["containers"][0]["ports"]}
+    for selecting in found[0]["spec"], found[3]["spec"]:
+        assert selecting["selector"]["matchLabels"] == pods["metadata"]["labels"]
+    assert found[1]["spec"]["selector"] == pods["metadata"]["labels"]
+    assert {port["targetPort"] for port in found[1]["spec"]["ports"]} == ports
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("minReplicas: 2", 'minReplicas: "two"'),
+        ("containerPort: 8500", "containerPort: grpc"),
+        ("terminationGracePeriodSeconds", "terminationGraceSeconds"),
+        ("maxUnavailable: 1\n  selector", "maximumUnavailable: 1\n  selector"),
+        ("clusterIP: None", "clusterIp: None"),
+    ],
+)
+def test_broken_kubernetes(old, new, tmp_path):
+    text = manifests(PLAIN, ["kubernetes"])["kubernetes.yaml"]
+    assert text.count(old) == 1
+    assert kubernetes(text.replace(old, new), tmp_path).returncode != 0
+
+
+def hadolint(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    path = folder / "Dockerfile"
+    path.write_text(text)
+    return subprocess.run([BIN / "hadolint", path], capture_output=True, text=True, check=False)
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.deploykit"])
+def test_dockerfiles(deployment, name, tmp_path):
+    text = manifests(deployment, ["docker"])[name]
+    done = hadolint(text, tmp_path)
+    assert (done.returncode, done.stdout) == (0, "")
+    copied = [json.loads(line[5:]) for line in text.splitlines() if line.startswith("COPY")]
+    there = {*names(["docker"], deployment.batching), *deployment.models}
+    own = {each for *sources, _ in copied for each in sources} - {
+        "deploykit-0.1.0-py3-none-any.whl"
+    }
+    assert own <= there, "what is copied lies in the folder"
+    assert "ssl.config" not in own, "no key lands in an image"
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "said"),
+    [
+        ("Dockerfile", ":2.20.0", "", "DL3006"),
+        ("Dockerfile", "USER 1000", "USER root", "DL3002"),
+        ("Dockerfile", "COPY", "COPI", "unexpected"),
+        ("Dockerfile.deploykit", " --no-cache-dir", "", "DL3042"),
+    ],
+)
+def test_broken_dockerfiles(name, old, new, said, tmp_path):
+    text = manifests(PLAIN, ["docker"])[name]
+    assert old in text
+    done = hadolint(text.replace(old, new), tmp_path)
+    assert done.returncode != 0
+    assert said in done.stdout
+
+
+def compose(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    (folder / "compose.yaml").write_text(text)
+    command = ["docker-compose", "-f", "compose.yaml", "config"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+needs_compose = pytest.mark.skipif(
+    shutil.which("docker-compose") is None, reason="docker-compose is not installed"
+)
+
+
+@needs_compose
+@BOTH
+def test_compose(deployment, tmp_path):
+    done = compose(manifests(deployment, ["docker"])["compose.yaml"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    (service,) = yaml.safe_load(done.stdout)["services"].values()
+    assert service["image"] == f"{deployment.app}:3"
+
+
+@needs_compose
+@pytest.mark.parametrize(
+    ("old", "new"), [("read_only:", "readonly:"), ("restart: unless-stopped", "restart: [1]")]
+)
+def test_broken_compose(old, new, tmp_path):
+    text = manifests(PLAIN, ["docker"])["compose.yaml"]
+    assert old in text
+    assert compose(text.replace(old, new), tmp_path).returncode != 0
+
+
+def kserve_errors(text: str) -> list[str]:
+    """Compare with what KServe's definitions say of the fields that are written."""
+    schema = json.loads(KSERVE.read_text())
+    validator = jsonschema.Draft202012Validator(schema)
+    return [e.message for each in yaml.safe_load_all(text) for e in validator.iter_errors(each)]
+
+
+@BOTH
+def test_kserve(deployment):
+    text = manifests(deployment, ["kserve"])["kserve.yaml"]
+    assert kserve_errors(text) == []
+    runtime, *services = yaml.safe_load_all(text)
+    assert runtime["spec"]["containers"][0]["args"][0] == "--model_name={{.Name}}"
+    models = sorted(deployment.models)
+    assert [each["metadata"]["name"] for each in services] == list(map(dns_label, models))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("minReplicas: 1", 'minReplicas: "one"'),
+        ("modelFormat:", "format:"),
+        ("storageUri: ", "storageURI: "),
+        ("pvc://", "models at "),
+        ("protocolVersion: v1", "protocolVersion: v3"),
+        ("kserve-container", "server"),
+        ("serving.kserve.io/v1beta1", "serving.kserve.io/v1"),
+    ],
+)
+def test_broken_kserve(old, new):
+    text = manifests(PLAIN, ["kserve"])["kserve.yaml"]
+    assert old in text
+    assert kserve_errors(text.replace(old, new))
+
+
+def test_settings_arrive():
+    found = manifests(TUNED, KINDS)
+    for name in ("Dockerfile", "Dockerfile.deploykit", "kubernetes.yaml", "kserve.yaml"):
+        assert "--tensorflow_intra_op_parallelism=1" in found[name]
+        assert "--tensorflow_inter_op_parallelism=4" in found[name]
+    for name in ("Dockerfile", "Dockerfile.deploykit"):
+        assert 'ENV TF_ENABLE_ONEDNN_OPTS="1"' in found[name]
+        assert "--enable_batching" in found[name]
+    assert "batching" not in "".join(manifests(PLAIN, KINDS).values())
