@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import grpc
 
-from serving.codec import decode, encode
+from serving.codec import decode_all, encode
 from serving.errors import ServingError
 from serving.inference import Class
 from serving.models import Models
@@ -51,7 +51,7 @@ class PredictionService(PredictionServiceServicer):  # type: ignore[misc]
     def Predict(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
         with _answered(context):
             target = target_of(request)
-            inputs = {alias: decode(each, alias) for alias, each in request.inputs.items()}
+            inputs = decode_all(request.inputs)
             answer = self._plane.predict(target, inputs, request.output_filter, _call(context))
             response = PredictResponse(model_spec=_spec(answer))
             for alias, array in answer.outputs.items():

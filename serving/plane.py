@@ -192,7 +192,8 @@ class Plane:
         start, servable, call = time.monotonic(), lent.servable, lent.call
 
         def compute(given: Mapping[str, Array], left: float | None) -> dict[str, Array]:
-            return self._computed(servable, signature, given, outputs, left)
+            batch = Call(None if left is None else time.monotonic() + left)
+            return self._computed(servable, signature, given, outputs, batch)
 
         try:
             if self._batches is not None:
@@ -201,7 +202,7 @@ class Plane:
                     return self._batches.run(
                         servable, signature, feeds, outputs, rows, call.seconds_left, compute
                     )
-            return compute(feeds, call.seconds_left())
+            return self._computed(servable, signature, feeds, outputs, call)
         finally:
             lent.seconds += time.monotonic() - start
 
@@ -211,17 +212,13 @@ class Plane:
         signature: str,
         feeds: Mapping[str, Array],
         outputs: Sequence[str],
-        left: float | None,
+        call: Call,
     ) -> dict[str, Array]:
-        """Wait for a slot, no longer than there is time, and run the session."""
-        end = None if left is None else time.monotonic() + left
-        if not self._slots.acquire(timeout=left):
+        """Wait for a slot, no longer than the caller does, and run the session."""
+        if not self._slots.acquire(timeout=call.seconds_left()):
             raise ServingError("DEADLINE_EXCEEDED", OVERDUE)
         try:
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
-                raise ServingError("DEADLINE_EXCEEDED", OVERDUE)
-            return servable.run(signature, feeds, outputs, left)
+            return servable.run(signature, feeds, outputs, call.seconds_left())
         finally:
             self._slots.release()
 
