@@ -30,6 +30,9 @@ COMMANDS = (
     "export",
     "records",
     "serve",
+    "predict",
+    "status",
+    "load-test",
     "doctor",
 )
 
@@ -43,8 +46,9 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"deploykit.commands.{cmd_name}")
-        command: click.Command = getattr(module, cmd_name)
+        name = cmd_name.replace("-", "_")
+        module = importlib.import_module(f"deploykit.commands.{name}")
+        command: click.Command = getattr(module, name)
         return command
 
     def resolve_command(

@@ -16,6 +16,7 @@ from typing import Generic
 from serving.changes import Changes
 from serving.configs import ModelSettings
 from serving.errors import ServingError
+from serving.lookup import find, statuses
 from serving.reloading import check, raise_trouble, take
 from serving.source import Found, find_versions
 from serving.versions import (
@@ -27,6 +28,7 @@ from serving.versions import (
     Version,
     VersionStatus,
     failure,
+    next_to_load,
 )
 from transforms.core.errors import FileError
 
@@ -89,7 +91,9 @@ class Models(Generic[Servable]):
         ServingError: there is no such version, or it is not available.
         """
         with self._lock:
-            held = self._find(name, version, label)
+            if self._closed:
+                raise _shutting_down()
+            held = find(self._models, name, version, label)
             held.calls += 1
             servable = held.servable
         assert servable is not None
@@ -104,16 +108,7 @@ class Models(Generic[Servable]):
     def status(self, name: str, version: int | None = None, label: str = "") -> list[VersionStatus]:
         """Return how the versions of a model fare, or the one asked for. ServingError: none."""
         with self._lock:
-            model = self._models.get(name)
-            if label:
-                version = self._labelled(model, label)
-            found = model.statuses() if model else []
-        if version is not None:
-            found = [status for status in found if status.version == version]
-        if not found:
-            what = "any versions" if version is None else f"version {version}"
-            raise ServingError("NOT_FOUND", f"Could not find {what} of model {name}")
-        return found
+            return statuses(self._models, name, version, label)
 
     @property
     def names(self) -> list[str]:
@@ -189,27 +184,6 @@ class Models(Generic[Servable]):
 
     # What follows is called with the lock.
 
-    def _find(self, name: str, version: int | None, label: str) -> Version[Servable]:
-        if self._closed:
-            raise _shutting_down()
-        model = self._models.get(name)
-        if label:
-            version = self._labelled(model, label)
-        if version is None:
-            found = model.latest if model else None
-        else:
-            found = model.live.get(version) if model else None
-        if found is None or found.state != AVAILABLE:
-            what = f"Latest({name})" if version is None else f"Specific({name}, {version})"
-            raise ServingError("NOT_FOUND", f"Servable not found for request: {what}")
-        return found
-
-    def _labelled(self, model: Model[Servable] | None, label: str) -> int:
-        labels = model.settings.labels if model and model.listed else {}
-        if label not in labels:
-            raise ServingError("INVALID_ARGUMENT", f"Unrecognized servable version label: {label}")
-        return labels[label]
-
     def _advance(self, model: Model[Servable]) -> None:
         """Take every step that a model is ready for, and let the others know."""
         for version in model.abandoned():
@@ -231,18 +205,6 @@ class Models(Generic[Servable]):
     def _end(self, model: Model[Servable], version: Version[Servable]) -> None:
         model.end(version)
         self._changes.note(model.settings.name, version.status)
-
-    def _next_load(self) -> tuple[Model[Servable], Version[Servable]] | None:
-        """Return what is to be loaded now; what failed often waits for what did not."""
-        now = time.monotonic()
-        each = [(model, version) for model in self._models.values() for version in
-                model.to_load(now)]  # fmt: skip
-        return min(each, key=lambda pair: pair[1].attempts, default=None)
-
-    def _seconds_to_next(self) -> float | None:
-        due = [version.due for model in self._models.values() for version in model.live.values()
-               if version.waiting]  # fmt: skip
-        return max(min(due) - time.monotonic(), 0.0) if due else None
 
     # What follows is called without the lock.
 
@@ -270,13 +232,7 @@ class Models(Generic[Servable]):
             unreachable = (f"Could not find base path {settings.base_path} for servable "
                            f"{settings.name} with error {error}")  # fmt: skip
         with self._lock:
-            model.polled, model.unreachable = True, unreachable
-            keep = unreachable or (self._always_present and not found.versions)
-            if model.listed and not keep:
-                model.want(found.versions)
-            warnings = (*found.warnings, *model.moved(), *([unreachable] if unreachable else []))
-            new = [text for text in warnings if text not in model.warnings]
-            model.warnings = warnings
+            new = model.take(found, unreachable, self._always_present)
             self._advance(model)
         for text in new:
             logger.warning("%s", text)
@@ -284,10 +240,13 @@ class Models(Generic[Servable]):
     def _load_versions(self) -> None:
         while True:
             with self._lock:
-                while (job := self._next_load()) is None and not self._closed:
-                    self._changed.wait(self._seconds_to_next())
-                if job is None:
-                    return
+                now = time.monotonic()
+                job = next_to_load(self._models.values(), now)
+                if job is None or job[1].due > now:
+                    if self._closed:
+                        return
+                    self._changed.wait(None if job is None else job[1].due - now)
+                    continue
                 model, version = job
                 version.attempts += 1
                 version.in_hand = True

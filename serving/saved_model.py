@@ -27,14 +27,12 @@ def tensors_of(graph: Graph, names: Iterable[str]) -> dict[str, Tensor]:
     """
     names = list(names)
     shapes = static_shapes(graph, names)
-    return {name: Tensor(*_place(name), _type(graph, name), _shape(graph, name, shapes[name]))
-            for name in names}  # fmt: skip
-
-
-def _place(tensor: str) -> tuple[str]:
-    """Return a tensor's name as signatures spell it, with its port."""
-    name, port = split(tensor)
-    return (f"{name}:{port}",)
+    return {
+        name: Tensor(
+            "{}:{}".format(*split(name)), _type(graph, name), _shape(graph, name, shapes[name])
+        )
+        for name in names
+    }
 
 
 def _type(graph: Graph, tensor: str) -> str:
@@ -79,7 +77,8 @@ def saved_model(graph: Graph, signatures: Mapping[str, SignatureDef]) -> list[by
     It has one MetaGraphDef, for serving. GraphError: protobuf could not read so much back.
     """
     about = MetaGraphDef.MetaInfoDef(
-        tags=[SERVE], tensorflow_version=metadata.version("tensorflow")
+        tags=[SERVE],
+        tensorflow_version=metadata.version("tensorflow"),
     )
     rest = MetaGraphDef(signature_def=signatures)
     meta = [  # its fields 1, 2 and 5; so no second copy of the graph is ever held

@@ -52,8 +52,9 @@ def find_versions(base_path: Path, policy: Policy) -> Found:
     try:
         with os.scandir(base_path) as entries:
             names = sorted(each.name for each in entries if number_of(each.name) is not None)
-    except OSError as error:
-        raise FileError(f"{base_path}: {error.strerror or error}, expected a base path") from None
+    except (OSError, ValueError) as error:  # a ValueError says that no path holds a NUL
+        reason = getattr(error, "strerror", None) or error
+        raise FileError(f"{base_path}: {reason}, expected a base path") from None
     there, warnings = _by_number(base_path, names)
     if not there:
         warnings.append(

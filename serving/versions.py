@@ -1,14 +1,14 @@
 """The versions of one model: the state of each, and what may happen to it next."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from serving.configs import ModelSettings
 from serving.errors import ServingError
-from serving.source import Specific
+from serving.source import Found, Specific
 from transforms.core.errors import Error, FileError
 
 logger = logging.getLogger("serving")
@@ -90,6 +90,18 @@ class Model(Generic[Servable]):
         self.failed = {number: folder for number, folder in self.failed.items()
                        if self.wanted.get(number) == folder}  # fmt: skip
 
+    def take(self, found: Found, unreachable: str, always_present: bool) -> list[str]:
+        """Take what was found on disk, or why nothing could be; return the warnings that are new.
+
+        What cannot be listed stays as it is, and so does what must always be there.
+        """
+        self.polled, self.unreachable = True, unreachable
+        if self.listed and not unreachable and (found.versions or not always_present):
+            self.want(found.versions)
+        before = self.warnings
+        self.warnings = (*found.warnings, *self._moved(), *filter(None, [unreachable]))
+        return [text for text in self.warnings if text not in before]
+
     def unlist(self) -> None:
         """Take that nothing is wanted of it any more."""
         self.listed = False
@@ -120,10 +132,10 @@ class Model(Generic[Servable]):
         replaced = not self.wanted or len(unwanted) < len(numbers)
         return unwanted if replaced else unwanted[:-1]
 
-    def to_load(self, now: float) -> list[Version[Servable]]:
-        """Return the versions that can be loaded now, the highest first."""
+    def to_load(self) -> list[Version[Servable]]:
+        """Return the versions that wait to be loaded, the highest first."""
         return [self.live[number] for number in sorted(self.live, reverse=True)
-                if self.live[number].waiting and self.live[number].due <= now]  # fmt: skip
+                if self.live[number].waiting]  # fmt: skip
 
     def end(self, version: Version[Servable]) -> None:
         """Move a version to those that ended; one that failed is not begun again while wanted."""
@@ -171,7 +183,7 @@ class Model(Generic[Servable]):
             )
         return ServingError(status.code, f"version {status.version}: {status.message}")
 
-    def moved(self) -> list[str]:
+    def _moved(self) -> list[str]:
         """Return a warning for each version that now lies elsewhere: it is not loaded again."""
         return [
             f"version {number} of {self.settings.name} stays as it was loaded from {live.folder}, "
@@ -185,6 +197,17 @@ class Model(Generic[Servable]):
 
     def _is_tried_again(self, number: int) -> bool:
         return number in self.live and self.live[number].retried
+
+
+def next_to_load(
+    models: Iterable[Model[Servable]], now: float
+) -> tuple[Model[Servable], Version[Servable]] | None:
+    """Return what is to be loaded first, maybe later than now; what failed often lets others pass.
+
+    None: nothing is.
+    """
+    waiting = [(model, version) for model in models for version in model.to_load()]
+    return min(waiting, key=lambda pair: (max(pair[1].due, now), pair[1].attempts), default=None)
 
 
 def failure(error: Exception) -> tuple[str, str]:

@@ -11,10 +11,12 @@ import pytest
 import deploykit as public
 from deploykit.files import load_data
 from serving.protos import SavedModel
+from serving.servable import Loading, Servable
 from serving.signatures import read_meta_graph, signatures_of
 from serving.warmup import FILE as WARM_UP
 from serving.warmup import read_requests
 from tests.deploykit.conftest import FASHION
+from tests.loading import answers
 from tests.support import build, random, run
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
@@ -27,26 +29,14 @@ X = random(3, 8, 8, 3)
 PARTS = {"saved_model.pb", "variables", "assets.extra"}
 
 
-def answers(folder: Path, signature: str, feeds: dict[str, Any]) -> list[dict[str, np.ndarray]]:
-    """Return what a signature answers through each of TensorFlow's loaders, the same or not."""
-    import tensorflow as tf
-
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        meta = tf.compat.v1.saved_model.loader.load(session, ["serve"], str(folder))
-        signed = meta.signature_def[signature]
-        old = session.run(
-            {alias: info.name for alias, info in signed.outputs.items()},
-            {signed.inputs[alias].name: array for alias, array in feeds.items()},
-        )
-    loaded = tf.saved_model.load(str(folder))
-    new = loaded.signatures[signature](**{k: tf.constant(v) for k, v in feeds.items()})
-    return [old, {alias: tensor.numpy() for alias, tensor in new.items()}]
-
-
 def assert_answers(
     folder: Path, signature: str, feeds: dict[str, Any], wanted: dict[str, Any]
 ) -> None:
-    for found in answers(folder, signature, feeds):
+    """Compare what TensorFlow's loaders and deploykit's own server make of a version."""
+    served = Servable(folder, "m", 1, Loading())
+    ours = served.run(signature, feeds, sorted(wanted), None)
+    served.close()
+    for found in (*answers(folder, signature, feeds), ours):
         assert set(found) == set(wanted)
         for alias, array in wanted.items():
             np.testing.assert_allclose(found[alias], array, rtol=1e-5, atol=1e-6, err_msg=alias)

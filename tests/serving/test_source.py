@@ -1,9 +1,10 @@
 """Versions on disk: which names count, and what each policy wants of them."""
 
 import os
+from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.source import All, Latest, Specific, find_versions, number_of
@@ -47,6 +48,7 @@ def test_a_version_is_a_name_that_is_an_int64(name, number):
     assert number_of(name) == number
 
 
+@settings(deadline=None)
 @given(st.integers(-(2**70), 2**70), st.integers(0, 12))
 def test_leading_zeros_count_nothing(number, zeros):
     name = ("-" if number < 0 else "") + "0" * zeros + str(abs(number))
@@ -129,6 +131,11 @@ def test_a_base_path_that_cannot_be_listed(tmp_path, what):
         path.write_text("")
     with pytest.raises(FileError, match=f"^{path}: .*, expected a base path$"):
         find_versions(path, Latest())
+
+
+def test_a_base_path_that_no_path_can_be():
+    with pytest.raises(FileError, match="embedded null byte"):
+        find_versions(Path("/models\0"), Latest())
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may list everything")
