@@ -1,5 +1,6 @@
 """How a model is called: its inputs and outputs by the names that its callers know."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 from deploykit.freezing import freeze, parse_meta_graph
 from deploykit.interface import Interface
 from deploykit.location import locate
-from deploykit.meta_graphs import chosen_signature, signature_sides
+from deploykit.meta_graphs import chosen_signature, signature_sides, signatures
 from deploykit.saved_models import is_function
 from serving.protos import MetaGraphDef, SignatureDef, TensorInfo
 from serving.saved_model import tensors_of
@@ -15,6 +16,8 @@ from serving.signatures import DEFAULT, PREDICT, Tensor, tensor_of
 from transforms.core.graph import Graph
 from transforms.core.node import Node, normal, producer_name
 from transforms.core.tensors import DType
+
+logger = logging.getLogger("deploykit")
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,9 @@ def read_callee(
     name = chosen_signature(meta, interface.signature)
     if name is None:
         return callee_of_graph(frozen)
+    if left := [each for each in signatures(meta) if each != name]:
+        logger.info("of its signatures, %s is taken, and not: %s (--signature)",
+                    name, ", ".join(left))  # fmt: skip
     return _as_signed(frozen, meta, name, interface, pins or {})
 
 

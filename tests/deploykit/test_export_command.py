@@ -223,6 +223,7 @@ def test_a_saved_model_keeps_its_signature(deploykit, signed, tmp_path):
 def test_a_signature_keeps_its_method(deploykit, signed, tmp_path):
     found = deploykit("export", signed, tmp_path, "--signature=parsed", "--name=r")
     assert found.status == 0, found.stderr
+    assert "of its signatures, parsed is taken, and not: sums" in found.stderr
     for name in ("parsed", "serving_default"):
         assert_answers(
             tmp_path / "r" / "1", name, {"inputs": tf_examples(number=NUMBERS)},
