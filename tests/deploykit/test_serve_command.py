@@ -18,7 +18,6 @@ from tests.serving.slow_model import LONG, slow
 from tests.serving.test_server import count
 from transforms.core.errors import GraphError
 
-
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 DRAINING = "deploykit: draining: new calls are refused, those in flight are answered\n"
 STEPS = 50_000  # a second or two
