@@ -20,7 +20,7 @@ class Served:
     """A server in a process of its own, on a free port."""
 
     def __init__(self, *arguments: object, ready: bool = True, **environment: str) -> None:
-        self.log = tempfile.TemporaryFile("w+")  # a pipe that nobody reads would block the server
+        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115  an unread pipe would block it
         self.process = subprocess.Popen(
             [sys.executable, "-m", "deploykit.cli", "serve", *map(str, arguments),
              "--port=0", "--json"],
