@@ -1,4 +1,4 @@
-"""SavedModels for tests: y = x / 2 + n, to predict, classify and regress, as TensorFlow Serving has."""
+"""SavedModels for tests: y = x / 2 + n to predict, classify and regress, as upstream tests have."""
 
 from pathlib import Path
 
