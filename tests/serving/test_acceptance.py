@@ -122,6 +122,17 @@ def test_predict_with_models_of_a_list(served, outputs):
     assert y(served, "tf2", (1,), outputs=outputs) == [3]
 
 
+def test_shapes_beside_the_signature(served):
+    """The real server compares none; here it takes ops that no shape can bring down."""
+    for model in ("half_plus_two", "tf2"):
+        assert y(served, model, (1,)) == [3]
+        assert y(served, model, (3,)) == [3, 3, 3]
+    with pytest.raises(grpc.RpcError) as error:
+        served.server.predictions.Predict(predict("keras", (3,)), timeout=20)
+    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.value.details().startswith("input 'x' has shape [3], but the signature takes")
+
+
 def test_a_model_that_cannot_compute(served):
     with pytest.raises(grpc.RpcError) as error:
         served.server.predictions.Predict(predict("uninitialised"), timeout=20)
@@ -181,9 +192,8 @@ X_TO_Y = {"examples": [{"x": 2.0}]}
          {"results": [[["", 3.0]]]}),
         ("half_plus_two:regress", {**X_TO_Y, "signature_name": "regress_x_to_y"},
          {"results": [3.0]}),
-        ("one_function:predict", {"instances": [2.0, 3.0, 4.0]},
-         {"predictions": [12.0, 18.0, 24.0]}),
-        ("one_function:predict", {"inputs": [2.0, 3.0, 4.0]}, {"outputs": [12.0, 18.0, 24.0]}),
+        ("half_plus_two:predict", {"instances": [2.0, 3.0, 4.0]}, {"predictions": [3.0, 3.5, 4.0]}),
+        ("half_plus_two:predict", {"inputs": [2.0, 3.0, 4.0]}, {"outputs": [3.0, 3.5, 4.0]}),
         ("half_plus_two:predict", {"instances": [[2.0], [3.0]]}, {"predictions": [[3.0], [3.5]]}),
         ("half_plus_two", None, {"model_version_status": [{"version": "123", "state": "AVAILABLE",
          "status": {"error_code": "OK", "error_message": ""}}]}),

@@ -241,7 +241,6 @@ PREDICT = [
     ),
     (predict(outputs=["y", "y"]), "INVALID_ARGUMENT", "duplicate output tensor alias: y"),
     (of_dtype(3), "INVALID_ARGUMENT", "Expects arg[0] to be float but int32 is provided"),
-    (of_shape(1, 1, 1), "INVALID_ARGUMENT", "input 'x' has shape [1, 1, 1], but"),
 ]
 
 
