@@ -11,27 +11,10 @@ import click
 from transforms.core.errors import Error
 
 COMMANDS = (
-    "freeze",
-    "inspect",
-    "diff",
-    "transforms",
-    "transform",
-    "optimize",
-    "calibrate",
-    "sensitivity",
-    "quantize",
-    "verify",
-    "label",
-    "input",
-    "benchmark",
-    "compare",
-    "tune",
-    "placement",
-    "export",
-    "records",
-    "serve",
-    "doctor",
-)
+    "freeze", "inspect", "diff", "transforms", "transform", "optimize", "calibrate", "sensitivity",
+    "quantize", "verify", "label", "input", "benchmark", "compare", "tune", "placement", "records",
+    "export", "serve", "predict", "status", "load-test", "doctor",
+)  # fmt: skip
 
 
 class _Commands(click.Group):
@@ -43,8 +26,9 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"deploykit.commands.{cmd_name}")
-        command: click.Command = getattr(module, cmd_name)
+        name = cmd_name.replace("-", "_")
+        module = importlib.import_module(f"deploykit.commands.{name}")
+        command: click.Command = getattr(module, name)
         return command
 
     def resolve_command(
@@ -63,7 +47,7 @@ def cli() -> None:
     """Take a trained TensorFlow model to a fast, verified, served one.
 
     \b
-    freeze -> transform -> quantize -> verify -> benchmark
+    freeze -> transform -> quantize -> verify -> benchmark -> export -> serve
 
     Exit status: 0 done; 1 a bug in deploykit; 2 wrong usage or a bad model; 3 refused by policy;
     4 file or disk; 5 a verification or comparison failed; 6 time or memory cap.

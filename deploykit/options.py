@@ -3,7 +3,7 @@
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -25,6 +25,8 @@ from deploykit.option_types import (
 )
 
 if TYPE_CHECKING:
+    from serving.calling import Endpoint
+    from serving.client import Client
     from transforms.core.graph import Graph
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -124,6 +126,30 @@ class Feeding:
             "data": None if self.data is None else load_data(self.data),
             "input_range": self.input_range,
         }
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How a server is spoken to; all but the address."""
+
+    tls: bool = False
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    server_name: str | None = None
+    timeout: float = 60.0
+
+    def client(self, address: str) -> "Client":
+        """Return a client. Error: the address is none. FileError: a certificate is not there."""
+        from serving.client import Client
+
+        return Client(address, **asdict(self))
+
+    def endpoint(self, address: str) -> "Endpoint":
+        """Return it for whoever counts each call, so none is repeated."""
+        from serving.calling import Endpoint
+
+        return Endpoint(address, **asdict(self), retries=0)
 
 
 def _debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -311,4 +337,27 @@ sweep = _as_one(
                  "deploykit transform --transforms 'convert_layout(to=NCHW)'."),
     click.option("--tuned", "base", metavar="FILE", callback=tuned,
                  help="Settings that deploykit tune wrote; options given here win."),
+)  # fmt: skip
+
+connection = _as_one(
+    "connection",
+    Connection,
+    click.option("--tls", is_flag=True, help="Encrypt, and trust the authorities that the system "
+                 "trusts."),
+    click.option("--ca", metavar="FILE.pem", help="Encrypt, and trust the authorities in this "
+                 "file."),
+    click.option("--certificate", metavar="FILE.pem", help="Your own certificate, where the server "
+                 "asks for one (mutual TLS)."),
+    click.option("--key", metavar="FILE.pem", help="Its private key."),
+    click.option("--server-name", metavar="NAME", help="The name in the server's certificate, "
+                 "where the address has another."),
+    click.option("--timeout", type=Finite(min=0, min_open=True), default=60, show_default=True,
+                 metavar="SECONDS", help="Wait at most this long for an answer."),
+)  # fmt: skip
+
+which_version = _all(
+    click.option("--version", type=click.IntRange(min=0), metavar="N",
+                 help="Version of the model [default: the newest]."),
+    click.option("--version-label", "label", default="", metavar="LABEL",
+                 help="Label of the version instead, such as stable."),
 )  # fmt: skip

@@ -15,6 +15,7 @@ PREDICTION = "tensorflow.serving.PredictionService"
 MODEL = "tensorflow.serving.ModelService"
 
 _UNBOUNDED = -1
+_PEER = re.compile(r"^([A-Z_]+: )?((ipv[46]|unix):\S+: )?")  # as gRPC says it before the reason
 _RETRIED_BYTES = 256 << 20  # gRPC repeats no request that is larger than this
 _RECONNECT_MS = 100  # where gRPC would wait a second, and each retry would miss the server's start
 
@@ -56,15 +57,13 @@ class Endpoint:
         """Return a new channel, which connects when it is first used.
 
         Channels of one process share a connection, unless they ask for their own.
-        Error: the address has no port. FileError: a certificate or key cannot be read.
+        Error: the address is none. FileError: a certificate or key cannot be read.
         """
-        if not re.search(r"^unix|:\d+$", self.address):
-            raise Error(f"{self.address}: the address has no port, expected host:port or unix:path")
+        _check(self.address)
         options: list[tuple[str, Any]] = [
             ("grpc.max_receive_message_length", _UNBOUNDED),
             ("grpc.max_send_message_length", _UNBOUNDED),
             ("grpc.initial_reconnect_backoff_ms", _RECONNECT_MS),
-            ("grpc.min_reconnect_backoff_ms", _RECONNECT_MS),
             ("grpc.per_rpc_retry_buffer_size", _RETRIED_BYTES),
             ("grpc.enable_retries", int(self.retries > 0)),
             ("grpc.use_local_subchannel_pool", int(own_connection)),
@@ -82,9 +81,10 @@ class Endpoint:
     def error(self, failed: grpc.RpcError) -> CallError:
         """Return what went wrong, in a sentence."""
         code, details = failed.code().name, " ".join((failed.details() or "").split())
-        last = details.rsplit("last error: ", 1)[-1]
+        last = _PEER.sub("", details.rsplit("last error: ", 1)[-1])
+        hint = " (is this the port of REST?)" if "HTTP/2" in last else ""
         sentence = {
-            "UNAVAILABLE": f"no server can be reached, or it refuses for now: {last}",
+            "UNAVAILABLE": f"no server can be reached, or it refuses for now: {last}{hint}",
             "DEADLINE_EXCEEDED": f"no answer within {self.timeout:g} seconds (timeout)",
             "UNIMPLEMENTED": f"the server does not offer this call: {details}",
         }.get(code, details or "the server gave no reason")
@@ -96,6 +96,20 @@ class Endpoint:
             return method(request, timeout=self.timeout)
         except grpc.RpcError as error:
             raise self.error(error) from None
+
+
+def _check(address: str) -> None:
+    """Raise Error for what is no address; gRPC would take 65537 as port 1."""
+    host, _, port = address.rpartition(":")
+    has_port = port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16
+    if address.startswith("unix:") or (
+        host and has_port and not host.startswith(("http:", "https:"))
+    ):
+        return
+    raise Error(
+        f"{address}: this is no address of gRPC, expected host:port such as localhost:8500, or "
+        "unix:path"
+    )
 
 
 def _retrying(retries: int) -> dict[str, Any]:

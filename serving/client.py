@@ -1,7 +1,6 @@
 """A client of the TensorFlow Serving API: NumPy in, NumPy out, and no start of TensorFlow."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -25,18 +24,11 @@ from serving.protos import (
 )
 from serving.requests import Features, examples_input, model_spec, predict_request
 from serving.signatures import Signature, signatures_of
+from serving.versions import VersionStatus
 from transforms.core.errors import Error
 from transforms.core.tensors import Array
 
-
-@dataclass(frozen=True)
-class VersionState:
-    """Where a version of a model stands, such as AVAILABLE; and why, if it failed."""
-
-    version: int
-    state: str
-    code: str = "OK"
-    message: str = ""
+_HEALTH = {b"\x08\x01": "SERVING", b"\x08\x02": "NOT_SERVING"}  # a HealthCheckResponse, whole
 
 
 class Client:
@@ -154,12 +146,12 @@ class Client:
 
     def status(
         self, model: str, *, version: int | None = None, label: str = ""
-    ) -> list[VersionState]:
+    ) -> list[VersionStatus]:
         """Return the versions of a model that the server knows of. CallError: as `predict`."""
         request = GetModelStatusRequest(model_spec=model_spec(model, version, label))
         answer = self._endpoint.call(self._models.GetModelStatus, request)
         return [
-            VersionState(
+            VersionStatus(
                 each.version,
                 ModelVersionStatus.State.Name(each.state),
                 _code_name(each.status.error_code),
@@ -185,6 +177,21 @@ class Client:
         if status.error_code:
             code = _code_name(status.error_code)
             raise CallError(f"{self._endpoint.address}: {status.error_message} ({code})", code)
+
+    def health(self) -> str:
+        """Return what the server's health service says: SERVING, NOT_SERVING or UNKNOWN.
+
+        It is empty where the server has no such service, as TensorFlow Serving by default.
+        CallError: there is no server.
+        """
+        check = self._channel.unary_unary("/grpc.health.v1.Health/Check")
+        try:
+            answer = self._endpoint.call(check, b"")
+        except CallError as error:
+            if error.code == "UNIMPLEMENTED":
+                return ""
+            raise
+        return _HEALTH.get(answer, "UNKNOWN")
 
     def close(self) -> None:
         """End the connection."""

@@ -1,11 +1,12 @@
 """TensorProto <-> NumPy array by the rules of TensorFlow's C++ `Tensor::FromProto`.
 
 Unlike a graph's constants (transforms.core.tensors), a request is read as the real server reads it:
-values beyond the shape are dropped, an unknown rank is a scalar, and strings may be packed.
+values beyond the shape are dropped, a shape without sizes is a scalar, strings may be packed.
 """
 
 import functools
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -31,11 +32,25 @@ from transforms.core.tensors import (
 MAX_FILLED_BYTES = 32 << 20
 
 
-def decode(proto: TensorProto, alias: str, max_bytes: int = MAX_DECLARED_BYTES) -> Array:
+def decode_all(
+    protos: Mapping[str, TensorProto], max_bytes: int = MAX_DECLARED_BYTES
+) -> dict[str, Array]:
+    """Return the tensors of a request, which share what may be filled in. Errors: as `decode`."""
+    share = MAX_FILLED_BYTES // max(len(protos), 1)
+    return {alias: decode(proto, alias, max_bytes, share) for alias, proto in protos.items()}
+
+
+def decode(
+    proto: TensorProto,
+    alias: str,
+    max_bytes: int = MAX_DECLARED_BYTES,
+    max_filled: int = MAX_FILLED_BYTES,
+) -> Array:
     """Return the value of a tensor that was sent; strings are an object array of bytes.
 
     Too few values: the last one is repeated, or zeros without any. Too many: dropped.
-    ServingError: the shape, the type or the content is none, or asks for more than `max_bytes`.
+    ServingError: the shape, the type or the content is none, or asks for more than `max_bytes`,
+    or for more than `max_filled` that were not sent.
     """
     try:
         field = value_field(proto.dtype)
@@ -50,7 +65,7 @@ def decode(proto: TensorProto, alias: str, max_bytes: int = MAX_DECLARED_BYTES) 
         return _from_content(content, dtype, count, alias).reshape(shape)
     values = single_values(proto, field, dtype)[:count]
     missing = count - len(values)
-    if missing * itemsize > MAX_FILLED_BYTES:
+    if missing * itemsize > max_filled:
         raise _refused(alias)
     if missing:
         last = values[-1] if len(values) else _nothing(dtype)
@@ -84,9 +99,7 @@ def _refused(alias: str) -> ServingError:
 
 
 def _shape(proto: TensorProto, alias: str, most: int) -> tuple[int, ...]:
-    """Return the shape, of at most `most` elements."""
-    if proto.tensor_shape.unknown_rank:
-        return ()
+    """Return the shape, of at most `most` elements; whether its rank is unknown plays no part."""
     dims = proto.tensor_shape.dim
     if len(dims) > MAX_RANK:
         raise _refused(alias)

@@ -16,6 +16,7 @@ from serving.settings import Settings
 logger = logging.getLogger("serving")
 
 _LOG_LEVEL, _SILENT = "TF_CPP_MIN_LOG_LEVEL", "3"
+_LOG_SECONDS = 1.0  # between two lines of gRPC's own log
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -95,21 +96,25 @@ def listen_to_signals(stop: Callable[[], None], at_once: Callable[[], None] = la
 
 
 def quiet_grpc() -> None:
-    """Let gRPC's own log be lines without tracebacks."""
+    """Let gRPC's own log be lines without tracebacks, and no flood: it tells of bad requests."""
+    told = -_LOG_SECONDS
+
+    def seldom(record: logging.LogRecord) -> bool:
+        nonlocal told
+        if record.created - told < _LOG_SECONDS:
+            return False
+        told = record.created
+        if record.exc_info:
+            error = record.exc_info[1]
+            record.msg = f"gRPC: {record.getMessage()} {type(error).__name__}: {error}"[:300]
+            record.args, record.exc_info, record.exc_text = (), None, None
+        return True
+
     log = logging.getLogger("grpc")
     log.handlers = list(logger.handlers)
     log.propagate = False
-    log.addFilter(_without_traceback)
-    for name in ("grpc._server", "grpc._common"):
-        logging.getLogger(name).addFilter(_without_traceback)
-
-
-def _without_traceback(record: logging.LogRecord) -> bool:
-    if record.exc_info:
-        error = record.exc_info[1]
-        record.msg = f"gRPC: {record.getMessage()} {type(error).__name__}: {error}"[:300]
-        record.args, record.exc_info, record.exc_text = (), None, None
-    return True
+    for name in ("grpc", "grpc._server", "grpc._common"):
+        logging.getLogger(name).addFilter(seldom)
 
 
 def _raise_file_limit() -> None:

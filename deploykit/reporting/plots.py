@@ -2,6 +2,7 @@
 
 import io
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,13 +59,18 @@ def plot(result: Result, file_name: str) -> bytes:
     those of the warm-up. Beside them is a curve of throughput against latency where batches or
     calls in flight vary. GraphError: the name has another end, or matplotlib is not installed.
     """
+    return drawn(lambda: _figure(result), file_name)
+
+
+def drawn(draw: Callable[[], "Figure"], file_name: str) -> bytes:
+    """Return what is drawn, in the style of the house, as PNG or SVG by the end of the name."""
     check_plot(file_name)
     from matplotlib import style
 
     kind, file = _kind(file_name), io.BytesIO()
     with style.context(["default", _STYLE]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # a name in letters that the font lacks
-        _figure(result).savefig(file, format=kind, dpi=_DPI, metadata=_METADATA[kind])
+        draw().savefig(file, format=kind, dpi=_DPI, metadata=_METADATA[kind])
     return file.getvalue()
 
 

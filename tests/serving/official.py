@@ -1,10 +1,8 @@
 """A gRPC server of the official stubs: what it is told to answer, over a real wire."""
 
-import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import grpc
 import numpy as np
@@ -22,6 +20,7 @@ from serving.protos import (
     add_ModelServiceServicer_to_server,
     add_PredictionServiceServicer_to_server,
 )
+from tests.serving.certificates import Authority
 
 
 class Official(PredictionServiceServicer, ModelServiceServicer):
@@ -32,7 +31,7 @@ class Official(PredictionServiceServicer, ModelServiceServicer):
         self.requests: list[object] = []
         self.shapes = {"x": (1, [-1, 2])}
         self.seconds = 0.0
-        self.refusing = 0
+        self.health = b""
         self.threads = ThreadPoolExecutor(32)
         self.lock = threading.Lock()
 
@@ -41,6 +40,12 @@ class Official(PredictionServiceServicer, ModelServiceServicer):
             ("grpc.max_receive_message_length", -1)])  # fmt: skip
         add_PredictionServiceServicer_to_server(self, self.server)
         add_ModelServiceServicer_to_server(self, self.server)
+        if self.health:
+            check = grpc.unary_unary_rpc_method_handler(lambda request, context: self.health)
+            service = grpc.method_handlers_generic_handler(
+                "grpc.health.v1.Health", {"Check": check}
+            )
+            self.server.add_generic_rpc_handlers([service])
         if credentials is None:
             port = self.server.add_insecure_port(address)
         else:
@@ -110,7 +115,8 @@ class Official(PredictionServiceServicer, ModelServiceServicer):
             for alias, (dtype, shape) in self.shapes.items():
                 infos[alias].name = f"{side}_{alias}:0"
                 infos[alias].dtype = dtype
-                for size in shape:
+                infos[alias].tensor_shape.unknown_rank = shape is None
+                for size in shape or ():
                     infos[alias].tensor_shape.dim.add().size = size
         answer.metadata["signature_def"].Pack(found)
         return answer
@@ -118,7 +124,8 @@ class Official(PredictionServiceServicer, ModelServiceServicer):
     def GetModelStatus(self, request, context):
         self.seen("GetModelStatus", request, context)
         answer = GetModelStatusResponse()
-        answer.model_version_status.add(version=2, state=30)
+        loading = request.model_spec.name == "loading"
+        answer.model_version_status.add(version=2, state=20 if loading else 30)
         failed = answer.model_version_status.add(version=1, state=50)
         failed.status.error_code, failed.status.error_message = 3, "no SavedModel"
         return answer
@@ -136,29 +143,11 @@ class Official(PredictionServiceServicer, ModelServiceServicer):
         return answer
 
 
-def certificates(folder: Path) -> None:
-    """Write ca.pem, and server, client and stranger with a key each; stranger is of another ca."""
-
-    def openssl(*arguments):
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
-    (folder / "names.txt").write_text("subjectAltName=DNS:model.test,IP:127.0.0.1")
-    for ca, members in (("ca", ("server", "client")), ("other", ("stranger",))):
-        openssl("req", "-x509", *key, "-keyout", f"{ca}.key", "-out", f"{ca}.pem",
-                "-subj", f"/CN={ca}")  # fmt: skip
-        for name in members:
-            openssl("req", *key[:-2], "-keyout", f"{name}.key", "-out", f"{name}.csr",
-                    "-subj", f"/CN={name}")  # fmt: skip
-            openssl("x509", "-req", "-in", f"{name}.csr", "-CA", f"{ca}.pem", "-CAkey", f"{ca}.key",
-                    "-CAcreateserial", "-days", "2", "-out", f"{name}.pem",
-                    "-extfile", "names.txt")  # fmt: skip
-
-
-def credentials(folder: Path, client_verify: bool):
-    """Return what a server of these certificates shows, and whether it asks for the caller's."""
-    pair = ((folder / "server.key").read_bytes(), (folder / "server.pem").read_bytes())
-    ca = (folder / "ca.pem").read_bytes() if client_verify else None
+def credentials(authority: Authority, client_verify: bool = False, days: int = 2):
+    """Return what a server of an authority shows, and whether it asks for the caller's."""
+    key, certificate = authority.pair("server", days)
+    pair = (key.encode(), certificate.encode())
+    ca = authority.certificate.encode() if client_verify else None
     return grpc.ssl_server_credentials([pair], ca, client_verify)
 
 

@@ -38,33 +38,25 @@ def write(folder: Path, version: int = 123, add: float = 2.0) -> Path:
         make = tf1.saved_model.build_signature_def
 
         def signature(method, inputs, outputs):
-            named = [{alias: info(tensor) for alias, tensor in each.items()}
-                     for each in (inputs, outputs)]  # fmt: skip
-            return make(*named, f"tensorflow/serving/{method}")
+            infos = [{a: info(t) for a, t in each.items()} for each in (inputs, outputs)]
+            return make(*infos, f"tensorflow/serving/{method}")
 
+        pair = {"number": number, "word": word}
+        twice, said_bytes = {"twice": number * 2}, {"word_bytes": tf.identity(word)}
+        more = {"said": tf.strings.join([word, "!"]), "total": tf.reduce_sum(number)}
+        named = {"scores": parsed_y * 0.1, "classes": parsed["name"]}
         signatures = {
-            "serving_default": signature("predict", {"x": x}, {"y": x * 0.5 + add}),
+            "serving_default": signature(
+                "predict", {"x": x}, {"y": tf.add(x * 0.5, add, name="y")}
+            ),
             "classify_x_to_y": signature("classify", {"inputs": examples}, {"scores": parsed_y}),
-            "classify_names": signature(
-                "classify",
-                {"inputs": examples},
-                {"scores": parsed_y * 0.1, "classes": parsed["name"]},
-            ),
+            "classify_names": signature("classify", {"inputs": examples}, named),
             "regress_x_to_y": signature("regress", {"inputs": examples}, {"outputs": parsed_y}),
-            "both": signature(
-                "predict",
-                {"number": number, "word": word},
-                {"twice": number * 2, "said": tf.strings.join([word, "!"]), "word_bytes": tf.identity(word),
-                 "total": tf.reduce_sum(number)},
-            ),  # fmt: skip
-            "pairs": signature(
-                "predict",
-                {"number": number, "word": word},
-                {"twice": number * 2, "word_bytes": tf.identity(word)},
-            ),
+            "pairs": signature("predict", pair, twice | said_bytes),
+            "both": signature("predict", pair, twice | said_bytes | more),
             "slow": signature("predict", {"rounds": slow}, {"y": grown}),
             "divide": signature("predict", {"x": x}, {"y": 1.0 / x}),
-        }  # fmt: skip
+        }
         for name, tensor in same.items():
             signatures[name] = signature("predict", {"x": tensor}, {"y": tf.identity(tensor)})
         builder = tf1.saved_model.Builder(str(folder / f"{version:08}"))

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ class Served:
     """A server in a process of its own, on a free port."""
 
     def __init__(self, *arguments: object, ready: bool = True, **environment: str) -> None:
+        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115  an unread pipe would block it
         self.process = subprocess.Popen(
             [sys.executable, "-m", "deploykit.cli", "serve", *map(str, arguments),
              "--port=0", "--json"],
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self.log,
             text=True,
             env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         )  # fmt: skip
@@ -47,8 +49,14 @@ class Served:
 
     def ended(self) -> tuple[int, str]:
         """Wait for the end; return the exit status and what was said on stderr."""
-        _, said = self.process.communicate(timeout=60)
-        return self.process.returncode, said
+        self.process.communicate(timeout=60)
+        return self.process.returncode, self.said
+
+    @property
+    def said(self) -> str:
+        """What was written to stderr."""
+        self.log.seek(0)
+        return self.log.read()
 
     def kill(self) -> None:
         if hasattr(self, "channel"):
@@ -62,4 +70,4 @@ class Served:
             text += line
             if line == "}\n":
                 return json.loads(text)
-        raise AssertionError(f"the server did not start: {self.process.stderr.read()}")
+        raise AssertionError(f"the server did not start: {self.said}")

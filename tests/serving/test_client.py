@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from serving.calling import CallError
-from serving.client import Client, VersionState
+from serving.client import Client
 from serving.signatures import Tensor
-from tests.serving.official import Official, certificates, credentials, pixels
+from serving.versions import VersionStatus
+from tests.serving.certificates import Authority
+from tests.serving.official import Official, credentials, pixels
 from transforms.core.errors import Error, FileError
 
 
@@ -97,8 +99,8 @@ def test_metadata_and_status(client):
     assert signatures["serving_default"].inputs == {"x": Tensor("in_x:0", "float32", (-1, 2))}
     assert signatures["serving_default"].outputs["x"].name == "out_x:0"
     assert client.status("echo") == [
-        VersionState(2, "AVAILABLE"),
-        VersionState(1, "END", "INVALID_ARGUMENT", "no SavedModel"),
+        VersionStatus(2, "AVAILABLE"),
+        VersionStatus(1, "END", "INVALID_ARGUMENT", "no SavedModel"),
     ]
 
 
@@ -188,8 +190,9 @@ def test_no_server():
     with Client(f"127.0.0.1:{port}", timeout=20) as client:
         error = failed(client.predict, "echo", {})
     assert error.code == "UNAVAILABLE"
-    assert str(error).startswith(f"127.0.0.1:{port}: no server can be reached")
-    assert "Connection refused" in str(error)
+    start = f"127.0.0.1:{port}: no server can be reached, or it refuses for now: Failed to connect"
+    assert str(error).startswith(start)
+    assert str(error).endswith("Failed to connect to remote host: Connection refused (UNAVAILABLE)")
 
 
 def test_a_server_that_starts_meanwhile_answers(official):
@@ -201,10 +204,27 @@ def test_a_server_that_starts_meanwhile_answers(official):
     starter.join()
 
 
-@pytest.mark.parametrize("address", ["localhost", "", "127.0.0.1:", "http//x"])
-def test_an_address_needs_a_port(address):
-    with pytest.raises(Error, match="expected host:port or unix:path"):
+@pytest.mark.parametrize(
+    "address", ["localhost", "", ":8500", "127.0.0.1:", "localhost:65536", "http://localhost:8500"]
+)
+def test_an_address_is_a_host_and_a_port(address):
+    with pytest.raises(Error, match="this is no address of gRPC, expected host:port such as"):
         Client(address)
+
+
+def test_the_port_of_rest_is_said_to_be_one():
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+
+    class Quiet(BaseHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Quiet)
+    threading.Thread(target=server.serve_forever).start()
+    with Client(f"127.0.0.1:{server.server_port}", timeout=20, retries=0) as client:
+        assert "is this the port of REST?" in str(failed(client.predict, "echo", {}))
+    server.shutdown()
+    server.server_close()
 
 
 def test_a_unix_socket(official, tmp_path):
@@ -215,14 +235,17 @@ def test_a_unix_socket(official, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def authority(tmp_path_factory):
+    """Return an authority, with a certificate for a client; beside it, one for a stranger."""
     folder = tmp_path_factory.mktemp("certificates")
-    certificates(folder)
-    return folder
+    authority = Authority(folder)
+    authority.pair("client")
+    Authority(folder, "other").pair("stranger")
+    return authority
 
 
-def tls(folder, *names):
-    return {name: str(folder / file) for name, file in names}
+def files(authority, *names):
+    return {name: str(authority.folder / file) for name, file in names}
 
 
 CA = ("ca", "ca.pem")
@@ -235,14 +258,14 @@ def asked(port, **more) -> float:
         return float(client.predict("echo", {"x": 1.0})["x"])
 
 
-def test_tls(official, folder):
-    port = official.listen(credentials=credentials(folder, client_verify=False))
-    assert asked(port, **tls(folder, CA)) == 1
-    assert asked(port, **tls(folder, CA), server_name="model.test") == 1
+def test_tls(official, authority):
+    port = official.listen(credentials=credentials(authority))
+    assert asked(port, **files(authority, CA)) == 1
+    assert asked(port, **files(authority, CA), server_name="localhost") == 1
     wrong = [
         {"tls": True},
-        tls(folder, ("ca", "other.pem")),
-        {**tls(folder, CA), "server_name": "another.test"},
+        files(authority, ("ca", "other.pem")),
+        {**files(authority, CA), "server_name": "another.test"},
         {},
     ]
     for each in wrong:
@@ -250,10 +273,16 @@ def test_tls(official, folder):
     assert official.calls == ["Predict"] * 2
 
 
-def test_mutual_tls(official, folder):
-    port = official.listen(credentials=credentials(folder, client_verify=True))
-    assert asked(port, **tls(folder, CA, *OWN)) == 1
-    for each in (tls(folder, CA), tls(folder, CA, *STRANGER)):
+def test_a_certificate_that_is_over_is_refused(official, authority):
+    port = official.listen(credentials=credentials(authority, days=-1))
+    assert failed(asked, port, **files(authority, CA)).code == "UNAVAILABLE"
+    assert official.calls == []
+
+
+def test_mutual_tls(official, authority):
+    port = official.listen(credentials=credentials(authority, client_verify=True))
+    assert asked(port, **files(authority, CA, *OWN)) == 1
+    for each in (files(authority, CA), files(authority, CA, *STRANGER)):
         assert failed(asked, port, **each).code == "UNAVAILABLE", each
     assert official.calls == ["Predict"]
     with pytest.raises(FileError, match=r"nothing\.pem: No such file"):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.codec import MAX_FILLED_BYTES, decode, encode
+from serving.codec import MAX_FILLED_BYTES, decode, decode_all, encode
 from serving.errors import ServingError
 from serving.protos import TensorProto
 from transforms.core.tensors import type_name, value_field
@@ -41,11 +41,17 @@ def tensor(number: int, shape, **fields) -> TensorProto:
     return proto
 
 
+def of_unknown_rank(proto: TensorProto) -> TensorProto:
+    proto.tensor_shape.unknown_rank = True
+    return proto
+
+
 @st.composite
 def tensors(draw, shapes=SHAPES) -> TensorProto:
     """Return a TensorProto of any type, with as many values or bytes as it happens to have."""
     number = draw(st.sampled_from(NUMBERS))
     proto = tensor(number, draw(shapes))
+    proto.tensor_shape.unknown_rank |= draw(st.booleans())
     field = value_field(number)
     if draw(st.booleans()):
         size = math.prod(dim.size for dim in proto.tensor_shape.dim)
@@ -130,6 +136,7 @@ def test_the_oracle_tells_a_wrong_reading():
         (tensor(1, [2], float_val=[1, 2, 3]), [1, 2]),
         (tensor(3, [2, 2]), [[0, 0], [0, 0]]),
         (tensor(1, None, float_val=[7, 8]), 7),
+        (of_unknown_rank(tensor(1, [2], float_val=[1, 2])), [1, 2]),
         (tensor(1, [2], int_val=[5]), [0, 0]),
         (tensor(4, [2], int_val=[257, -1]), [1, 255]),
         (tensor(7, [2], string_val=[b"a"]), [b"a", b"a"]),
@@ -198,6 +205,16 @@ def test_what_is_filled_in_has_a_limit_of_its_own():
     assert decode(sent, "x").nbytes == MAX_FILLED_BYTES + 4
     with pytest.raises(ServingError):
         decode(sent, "x", max_bytes=MAX_FILLED_BYTES)
+
+
+def test_the_tensors_of_a_request_share_what_is_filled_in():
+    zeros = {f"x{n}": tensor(1, [MAX_FILLED_BYTES // 40]) for n in range(10)}
+    assert sum(array.nbytes for array in decode_all(zeros).values()) == MAX_FILLED_BYTES // 40 * 40
+    with pytest.raises(ServingError, match="tensor parsing error: x0"):
+        decode_all({**zeros, "x10": tensor(1, [])})
+    sent = tensor(1, [MAX_FILLED_BYTES], tensor_content=bytes(4 * MAX_FILLED_BYTES))
+    assert decode_all({"x": sent, "y": sent})["y"].nbytes == 4 * MAX_FILLED_BYTES
+    assert decode_all({}) == {}
 
 
 def samples(name: str) -> np.ndarray:

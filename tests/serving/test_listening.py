@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from contextlib import closing, contextmanager
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +17,10 @@ from serving.listening import Listener
 from transforms.core.errors import Error
 
 POST = b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
-CHUNKED = b"POST /b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nde\r\n1;x=y\r\nf\r\n0\r\nT: v\r\n\r\n"
+CHUNKED = (
+    b"POST /b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"2\r\nde\r\n1;x=y\r\nf\r\n0\r\nT: v\r\n\r\n"
+)
 GET = b"GET /c HTTP/1.1\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n"
 SHORT = Limits(body=1000, head=500, connections=3, patience=0.3, rate=100_000, idle=0.3)
 
@@ -63,7 +67,7 @@ def parsed(data: bytes, *cuts: int) -> list[tuple]:
     """Return what a parser makes of bytes that arrive in pieces."""
     parser = Parser(Limits())
     places = [0, *sorted(cuts), len(data)]
-    for start, end in zip(places, places[1:], strict=False):
+    for start, end in pairwise(places):
         parser.feed(data[start:end])
     assert parser.error is None
     return [(r.method, r.target, r.headers, r.body, r.keep_alive) for r in parser.requests]
@@ -208,11 +212,10 @@ def test_a_trickle_is_cut():
 def test_who_does_not_read_is_cut():
     limits = Limits(patience=0.3, rate=1 << 30)
     answer = Response(200, b"x" * (64 << 20))
-    with listening(lambda request: answer, limits) as listener:
-        with closing(connect(listener)) as client:
-            client.sendall(GET)
-            until(lambda: listener._connections)
-            until(lambda: not listener._connections)
+    with listening(lambda _: answer, limits) as listener, closing(connect(listener)) as client:
+        client.sendall(GET)
+        until(lambda: listener._connections)
+        until(lambda: not listener._connections)
 
 
 def test_who_idles_between_requests_is_closed():
@@ -323,5 +326,5 @@ def test_a_port_that_is_taken():
         second = Listener(echo, port=listener.port)
         with pytest.raises(Error, match=r"cannot listen on 127\.0\.0\.1:\d+: Address already in"):
             second.start()
-    with pytest.raises(Error, match="cannot listen on 192.0.2.1:0: "):
+    with pytest.raises(Error, match=r"cannot listen on 192\.0\.2\.1:0: "):
         Listener(echo, host="192.0.2.1").start()

@@ -1,4 +1,4 @@
-"""The page for Prometheus: names and labels of TensorFlow Serving, read by Prometheus' own client."""
+"""The page for Prometheus: TensorFlow Serving's names, read by Prometheus' own client."""
 
 import threading
 import time

@@ -1,0 +1,81 @@
+"""What a served model answered, shown: its arrays, or the classes with the highest scores."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from deploykit.labelling import lines as class_lines
+from deploykit.labelling import predictions
+from transforms.core.errors import GraphError
+from transforms.core.tensors import Array, type_of
+
+_SHOWN_VALUES = 20
+
+
+def lines(answer: Mapping[str, Array]) -> list[str]:
+    """Return each output with its type and shape, and its values or the first of them."""
+    found = []
+    for alias, array in sorted(answer.items()):
+        values = np.array2string(array, threshold=_SHOWN_VALUES, precision=6)
+        found.append(f"{alias}: {type_of(array)}{list(array.shape)}\n{values}")
+    return found
+
+
+def document(answer: Mapping[str, Array]) -> dict[str, Any]:
+    """Return the outputs as plain data; a number that is not finite is null, bytes are base64."""
+    return {
+        alias: {
+            "dtype": str(type_of(array)),
+            "shape": list(array.shape),
+            "values": _plain(array),
+        }
+        for alias, array in sorted(answer.items())
+    }
+
+
+def classes(
+    answer: Mapping[str, Array], labels: Sequence[str] | None, top: int
+) -> tuple[list[list[dict[str, Any]]], list[str]]:
+    """Return the `top` best classes of each sample as plain data, and as lines of text.
+
+    GraphError: not one output alone gives a finite score for each class.
+    """
+    scores = {
+        alias: array
+        for alias, array in answer.items()
+        if array.dtype.kind in "fV" and array.ndim == 2 and array.shape[1] > 1
+    }
+    if len(scores) != 1:
+        known = ", ".join(scores or answer)
+        said = "several outputs give" if scores else "no output gives"
+        raise GraphError(f"{said} a score for each class: {known} (--outputs names one)")
+    (alias, array), *_ = scores.items()
+    if not np.isfinite(array.astype(np.float64)).all():
+        raise GraphError(f"output '{alias}' holds NaN or Inf, so there is no best class")
+    names = [""] * array.shape[1] if labels is None else labels
+    found = [predictions(each.astype(np.float64), names, top) for each in array]
+    return found, [line for each in found for line in class_lines(each)]
+
+
+def _plain(array: Array) -> Any:
+    """Return nested lists of what JSON can hold."""
+    if array.dtype.kind == "O":
+        flat = np.array([_text(each) for each in array.reshape(-1).tolist()], object)
+    elif array.dtype.kind == "c":
+        flat = np.array([[str(each)] for each in array.reshape(-1).tolist()], object)[:, 0]
+    elif array.dtype.kind in "fV":
+        numbers = array.astype(np.float64).reshape(-1)
+        flat = numbers.astype(object)
+        flat[~np.isfinite(numbers)] = None
+    else:
+        flat = array.reshape(-1)
+    return flat.reshape(array.shape).tolist()
+
+
+def _text(value: bytes) -> Any:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(value).decode()}

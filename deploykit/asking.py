@@ -1,0 +1,203 @@
+"""What a served model is given: values and files -> arrays, as its signature takes them."""
+
+import itertools
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from deploykit.files import check_regular, naming, read_bytes
+from deploykit.input.data import IMAGE_ENDS, Data
+from deploykit.input.preprocessing import Preprocessing, load_preprocessing
+from deploykit.records.features import Feature
+from serving.signatures import DEFAULT, Signature, Tensor
+from transforms.core.errors import FileError, GraphError, nearest
+from transforms.core.graph import Graph
+from transforms.core.node import Node
+from transforms.core.tensors import Array, DType, numpy_type
+
+MOST_REQUESTS, MOST_BYTES = 256, 64 << 20  # of data that are sent again and again
+
+
+def chosen_signature(
+    signatures: Mapping[str, Signature], name: str | None
+) -> tuple[str, Signature]:
+    """Return the signature of a name, or the default one, or the only one, with its name.
+
+    GraphError: there is none.
+    """
+    only = next(iter(signatures)) if len(signatures) == 1 else DEFAULT
+    wanted = name or (DEFAULT if DEFAULT in signatures else only)
+    if wanted not in signatures:
+        known = ", ".join(signatures) or "none"
+        raise GraphError(
+            f"there is no signature {wanted}{nearest(wanted, list(signatures))}; the model has: "
+            f"{known} (--signature)"
+        )
+    return wanted, signatures[wanted]
+
+
+def arrays_from(
+    given: Sequence[str], signature: Signature, preprocess: str | None = None
+) -> dict[str, Array]:
+    """Return the array of each input.
+
+    Args:
+        given: texts such as `x=data.npy`; `x=` may be left out where there is one input.
+        signature: what the model takes.
+        preprocess: a file that says what becomes of images; default: what the input asks for.
+
+    FileError, GraphError: an input is missing or not known, or what is given does not fit it.
+    """
+    declared = Preprocessing() if preprocess is None else load_preprocessing(preprocess)
+    found: dict[str, Array] = {}
+    for text in given:
+        alias, value = _named(text, signature)
+        if alias in found:
+            raise GraphError(f"input '{alias}' is given twice")
+        with naming(text):
+            found[alias] = _fitted(_array(alias, value, signature, declared), alias, signature)
+    missing = [alias for alias in signature.inputs if alias not in found]
+    missing = [alias for alias in missing if alias not in signature.proto.defaults]
+    if missing:
+        raise GraphError(
+            f"input '{missing[0]}' is missing; the model takes {listed(signature.inputs)} (--input)"
+        )
+    return found
+
+
+def feeds_from_data(
+    path: str, signature: Signature, preprocess: str | None, batch: int
+) -> list[dict[str, Array]]:
+    """Return what is sent in turn: samples of an `.npz` file, or of a folder of files.
+
+    FileError, GraphError: they do not fit the inputs.
+    """
+    from deploykit.input.samples import open_feeds
+
+    feeds: list[dict[str, Array]] = []
+    size = 0
+    for feed in itertools.islice(
+        open_feeds(path, placeholders(signature), preprocess, batch), MOST_REQUESTS
+    ):
+        size += sum(array.nbytes for array in feed.values())
+        if feeds and size > MOST_BYTES:
+            break
+        feeds.append({name.removesuffix(":0"): array for name, array in feed.items()})
+    return feeds
+
+
+def placeholders(signature: Signature) -> Graph:
+    """Return a graph with the inputs of a signature, for which data are prepared."""
+    nodes = []
+    for alias, tensor in signature.inputs.items():
+        node = Node(alias, "Placeholder").with_attrs(dtype=DType(tensor.dtype))
+        nodes.append(node if tensor.shape is None else node.with_attrs(shape=tensor.shape))
+    graph = Graph(nodes)
+    graph.inputs = graph.outputs = tuple(signature.inputs)
+    return graph
+
+
+def listed(tensors: Mapping[str, Tensor]) -> str:
+    """Return names, types and shapes: `x float32[?, 224, 224, 3]`."""
+    return ", ".join(f"{alias} {_described(each)}" for alias, each in tensors.items())
+
+
+def _described(tensor: Tensor) -> str:
+    if tensor.shape is None:
+        return tensor.dtype
+    return f"{tensor.dtype}[{', '.join('?' if s < 0 else str(s) for s in tensor.shape)}]"
+
+
+def _named(text: str, signature: Signature) -> tuple[str, str]:
+    alias, sign, value = text.partition("=")
+    if sign and alias in signature.inputs:
+        return alias, value
+    if len(signature.inputs) == 1 and (not sign or Path(text).exists()):
+        return next(iter(signature.inputs)), text
+    hint = nearest(alias, list(signature.inputs)) if sign else ""
+    raise GraphError(
+        f"{text}: expected NAME=VALUE with the name of an input{hint}; the model takes "
+        f"{listed(signature.inputs)}"
+    )
+
+
+def _array(alias: str, value: str, signature: Signature, declared: Preprocessing) -> Array:
+    """Return what a value stands for: a JSON value, an array or an image of a file, its bytes."""
+    if not os.path.exists(value):
+        try:
+            return _of_json(json.loads(value))
+        except (ValueError, RecursionError):
+            raise FileError(
+                f"{value}: there is no such file, nor is it a value such as 2.5 or [1, 2]"
+            ) from None
+    if value.endswith(".npy"):
+        return _of_file(value)
+    if signature.inputs[alias].dtype == "string":
+        return np.array([read_bytes(value)], object)
+    if value.lower().endswith(IMAGE_ENDS):
+        return _of_image(alias, value, signature, declared)
+    raise GraphError(f"expected a .npy file or an image ({' '.join(IMAGE_ENDS)})")
+
+
+def _of_json(parsed: object) -> Array:
+    array = np.array(parsed)
+    if array.dtype.kind not in "biufU":
+        raise ValueError
+    return array
+
+
+def _of_file(path: str) -> Array:
+    check_regular(path)
+    try:
+        found = np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from None
+    except (ValueError, EOFError):
+        raise GraphError("this is no .npy file of plain numbers or texts") from None
+    if not isinstance(found, np.ndarray):
+        raise GraphError("this is a .npz file, expected a single array")
+    return found
+
+
+def _of_image(alias: str, path: str, signature: Signature, declared: Preprocessing) -> Array:
+    """Return a batch of one image, decoded and resized as for calibration and benchmarks."""
+    from deploykit.input.iterating import Feeds
+    from deploykit.input.measuring import pipeline_for
+
+    features = {"image": Feature("string", (), "image")}
+    data = Data(path, "images", (path,), features, counts=(1,), labels=(0,))
+    graph = placeholders(replace(signature, inputs={alias: signature.inputs[alias]}))
+    steps = declared.inputs.get(alias)
+    only = Preprocessing({} if steps is None else {alias: steps})
+    pipeline = pipeline_for(data, graph, preprocessing=only, batch=1, epochs=1, threads=1)
+    return next(iter(Feeds(pipeline)))[alias]
+
+
+def _fitted(array: Array, alias: str, signature: Signature) -> Array:
+    """Return an array of the input's type and rank. GraphError: it cannot be one."""
+    tensor = signature.inputs[alias]
+    wanted = numpy_type(tensor.dtype)
+    if wanted.kind == "O":
+        if array.dtype.kind not in "OSU":
+            raise GraphError(f"this is {array.dtype}, but '{alias}' takes texts")
+    elif array.dtype.kind in "OSU" or not np.can_cast(array.dtype, wanted, "same_kind"):
+        raise GraphError(f"this is {array.dtype}, but '{alias}' takes {_described(tensor)}")
+    else:
+        array = array.astype(wanted, copy=False)
+    shape = tensor.shape
+    if shape is None:
+        return array
+    if array.ndim == len(shape) - 1 or (array.size == 1 and array.ndim < len(shape)):
+        array = array.reshape((1,) * (len(shape) - array.ndim) + array.shape)
+    fits = array.ndim == len(shape) and all(
+        size in (-1, given) for size, given in zip(shape, array.shape, strict=True)
+    )
+    if not fits:
+        raise GraphError(
+            f"this has shape {list(array.shape)}, but '{alias}' takes {_described(tensor)}"
+        )
+    return array

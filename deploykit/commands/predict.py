@@ -1,0 +1,77 @@
+"""Ask a served model."""
+
+import click
+
+from deploykit import options
+
+
+@click.command()
+@click.argument("address")
+@click.argument("model")
+@click.option("--input", "given", metavar="[NAME=]VALUE", multiple=True, required=True,
+              help="A value such as 2.5 or [1, 2], a .npy file, an image, or a file that a model "
+              "of texts takes as it is; may be repeated. The name may be left out where the model "
+              "has one input.")  # fmt: skip
+@options.preprocess
+@click.option("--signature", metavar="NAME", help="Signature of the model [default: "
+              "serving_default, or the only one].")  # fmt: skip
+@options.which_version
+@click.option("--outputs", "outputs", multiple=True, metavar="NAME",
+              help="Ask for this output alone; may be repeated.")  # fmt: skip
+@click.option("--top", type=click.IntRange(min=1), metavar="K",
+              help="Show so many classes with the highest scores [default: 5, with "
+              "--labels].")  # fmt: skip
+@click.option("--labels", metavar="FILE", help="Names of the classes, one a line.")
+@options.connection
+@options.result_file
+@options.everywhere
+def predict(
+    address: str,
+    model: str,
+    given: tuple[str, ...],
+    preprocess: str | None,
+    signature: str | None,
+    version: int | None,
+    label: str,
+    outputs: tuple[str, ...],
+    top: int | None,
+    labels: str | None,
+    connection: options.Connection,
+    output: str | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Ask a served model for its answer.
+
+    Works with any server of the TensorFlow Serving API. An image is decoded and resized as
+    `deploykit calibrate` and `benchmark` do it.
+
+    \b
+    deploykit predict localhost:8500 half_plus_two --input 2.0
+    deploykit predict localhost:8500 flowers --input image=rose.jpg --labels labels.txt
+    """  # noqa: D301  click reads the backslash
+    from deploykit.answering import classes, document, lines
+    from deploykit.asking import arrays_from, chosen_signature
+    from deploykit.files import check_output
+    from deploykit.labelling import read_labels
+    from deploykit.report import Report, progress, show
+
+    if output is not None:
+        check_output(output, force)
+    report = Report("predict")
+    names = None if labels is None else read_labels(labels)
+    with progress("predict"), connection.client(address) as client:
+        found = client.metadata(model, version=version, label=label)
+        name, chosen = chosen_signature(found, signature)
+        inputs = arrays_from(given, chosen, preprocess)
+        answer = client.predict(
+            model, inputs, version=version, label=label, signature=name, outputs=outputs
+        )
+    report.inputs, report.outputs = tuple(inputs), tuple(answer)
+    report.more = {
+        "address": address, "model": model, "signature": name, "values": document(answer),
+    }  # fmt: skip
+    text = lines(answer)
+    if names is not None or top is not None:
+        report.more["predictions"], text = classes(answer, names, top or 5)
+    show(report, as_json, text=text, output=output, force=force)

@@ -1,0 +1,197 @@
+"""How a server bears a load: latency and throughput of steps, and the highest rate that holds."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from deploykit.report import new_table
+from serving.calling import Endpoint
+from serving.loading import DIGITS, LONGEST_US, OK, Step, Taken
+from transforms.core.child import Worker
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+PERCENTILES = (50.0, 90.0, 99.0, 99.9)
+_SHOWN = ("p50", "p90", "p99", "p99.9", "max")
+_POLL_SECONDS = 0.2
+_WARM_UP_SECONDS = 0.5
+_MOST_BUSY = 0.9  # of a core; one Python process has no more to give
+_MOST_LATE = 0.01  # of the calls
+_PROBE_CALLERS, _PROBES = 8, 7
+_ABOVE = 1.5  # a rate may be higher than what so few callers reach
+_PRECISION = 0.05
+
+Advance = Callable[[str, int], None]
+
+
+@dataclass(frozen=True)
+class Load:
+    """What one step measured; latencies in milliseconds."""
+
+    callers: int
+    rate: float
+    """Calls that were due in a second; 0 where callers wait for their answers."""
+    seconds: float
+    statuses: dict[str, int]
+    throughput: float
+    """Answers in a second."""
+    latency_ms: dict[str, float]
+    """Percentiles, mean and max of what was answered."""
+    failed_ms: dict[str, float]
+    """The same of what was refused or failed."""
+    generator_busy: float
+    """Share of a core that the busiest process of the generator took."""
+    sent_late: int
+    generator_limited: bool
+    """Whether the load was the generator's limit and not the server's."""
+
+    @property
+    def failed(self) -> int:
+        """How many calls ended with another status than OK."""
+        return sum(count for status, count in self.statuses.items() if status != OK)
+
+    @property
+    def name(self) -> str:
+        """What the load was, in words."""
+        if self.rate:
+            return f"{self.rate:.4g} calls/s"
+        return f"{self.callers} caller{'s' if self.callers > 1 else ''}"
+
+    def holds(self, limit_ms: float) -> bool:
+        """Say whether all calls were answered, 99 % within the limit from when they were due."""
+        return not self.failed and self.latency_ms.get("p99", float("inf")) <= limit_ms
+
+
+class Generators:
+    """Processes that send requests to one server, together one load."""
+
+    def __init__(self, endpoint: Endpoint, requests: Sequence[bytes], processes: int) -> None:
+        """Start them, and let each call the server for a moment, so that it is warm."""
+        self._workers = [
+            Worker("serving.loading:Generator", endpoint, [*requests[n:], *requests[:n]])
+            for n in (len(requests) * n // processes for n in range(processes))
+        ]
+        self.measure(Step(_WARM_UP_SECONDS, callers=processes))
+
+    def measure(self, step: Step, advance: Advance = lambda name, count: None) -> Load:
+        """Return what a step measured. CrashError: a process of the generator died."""
+        shares = list(zip(self._workers, _shares(step, len(self._workers)), strict=False))
+        for worker, share in shares:
+            worker.ask("start", share)
+        while True:
+            taken: list[Taken] = [worker.ask("so_far") for worker, _ in shares]
+            if all(each.over for each in taken):
+                return _load(step, taken)
+            advance(_live_line(step, taken), 0)
+            time.sleep(_POLL_SECONDS)
+
+    def close(self) -> None:
+        """End the processes."""
+        for worker in self._workers:
+            worker.close()
+
+    def __enter__(self) -> "Generators":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def search(
+    generators: Generators, seconds: float, limit_ms: float, advance: Advance
+) -> tuple[list[Load], float]:
+    """Return what was measured, and the highest rate found at which 99 % of calls hold a limit.
+
+    The rate is halved in on between 0 and somewhat more than eight callers reach; it is 0 where
+    none holds.
+    """
+    loads = [generators.measure(Step(seconds, callers=_PROBE_CALLERS), advance)]
+    low, high = 0.0, _ABOVE * loads[0].throughput
+    for number in range(_PROBES):
+        if high - low <= _PRECISION * high:
+            break
+        rate = (low + high) / 2
+        loads.append(generators.measure(Step(seconds, rate=rate, seed=number), advance))
+        low, high = (rate, high) if loads[-1].holds(limit_ms) else (low, rate)
+    return loads, low
+
+
+def document(loads: Sequence[Load]) -> list[dict[str, Any]]:
+    """Return it as plain data."""
+    return [{**asdict(each), "failed": each.failed} for each in loads]
+
+
+def table(loads: Sequence[Load]) -> "Table":
+    """Return a table with a row for each step."""
+    found = new_table("load", "calls/s", *(f"{name} ms" for name in _SHOWN), "failed")
+    for each in loads:
+        figures = [f"{each.latency_ms[n]:.2f}" if each.latency_ms else "-" for n in _SHOWN]
+        found.add_row(each.name, f"{each.throughput:.1f}", *figures, str(each.failed))
+    return found
+
+
+def notes(loads: Sequence[Load]) -> list[str]:
+    """Return what a reader should know about the figures, a sentence each."""
+    found = [f"failed at {each.name}: {_failures(each)}" for each in loads if each.failed]
+    limited = ", ".join(each.name for each in loads if each.generator_limited)
+    if limited:
+        found.append(
+            f"the generator was the limit at {limited}, not the server; give it more processes "
+            "(--processes) or another machine"
+        )
+    return found
+
+
+def _failures(load: Load) -> str:
+    counts = [f"{count} {name}" for name, count in sorted(load.statuses.items()) if name != OK]
+    return ", ".join(counts)
+
+
+def _shares(step: Step, parts: int) -> list[Step]:
+    """Return the load of each process; Poisson arrivals of several are Poisson together."""
+    if step.callers:
+        counts = [(step.callers + n) // parts for n in range(parts)]
+        return [replace(step, callers=count) for count in reversed(counts) if count]
+    return [replace(step, rate=step.rate / parts, seed=step.seed * parts + n) for n in range(parts)]
+
+
+def _live_line(step: Step, taken: Sequence[Taken]) -> str:
+    load = _load(step, taken)
+    failed = f", failed: {_failures(load)}" if load.failed else ""
+    return f"{load.name}, {load.seconds:.0f} of {step.seconds:g} s: {load.throughput:.0f}/s{failed}"
+
+
+def _load(step: Step, taken: Sequence[Taken]) -> Load:
+    statuses = sum((each.statuses for each in taken), Counter[str]())
+    seconds = max(each.seconds for each in taken)
+    busy, late = max(each.busy for each in taken), sum(each.late for each in taken)
+    limited = late > _MOST_LATE * statuses.total() if step.rate else busy > _MOST_BUSY
+    return Load(
+        step.callers,
+        step.rate,
+        seconds,
+        dict(statuses),
+        statuses[OK] / seconds,
+        _summary([each.answered for each in taken]),
+        _summary([each.failed for each in taken]),
+        busy,
+        late,
+        limited,
+    )
+
+
+def _summary(encoded: Sequence[bytes]) -> dict[str, float]:
+    """Return percentiles, mean and largest value in milliseconds; nothing where none was taken."""
+    from hdrh.histogram import HdrHistogram
+
+    together = HdrHistogram(1, LONGEST_US, DIGITS)
+    for each in filter(None, encoded):
+        together.decode_and_add(each)
+    if not together.get_total_count():
+        return {}
+    found = {f"p{p:g}": together.get_value_at_percentile(p) / 1e3 for p in PERCENTILES}
+    mean, most = together.get_mean_value() / 1e3, together.get_max_value() / 1e3
+    return {**found, "mean": round(mean, 3), "max": most}

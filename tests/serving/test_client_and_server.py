@@ -1,0 +1,64 @@
+"""The client and the commands against deploykit's own server, as a process of its own."""
+
+import numpy as np
+import pytest
+
+import deploykit as package
+from serving.calling import CallError
+from tests.serving.served import Served
+from tests.serving.small_models import half_plus
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder = half_plus(tmp_path_factory.mktemp("models") / "half_plus_two", 2.0)
+    server = Served(folder, "--allow_reload")
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def client(server):
+    with package.Client(server.address) as client:
+        yield client
+
+
+def test_all_calls(client):
+    assert client.health() == "SERVING"
+    assert [(each.version, each.state) for each in client.status("half_plus_two")] == [
+        (123, "AVAILABLE")
+    ]
+    signatures = client.metadata("half_plus_two")
+    assert signatures["serving_default"].inputs["x"].dtype == "float32"
+    for x in ([[2.0]], np.float32([[2.0]])):
+        assert client.predict("half_plus_two", {"x": x})["y"].tolist() == [[3.0]]
+    examples = [{"x": 2.0}, {"x": 4.0}]
+    classes = client.classify("half_plus_two", examples, signature="classify_x_to_y")
+    assert classes == [[("", 3.0)], [("", 4.0)]]
+    numbers = client.regress("half_plus_two", examples, signature="regress_x_to_y")
+    assert numbers.tolist() == [3.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "code"),
+    [
+        ("nothing", {"x": [[2.0]]}, "NOT_FOUND"),
+        ("half_plus_two", {"y": [[2.0]]}, "INVALID_ARGUMENT"),
+        ("half_plus_two", {"x": np.zeros((1, 1))}, "INVALID_ARGUMENT"),
+    ],
+)
+def test_what_is_wrong_has_its_code(client, model, inputs, code):
+    with pytest.raises(CallError) as raised:
+        client.predict(model, inputs)
+    assert raised.value.code == code
+
+
+def test_reload(server, client, tmp_path):
+    three = half_plus(tmp_path / "three", 3.0)
+    two = half_plus(tmp_path / "two", 2.0)
+    lines = [
+        f'config {{ name: "{name}" base_path: "{folder}" model_platform: "tensorflow" }}'
+        for name, folder in (("half_plus_three", three), ("half_plus_two", two))
+    ]
+    client.reload(f"model_config_list {{ {' '.join(lines)} }}")
+    assert client.predict("half_plus_three", {"x": [[2.0]]})["y"].tolist() == [[4.0]]

@@ -1,0 +1,106 @@
+"""The generator makes the load that it was asked for, and counts from when calls were due."""
+
+import time
+
+import numpy as np
+import pytest
+from hdrh.histogram import HdrHistogram
+
+from serving.calling import Endpoint
+from serving.loading import DIGITS, LONGEST_US, Generator, Step
+from serving.requests import predict_request
+from tests.serving.official import Official
+
+
+@pytest.fixture
+def official():
+    server = Official()
+    yield server
+    server.close()
+
+
+def taken(official, step: Step, model: str = "echo", values=(1, 2), timeout: float = 20):
+    endpoint = Endpoint(f"127.0.0.1:{official.listen()}", timeout=timeout, retries=0)
+    requests = [predict_request(model, {"x": v}).SerializeToString() for v in values]
+    generator = Generator(endpoint, requests)
+    generator.start(step)
+    while not (found := generator.so_far()).over:
+        assert found.answered == b""
+        time.sleep(0.05)
+    return found
+
+
+def histogram(encoded: bytes) -> HdrHistogram:
+    found = HdrHistogram(1, LONGEST_US, DIGITS)
+    found.decode_and_add(encoded)
+    return found
+
+
+def test_callers_wait_for_their_answers(official):
+    official.seconds = 0.05
+    found = taken(official, Step(0.5, callers=3))
+    assert found.statuses["OK"] == len(official.calls) == histogram(found.answered).total_count
+    assert 3 <= len(official.calls) <= 3 * 10
+    assert histogram(found.answered).get_min_value() >= 50_000
+    assert histogram(found.failed).total_count == 0
+    assert found.late == 0
+
+
+def test_requests_are_sent_in_turn(official):
+    taken(official, Step(0.2, callers=1))
+    sent = [each.inputs["x"].tensor_content for each in official.requests[:4]]
+    assert [int(np.frombuffer(each, np.int32)[0]) for each in sent] == [1, 2, 1, 2]
+
+
+def test_calls_arrive_at_a_rate_whether_others_are_answered_or_not(official):
+    """Each takes 0.3 s, so callers that wait could send but a few."""
+    official.seconds = 0.3
+    found = taken(official, Step(1.0, rate=40, seed=1))
+    assert 20 <= len(official.calls) <= 60
+    assert found.statuses == {"OK": len(official.calls)}
+    assert found.seconds >= 1
+
+
+def test_arrivals_are_those_of_the_seed(official):
+    import random
+
+    gaps, due, count = random.Random(7), 0.0, -1
+    while due < 0.5:
+        due += gaps.expovariate(100)
+        count += 1
+    found = taken(official, Step(0.5, rate=100, seed=7))
+    assert found.statuses.total() == count
+
+
+def test_latency_counts_from_when_a_call_was_due(official, monkeypatch):
+    """The sender has no time for a while: the calls that were due meanwhile have waited."""
+    sleep, slept = time.sleep, []
+
+    def stall(seconds: float) -> None:
+        if len(slept) == 5:
+            sleep(0.4)
+        slept.append(seconds)
+        sleep(seconds)
+
+    monkeypatch.setattr("serving.loading.time.sleep", stall)
+    found = taken(official, Step(0.6, rate=50, seed=3))
+    assert found.late >= 2
+    assert histogram(found.answered).get_max_value() > 200_000
+
+
+@pytest.mark.parametrize("step", [Step(0.3, callers=2), Step(0.3, rate=30)], ids=["closed", "open"])
+def test_what_fails_is_counted_by_status_and_timed_apart(official, step):
+    found = taken(official, step, "full")
+    assert set(found.statuses) == {"RESOURCE_EXHAUSTED"}
+    assert found.statuses.total() == len(official.calls) == histogram(found.failed).total_count
+    assert histogram(found.answered).total_count == 0
+
+
+def test_an_unavailable_server_is_not_asked_again(official):
+    found = taken(official, Step(0.3, callers=1), "busy")
+    assert found.statuses["UNAVAILABLE"] == 2
+
+
+def test_a_deadline_ends_a_call(official):
+    found = taken(official, Step(0.2, callers=1), "sleepy", timeout=0.1)
+    assert set(found.statuses) == {"DEADLINE_EXCEEDED"}

@@ -1,0 +1,505 @@
+"""The REST API over a real port and model: what TensorFlow Serving's own tests ask, and more."""
+
+import gzip
+import http.client
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from serving.configs import METRICS_PATH, ModelSettings
+from serving.http_requests import Limits, Request
+from serving.models import Models
+from serving.monitoring import Metrics
+from serving.plane import Plane
+from serving.rest import Rest
+from serving.servable import Loading, Servable
+from serving.source import All
+from tests.serving import rest_models
+
+CALLS = 4
+FOREVER = 1 << 40  # rounds of a loop
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory) -> Iterator[Models]:
+    folder = tmp_path_factory.mktemp("models")
+    base = rest_models.write(folder / "default")
+    rest_models.write(base, version=122, add=3.0)
+    found = Models(
+        lambda n, v, path: Servable(path, n, v, Loading()), poll_seconds=0, early_labels=True
+    )
+    found.configure(
+        [
+            ModelSettings("default", base, All(), {"stable": 122}),
+            ModelSettings("half/plus two", base),
+        ]
+    )
+    yield found
+    found.close(1)
+
+
+class Client:
+    """A connection to a server."""
+
+    def __init__(self, port: int) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+
+    def ask(self, method, path, body=None, **headers):
+        """Return the response with its body read, decoded where it is JSON."""
+        if isinstance(body, dict):
+            body = json.dumps(body)
+        self._connection.request(method, path, body, headers)
+        response = self._connection.getresponse()
+        response.body = response.read()
+        if response.getheader("Content-Type") == "application/json" and response.body:
+            response.body = json.loads(response.body)
+        return response
+
+    def post(self, path, body, **headers):
+        return self.ask("POST", f"/v1/models/{path}", body, **headers)
+
+    def get(self, path):
+        return self.ask("GET", path)
+
+    def close(self):
+        self._connection.close()
+
+
+@contextmanager
+def serving(models, in_flight=CALLS, slots=2, metrics=None, plane=None, **options):
+    metrics = metrics or Metrics()
+    plane = plane or Plane(models, in_flight, slots, metrics.observe)
+    rest = Rest(plane, models, metrics=metrics, **options)
+    rest.start()
+    try:
+        yield rest
+    finally:
+        rest.drain(10)
+
+
+@pytest.fixture(scope="module")
+def server(models):
+    with serving(models, metrics_path=METRICS_PATH) as rest:
+        yield rest
+
+
+@pytest.fixture
+def client(server):
+    found = Client(server.port)
+    yield found
+    found.close()
+
+
+def counted(client) -> dict[str, float]:
+    """Return how many requests ended how, of the model `default`."""
+    text = client.get(METRICS_PATH).body.decode()
+    return {
+        sample.labels["status"]: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if "request_count" in sample.name and sample.labels["model_name"] == "default"
+    }
+
+
+# The acceptance list of TensorFlow Serving's tensorflow_model_server_test.py.
+
+
+def test_predict_in_rows(client):
+    response = client.post("default:predict", {"instances": [2.0, 3.0, 4.0]})
+    assert (response.status, response.body) == (200, {"predictions": [3.0, 3.5, 4.0]})
+    response = client.post("default:predict", {"instances": [[1.0, 2.0], [3.0, 4.0]]})
+    assert response.body == {"predictions": [[2.5, 3.0], [3.5, 4.0]]}
+
+
+def test_predict_in_columns(client):
+    response = client.post("default:predict", {"inputs": [2.0, 3.0, 4.0]})
+    assert (response.status, response.body) == (200, {"outputs": [3.0, 3.5, 4.0]})
+    assert response.getheader("Content-Type") == "application/json"
+
+
+def test_classify(client):
+    body = {"signature_name": "classify_x_to_y", "examples": [{"x": 2.0}]}
+    response = client.post("default:classify", body)
+    assert (response.status, response.body) == (200, {"results": [[["", 3.0]]]})
+
+
+def test_regress(client):
+    body = {"signature_name": "regress_x_to_y", "examples": [{"x": 2.0}, {"x": [80.0]}]}
+    response = client.post("default:regress", body)
+    assert (response.status, response.body) == (200, {"results": [3.0, 42.0]})
+
+
+def test_status(client):
+    expected = {
+        "version": "123",
+        "state": "AVAILABLE",
+        "status": {"error_code": "OK", "error_message": ""},
+    }
+    response = client.get("/v1/models/default/versions/123")
+    assert (response.status, response.body) == (200, {"model_version_status": [expected]})
+    everything = client.get("/v1/models/default").body["model_version_status"]
+    assert expected in everything
+    assert sorted(each["version"] for each in everything) == ["122", "123"]
+    labelled = client.get("/v1/models/default/labels/stable").body["model_version_status"]
+    assert [each["version"] for each in labelled] == ["122"]
+
+
+def test_metadata(client):
+    response = client.get("/v1/models/default/metadata")
+    assert response.status == 200
+    assert response.body["model_spec"] == {
+        "name": "default", "signature_name": "", "version": "123"
+    }  # fmt: skip
+    signatures = response.body["metadata"]["signature_def"]["signature_def"]
+    assert signatures["both"]["inputs"]["number"] == {
+        "name": "number:0",
+        "dtype": "DT_INT32",
+        "tensor_shape": {"dim": [{"size": "-1", "name": ""}], "unknown_rank": False},
+    }
+    assert signatures["serving_default"] == {
+        "inputs": {
+            "x": {
+                "name": "x:0",
+                "dtype": "DT_FLOAT",
+                "tensor_shape": {"dim": [], "unknown_rank": True},
+            }
+        },
+        "outputs": {
+            "y": {
+                "name": "y:0",
+                "dtype": "DT_FLOAT",
+                "tensor_shape": {"dim": [], "unknown_rank": True},
+            }
+        },
+        "method_name": "tensorflow/serving/predict",
+        "defaults": {},
+    }
+
+
+def test_prometheus(client):
+    client.post("default:predict", {"instances": [1.0]})
+    response = client.get(METRICS_PATH)
+    assert response.status == 200
+    assert response.getheader("Content-Type").startswith("text/plain")
+    assert b"# TYPE :tensorflow:serving:request_count counter" in response.body
+    assert b'model_name="default",API="predict",entrypoint="REST"' in response.body
+
+
+# Beyond it.
+
+
+def test_the_names_of_all_models(client):
+    assert client.get("/v1/models").body == {"models": ["default", "half/plus two"]}
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("default/versions/122:predict", 3.5),
+        ("default/versions/0123:predict", 2.5),
+        ("default/labels/stable:predict", 3.5),
+        ("DEFAULT:predict", None),  # names of models are as they are
+        ("default/VERSIONS/122:PREDICT", 3.5),
+        ("half%2Fplus%20two:predict", 2.5),
+    ],
+)
+def test_who_is_asked(client, path, answer):
+    response = client.post(path, {"inputs": 1})
+    assert response.body.get("outputs") == answer
+    assert client.ask("POST", f"/V1/Models/{path}", '{"inputs": 1}').body == response.body
+    absolute = client.ask("POST", f"http://proxy:80/v1/models/{path}", '{"inputs": 1}')
+    assert absolute.body == response.body
+
+
+def test_several_inputs_and_outputs(client):
+    rows = [{"number": 1, "word": "é"}, {"number": 2, "word": {"b64": "/w=="}}]
+    response = client.post("default:predict", {"signature_name": "pairs", "instances": rows})
+    assert response.body == {
+        "predictions": [
+            {"twice": 2, "word_bytes": {"b64": "w6k="}},
+            {"twice": 4, "word_bytes": {"b64": "/w=="}},
+        ]
+    }
+    columns = {"number": [1, 2], "word": ["é", {"b64": "/w=="}]}
+    response = client.post("default:predict", {"signature_name": "both", "inputs": columns})
+    assert response.body == {
+        "outputs": {
+            "twice": [2, 4],
+            "said": ["é!", {"b64": "/yE="}],
+            "word_bytes": [{"b64": "w6k="}, {"b64": "/w=="}],
+            "total": 3,
+        }
+    }
+    response = client.post("default:predict", {"signature_name": "both", "instances": rows})
+    assert response.status == 400
+    assert "total has no shape information" in response.body["error"]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "uint8", "int64", "uint64"])
+def test_numbers_of_each_type(client, dtype):
+    response = client.post("default:predict", {"signature_name": dtype, "inputs": [[1, 2]]})
+    assert response.body == {"outputs": [[1, 2]]}
+
+
+def test_numbers_that_json_lacks(client):
+    body = '{"signature_name": "divide", "inputs": [0.0, -0.0, NaN, Infinity, 2]}'
+    response = client.post("default:predict", body)
+    text = json.dumps(response.body)
+    assert text == '{"outputs": [Infinity, -Infinity, NaN, 0.0, 0.5]}'
+
+
+def test_classes_with_names(client):
+    body = {
+        "signature_name": "classify_names",
+        "context": {"name": "é"},
+        "examples": [{"x": 2.0}, {"x": 2.0, "more": 1, "name": {"b64": "YQ=="}}],
+    }
+    response = client.post("default:classify", body)
+    assert response.body == {"results": [[["é", 0.3]], [["a", 0.4]]]}
+
+
+POST, GET = "POST", "GET"
+ERRORS = [
+    (GET, "/statuspage", "", 404, "Not found: GET /statuspage"),
+    (GET, "/v1/foo", "", 400, "Malformed request: GET /v1/foo"),
+    (POST, "/v1/foo", "", 400, "Malformed request"),
+    (POST, "/v1/models", "", 400, "Malformed request"),
+    (GET, "/v1/models/debug/model_name", "", 400, "Malformed request"),
+    (GET, "/v1/models/default:predict", "", 400, "Malformed request"),
+    (GET, "/v1/models/default?a=1", "", 404, "any versions of model default?a=1"),
+    (POST, "/v1/models/default/version/50:predict", "", 400, "Malformed request"),
+    (POST, "/v1/models/default/versions/HELLO:regress", "", 400, "Malformed request"),
+    (POST, "/v1/models/default/versions/1/labels/a:regress", "", 400, "Malformed request"),
+    (POST, "/v1/models/default/metadata", "", 400, "Malformed request"),
+    (GET, "/v1/models/metadata/metadata/metadata", "", 400, "Malformed request"),
+    (GET, "/v1/models/versions/1", "", 400, "Missing model name"),
+    ("PUT", "/v1/models/default:predict", "", 400, "Malformed request: PUT"),
+    ("DELETE", "/v1/models/default", "", 400, "Malformed request: DELETE"),
+    (POST, f"/v1/models/foo/versions/{(1 << 64) - 1}:regress", "", 400, "Failed to convert"),
+    (POST, f"/v1/models/foo/versions/{'9' * 5000}:regress", "", 400, "Failed to convert version"),
+    (GET, "/v1/models/foo", "", 404, "Could not find any versions of model foo"),
+    (GET, "/v1/models/default/versions/7", "", 404, "Could not find version 7 of model default"),
+    (GET, "/v1/models/default/labels/no", "", 400, "Unrecognized servable version label: no"),
+    (GET, "/v1/models/foo/metadata", "", 404, "Servable not found for request: Latest(foo)"),
+    (POST, "/v1/models/foo:predict", '{"inputs": 1}', 404, "Servable not found"),
+    (POST, "/v1/models/default/versions/7:predict", '{"inputs": 1}', 404, "Specific(default, 7)"),
+    (POST, "/v1/models/default/labels/no:predict", '{"inputs": 1}', 400, "Unrecognized servable"),
+    (POST, "/v1/models/default:predict", "", 400, "JSON Parse error: The document is empty"),
+    (POST, "/v1/models/default:predict", "instances = [1]", 400, "JSON Parse error: "),
+    (POST, "/v1/models/default:predict", b"\xff\xfe{", 400, "JSON Parse error: "),
+    (POST, "/v1/models/default:predict", {"signature_name": 1}, 400, "'signature_name' key must"),
+    (POST, "/v1/models/default:predict", {"instances": ["x"]}, 400, "not of expected type: float"),
+    (POST, "/v1/models/default:predict", {"inputs": 1, "signature_name": "no"}, 400,
+     'Serving signature name: "no" not found in signature def'),
+    (POST, "/v1/models/default:predict", '{"inputs": [1, NaN], "signature_name": "\\ud800"}', 400,
+     "Serving signature name"),
+    (POST, "/v1/models/default:predict", {"inputs": {}}, 400, "Missing but required: {x}"),
+    (POST, "/v1/models/default:predict", {"inputs": [1, 2j.real], "signature_name": "complex64"},
+     501, "send it over gRPC"),
+    (POST, "/v1/models/default:predict", {"inputs": [[1]], "signature_name": "slow"}, 400, "round"),
+    (POST, "/v1/models/default:classify", {"examples": [{"x": 1.0}]}, 400, "is none for class"),
+    (POST, "/v1/models/default:classify", {"examples": []}, 400, "'examples' value is an empty"),
+    (POST, "/v1/models/default:regress", {"examples": [{}], "signature_name": "no"}, 400,
+     "No signature was found with the name: no"),
+    (POST, "/v1/models/default:regress", {"examples": [{}], "signature_name": "regress_x_to_y"},
+     400, "x"),
+    (POST, "/v1/models/default:regress", {"examples": [{"x": 1}],
+     "signature_name": "regress_x_to_y"}, 400, "x"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "words"), ERRORS, ids=range(len(ERRORS))
+)
+def test_what_is_refused(client, method, path, body, status, words):
+    response = client.ask(method, path, body)
+    assert response.status == status, response.body
+    assert list(response.body) == ["error"]
+    assert words in response.body["error"]
+    assert "Traceback" not in response.body["error"]
+    assert len(response.body["error"]) <= 1024
+
+
+def test_a_body_that_is_packed(client):
+    packed = gzip.compress(b'{"inputs": [2.0]}')
+    for coding in ("gzip", "GZIP"):
+        response = client.post("default:predict", packed, **{"Content-Encoding": coding})
+        assert response.body == {"outputs": [3.0]}
+    for body in (packed[:-9], b"{}", packed[:12]):
+        response = client.post("default:predict", body, **{"Content-Encoding": "gzip"})
+        assert response.status == 400
+        assert "Content-Encoding is gzip" in response.body["error"]
+    response = client.post("default:predict", b"{}", **{"Content-Encoding": "br"})
+    assert response.status == 400
+    assert "Content-Encoding is br" in response.body["error"]
+
+
+def test_a_body_that_comes_in_chunks_or_not_at_all(client):
+    pieces = iter([b'{"inp', b'uts": [2.0]}'])
+    assert client.post("default:predict", pieces).body == {"outputs": [3.0]}
+    response = client.post("default:predict", None)
+    assert "The document is empty" in response.body["error"]
+
+
+def test_a_body_beyond_the_limit(models):
+    with serving(models, limits=Limits(body=1000)) as rest:
+        client = Client(rest.port)
+        response = client.post("default:predict", {"inputs": [1.0] * 1000})
+        assert response.status == 413
+        assert "limit of 1000 bytes" in response.body["error"]
+        client = Client(rest.port)
+        packed = gzip.compress(b" " * 1001)
+        response = client.post("default:predict", packed, **{"Content-Encoding": "gzip"})
+        assert response.status == 413
+        assert "limit of 1000 bytes" in response.body["error"]
+        response = client.post("default:predict", {"inputs": [1.0]})
+        assert response.status == 200
+        client.close()
+
+
+def test_other_pages_of_browsers(models):
+    origin = {"Origin": "https://example.org"}
+    for cors in (True, False):
+        with serving(models, cors=cors) as rest:
+            client = Client(rest.port)
+            for response, status in (
+                (client.ask("OPTIONS", "/v1/models/default:predict", **origin), 200),
+                (client.post("default:predict", {"inputs": 1}), 200),
+                (client.post("default:predict", {}), 400),
+                (client.ask("OPTIONS", "/v1/models/default:predict"), 400),
+            ):
+                assert response.status == status
+                allowed = response.getheader("Access-Control-Allow-Origin")
+                assert allowed == ("*" if cors else None)
+            client.close()
+
+
+def test_there_is_no_page_of_metrics_unless_it_is_asked_for(models):
+    with serving(models) as rest:
+        assert Client(rest.port).get(METRICS_PATH).status == 404
+
+
+def in_thread(call):
+    """Start a call, and return a thread that keeps its result."""
+
+    def run():
+        thread.result = call()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread
+
+
+def slow(port, rounds=FOREVER):
+    body = {"signature_name": "slow", "inputs": rounds}
+    return in_thread(lambda: Client(port).post("default:predict", body))
+
+
+def until_in_plane(rest, calls):
+    """Wait until so many calls were let in."""
+    while rest._plane._admission._value > rest._plane.in_flight - calls:
+        time.sleep(0.005)
+
+
+def test_a_call_that_takes_too_long(models):
+    with serving(models, timeout_in_ms=200) as rest:
+        thread = slow(rest.port)
+        thread.join()
+        assert thread.result.status == 504
+        assert Client(rest.port).post("default:predict", {"inputs": 1}).status == 200
+
+
+def test_more_calls_than_are_let_in(models):
+    with serving(models, in_flight=1, timeout_in_ms=3000) as rest:
+        thread = slow(rest.port)
+        client = Client(rest.port)
+        until_in_plane(rest, 1)
+        refused = client.post("default:predict", {"inputs": 1})
+        assert refused.status == 429
+        assert "1 calls are in flight already" in refused.body["error"]
+        assert client.get("/v1/models/default").status == 200
+        thread.join()
+        assert thread.result.status == 504
+        assert client.post("default:predict", {"inputs": 1}).status == 200
+
+
+def test_who_hangs_up_while_waiting_is_not_computed(models):
+    """The one slot is taken; the call behind it is dropped once its caller has gone."""
+    metrics = Metrics()
+    plane = Plane(models, CALLS, 1, metrics.observe)
+    page = {"metrics": metrics, "metrics_path": METRICS_PATH}
+    with (
+        serving(models, plane=plane, timeout_in_ms=1000) as first,
+        serving(models, plane=plane, timeout_in_ms=0, **page) as second,
+    ):
+        thread = slow(first.port)
+        until_in_plane(first, 1)
+        gone = http.client.HTTPConnection("127.0.0.1", second.port)
+        gone.request("POST", "/v1/models/default:predict", b'{"inputs": 1}')
+        until_in_plane(second, 2)
+        gone.close()
+        thread.join()
+        client = Client(second.port)
+        while sum((counts := counted(client)).values()) < 2:
+            time.sleep(0.005)
+        assert counts == {"CANCELLED": 1, "DEADLINE_EXCEEDED": 1}
+        client.close()
+
+
+def test_draining_answers_what_is_in_flight(models):
+    with serving(models, slots=1, timeout_in_ms=1000) as rest:
+        thread = slow(rest.port)
+        until_in_plane(rest, 1)
+        rest.drain(30)
+        thread.join()
+        assert thread.result.status == 504
+        with pytest.raises(ConnectionRefusedError):
+            Client(rest.port).get("/v1/models")
+
+
+def test_what_goes_wrong_is_told_without_a_traceback(models, caplog):
+    rest = Rest(Plane(models, 1, 1), models)
+
+    def fail(*_):
+        raise KeyError("boom")
+
+    rest._plane.predict = fail
+    request = Request(POST, "/v1/models/default:predict", {}, b'{"inputs": 1}')
+    response = rest.answer(request)
+    assert response.status == 500
+    assert json.loads(response.body) == {"error": "KeyError: 'boom'"}
+    assert "a call failed: KeyError: 'boom'" in caplog.text
+
+
+def test_each_call_is_counted_once(models):
+    with serving(models, metrics_path=METRICS_PATH) as rest:
+        client = Client(rest.port)
+        for body in ({"inputs": 1}, {"inputs": "a"}, "{", {"inputs": {}}):
+            client.post("default:predict", body)
+        client.post("default/versions/7:predict", {"inputs": 1})
+        client.post("default:classify", {"examples": []})
+        assert counted(client) == {"OK": 1, "INVALID_ARGUMENT": 4, "NOT_FOUND": 1}
+        client.close()
+
+
+def test_many_callers_at_once(models):
+    with serving(models, in_flight=64) as rest:
+
+        def call(number):
+            client = Client(rest.port)
+            found = [
+                client.post("default:predict", {"inputs": [number, each]}).body["outputs"]
+                for each in range(20)
+            ]
+            client.close()
+            return found
+
+        threads = [in_thread(lambda n=n: call(n)) for n in range(16)]
+        for number, thread in enumerate(threads):
+            thread.join()
+            assert thread.result == [[number / 2 + 2, each / 2 + 2] for each in range(20)]
