@@ -1,11 +1,11 @@
 """Images that cannot be decoded, found before anything is measured, and left out by name."""
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from deploykit.input.feed import check_records
 from deploykit.input.pipeline import Pipeline
+from deploykit.machine import usable_cores
 from transforms.core.child import call
 from transforms.core.errors import Error, GraphError
 
@@ -40,6 +40,6 @@ def damaged(pipeline: Pipeline) -> list[str]:
         return False
 
     files = pipeline.data.files
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    with ThreadPoolExecutor(usable_cores()) as pool:
         flags = pool.map(is_damaged, range(len(files)))
         return [file for file, flag in zip(files, flags, strict=True) if flag]

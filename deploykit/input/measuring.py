@@ -62,7 +62,7 @@ def pipeline_for(
             f"the model takes {demanded} samples at once, so a batch of {batch} cannot be run"
         )
     if threads is None:
-        threads = max(2, min(_MOST_THREADS, usable_cores(machine())))
+        threads = max(2, min(_MOST_THREADS, usable_cores()))
     return Pipeline(
         data,
         steps_for(data, graph, preprocessing or Preprocessing()),
@@ -167,7 +167,7 @@ def measure_input(
             style,
             data.kind,
             tuple(turns),
-            cores=float(usable_cores(seen)),
+            cores=float(usable_cores()),
             devices=sampler.facts(style)["devices"],
             computes=computes,
         )
