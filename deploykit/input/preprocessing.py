@@ -35,6 +35,9 @@ class Steps:
     """Of a decoded image; default: what the input takes, or 3."""
     resize: tuple[int, int] | None = None
     """Height and width, bilinear; for an encoded image by default what the input takes."""
+    corners: bool = False
+    """Whether resizing takes a pixel to lie at its upper left corner, as TensorFlow 1 and
+    label_image do, and not in its middle."""
     crop: tuple[int, int] | None = None
     """Height and width of the middle that is kept, after resizing."""
     scale: float | None = None
@@ -122,6 +125,8 @@ def _can_be(key: str, value: Any) -> bool:
     if key in ("mean", "std"):
         several = isinstance(value, list | tuple) and len(value) > 0
         return several and all(_is_number(v) and (v != 0 or key == "mean") for v in value)
+    if key == "corners":
+        return isinstance(value, bool)
     return _is_number(value) if key == "scale" else _is_count(value)
 
 
