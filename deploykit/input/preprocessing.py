@@ -248,7 +248,8 @@ def _check(
         raise GraphError(f"{where} is cropped to {steps.crop}, more than the {steps.resize} that "
                          "it is resized to")  # fmt: skip
     result = result_of(steps, feature)
-    if feature.content == "image" and None in result.shape:
+    takes_images = shape is None or len(shape) == 4
+    if feature.content == "image" and None in result.shape and takes_images:
         raise GraphError(f"{where} has a size of its own in each image, so none fits a batch; give "
                          "resize, such as [224, 224] (--preprocess)")  # fmt: skip
     if is_text != (result.dtype == "string"):

@@ -139,6 +139,7 @@ def test_defaults_are_what_the_input_takes(graph, steps, expected):
         (net(-1, 8), Steps(length=3), "has no tokens"),
         (net(-1, 8), Steps(mean=(1, 2)), "has 8 channels, but 2 numbers for mean"),
         (net(-1, -1, -1, 3), Steps("image"), "give resize"),
+        (net(-1, 8), Steps("image"), "has shape [?, ?, ?, 3], but it takes [?, 8]"),
         (net(-1, 4, 4, 3), Steps("image", resize=(5, 5)), "has shape [?, 5, 5, 3]"),
         (net(-1, 4, 4, 3), Steps("image", resize=(3, 3), crop=(4, 4)), "more than the (3, 3)"),
         (net(-1, dtype="int64"), Steps("tokens"), "it should become int64"),
