@@ -77,6 +77,7 @@ def convert(
     SOURCE is a folder of images, CSV files of numbers, lines of text between tabs, a .npz file, IDX
     files (MNIST), or files of CIFAR. The shards are the same bytes however many processes write
     them. Beside them lies NAME.index.json: features, records, and the SHA-256 of each shard.
+    Records keep the order of the source, so images lie together by class: shuffle to train on them.
 
     A run that was interrupted is taken up by the same command; what was finished stays.
     """

@@ -43,7 +43,7 @@ def in_order(
     for _, inlet in pipes:
         with contextlib.suppress(OSError):  # so that a process need not wait for this one
             fcntl.fcntl(inlet.fileno(), fcntl.F_SETPIPE_SZ, _PIPE)
-    workers = {
+    workers: dict[Any, Any] = {
         pipes[place][0]: context.Process(
             target=_work, args=(function, items, place, pipes, numbers), daemon=True
         )
