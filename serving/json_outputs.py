@@ -7,9 +7,9 @@ import numpy as np
 import orjson
 
 from serving.errors import ServingError
+from serving.inference import Class
 from serving.json_tensors import COLUMNS, ROWS
 from serving.json_values import FLOATS, INTEGERS, from_bytes, refused
-from serving.plane import Class
 from transforms.core.tensors import Array
 
 _BINARY_SUFFIX = "_bytes"

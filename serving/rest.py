@@ -184,12 +184,12 @@ class Rest:
     def _classify(self, target: Target, document: dict[str, Any], call: Call) -> bytes:
         with self._reading(target, "classify", call):
             examples = read_examples(document)
-        return write_classes(self._plane.classify(target, examples, call)[1])
+        return write_classes(self._plane.classify(target, examples, call).classes)
 
     def _regress(self, target: Target, document: dict[str, Any], call: Call) -> bytes:
         with self._reading(target, "regress", call):
             examples = read_examples(document)
-        return write_values(self._plane.regress(target, examples, call)[1])
+        return write_values(self._plane.regress(target, examples, call).values)
 
     def _status(self, target: Target) -> bytes:
         found = [

@@ -1,10 +1,7 @@
 """A server: models, data plane, services and ports put together, started, and drained."""
 
 import contextlib
-import errno
 import logging
-import os
-import socket
 import threading
 import time
 from pathlib import Path
@@ -23,6 +20,7 @@ from serving.http_requests import Limits
 from serving.models import Models
 from serving.monitoring import Metrics
 from serving.plane import Plane
+from serving.ports import bracketed, check_ports, refused_port
 from serving.protos import (
     add_ModelServiceServicer_to_server,
     add_PredictionServiceServicer_to_server,
@@ -34,14 +32,13 @@ from serving.threads import Admission, Threads
 from serving.tls import credentials
 from serving.versions import AVAILABLE
 from serving.warming import warm_up
-from transforms.core.errors import Error, FileError
+from transforms.core.errors import Error
 
 logger = logging.getLogger("serving")
 
 _ASKING = ("GetModelStatus", "GetModelMetadata", "HandleReloadConfigRequest")
 _LOCAL = ("unix:", "ipv4:127.", "ipv6:[::1]", "ipv6:%5B::1%5D")
 _CLOSING_SECONDS = 0.5  # for models that nobody uses any more
-_REFUSED_PORT = "{0}: {1}; choose another with {2} (0 takes one that is free)"
 
 
 class Server:
@@ -146,7 +143,7 @@ class Server:
         )
 
     def _listen(self) -> None:
-        address = f"{_bracketed(self.settings.host)}:{self.settings.port}"
+        address = f"{bracketed(self.settings.host)}:{self.settings.port}"
         self.port = self._add_port(address, address, "--port")
         if path := self.settings.grpc_socket_path:
             self._add_port(f"unix:{path}", path, "--grpc_socket_path")
@@ -157,7 +154,7 @@ class Server:
                 return int(self.grpc.add_insecure_port(address))
             return int(self.grpc.add_secure_port(address, self._credentials))
         except RuntimeError:
-            raise FileError(_REFUSED_PORT.format(shown, "cannot listen there", flag)) from None
+            raise refused_port(shown, "cannot listen there", flag) from None
 
     def _load(self, name: str, version: int, folder: Path) -> Servable:
         servable = Servable(folder, name, version, self.settings.loading)
@@ -211,42 +208,3 @@ class Server:
             logger.warning("%s", error)
             return last
         return found
-
-
-def check_ports(settings: Settings) -> None:
-    """Raise FileError now for a port on which nobody could listen after the models are loaded."""
-    _check_port(settings, settings.port, "--port")
-    if settings.rest_api_port is not None:
-        _check_port(settings, settings.rest_api_port, "--rest_api_port")
-
-
-def _check_port(settings: Settings, port: int, flag: str) -> None:
-    bound(settings.host, port, flag, shared=settings.workers > 1).close()
-
-
-def bound(host: str, port: int, flag: str, shared: bool) -> socket.socket:
-    """Return a socket that has a port, but does not listen. FileError: it cannot be had."""
-    trial = None
-    try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        trial = socket.socket(family, socket.SOCK_STREAM)
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does
-        if shared:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        trial.bind(address)
-    except OSError as error:
-        if trial is not None:
-            trial.close()
-        shown = f"{_bracketed(host)}:{port}"
-        raise FileError(_REFUSED_PORT.format(shown, _words(error), flag)) from None
-    return trial
-
-
-def _words(error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return "the port is in use"
-    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror)
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

@@ -22,9 +22,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from serving.errors import ServingError
+from serving.ports import bound
 from serving.process import Ready, listen_to_signals
 from serving.process import serve as serve_alone
-from serving.server import bound
 from serving.settings import Settings
 from transforms.core.errors import Error
 
