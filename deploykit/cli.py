@@ -11,30 +11,10 @@ import click
 from transforms.core.errors import Error
 
 COMMANDS = (
-    "freeze",
-    "inspect",
-    "diff",
-    "transforms",
-    "transform",
-    "optimize",
-    "calibrate",
-    "sensitivity",
-    "quantize",
-    "verify",
-    "label",
-    "input",
-    "benchmark",
-    "compare",
-    "tune",
-    "placement",
-    "export",
-    "records",
-    "serve",
-    "predict",
-    "status",
-    "load-test",
-    "doctor",
-)
+    "freeze", "inspect", "diff", "transforms", "transform", "optimize", "calibrate", "sensitivity",
+    "quantize", "verify", "label", "input", "benchmark", "compare", "tune", "placement", "records",
+    "export", "serve", "predict", "status", "load-test", "doctor",
+)  # fmt: skip
 
 
 class _Commands(click.Group):
@@ -67,7 +47,7 @@ def cli() -> None:
     """Take a trained TensorFlow model to a fast, verified, served one.
 
     \b
-    freeze -> transform -> quantize -> verify -> benchmark
+    freeze -> transform -> quantize -> verify -> benchmark -> export -> serve
 
     Exit status: 0 done; 1 a bug in deploykit; 2 wrong usage or a bad model; 3 refused by policy;
     4 file or disk; 5 a verification or comparison failed; 6 time or memory cap.

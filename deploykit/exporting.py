@@ -88,8 +88,8 @@ def export(
 ) -> Exported:
     """Write a model as `base_dir/name/version/`, which TensorFlow Serving loads.
 
-    The signature of a SavedModel keeps its name and aliases and becomes the default one; any other
-    model gets one that calls inputs and outputs by their names in the graph.
+    The signatures of a SavedModel keep their names and aliases; one that is named is kept alone, as
+    the default one. Any other model gets one with the names of inputs and outputs in the graph.
 
     Args:
         model: what `freeze` reads, or a frozen graph.

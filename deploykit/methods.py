@@ -27,13 +27,22 @@ METHODS = {"predict": PREDICT, "classify": CLASSIFY, "regress": REGRESS}
 def signatures_for(callee: Callee, method: str | None) -> dict[str, SignatureDef]:
     """Return the signatures by name; the graph is made to take tf.Examples where it has to."""
     own = METHODS["predict"] if method == "predict" else callee.method
-    signatures = {callee.signature: signature_def(own, callee.inputs, callee.outputs)}
+    signatures = {
+        other.signature: signature_def(other.method, other.inputs, other.outputs)
+        for other in callee.others
+    }
+    signatures[callee.signature] = signature_def(own, callee.inputs, callee.outputs)
     signatures.setdefault(DEFAULT, signatures[callee.signature])
     if method in ("classify", "regress") and own != METHODS[method]:
         if own != PREDICT:
             raise GraphError(
                 f"its signature '{callee.signature}' is for {own.rsplit('/', 1)[1]} already, so "
                 f"--method {method} cannot be put in front of it"
+            )
+        if method in signatures:
+            raise GraphError(
+                f"it has a signature '{method}' already; leave out --method, or name the signature "
+                "to put it in front of with --signature"
             )
         chosen = _scored(callee) if method == "classify" else _predicted(callee)
         taken = Tensor(f"{parse_in_front(callee.graph, callee.inputs)}:0", DType("string"), (-1,))

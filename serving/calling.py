@@ -64,7 +64,6 @@ class Endpoint:
             ("grpc.max_receive_message_length", _UNBOUNDED),
             ("grpc.max_send_message_length", _UNBOUNDED),
             ("grpc.initial_reconnect_backoff_ms", _RECONNECT_MS),
-            ("grpc.min_reconnect_backoff_ms", _RECONNECT_MS),
             ("grpc.per_rpc_retry_buffer_size", _RETRIED_BYTES),
             ("grpc.enable_retries", int(self.retries > 0)),
             ("grpc.use_local_subchannel_pool", int(own_connection)),

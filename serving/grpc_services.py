@@ -8,10 +8,11 @@ from typing import Any, NoReturn
 
 import grpc
 
-from serving.codec import decode, encode
+from serving.codec import decode_all, encode
 from serving.errors import ServingError
+from serving.inference import Class
 from serving.models import Models
-from serving.plane import Answer, Call, Class, Plane, Target
+from serving.plane import Answer, Call, Plane, Target
 from serving.protos import (
     ClassificationResponse,
     ClassificationResult,
@@ -50,7 +51,7 @@ class PredictionService(PredictionServiceServicer):  # type: ignore[misc]
     def Predict(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
         with _answered(context):
             target = target_of(request)
-            inputs = {alias: decode(each, alias) for alias, each in request.inputs.items()}
+            inputs = decode_all(request.inputs)
             answer = self._plane.predict(target, inputs, request.output_filter, _call(context))
             response = PredictResponse(model_spec=_spec(answer))
             for alias, array in answer.outputs.items():
@@ -60,14 +61,14 @@ class PredictionService(PredictionServiceServicer):  # type: ignore[misc]
     def Classify(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
         with _answered(context):
             examples = examples_of(request.input)
-            answer, classes = self._plane.classify(target_of(request), examples, _call(context))
-            return ClassificationResponse(model_spec=_spec(answer), result=_classes(classes))
+            answer = self._plane.classify(target_of(request), examples, _call(context))
+            return ClassificationResponse(model_spec=_spec(answer), result=_classes(answer.classes))
 
     def Regress(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
         with _answered(context):
             examples = examples_of(request.input)
-            answer, values = self._plane.regress(target_of(request), examples, _call(context))
-            return RegressionResponse(model_spec=_spec(answer), result=_values(values))
+            answer = self._plane.regress(target_of(request), examples, _call(context))
+            return RegressionResponse(model_spec=_spec(answer), result=_values(answer.values))
 
     def MultiInference(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
         with _answered(context):
@@ -75,12 +76,12 @@ class PredictionService(PredictionServiceServicer):  # type: ignore[misc]
             tasks = [(target_of(task, named=False), task.method_name) for task in request.tasks]
             found = self._plane.multi_inference(tasks, examples, _call(context))
             response = MultiInferenceResponse()
-            for (answer, result), (_, method) in zip(found, tasks, strict=True):
+            for answer, (_, method) in zip(found, tasks, strict=True):
                 each = response.results.add(model_spec=_spec(answer))
                 if method == CLASSIFY:
-                    each.classification_result.CopyFrom(_classes(result))
+                    each.classification_result.CopyFrom(_classes(answer.classes))
                 else:
-                    each.regression_result.CopyFrom(_values(result))
+                    each.regression_result.CopyFrom(_values(answer.values))
             return response
 
     def GetModelMetadata(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102

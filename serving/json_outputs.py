@@ -7,9 +7,9 @@ import numpy as np
 import orjson
 
 from serving.errors import ServingError
+from serving.inference import Class
 from serving.json_tensors import COLUMNS, ROWS
 from serving.json_values import FLOATS, INTEGERS, from_bytes, refused
-from serving.plane import Class
 from transforms.core.tensors import Array
 
 _BINARY_SUFFIX = "_bytes"
@@ -32,14 +32,14 @@ def write_outputs(outputs: Mapping[str, Array], rows: bool) -> bytes:
     if len(outputs) == 1:
         alias, array = next(iter(outputs.items()))
         return orjson.dumps({"predictions": orjson.Fragment(to_json(alias, array))})
-    return orjson.dumps(
+    named = [
         {
-            "predictions": [
-                {alias: orjson.Fragment(to_json(alias, a[row, ...])) for alias, a in outputs.items()}
-                for row in range(count)
-            ]
+            alias: orjson.Fragment(to_json(alias, array[row, ...]))
+            for alias, array in outputs.items()
         }
-    )
+        for row in range(count)
+    ]
+    return orjson.dumps({"predictions": named})
 
 
 def to_json(alias: str, array: Array) -> bytes:

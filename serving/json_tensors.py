@@ -109,7 +109,8 @@ def _check_known(key: str, given: Mapping[str, Any], inputs: Mapping[str, Tensor
 
 def _unfold(alias: str, value: Any) -> tuple[list[Any], tuple[int, ...]]:
     """Return the values of nested lists in order, and their shape."""
-    level, shape = [value], []
+    level = [value]
+    shape: list[int] = []
     while level and type(level[0]) is list:
         size = len(level[0])
         for number, each in _unless(set(map(type, level)) == {list}, level):

@@ -96,7 +96,8 @@ def kind(value: Any) -> str:
     """Return what JSON calls the type of a value, as TensorFlow Serving writes it."""
     if value is None or type(value) is bool:
         return {None: "Null", False: "False", True: "True"}[value]
-    return {dict: "Object", list: "Array", str: "String"}.get(type(value), "Number")
+    kinds: dict[type, str] = {dict: "Object", list: "Array", str: "String"}
+    return kinds.get(type(value), "Number")
 
 
 def shown(value: Any) -> str:

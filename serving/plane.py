@@ -9,20 +9,20 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-import numpy as np
-
+from serving.aliases import wanted, with_defaults
 from serving.batching import Batches, rows_of
-from serving.codec import decode
 from serving.errors import ServingError
+from serving.inference import Class, check_some, classes_of, values_of
 from serving.servable import Servable
-from serving.signatures import CLASSES, DEFAULT, EXAMPLES, RESULTS, SCORES, Signature
+from serving.signatures import CLASSIFY, DEFAULT, REGRESS, Signature
 from transforms.core.tensors import Array
 
-
 OVERDUE = "the deadline passed before the model ran"
+NOT_FOUND = "No signature was found with the name: "
+NOT_IN_GRAPH = "Requested signature not found in model graph: "
 
 
 class Models(Protocol):
@@ -67,15 +67,14 @@ class Call:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model answered, and which version of it did."""
+    """What a model answered, in the form that was asked for, and which version of it did."""
 
     name: str
     version: int
     signature: str
     outputs: Mapping[str, Array] = field(default_factory=dict)
-
-
-Class = tuple[str, float]
+    classes: Sequence[Sequence[Class]] = ()
+    values: Sequence[float] = ()
 
 
 class Plane:
@@ -105,111 +104,63 @@ class Plane:
         self, target: Target, inputs: Mapping[str, Array], outputs: Sequence[str], call: Call
     ) -> Answer:
         """Return the outputs that are asked for, or all."""
-        with self._called(target, "Predict", call) as (servable, timer):
+        with self._called(target, "Predict", call) as lent:
             name = target.signature or DEFAULT
-            if name not in servable.signatures:
+            if name not in lent.servable.signatures:
                 raise ServingError(
                     "FAILED_PRECONDITION", f'Serving signature key "{name}" not found.'
                 )
-            signature = servable.signatures[name]
-            feeds = _with_defaults(signature, inputs)
-            wanted = _wanted(signature, outputs)
-            found = self._run(servable, name, feeds, wanted, call, timer)
-            return Answer(servable.name, servable.version, name, found)
+            signature = lent.servable.signatures[name]
+            feeds = with_defaults(signature, inputs)
+            found = self._run(lent, name, feeds, wanted(signature, outputs))
+            return Answer(target.name, lent.servable.version, name, outputs=found)
 
-    def classify(
-        self, target: Target, examples: Sequence[bytes], call: Call
-    ) -> tuple[Answer, list[list[Class]]]:
+    def classify(self, target: Target, examples: Sequence[bytes], call: Call) -> Answer:
         """Return the classes of each serialized tf.Example, with their scores."""
-        with self._called(target, "Classify", call) as (servable, timer):
-            _check_some(examples)
-            name = _named(servable, target, "No signature was found with the name: ")
-            return self._classified(servable, name, examples, call, timer)
+        with self._called(target, "Classify", call) as lent:
+            check_some(examples)
+            return self._inferred(lent, _named(lent, target, NOT_FOUND), CLASSIFY, examples)
 
-    def regress(
-        self, target: Target, examples: Sequence[bytes], call: Call
-    ) -> tuple[Answer, list[float]]:
+    def regress(self, target: Target, examples: Sequence[bytes], call: Call) -> Answer:
         """Return a number for each serialized tf.Example."""
-        with self._called(target, "Regress", call) as (servable, timer):
-            _check_some(examples)
-            name = _named(servable, target, "No signature was found with the name: ")
-            return self._regressed(servable, name, examples, call, timer)
+        with self._called(target, "Regress", call) as lent:
+            check_some(examples)
+            return self._inferred(lent, _named(lent, target, NOT_FOUND), REGRESS, examples)
 
     def multi_inference(
         self, tasks: Sequence[tuple[Target, str]], examples: Sequence[bytes], call: Call
-    ) -> list[tuple[Answer, list[list[Class]] | list[float]]]:
+    ) -> list[Answer]:
         """Return what several signatures of one model say of the same examples, by method name."""
-        from serving.signatures import CLASSIFY, REGRESS
-
         _check_tasks(tasks)
-        with self._called(tasks[0][0], "MultiInference", call) as (servable, timer):
-            _check_some(examples)
-            found: list[tuple[Answer, list[list[Class]] | list[float]]] = []
-            for target, method in tasks:
-                words = "Requested signature not found in model graph: "
-                name = _named(servable, target, words)
-                if method == CLASSIFY:
-                    found.append(self._classified(servable, name, examples, call, timer))
-                elif method == REGRESS:
-                    found.append(self._regressed(servable, name, examples, call, timer))
-                else:
-                    raise ServingError(
-                        "UNIMPLEMENTED", f"Unsupported signature method_name: {method}"
-                    )
-            return found
+        with self._called(tasks[0][0], "MultiInference", call) as lent:
+            check_some(examples)
+            return [
+                self._inferred(lent, _named(lent, target, NOT_IN_GRAPH), method, examples)
+                for target, method in tasks
+            ]
 
     def signatures(self, target: Target) -> tuple[Answer, dict[str, Signature]]:
         """Return the signatures of a model."""
         with self.models.using(target.name, target.version, target.label) as servable:
-            return Answer(servable.name, servable.version, ""), dict(servable.signatures)
+            return Answer(target.name, servable.version, ""), dict(servable.signatures)
 
-    def _classified(
-        self, servable: Servable, name: str, examples: Sequence[bytes], call: Call, timer: "_Timer"
-    ) -> tuple[Answer, list[list[Class]]]:
-        signature = servable.signatures[name]
-        wanted = [alias for alias in (CLASSES, SCORES) if alias in signature.outputs]
-        if EXAMPLES not in signature.inputs or not wanted:
-            raise _unlike(signature, "classification", EXAMPLES, f"{CLASSES} or {SCORES}")
-        found = self._run(servable, name, {EXAMPLES: _texts(examples)}, wanted, call, timer)
-        for alias, array in found.items():
-            if array.ndim != 2 or len(array) != len(examples):
-                raise ServingError(
-                    "INVALID_ARGUMENT",
-                    f"Expected Tensor shape: [{len(examples)} ?] but got {list(array.shape)} "
-                    f"for output {alias}",
-                )
-        count = next(iter(found.values())).shape[1]
-        labels = found.get(CLASSES, np.full((len(examples), count), b"", object))
-        scores = found.get(SCORES, np.zeros((len(examples), count), np.float32))
-        answer = Answer(servable.name, servable.version, name)
-        return answer, [
-            [(_text(label), float(score)) for label, score in zip(*each, strict=True)]
-            for each in zip(labels.tolist(), scores.tolist(), strict=True)
-        ]
+    def _inferred(self, lent: "_Lent", name: str, method: str, examples: Sequence[bytes]) -> Answer:
+        signature, servable = lent.servable.signatures[name], lent.servable
 
-    def _regressed(
-        self, servable: Servable, name: str, examples: Sequence[bytes], call: Call, timer: "_Timer"
-    ) -> tuple[Answer, list[float]]:
-        signature = servable.signatures[name]
-        if EXAMPLES not in signature.inputs or RESULTS not in signature.outputs:
-            raise _unlike(signature, "regression", EXAMPLES, RESULTS)
-        feeds = {EXAMPLES: _texts(examples)}
-        found = self._run(servable, name, feeds, [RESULTS], call, timer)[RESULTS]
-        if found.size != len(examples) or found.ndim not in (1, 2):
-            raise ServingError(
-                "INVALID_ARGUMENT",
-                f"Expected output Tensor shape to be either [{len(examples)}] or "
-                f"[{len(examples)} 1] but got {list(found.shape)}",
-            )
+        def run(feeds: Mapping[str, Array], outputs: Sequence[str]) -> Mapping[str, Array]:
+            return self._run(lent, name, feeds, outputs)
+
         answer = Answer(servable.name, servable.version, name)
-        return answer, [float(value) for value in found.ravel().tolist()]
+        if method == CLASSIFY:
+            return replace(answer, classes=classes_of(signature, examples, run))
+        if method == REGRESS:
+            return replace(answer, values=values_of(signature, examples, run))
+        raise ServingError("UNIMPLEMENTED", f"Unsupported signature method_name: {method}")
 
     @contextlib.contextmanager
-    def _called(
-        self, target: Target, method: str, call: Call
-    ) -> Iterator[tuple[Servable, "_Timer"]]:
+    def _called(self, target: Target, method: str, call: Call) -> Iterator["_Lent"]:
         """Let a call in, lend it the model, and tell what became of it."""
-        timer, code = _Timer(), "OK"
+        start, seconds, code = time.monotonic(), 0.0, "OK"
         try:
             if not self._admission.acquire(blocking=False):
                 raise ServingError(
@@ -218,7 +169,11 @@ class Plane:
                 )
             try:
                 with self.models.using(target.name, target.version, target.label) as servable:
-                    yield servable, timer
+                    lent = _Lent(servable, call)
+                    try:
+                        yield lent
+                    finally:
+                        seconds = lent.seconds
             finally:
                 self._admission.release()
         except ServingError as error:
@@ -228,32 +183,28 @@ class Plane:
             code = "INTERNAL"
             raise
         finally:
-            self._observe(target.name, method, code, time.monotonic() - timer.start, timer.run)
+            self._observe(target.name, method, code, time.monotonic() - start, seconds)
 
     def _run(
-        self,
-        servable: Servable,
-        signature: str,
-        feeds: Mapping[str, Array],
-        outputs: Sequence[str],
-        call: Call,
-        timer: "_Timer",
+        self, lent: "_Lent", signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]
     ) -> dict[str, Array]:
         """Run a signature for a call, alone or together with others."""
-        start = time.monotonic()
+        start, servable, call = time.monotonic(), lent.servable, lent.call
 
         def compute(given: Mapping[str, Array], left: float | None) -> dict[str, Array]:
-            return self._computed(servable, signature, given, outputs, left)
+            batch = Call(None if left is None else time.monotonic() + left)
+            return self._computed(servable, signature, given, outputs, batch)
 
         try:
-            rows = self._batches and rows_of(servable.signatures[signature], feeds)
-            if self._batches is None or rows is None:
-                return compute(feeds, call.seconds_left())
-            return self._batches.run(
-                servable, signature, feeds, outputs, rows, call.seconds_left, compute
-            )
+            if self._batches is not None:
+                rows = rows_of(servable.signatures[signature], feeds)
+                if rows is not None:
+                    return self._batches.run(
+                        servable, signature, feeds, outputs, rows, call.seconds_left, compute
+                    )
+            return self._computed(servable, signature, feeds, outputs, call)
         finally:
-            timer.run += time.monotonic() - start
+            lent.seconds += time.monotonic() - start
 
     def _computed(
         self,
@@ -261,78 +212,32 @@ class Plane:
         signature: str,
         feeds: Mapping[str, Array],
         outputs: Sequence[str],
-        left: float | None,
+        call: Call,
     ) -> dict[str, Array]:
-        """Wait for a slot, no longer than there is time, and run the session."""
-        end = None if left is None else time.monotonic() + left
-        if not self._slots.acquire(timeout=left):
+        """Wait for a slot, no longer than the caller does, and run the session."""
+        if not self._slots.acquire(timeout=call.seconds_left()):
             raise ServingError("DEADLINE_EXCEEDED", OVERDUE)
         try:
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
-                raise ServingError("DEADLINE_EXCEEDED", OVERDUE)
-            return servable.run(signature, feeds, outputs, left)
+            return servable.run(signature, feeds, outputs, call.seconds_left())
         finally:
             self._slots.release()
 
 
 @dataclass
-class _Timer:
-    """When a call began, and how long it was in the session, in seconds."""
+class _Lent:
+    """A version that a call uses, and how long it was in the session, in seconds."""
 
-    start: float = field(default_factory=time.monotonic)
-    run: float = 0.0
-
-
-def _with_defaults(signature: Signature, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Return all inputs of a signature. ServingError: one is missing or not known."""
-    defaults = signature.proto.defaults
-    sent = {alias for alias in inputs if alias not in signature.inputs}
-    missing = {a for a in signature.inputs if a not in inputs and a not in defaults}
-    if len(inputs) != len(signature.inputs) and (sent or missing) and not defaults:
-        raise ServingError(
-            "INVALID_ARGUMENT",
-            f"input size does not match signature: {len(inputs)}!={len(signature.inputs)} "
-            f"len({_set(inputs)}) != len({_set(signature.inputs)}). "
-            f"Sent extra: {_set(sent)}. Missing but required: {_set(missing)}.",
-        )
-    for alias in sorted(missing):
-        raise ServingError(
-            "INVALID_ARGUMENT",
-            f"Signature input alias: {alias}(feed name: {signature.inputs[alias].name}) not found "
-            f"in request and no default value provided. Inputs expected to be in the set "
-            f"{_set(signature.inputs)}.",
-        )
-    if sent:
-        raise ServingError("INVALID_ARGUMENT", f"Sent extra: {_set(sent)}.")
-    given = {a: decode(defaults[a], a) for a in signature.inputs if a not in inputs}
-    return {**inputs, **given}
+    servable: Servable
+    call: Call
+    seconds: float = 0.0
 
 
-def _wanted(signature: Signature, outputs: Sequence[str]) -> list[str]:
-    """Return the aliases that are fetched. ServingError: one is not known, or twice there."""
-    for number, alias in enumerate(outputs):
-        if alias not in signature.outputs:
-            raise ServingError(
-                "INVALID_ARGUMENT",
-                f"output tensor alias not found in signature: {alias} Outputs expected to be in "
-                f"the set {_set(signature.outputs)}.",
-            )
-        if alias in outputs[:number]:
-            raise ServingError("INVALID_ARGUMENT", f"duplicate output tensor alias: {alias}")
-    return list(outputs or signature.outputs)
-
-
-def _named(servable: Servable, target: Target, words: str) -> str:
+def _named(lent: _Lent, target: Target, words: str) -> str:
+    """Return the name of a signature. ServingError: there is none."""
     name = target.signature or DEFAULT
-    if name not in servable.signatures:
+    if name not in lent.servable.signatures:
         raise ServingError("INVALID_ARGUMENT", f"{words}{name}")
     return name
-
-
-def _check_some(examples: Sequence[bytes]) -> None:
-    if not examples:
-        raise ServingError("INVALID_ARGUMENT", "Input is empty.")
 
 
 def _check_tasks(tasks: Sequence[tuple[Target, Any]]) -> None:
@@ -352,26 +257,3 @@ def _check_tasks(tasks: Sequence[tuple[Target, Any]]) -> None:
         if name in seen:
             raise ServingError("INVALID_ARGUMENT", f"Duplicate evaluation of signature: {name}")
         seen.add(name)
-
-
-def _unlike(signature: Signature, kind: str, inputs: str, outputs: str) -> ServingError:
-    return ServingError(
-        "INVALID_ARGUMENT",
-        f"the signature is none for {kind}: it takes {_set(signature.inputs)} and gives "
-        f"{_set(signature.outputs)}, expected {inputs} and {outputs}",
-    )
-
-
-def _texts(examples: Sequence[bytes]) -> Array:
-    found = np.empty(len(examples), object)
-    found[:] = examples
-    return found
-
-
-def _text(label: bytes) -> str:
-    return label.decode(errors="replace") if isinstance(label, bytes) else str(label)
-
-
-def _set(aliases: Mapping[str, Any] | set[str]) -> str:
-    """Return aliases as TensorFlow Serving writes a set."""
-    return f"{{{','.join(sorted(aliases))}}}"

@@ -9,6 +9,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Protocol
 
 import orjson
@@ -116,8 +117,13 @@ class Rest:
 
     def answer(self, request: Request) -> Response:
         """Answer a request, whatever it is."""
-        ENTRYPOINT.set("REST")
-        path = path_of(request.target)
+        token = ENTRYPOINT.set("REST")
+        try:
+            return self._respond(request, path_of(request.target))
+        finally:
+            ENTRYPOINT.reset(token)
+
+    def _respond(self, request: Request, path: str) -> Response:
         if self._metrics_path and path == self._metrics_path and request.method == "GET":
             return Response(200, self._metrics.page(), CONTENT_TYPE)
         if not path.lower().startswith("/v1/"):
@@ -129,9 +135,7 @@ class Rest:
         except Exception as error:
             told = _told(error)
             response = error_response(told.http_status, told.message)
-        if self._cors:
-            response = Response(response.status, response.body, headers=_CORS)
-        return response
+        return replace(response, headers=_CORS) if self._cors else response
 
     def _answer(self, request: Request, path: str) -> bytes:
         if request.method == "OPTIONS":
@@ -180,12 +184,12 @@ class Rest:
     def _classify(self, target: Target, document: dict[str, Any], call: Call) -> bytes:
         with self._reading(target, "classify", call):
             examples = read_examples(document)
-        return write_classes(self._plane.classify(target, examples, call)[1])
+        return write_classes(self._plane.classify(target, examples, call).classes)
 
     def _regress(self, target: Target, document: dict[str, Any], call: Call) -> bytes:
         with self._reading(target, "regress", call):
             examples = read_examples(document)
-        return write_values(self._plane.regress(target, examples, call)[1])
+        return write_values(self._plane.regress(target, examples, call).values)
 
     def _status(self, target: Target) -> bytes:
         found = [

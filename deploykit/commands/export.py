@@ -60,9 +60,10 @@ def export(
 ) -> None:
     """Write a model as BASE_DIR/NAME/N/, which TensorFlow Serving loads.
 
-    The folder appears whole, under a number that no other has, and is never replaced. The signature
-    of a SavedModel keeps its name and its inputs' and outputs' names; any other model gets one
-    (--signature, or serving_default) with the names in the graph. Either answers by default.
+    The folder appears whole, under a number that no other has, and is never replaced. Signatures of
+    a SavedModel keep their names and those of inputs and outputs; with --signature, one of them is
+    kept alone and answers by default. Any other model gets one, named --signature or
+    serving_default, with the names in the graph.
     """
     from deploykit.benchmarking.results import load_tuned
     from deploykit.benchmarking.settings import Settings

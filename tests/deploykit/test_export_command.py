@@ -262,6 +262,68 @@ def test_a_model_of_tensorflow_2(deploykit, tmp_path):
     assert_answers(tmp_path / "base" / "two" / "1", "serving_default", {"x": x}, wanted)
 
 
+def test_all_signatures_stay(deploykit, tmp_path):
+    """TensorFlow 2 gives inputs of the same alias in two signatures a node each."""
+    import tensorflow as tf
+
+    class Model(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = tf.Variable(random(3, 2))
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, name="x")])
+        def first(self, x: Any) -> dict[str, Any]:
+            return {"y": tf.matmul(x, self.w), "z": x[:, 0]}
+
+        @tf.function(
+            input_signature=[
+                tf.TensorSpec([None, 3], tf.float32, name="x"),
+                tf.TensorSpec([], tf.bool, name="is_training"),
+                tf.TensorSpec([None], tf.float32, name="idle"),
+            ]
+        )
+        def second(self, x: Any, is_training: Any, idle: Any) -> dict[str, Any]:
+            return {"y": tf.matmul(x + tf.cast(is_training, tf.float32), self.w) * 2.0}
+
+    model = Model()
+    signatures = {"serving_default": model.first, "second": model.second}
+    tf.saved_model.save(model, str(tmp_path / "two"), signatures)
+    found = deploykit("export", tmp_path / "two", tmp_path / "base", "--json")
+    assert found.status == 0, found.stderr
+    assert "is_training" not in found.document["signatures"]["second"]["inputs"]
+    folder = tmp_path / "base" / "two" / "1"
+    x = random(4, 3)
+    y = x @ random(3, 2)
+    assert_answers(folder, "serving_default", {"x": x}, {"y": y, "z": x[:, 0]})
+    assert_answers(folder, "second", {"x": x, "idle": random(4)}, {"y": y * 2})
+    found = deploykit("export", tmp_path / "two", tmp_path / "base", "--signature=second")
+    assert found.status == 0, found.stderr
+    folder = tmp_path / "base" / "two" / "2"
+    assert set(signatures_of(read_meta_graph(folder))) == {"serving_default", "second"}
+    assert_answers(folder, "serving_default", {"x": x, "idle": random(4)}, {"y": y * 2})
+
+
+def test_a_method_does_not_replace_a_signature(deploykit, tmp_path):
+    from tests.serving.small_models import half_plus
+
+    half_plus(tmp_path / "half", 2.0)
+    found = deploykit("export", tmp_path / "half" / "00000123", tmp_path / "base")
+    assert found.status == 0, found.stderr
+    there = signatures_of(read_meta_graph(tmp_path / "half" / "00000123"))
+    ours = signatures_of(read_meta_graph(tmp_path / "base" / "half" / "1"))
+    assert {name: each.method for name, each in ours.items()} == {
+        name: each.method for name, each in there.items()
+    }
+    for name, each in there.items():
+        assert set(ours[name].inputs) == set(each.inputs)
+        assert set(ours[name].outputs) == set(each.outputs)
+    examples = tf_examples(x=np.array([[2.0]], np.float32))
+    for name, each in there.items():
+        if each.method != "tensorflow/serving/predict":
+            for found in answers(tmp_path / "base" / "half" / "1", name, {"inputs": examples}):
+                assert [a.ravel().tolist() for a in found.values()] == [[3.0]]
+
+
 def typed_graph() -> Graph:
     def body():
         import tensorflow as tf

@@ -146,6 +146,16 @@ def test_a_missing_input_is_named(deploykit, official, address):
     assert "input 'y' is missing; the model takes x float32[?], y int64 (--input)" in found.stderr
 
 
+def test_fractions_are_not_cut_off(deploykit, official, address):
+    official.shapes = {"x": (3, [-1, 2])}
+    found = deploykit("predict", address, "echo", "--input", "[1.5, 2]")
+    assert found.status == 2
+    assert "this is float64, but 'x' takes int32[?, 2]" in found.stderr
+    assert deploykit("predict", address, "echo", "--input", "[1, 2]").status == 0
+    assert sent(official).tolist() == [[1, 2]]
+    assert sent(official).dtype == np.int32
+
+
 def test_status_of_a_model(deploykit, official, address):
     found = deploykit("status", address, "echo", "--json")
     assert found.status == 0, found.stderr

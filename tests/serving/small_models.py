@@ -1,4 +1,4 @@
-"""Small SavedModels for tests: y = x / 2 + n, called in three ways, as TensorFlow Serving's tests do."""
+"""SavedModels for tests: y = x / 2 + n to predict, classify and regress, as upstream tests have."""
 
 from pathlib import Path
 

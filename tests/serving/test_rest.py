@@ -71,11 +71,10 @@ class Client:
 
 
 @contextmanager
-def serving(models, in_flight=CALLS, slots=2, metrics=None, **options):
+def serving(models, in_flight=CALLS, slots=2, metrics=None, plane=None, **options):
     metrics = metrics or Metrics()
-    rest = Rest(
-        Plane(models, in_flight, slots, metrics.observe), models, metrics=metrics, **options
-    )
+    plane = plane or Plane(models, in_flight, slots, metrics.observe)
+    rest = Rest(plane, models, metrics=metrics, **options)
     rest.start()
     try:
         yield rest
@@ -403,7 +402,7 @@ def slow(port, rounds=FOREVER):
 
 def until_in_plane(rest, calls):
     """Wait until so many calls were let in."""
-    while rest._plane._admission._value > CALLS - calls:
+    while rest._plane._admission._value > rest._plane.in_flight - calls:
         time.sleep(0.005)
 
 
@@ -419,8 +418,8 @@ def test_more_calls_than_are_let_in(models):
     with serving(models, in_flight=1, timeout_in_ms=3000) as rest:
         thread = slow(rest.port)
         client = Client(rest.port)
-        while (refused := client.post("default:predict", {"inputs": 1})).status == 200:
-            assert thread.is_alive()
+        until_in_plane(rest, 1)
+        refused = client.post("default:predict", {"inputs": 1})
         assert refused.status == 429
         assert "1 calls are in flight already" in refused.body["error"]
         assert client.get("/v1/models/default").status == 200
@@ -431,18 +430,25 @@ def test_more_calls_than_are_let_in(models):
 
 def test_who_hangs_up_while_waiting_is_not_computed(models):
     """The one slot is taken; the call behind it is dropped once its caller has gone."""
-    with serving(models, slots=1, timeout_in_ms=3000, metrics_path=METRICS_PATH) as rest:
-        first = slow(rest.port)
-        until_in_plane(rest, 1)
-        client = Client(rest.port)
-        gone = http.client.HTTPConnection("127.0.0.1", rest.port)
+    metrics = Metrics()
+    plane = Plane(models, CALLS, 1, metrics.observe)
+    page = {"metrics": metrics, "metrics_path": METRICS_PATH}
+    with (
+        serving(models, plane=plane, timeout_in_ms=1000) as first,
+        serving(models, plane=plane, timeout_in_ms=0, **page) as second,
+    ):
+        thread = slow(first.port)
+        until_in_plane(first, 1)
+        gone = http.client.HTTPConnection("127.0.0.1", second.port)
         gone.request("POST", "/v1/models/default:predict", b'{"inputs": 1}')
-        until_in_plane(rest, 2)
+        until_in_plane(second, 2)
         gone.close()
-        first.join()
-        while len(counts := counted(client)) < 2:
+        thread.join()
+        client = Client(second.port)
+        while sum((counts := counted(client)).values()) < 2:
             time.sleep(0.005)
-        assert counts["CANCELLED"] == 1
+        assert counts == {"CANCELLED": 1, "DEADLINE_EXCEEDED": 1}
+        client.close()
 
 
 def test_draining_answers_what_is_in_flight(models):
