@@ -116,11 +116,9 @@ def _naming_all(location: Location, interface: Interface, names: Sequence[str]) 
     }
     fed = [tensor for side, _ in sides for tensor in side.values() if tensor not in switches]
     fetched = [tensor for _, side in sides for tensor in side.values()]
-    return Interface(
-        *([_with_port(each) for each in side] for side in (dict.fromkeys(fed), fetched)),
-        tags=interface.tags,
-        signature=DEFAULT,
-    )
+    inputs = [_with_port(each) for each in dict.fromkeys(fed)]
+    outputs = [_with_port(each) for each in fetched]
+    return Interface(inputs, outputs, interface.tags, DEFAULT)
 
 
 def _with_port(tensor: str) -> str:
@@ -138,8 +136,8 @@ def _signed(
 ) -> Callee:
     """Return a graph with a signature of the model; without `pins`, inputs may be missing."""
     signed: SignatureDef = meta.signature_def[name]
-    for alias, info in sorted(signed.inputs.items()) if pins is not None else ():
-        if alias not in inputs and _is_open(info, pins):
+    for alias, info in sorted(signed.inputs.items()):
+        if pins is not None and alias not in inputs and _is_open(info, pins):
             inputs[alias] = _add_idle(graph, tensor_of(info))
     found = tensors_of(graph, {*inputs.values(), *outputs.values()})
     return Callee(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from deploykit.benchmarking.settings import Settings
 from deploykit.files import check_output, write
-from deploykit.machine import machine, usable_cores
+from deploykit.machine import usable_cores
 from serving.export import models_in
 from serving.manifests import Deployment, manifests, names
 from serving.signatures import Tensor
@@ -55,7 +55,7 @@ class Manifests:
         deployment = Deployment(
             models=list(models),
             version=version,
-            cores=usable_cores(machine()),
+            cores=usable_cores(),
             memory=_memory(list(models.values())),
             batching=self.batching,
             batch=self.settings.batch,

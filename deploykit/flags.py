@@ -16,6 +16,7 @@ ON, OFF, VALUE = "true", "false", ""
 
 WITHOUT_EFFECT = {
     "enable_grpc_healthcheck_service": (ON, "the health service always answers"),
+    "enable_per_model_batching_parameters": (OFF, "one file of parameters holds for all models"),
     "enable_profiler": (OFF, "there is no profiler service; use deploykit benchmark --profile"),
     "enable_signature_method_name_check": (OFF, "method names are not compared"),
     "flush_filesystem_caches": (OFF, "the kernel gives its caches back by itself"),

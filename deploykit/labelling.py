@@ -1,27 +1,35 @@
-"""What an image shows: decoded, resized and scaled as label_image does, it is scored by a model.
+"""What an image shows: decoded, resized and scaled, it is scored by a model.
 
-Decoding and resizing are TensorFlow's own, in the child process that also runs the model.
+What becomes of it is declared in a file, and done as for benchmarks and calibration; or it is what
+label_image does. Decoding and resizing are TensorFlow's own, in the child process that also runs
+the model.
 """
 
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from deploykit.feeds import type_and_shape
 from deploykit.files import read_bytes
+from deploykit.input.applying import in_python
+from deploykit.input.data import Data
+from deploykit.input.preprocessing import Preprocessing, Steps, steps_for
+from deploykit.records.features import Feature
 from transforms.core.child import call
 from transforms.core.errors import Error, GraphError
 from transforms.core.graph import Graph
+from transforms.core.node import split
 from transforms.core.side_effects import refuse_side_effects
 from transforms.core.tensors import Array, numpy_type
 
 logger = logging.getLogger("deploykit")
 
 STD, SIZE = 255.0, 299  # label_image's defaults
+_IMAGE = Feature("string", (), "image")
 _MAGIC = (b"\xff\xd8\xff", b"\x89PNG", b"BM", b"GIF8")
 _GREY = np.array([[0.299], [0.587], [0.114]], np.float32)  # luma of ITU-R BT.601
 
@@ -32,28 +40,39 @@ class ImageError(Error):
 
 @dataclass(frozen=True)
 class ImageInput:
-    """An input that takes an image: its size, and how pixels become values, (x - mean) / std."""
+    """An input that takes an image, and the steps that make what it takes of a file."""
 
     tensor: str
     type: str
     batch: int
-    height: int
-    width: int
-    channels: int
-    channels_first: bool
-    mean: float
-    std: float
+    steps: Steps
+    declared: bool = False
+    """Whether the steps are those of a file, and so are done exactly as pipelines do them."""
+    channels_first: bool = False
 
-    def feed(self, image: Array) -> Array:
-        """Return a resized image, float [height, width, channels], as the input takes it."""
-        values = (image - np.float32(self.mean)) / np.float32(self.std)
+    def preprocessing(self) -> Preprocessing:
+        """Return what a file has to declare for the same values."""
+        return Preprocessing({self.tensor: replace(self.steps, feature="", dtype="")})
+
+    def feed(self, image: bytes) -> Array:
+        """Return a batch of the image of a file; this starts TensorFlow, which may refuse it."""
+        if self.declared:
+            values = in_python(self.steps, _IMAGE, image)
+        else:
+            values = self._as_label_image(_decoded(image))
+        return np.repeat(values[np.newaxis], self.batch, axis=0)
+
+    def _as_label_image(self, pixels: Array) -> Array:
+        if self.steps.channels == 1:
+            pixels = pixels @ _GREY
+        values = in_python(self.steps, Feature("float32", (None, None, pixels.shape[2])), pixels)
         if self.channels_first:
             values = values.transpose(2, 0, 1)
         dtype = numpy_type(self.type)
         if dtype.kind in "iu":
             limits = np.iinfo(dtype)
             values = np.clip(np.rint(values), limits.min, limits.max)
-        return np.repeat(values[np.newaxis].astype(dtype), self.batch, axis=0)
+        return values.astype(dtype)
 
 
 def image_input(
@@ -61,25 +80,17 @@ def image_input(
     *,
     height: int | None = None,
     width: int | None = None,
-    mean: float = 0.0,
+    mean: float | None = None,
     std: float | None = None,
 ) -> ImageInput:
     """Return how the graph's one input takes an image; sizes are by default those it declares.
 
-    Where it declares none, they are label_image's 299. `std` is by default 255, and 1 for an input
-    of whole numbers, which takes the pixels as they are.
+    Where it declares none, they are label_image's 299. A pixel x becomes (x - mean) / std, where
+    `mean` is by default 0, and `std` 255, or 1 for an input of whole numbers, which takes the
+    pixels as they are.
     GraphError: the graph has more inputs than one, or it takes no image.
     """
-    if len(graph.inputs) != 1:
-        known = ", ".join(graph.inputs) or "none"
-        raise GraphError(
-            f"one input should take the image, but the model has {len(graph.inputs)}: {known}; "
-            "name it with --input_layer"
-        )
-    (tensor,) = graph.inputs
-    type_, shape, reason = type_and_shape(graph, tensor)
-    if reason:
-        raise GraphError(reason)
+    tensor, type_, shape = _one_input(graph)
     where = f"input '{tensor}'"
     kind = "" if type_ in ("string", "resource", "variant") else numpy_type(type_).kind
     if kind not in ("f", "i", "u", "V"):
@@ -94,17 +105,46 @@ def image_input(
     if (height is None and rest[0] < 0) or (width is None and rest[1] < 0):
         logger.info("%s leaves its size open, %d is taken (--input_height, --input_width)",
                     where, SIZE)  # fmt: skip
-    return ImageInput(
-        tensor,
-        type_,
-        max(batch, 1),
-        height or (rest[0] if rest[0] > 0 else SIZE),
-        width or (rest[1] if rest[1] > 0 else SIZE),
-        3 if channels < 0 else channels,
-        first,
-        mean,
-        std if std is not None else STD if kind in "fV" else 1.0,
+    resize = [
+        asked or (own if own > 0 else SIZE)
+        for asked, own in zip((height, width), rest, strict=True)
+    ]
+    steps = Steps(
+        channels=3 if channels < 0 else channels,
+        resize=(resize[0], resize[1]),
+        corners=True,
+        mean=(mean or 0.0,),
+        std=(std if std is not None else STD if kind in "fV" else 1.0,),
+        dtype="float32",
     )
+    return ImageInput(tensor, type_, max(batch, 1), steps, channels_first=first)
+
+
+def declared_input(graph: Graph, image: str, declared: Preprocessing) -> ImageInput:
+    """Return how the graph's one input takes an image by steps that were declared for records.
+
+    GraphError: the graph has more inputs than one, or what the steps give does not fit it.
+    """
+    tensor, type_, shape = _one_input(graph)
+    steps = declared.inputs.get(tensor, declared.inputs.get(split(tensor)[0], Steps()))
+    data = Data(image, "images", (image,), {steps.feature or "image": _IMAGE})
+    steps = steps_for(data, graph, declared)[tensor]
+    return ImageInput(tensor, type_, max(shape[0] if shape else 1, 1), steps, declared=True)
+
+
+def _one_input(graph: Graph) -> tuple[str, str, tuple[int, ...] | None]:
+    """Return the graph's only input, its type and its shape."""
+    if len(graph.inputs) != 1:
+        known = ", ".join(graph.inputs) or "none"
+        raise GraphError(
+            f"one input should take the image, but the model has {len(graph.inputs)}: {known}; "
+            "name it with --input_layer"
+        )
+    (tensor,) = graph.inputs
+    type_, shape, reason = type_and_shape(graph, tensor)
+    if reason:
+        raise GraphError(reason)
+    return tensor, type_, shape
 
 
 def read_image(path: str | os.PathLike[str]) -> bytes:
@@ -172,15 +212,10 @@ def run_on_image(graph_def: bytes, image: bytes, taken_as: ImageInput, output: s
     from transforms.core.session import Session
 
     try:
-        pixels = _decoded(image)
+        feed = taken_as.feed(image)
     except tf.errors.OpError as error:
-        raise ImageError(f"it cannot be decoded: {error.message.splitlines()[0]}") from None
-    if taken_as.channels == 1:
-        pixels = pixels @ _GREY
-    resized = tf.raw_ops.ResizeBilinear(
-        images=pixels[np.newaxis], size=[taken_as.height, taken_as.width]
-    )
-    feed = taken_as.feed(resized.numpy()[0])
+        cause = error.message.splitlines()[0].split("} ")[-1].split(" [Op:")[0]
+        raise ImageError(f"it cannot be decoded: {cause}") from None
     return Session(graph_def).run([output], {taken_as.tensor: feed})[0]
 
 

@@ -3,7 +3,7 @@
 import math
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -50,10 +50,10 @@ def affinity() -> list[int] | None:
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
 
 
-def usable_cores(seen: Mapping[str, Any]) -> int:
-    """Return how many CPUs this process may use, by affinity and by the quota in `machine()`."""
-    cores = len(os.sched_getaffinity(0))
-    return cores if seen["cpu_limit"] is None else max(1, min(cores, math.ceil(seen["cpu_limit"])))
+def usable_cores() -> int:
+    """Return how many CPUs this process may use, by its affinity and its quota."""
+    cores, quota = len(os.sched_getaffinity(0)), cgroup_limits()["cpus"]
+    return cores if quota is None else max(1, min(cores, math.ceil(quota)))
 
 
 def environment() -> dict[str, str]:

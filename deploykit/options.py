@@ -85,6 +85,10 @@ class Piping:
     wait_ms: float | None = None
     preprocess: str | None = None
     on_error: str = "stop"
+    shuffle: bool = False
+    cache: str | None = None
+    buckets: Sequence[int] = ()
+    private_threads: int | None = None
     workers: int | None = None
     address: str | None = None
 
@@ -92,6 +96,16 @@ class Piping:
     def given(self) -> bool:
         """Whether any of it was asked for."""
         return self != Piping()
+
+    @property
+    def for_tfdata(self) -> bool:
+        """Whether any of it is for tf.data alone."""
+        return bool(self.cache or self.buckets or self.private_threads or self.served)
+
+    @property
+    def served(self) -> bool:
+        """Whether a tf.data service reads."""
+        return self.workers is not None or self.address is not None
 
     def arguments(self) -> dict[str, Any]:
         """Return it as `measure_input` takes it. FileError, GraphError: no such preprocessing."""
@@ -105,6 +119,10 @@ class Piping:
             if self.preprocess is None
             else load_preprocessing(self.preprocess),
             "on_error": self.on_error,
+            "shuffle": 0 if self.shuffle else None,
+            "cache": self.cache or "",
+            "buckets": tuple(sorted(self.buckets)),
+            "private_threads": self.private_threads,
         }
 
 
@@ -229,11 +247,19 @@ result_file = _all(
     click.option("--force", is_flag=True, help="Replace an existing output file."),
 )  # fmt: skip
 
+preprocess = click.option(
+    "--preprocess",
+    metavar="FILE.json",
+    help="What becomes of the features of files [default: what the inputs ask for].",
+)
+
 comparison = _as_one(
     "comparison",
     Comparison,
-    click.option("--data", metavar="FILE.npz", help="Arrays by input name to run both graphs on; "
-                 "with `labels`, accuracy is shown too [default: made up, seed 0]."),
+    click.option("--data", metavar="DATA", help="Samples to run both graphs on: a .npz file of "
+                 "arrays by input name, or a folder of TFRecords, images or CSV files; with "
+                 "labels, accuracy is shown too [default: made up, seed 0]."),
+    preprocess,
     click.option("--input-range", type=Range(), default="-1,1", show_default=True,
                  help="Range of made-up float inputs."),
     click.option("--allow-op", "allowed_ops", metavar="OP", multiple=True,
@@ -267,12 +293,6 @@ feeding_or_files = _as_one(
     *_made_up,
 )  # fmt: skip
 
-preprocess = click.option(
-    "--preprocess",
-    metavar="FILE.json",
-    help="What becomes of the features of files [default: what the inputs ask for].",
-)
-
 piping = _as_one(
     "piping",
     Piping,
@@ -283,7 +303,16 @@ piping = _as_one(
                  help="Wait so long in place of computing, which takes no CPU."),
     preprocess,
     click.option("--on-error", type=click.Choice(("stop", "skip")), default="stop",
-                 show_default=True, help="Whether a damaged image ends the run or is left out."),
+                 show_default=True, help="Whether a damaged image, in a file or a TFRecord, stops "
+                 "the run or is left out."),
+    click.option("--shuffle", is_flag=True, help="Let files, and records near each other, change "
+                 "places, as for training."),
+    click.option("--cache", metavar="memory|FILE", help="tf.data: keep what is parsed, so that "
+                 "later epochs do not read."),
+    click.option("--buckets", type=Counts(), default=(), help="tf.data: divide texts at these "
+                 "lengths, so that a batch holds texts of like length and is filled up less."),
+    click.option("--private-threads", type=click.IntRange(min=1), metavar="N", help="tf.data: read "
+                 "on so many threads of its own, not on the model's."),
     click.option("--service", "workers", type=click.IntRange(min=1), metavar="N", help="Let so "
                  "many workers of tf.data service read and parse, each its share of the files; an "
                  "epoch is checked before. They listen on all interfaces."),

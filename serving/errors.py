@@ -3,6 +3,12 @@
 The data plane raises it, gRPC and REST translate it; no other place maps errors to codes.
 """
 
+import logging
+
+from transforms.core.errors import Error
+
+logger = logging.getLogger("serving")
+
 MESSAGE_LENGTH = 1024  # TensorFlow Serving cuts there
 
 HTTP_STATUS = {
@@ -38,3 +44,15 @@ class ServingError(Exception):
     def http_status(self) -> int:
         """The status of REST."""
         return HTTP_STATUS.get(self.code, 500)
+
+
+def told(error: Exception) -> ServingError:
+    """Return what the caller is told of an error; one of ours is logged, and never UNKNOWN."""
+    if isinstance(error, ServingError):
+        return error
+    if isinstance(error, Error):
+        return ServingError("INVALID_ARGUMENT", str(error))
+    if isinstance(error, MemoryError):
+        return ServingError("RESOURCE_EXHAUSTED", "out of memory")
+    logger.warning("a call failed: %s: %s", type(error).__name__, error)
+    return ServingError("INTERNAL", f"{type(error).__name__}: {error}")

@@ -1,15 +1,14 @@
 """The services of TensorFlow Serving over gRPC: requests -> data plane -> answers."""
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 import grpc
 
 from serving.codec import decode_all, encode
-from serving.errors import ServingError
+from serving.errors import ServingError, told
 from serving.inference import Class
 from serving.models import Models
 from serving.plane import Answer, Call, Plane, Target
@@ -31,9 +30,6 @@ from serving.protos import (
     SignatureDefMap,
 )
 from serving.signatures import CLASSIFY
-from transforms.core.errors import Error
-
-logger = logging.getLogger("deploykit")
 
 SIGNATURE_DEF = "signature_def"
 LONGEST_WAIT = 30 * 24 * 3600.0
@@ -142,20 +138,9 @@ def _answered(context: grpc.ServicerContext) -> Iterator[None]:
     """Turn what is raised into a status: the caller never sees UNKNOWN."""
     try:
         yield
-    except ServingError as error:
-        _abort(context, error)
-    except Error as error:
-        _abort(context, ServingError("INVALID_ARGUMENT", str(error)))
-    except MemoryError:
-        _abort(context, ServingError("RESOURCE_EXHAUSTED", "out of memory"))
-    except Exception as error:
-        logger.warning("a call failed: %s: %s", type(error).__name__, error)
-        _abort(context, ServingError("INTERNAL", f"{type(error).__name__}: {error}"))
-
-
-def _abort(context: grpc.ServicerContext, error: ServingError) -> NoReturn:
-    context.abort(grpc.StatusCode[error.code], error.message)
-    raise AssertionError  # abort raises
+    except Exception as raised:
+        error = told(raised)
+        context.abort(grpc.StatusCode[error.code], error.message)
 
 
 def _call(context: grpc.ServicerContext) -> Call:

@@ -90,7 +90,8 @@ class Plane:
     ) -> None:
         """Bound the calls that are let in, and those that compute at once.
 
-        `observe` is told of each call: model, method, code, seconds in all, seconds in the session.
+        `observe` is told of each call: model, method, code, seconds in all, seconds in the session
+        (of a batch: in the call that computed it).
         `batches` lets calls of one signature share a batch.
         """
         self.models = models
@@ -189,26 +190,23 @@ class Plane:
         self, lent: "_Lent", signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]
     ) -> dict[str, Array]:
         """Run a signature for a call, alone or together with others."""
-        start, servable, call = time.monotonic(), lent.servable, lent.call
+        servable, call = lent.servable, lent.call
 
         def compute(given: Mapping[str, Array], left: float | None) -> dict[str, Array]:
             batch = Call(None if left is None else time.monotonic() + left)
-            return self._computed(servable, signature, given, outputs, batch)
+            return self._computed(lent, signature, given, outputs, batch)
 
-        try:
-            if self._batches is not None:
-                rows = rows_of(servable.signatures[signature], feeds)
-                if rows is not None:
-                    return self._batches.run(
-                        servable, signature, feeds, outputs, rows, call.seconds_left, compute
-                    )
-            return self._computed(servable, signature, feeds, outputs, call)
-        finally:
-            lent.seconds += time.monotonic() - start
+        if self._batches is not None:
+            rows = rows_of(servable.signatures[signature], feeds)
+            if rows is not None:
+                return self._batches.run(
+                    servable, signature, feeds, outputs, rows, call.seconds_left, compute
+                )
+        return self._computed(lent, signature, feeds, outputs, call)
 
     def _computed(
         self,
-        servable: Servable,
+        lent: "_Lent",
         signature: str,
         feeds: Mapping[str, Array],
         outputs: Sequence[str],
@@ -217,9 +215,11 @@ class Plane:
         """Wait for a slot, no longer than the caller does, and run the session."""
         if not self._slots.acquire(timeout=call.seconds_left()):
             raise ServingError("DEADLINE_EXCEEDED", OVERDUE)
+        start = time.monotonic()
         try:
-            return servable.run(signature, feeds, outputs, call.seconds_left())
+            return lent.servable.run(signature, feeds, outputs, call.seconds_left())
         finally:
+            lent.seconds += time.monotonic() - start
             self._slots.release()
 
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import orjson
 
 from serving.connection import Response, error_response
-from serving.errors import ServingError
+from serving.errors import ServingError, told
 from serving.http_requests import HttpError, Limits, Request
 from serving.json_examples import read_examples
 from serving.json_outputs import write_classes, write_outputs, write_values
@@ -27,7 +27,6 @@ from serving.plane import Answer, Call, Plane, Target
 from serving.protos import ModelSpec, SignatureDefMap
 from serving.rest_paths import parse_path, path_of
 from serving.signatures import DEFAULT
-from transforms.core.errors import Error
 
 logger = logging.getLogger("deploykit")
 
@@ -133,8 +132,8 @@ class Rest:
         except HttpError as error:
             response = error_response(error.status, str(error))
         except Exception as error:
-            told = _told(error)
-            response = error_response(told.http_status, told.message)
+            refusal = told(error)
+            response = error_response(refusal.http_status, refusal.message)
         return replace(response, headers=_CORS) if self._cors else response
 
     def _answer(self, request: Request, path: str) -> bytes:
@@ -223,21 +222,9 @@ class Rest:
             finally:
                 self._converting.release()
         except Exception as error:
-            code = "INVALID_ARGUMENT" if isinstance(error, HttpError) else _told(error).code
+            code = "INVALID_ARGUMENT" if isinstance(error, HttpError) else told(error).code
             self._metrics.observe(target.name, method, code, time.monotonic() - start, 0.0)
             raise
-
-
-def _told(error: Exception) -> ServingError:
-    """Return what the caller is told of an error."""
-    if isinstance(error, ServingError):
-        return error
-    if isinstance(error, Error):
-        return refused(str(error))
-    if isinstance(error, MemoryError):
-        return ServingError("RESOURCE_EXHAUSTED", "out of memory")
-    logger.warning("a call failed: %s: %s", type(error).__name__, error)
-    return ServingError("INTERNAL", f"{type(error).__name__}: {error}")
 
 
 def _body(request: Request, limit: int) -> bytes:

@@ -36,7 +36,6 @@ def check_safe(meta: MetaGraphDef, allowed: Iterable[str] = ()) -> None:
             raise GraphError(f"a signature or init op names '{tensor}', but no such node exists")
     graph.inputs, graph.outputs = (), tuple(wanted)
     graph.prune()
-    # TensorFlow rejects neither of these, but leaves shapes of gradients that it cannot read.
     validate(graph)
     refuse_side_effects(graph, [*_READING, *allowed])
 

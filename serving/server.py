@@ -140,6 +140,7 @@ class Server:
             metrics_path=settings.monitoring.path if settings.monitoring.enable else "",
             limits=Limits(body=settings.max_message_bytes),
             reuse_port=settings.workers > 1,
+            converting=settings.slots,
         )
 
     def _listen(self) -> None:

@@ -113,7 +113,7 @@ def tune(
             search = Search(
                 trials,
                 default,
-                coordinates(usable_cores(seen), sizes, trials.onednn, kept),
+                coordinates(usable_cores(), sizes, trials.onednn, kept),
                 seconds=seconds - (time.monotonic() - began),
                 latency_limit=latency_limit,
                 done=earlier,

@@ -161,9 +161,10 @@ def _behind_files(
         raise click.UsageError("input from files is measured with one model and one combination of "
                                "settings at a time")  # fmt: skip
     (model,) = models
-    served = piping.workers is not None or piping.address is not None
-    if served and sweep.input != "tfdata":
+    if piping.served and sweep.input != "tfdata":
         raise click.UsageError("a tf.data service feeds tf.data alone; give --input tfdata")
+    if piping.for_tfdata and sweep.input not in (None, "all", "tfdata"):
+        raise click.UsageError("--cache, --buckets and --private-threads are for --input tfdata")
     if piping.workers is not None and piping.address is not None:
         raise click.UsageError("give either --service or --service-address")
     if output is not None:

@@ -24,8 +24,7 @@ _HINT = (
     "with --calibration DATA, layers compute in 8 bits too, 1.5 to 2 times as fast as in "
     "float on most image networks"
 )
-_STATIC = ("evaluation", "preprocess", "metric", "max_drop", "keep_float", "isa", "batch",
-           "threads", "budget")  # fmt: skip
+_STATIC = ("evaluation", "metric", "max_drop", "keep_float", "isa", "batch", "threads", "budget")
 _OTHERS = ("minimum_size", "skip", "data", "input_range")
 
 
@@ -41,7 +40,6 @@ _OTHERS = ("minimum_size", "skip", "data", "input_range")
               "files; every fourth is held out to judge by.")  # fmt: skip
 @click.option("--eval", "evaluation", metavar="DATA", help="static: samples with labels, to "
               "take the metric on.")  # fmt: skip
-@options.preprocess
 @click.option("--metric", default="top1", show_default=True, metavar="NAME|MODULE:FUNCTION",
               help="static: what --max-drop holds for; top1, top5, mae, or a function of outputs "
               "by name and labels.")  # fmt: skip
@@ -74,7 +72,6 @@ def quantize(
     mode: str,
     calibration: str | None,
     evaluation: str | None,
-    preprocess: str | None,
     metric: str,
     max_drop: float,
     min_sqnr: float | None,
@@ -149,8 +146,8 @@ def quantize(
         min_sqnr = MIN_SQNR_DB if evaluation is None else QUANTIZED_BAR_DB
     settings = Settings(batch=batch, threads=threads[0] if threads else None)
     wanted = Wanted(isa, keep_float, min_sqnr, metric, max_drop, settings, budget)
-    data = _read(calibration, graph, preprocess)
-    labelled = None if evaluation is None else _read(evaluation, graph, preprocess)
+    data = _read(calibration, graph, comparison.preprocess)
+    labelled = None if evaluation is None else _read(evaluation, graph, comparison.preprocess)
     with progress("quantize") as advance:
         found = quantize_calibrated(
             optimize(graph), data, wanted,

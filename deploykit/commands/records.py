@@ -77,12 +77,13 @@ def convert(
     SOURCE is a folder of images, CSV files of numbers, lines of text between tabs, a .npz file, IDX
     files (MNIST), or files of CIFAR. The shards are the same bytes however many processes write
     them. Beside them lies NAME.index.json: features, records, and the SHA-256 of each shard.
+    Records keep the order of the source, so images lie together by class: shuffle to train on them.
 
     A run that was interrupted is taken up by the same command; what was finished stays.
     """
+    from deploykit.machine import usable_cores
     from deploykit.records.conversion import Options, check_apart, convert
     from deploykit.records.opening import open_source
-    from deploykit.records.workers import cores
     from deploykit.report import Report, progress, show
 
     target = Path(folder)
@@ -94,7 +95,7 @@ def convert(
         shard_bytes=max(1, round(shard_size * 1e6)),
         compression="" if compression == "none" else "GZIP",
         skip=on_error == "skip",
-        processes=processes or cores(),
+        processes=processes or usable_cores(),
     )
     with progress("records") as advance:
         outcome = convert(source, target, how, force=force, advance=advance)
@@ -152,14 +153,14 @@ def verify(folder: str, name: str | None, processes: int | None, as_json: bool) 
     Exits with 5 where a record's checksum is wrong, or a shard is cut short, changed, missing or
     not listed. Without an index, a shard that was cut between two records looks whole.
     """
+    from deploykit.machine import usable_cores
     from deploykit.records.checking import check_folder
-    from deploykit.records.workers import cores
     from deploykit.report import Report, progress, show
     from transforms.core.errors import VerificationError
 
     report = Report("records verify", folder)
     with progress("verify") as advance:
-        index, found = check_folder(Path(folder), name, processes or cores(), advance)
+        index, found = check_folder(Path(folder), name, processes or usable_cores(), advance)
     problems = [each.problem for each in found if each.problem]
     count = sum(each.records for each in found)
     report.bytes_in = sum(each.bytes for each in found)

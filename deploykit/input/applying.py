@@ -4,6 +4,7 @@ Both compute the same in float32 and in the same order; a division by the deviat
 with its reciprocal in both, as TensorFlow would make it one on its own.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ def in_graph(steps: Steps, feature: Feature, value: Any) -> Any:
     if steps.length is not None:
         value = value[: steps.length]
     if steps.resize is not None:
-        value = tf.image.resize(value, steps.resize)
+        value = _resize(steps)(value, steps.resize)
     if steps.crop is not None:
         value = _cropped(steps, value, tf.shape(value)[-3:-1])
     factor, mean, reciprocal = _numbers(steps)
@@ -77,7 +78,7 @@ def in_python(steps: Steps, feature: Feature, value: Any) -> Array:
     if steps.length is not None:
         value = value[: steps.length]
     if steps.resize is not None:
-        value = _resized(value, steps.resize)
+        value = _resized(steps, value)
     if steps.crop is not None:
         value = _cropped(steps, value, value.shape[-3:-1])
     factor, mean, reciprocal = _numbers(steps)
@@ -128,9 +129,16 @@ def _decoded(image: bytes, channels: int) -> Array:
     return found
 
 
-def _resized(value: Array, size: tuple[int, int]) -> Array:
+def _resized(steps: Steps, value: Array) -> Array:
     import tensorflow as tf
 
     with tf.init_scope():
-        found: Array = tf.image.resize(value, size).numpy()
+        found: Array = _resize(steps)(value, steps.resize).numpy()
     return found
+
+
+def _resize(steps: Steps) -> Callable[[Any, Any], Any]:
+    import tensorflow as tf
+
+    found: Callable[[Any, Any], Any] = tf.image.resize
+    return tf.compat.v1.image.resize if steps.corners else found

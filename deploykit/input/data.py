@@ -47,11 +47,9 @@ class Data:
         return max(_ends(each)[1] for each in self.columns.values())
 
     def without(self, files: Sequence[str]) -> "Data":
-        """Return the same images without some of them. GraphError: none is left."""
+        """Return the same images without some of them."""
         gone = set(files)
         kept = [n for n, file in enumerate(self.files) if file not in gone]
-        if not kept:
-            raise GraphError(f"{self.path}: no image is left, all {len(self.files)} are damaged")
         return replace(
             self,
             files=tuple(self.files[n] for n in kept),

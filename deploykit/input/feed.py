@@ -47,16 +47,17 @@ def values(pipeline: Pipeline) -> Iterator[dict[str, Array]]:
         if pipeline.shuffle is not None:
             shuffled = random.Random(pipeline.shuffle + epoch)
         for where, record in records(pipeline.data, tuple(pipeline.features), shuffled):
-            yield _prepared(pipeline, where, record)
+            yield prepared(pipeline, where, record)
 
 
 def check_records(pipeline: Pipeline) -> None:
     """Go through one epoch; raises FileError or GraphError that names the first damaged record."""
     for where, record in records(pipeline.data, tuple(pipeline.features)):
-        _prepared(pipeline, where, record)
+        prepared(pipeline, where, record)
 
 
-def _prepared(pipeline: Pipeline, where: str, record: dict[str, Any]) -> dict[str, Array]:
+def prepared(pipeline: Pipeline, where: str, record: dict[str, Any]) -> dict[str, Array]:
+    """Return what a record gives the inputs. GraphError: it cannot be used; `where` is named."""
     try:
         return {
             name: in_python(steps, pipeline.features[steps.feature], record[steps.feature])

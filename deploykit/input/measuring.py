@@ -22,6 +22,7 @@ from deploykit.input.pipeline import STYLES, Pipeline
 from deploykit.input.preprocessing import Preprocessing, steps_for
 from deploykit.input.results import InputResult, Round, StyleResult
 from deploykit.input.runner import BUFFERED, InputJob, Stretch, started
+from deploykit.input.tfdata import check_cache
 from deploykit.machine import machine, usable_cores
 from transforms.core.child import Worker, call
 from transforms.core.errors import CrashError, GraphError, LimitError
@@ -50,11 +51,12 @@ def pipeline_for(
     threads: int | None = None,
     shuffle: int | None = None,
     cache: str = "",
+    buckets: Sequence[int] = (),
     private_threads: int | None = None,
 ) -> Pipeline:
     """Return the pipeline from data to the inputs of a graph, or to all features without one.
 
-    GraphError: what it would feed does not fit the inputs.
+    GraphError: what it would feed does not fit the inputs, or has no lengths to divide by.
     """
     demanded = None if graph is None else demanded_batch(graph)
     if demanded and batch and batch != demanded:
@@ -62,8 +64,8 @@ def pipeline_for(
             f"the model takes {demanded} samples at once, so a batch of {batch} cannot be run"
         )
     if threads is None:
-        threads = max(2, min(_MOST_THREADS, usable_cores(machine())))
-    return Pipeline(
+        threads = max(2, min(_MOST_THREADS, usable_cores()))
+    found = Pipeline(
         data,
         steps_for(data, graph, preprocessing or Preprocessing()),
         batch=demanded or batch or BATCH,
@@ -72,8 +74,13 @@ def pipeline_for(
         threads=threads,
         shuffle=shuffle,
         cache=cache,
+        buckets=tuple(buckets),
         private_threads=private_threads,
     )
+    if buckets and not found.padded:
+        raise GraphError(f"{data.path}: no input takes texts of different lengths, so there is "
+                         "nothing to put in buckets")  # fmt: skip
+    return found
 
 
 def measure_input(
@@ -92,6 +99,7 @@ def measure_input(
     on_error: str = "stop",
     cache: str = "",
     shuffle: int | None = None,
+    buckets: Sequence[int] = (),
     private_threads: int | None = None,
     service: str = "",
     advance: Advance = lambda name, count: None,
@@ -110,9 +118,10 @@ def measure_input(
         settings: of the session: threads, device, oneDNN.
         seconds: how long each style is measured, in all rounds together.
         rounds: how often each has its turn.
-        on_error: `stop`, or `skip`, which leaves out damaged images.
-        cache: what tf.data keeps after parsing: nothing, or in `memory`, or in a file.
+        on_error: `stop`, or `skip`, which leaves out damaged images, also in TFRecords.
+        cache: what tf.data keeps after parsing: nothing, or in `memory`, or in a new file.
         shuffle: a seed by which records change places.
+        buckets: lengths at which tf.data divides texts, so that batches hold texts of like length.
         private_threads: of a pool of tf.data's own; default: it shares the session's.
         service: where a tf.data service listens whose workers read for the style tfdata. One epoch
             of ids is gone through before.
@@ -123,6 +132,7 @@ def measure_input(
     KeyboardInterrupt: nothing was measured yet.
     """
     styles = tuple(styles)
+    check_cache(cache)
     if isinstance(data, str):
         data = open_data(data, None if preprocessing is None else preprocessing.columns)
     if graph is None and wait_ms is None:
@@ -134,24 +144,26 @@ def measure_input(
         batch=batch,
         cache=cache,
         shuffle=shuffle,
+        buckets=buckets,
         private_threads=private_threads,
     )
     if graph is not None:
         refuse_own_queues(graph, (*(fetches or graph.outputs), *init))
     check_devices([settings.device])
     skipped: tuple[str, ...] = ()
-    if on_error == "skip":
-        pipeline, skipped = without_damaged(pipeline)
     distinct = None
-    if service:
-        pipeline = replace(pipeline, service=service)
-        advance("check an epoch", 0)
-        distinct = call("deploykit.input.service:check_epoch", pipeline.data, service)
     start = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
     seen = machine()
     sampler = Sampler(open_devices(), lambda line: advance(line, 0))
     outputs = tuple(fetches) or (() if graph is None else tuple(graph.outputs))
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
+        if on_error == "skip":
+            advance("look for damage", 0)
+            pipeline, skipped = without_damaged(pipeline, Path(folder))
+        if service:
+            pipeline = replace(pipeline, service=service)
+            advance("check an epoch", 0)
+            distinct = call("deploykit.input.service:check_epoch", pipeline.data, service)
         model = None
         if graph is not None:
             model = str(Path(folder) / "model.pb")
@@ -167,7 +179,7 @@ def measure_input(
             style,
             data.kind,
             tuple(turns),
-            cores=float(usable_cores(seen)),
+            cores=float(usable_cores()),
             devices=sampler.facts(style)["devices"],
             computes=computes,
         )
@@ -186,6 +198,12 @@ def measure_input(
         start,
         interrupted,
         distinct,
+        how={
+            "shuffle": shuffle,
+            "cache": cache,
+            "buckets": list(buckets),
+            "private_threads": private_threads,
+        },
     )
 
 

@@ -35,6 +35,9 @@ class Steps:
     """Of a decoded image; default: what the input takes, or 3."""
     resize: tuple[int, int] | None = None
     """Height and width, bilinear; for an encoded image by default what the input takes."""
+    corners: bool = False
+    """Whether resizing takes a pixel to lie at its upper left corner, as TensorFlow 1 and
+    label_image do, and not in its middle."""
     crop: tuple[int, int] | None = None
     """Height and width of the middle that is kept, after resizing."""
     scale: float | None = None
@@ -122,6 +125,8 @@ def _can_be(key: str, value: Any) -> bool:
     if key in ("mean", "std"):
         several = isinstance(value, list | tuple) and len(value) > 0
         return several and all(_is_number(v) and (v != 0 or key == "mean") for v in value)
+    if key == "corners":
+        return isinstance(value, bool)
     return _is_number(value) if key == "scale" else _is_count(value)
 
 
@@ -243,7 +248,8 @@ def _check(
         raise GraphError(f"{where} is cropped to {steps.crop}, more than the {steps.resize} that "
                          "it is resized to")  # fmt: skip
     result = result_of(steps, feature)
-    if feature.content == "image" and None in result.shape:
+    takes_images = shape is None or len(shape) == 4
+    if feature.content == "image" and None in result.shape and takes_images:
         raise GraphError(f"{where} has a size of its own in each image, so none fits a batch; give "
                          "resize, such as [224, 224] (--preprocess)")  # fmt: skip
     if is_text != (result.dtype == "string"):

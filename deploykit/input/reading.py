@@ -108,20 +108,29 @@ def _wrong(data: Data, fields: list[str]) -> str:
         try:
             float(field)
         except ValueError:
-            return f"has {field[:40]!r} in column {column}, expected a number"
+            hint = "; deploykit records makes numbers of class names" if column == label else ""
+            return f"has {field[:40]!r} in column {column}, expected a number{hint}"
     return "cannot be read"
 
 
 def _examples(data: Data, number: int, features: tuple[str, ...]) -> Iterator[Record]:
     """Yield the Examples of a shard, parsed by Python's protobuf."""
+    for where, content in contents(data, number):
+        yield where, example(data, where, content, features)
+
+
+def contents(data: Data, number: int) -> Iterator[tuple[str, bytes]]:
+    """Yield where each record of a shard lies, in words, and its bytes.
+
+    FileError: a record is damaged, so that those behind it cannot be read; the message names it.
+    """
     import tensorflow as tf
 
     file, count = data.files[number], 0
     options = tf.io.TFRecordOptions(compression_type=data.compression)
     try:
         for content in tf.compat.v1.io.tf_record_iterator(file, options):
-            where = f"{file}: record {count}"
-            yield where, _example(data, where, content, features)
+            yield f"{file}: record {count}", content
             count += 1
     except tf.errors.OpError as error:
         raise FileError(f"{file}: record {count} is damaged: {error.message[:200]}") from None
@@ -129,24 +138,25 @@ def _examples(data: Data, number: int, features: tuple[str, ...]) -> Iterator[Re
         raise FileError(f"{file}: {count} records, but the index says {data.counts[number]}")
 
 
-def _example(data: Data, where: str, content: bytes, features: tuple[str, ...]) -> dict[str, Any]:
+def example(data: Data, where: str, content: bytes, features: tuple[str, ...]) -> dict[str, Any]:
+    """Return the features of a serialized Example. GraphError: it has not what it should have."""
     import tensorflow as tf
     from google.protobuf.message import DecodeError
 
     try:
-        example = tf.train.Example.FromString(content).features.feature
+        given = tf.train.Example.FromString(content).features.feature
     except DecodeError:
         raise GraphError(f"{where} holds no Example") from None
     found: dict[str, Any] = {}
     for name in features:
         feature = data.features[name]
-        if name not in example:
-            raise GraphError(f"{where} has no {name}; it has: {', '.join(sorted(example))}")
+        if name not in given:
+            raise GraphError(f"{where} has no {name}; it has: {', '.join(sorted(given))}")
         as_bytes = feature.dtype == "string" or feature.content == "raw"
         kind = "bytes_list" if as_bytes else (
             "int64_list" if feature.dtype == "int64" else "float_list"
         )  # fmt: skip
-        listed = getattr(example[name], kind).value
+        listed = getattr(given[name], kind).value
         expected = 1 if as_bytes and feature.content else None
         if expected is None and None not in feature.shape:
             expected = math.prod(size or 0 for size in feature.shape)

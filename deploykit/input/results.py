@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from deploykit.benchmarking.results import FORMAT
@@ -92,6 +92,8 @@ class InputResult:
     interrupted: bool = False
     distinct: int | None = None
     """Records of the epoch that a tf.data service gave, each once; None: there was no service."""
+    how: Mapping[str, Any] = field(default_factory=dict)
+    """What was asked of the pipeline besides: shuffle, cache, buckets, private threads."""
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -105,6 +107,7 @@ class InputResult:
             "simulated_accelerator_ms": self.wait_ms,
             "skipped": list(self.skipped),
             "service_epoch": self.distinct,
+            **self.how,
             "styles": [each.document() for each in self.styles],
             "machine": dict(self.machine),
         }

@@ -1,6 +1,8 @@
 """The tf.data style: files read side by side, batches parsed at once, all of it ahead of need."""
 
+import glob
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +13,31 @@ from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import result_of
 from deploykit.input.reading import as_objects
 from deploykit.input.service import distributed
-from transforms.core.errors import GraphError
+from transforms.core.errors import FileError, GraphError
 from transforms.core.tensors import Array
 
 NEARBY = 1024  # records among which one changes its place when they are shuffled
 PREFETCHED = 8  # batches at most; AUTOTUNE would take what it likes, which nobody could leave out
+MEMORY = "memory"  # the cache that is no file
 _CPU = "/CPU:0"
+
+
+def check_cache(cache: str) -> None:
+    """Raise FileError for a file of a cache that cannot be begun.
+
+    One that is there would be read as it is, whatever data and preprocessing it was made of.
+    """
+    path = Path(cache)
+    if cache in ("", MEMORY):
+        return
+    if not path.parent.is_dir():
+        raise FileError(f"{path}: the folder {path.parent} does not exist")
+    found = sorted(path.parent.glob(f"{glob.escape(path.name)}[._]*"))
+    if found or path.is_dir():
+        raise FileError(
+            f"{found[0] if found else path}: the cache is to be a new file, because an old one may "
+            "hold other data; remove it, or give another name"
+        )
 
 
 class TfData:
@@ -60,7 +81,7 @@ def dataset(pipeline: Pipeline, feeds: dict[Any, Array] | None = None) -> Any:
     if pipeline.service:
         found = _served(pipeline, found)
     if pipeline.cache:
-        found = found.cache("" if pipeline.cache == "memory" else pipeline.cache)
+        found = found.cache("" if pipeline.cache == MEMORY else pipeline.cache)
     if pipeline.cache or pipeline.service:
         found = found.repeat(pipeline.epochs)
     options = tf.data.Options()

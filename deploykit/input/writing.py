@@ -113,7 +113,8 @@ def _statements(
     if steps.length is not None:
         said.append(f"{{}}[:{steps.length}]")
     if steps.resize is not None:
-        said.append(f"tf.image.resize({{}}, {list(steps.resize)})")
+        resize = "tf.compat.v1.image.resize" if steps.corners else "tf.image.resize"
+        said.append(f"{resize}({{}}, {list(steps.resize)})")
         dtype = "float32"
     if steps.crop is not None:
         said.append(f"tf.image.resize_with_crop_or_pad({{}}, {steps.crop[0]}, {steps.crop[1]})")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.files import write
+from deploykit.machine import usable_cores
 from deploykit.records.encoding import example
 from deploykit.records.index import FORMAT, Index, Shard, index_path, shard_name
 from deploykit.records.lines import LineNumbers
@@ -26,7 +27,7 @@ from deploykit.records.source import (
     fingerprint,
     none_found,
 )
-from deploykit.records.workers import cores, in_order
+from deploykit.records.workers import in_order
 from deploykit.state import State, digest
 from transforms.core.errors import Error, FileError, GraphError
 from transforms.core.framing import framed
@@ -48,7 +49,7 @@ class Options:
     shard_bytes: int = SHARD_MB * 1_000_000
     compression: str = ""
     skip: bool = False
-    processes: int = field(default_factory=cores)
+    processes: int = field(default_factory=usable_cores)
 
 
 @dataclass(frozen=True)

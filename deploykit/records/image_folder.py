@@ -124,7 +124,8 @@ def _listed(folder: str) -> tuple[list[str], list[str]]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         visible = sorted(name for name in names if not name.startswith("."))
         images = [name for name in visible if name.lower().endswith(ENDS)]
-        found += [os.path.join(where, name) for name in images]
+        inside = os.path.join(where, "")  # once: the processes wait for this list
+        found += [inside + name for name in images]
         tops += [os.path.relpath(where, folder).split(os.sep)[0] if images else ""] * len(images)
         others += len(visible) - len(images)
     if others:

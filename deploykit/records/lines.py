@@ -1,6 +1,7 @@
 """Text files -> runs of bytes that can be read apart: a line belongs to where it begins."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from deploykit.records.source import PART, Facts, Part, opened
 from transforms.core.errors import FileError, GraphError
@@ -27,13 +28,16 @@ def first_lines(path: str, count: int) -> list[bytes]:
 
 
 def parts_of(files: Facts, ratio: float) -> list[Part]:
-    """Return runs of bytes of about PART; `ratio` is the size of records to that of their text."""
-    return [
-        Part(start, stop, round((stop - start) * ratio), path)
-        for path, (size, _) in files.items()
-        for start in range(0, size, PART)
-        for stop in [min(start + PART, size)]
-    ]
+    """Return runs of at most PART bytes, those of a file alike, so that processes end together.
+
+    `ratio` is the size of records to that of their text.
+    """
+    parts = []
+    for path, (size, _) in files.items():
+        count = -(-size // PART)
+        cuts = [size * number // count for number in range(count + 1)] if count else []
+        parts += [Part(a, b, round((b - a) * ratio), path) for a, b in pairwise(cuts)]
+    return parts
 
 
 def text_of(part: Part, header: bytes | None = None) -> tuple[int, bytes]:

@@ -104,9 +104,10 @@ def facts_of(files: Iterable[str]) -> Facts:
 
 def fingerprint(files: Facts) -> Iterator[bytes]:
     """Yield path, size and time of each file, for a digest."""
-    here = os.getcwd()
+    here = os.path.join(os.getcwd(), "")
     for path, (size, changed) in files.items():
-        yield os.fsencode(f"{os.path.join(here, path)}\0{size}\0{changed}\n")
+        whole = path if path.startswith(os.sep) else here + path
+        yield f"{whole}\0{size}\0{changed}\n".encode("utf-8", "surrogateescape")
 
 
 def opened(path: str) -> BinaryIO:

@@ -1,8 +1,9 @@
-"""A function over many items, in forked processes that take turns: results come in order.
+"""A function over many items, in forked processes: results come in order.
 
-Each process takes every n-th item and waits while its pipe is full, so no more than a few results
-are held. The processes are forked, not started anew: work that takes a third of a second is
-worth sharing. They must not use TensorFlow, which does not survive a fork.
+A process takes the next item when it has done one, as cores are not equally fast at all times; a
+few items are offered ahead of the one whose turn it is, so no more than those results are held. The
+processes are forked, not started anew: work that takes a third of a second is worth sharing. They
+must not use TensorFlow, which does not survive a fork.
 """
 
 import contextlib
@@ -10,21 +11,19 @@ import fcntl
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Generator, Sequence
-from multiprocessing.connection import Connection
+import sys
+from collections.abc import Callable, Generator, Iterable, Sequence
+from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
 from transforms.core.errors import Error, LimitError
 
 _PIPE = 1 << 20  # the most that the system gives without being asked
+_AHEAD = 4  # items for each process
+_NUMBER = 8  # bytes, which a pipe hands to one reader whole
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def in_order(
@@ -32,44 +31,65 @@ def in_order(
 ) -> Generator[Result, None, None]:
     """Yield what the function returns for each item; with one process, in this one.
 
-    An Error raised there is raised here. Error: a process died.
+    An Error raised there is raised here, when its item has its turn. Error: a process died.
     """
     count = min(processes, len(items))
     if count <= 1:
         yield from map(function, items)
         return
     context = multiprocessing.get_context("fork")
+    numbers = os.pipe()  # of the items that may be begun
     pipes = [context.Pipe(duplex=False) for _ in range(count)]
     for _, inlet in pipes:
-        with contextlib.suppress(OSError):  # so that a process need not wait for the slower ones
+        with contextlib.suppress(OSError):  # so that a process need not wait for this one
             fcntl.fcntl(inlet.fileno(), fcntl.F_SETPIPE_SZ, _PIPE)
-    workers = [
-        context.Process(target=_work, args=(function, items, number, pipes), daemon=True)
-        for number in range(count)
-    ]
+    workers: dict[Any, Any] = {
+        pipes[place][0]: context.Process(
+            target=_work, args=(function, items, place, pipes, numbers), daemon=True
+        )
+        for place in range(count)
+    }
     try:
-        for worker in workers:
+        for worker in workers.values():
             worker.start()
         for _, inlet in pipes:
             inlet.close()
+        ahead = _AHEAD * count
+        _offer(numbers, range(min(ahead, len(items))))
+        found: dict[int, tuple[str, Any]] = {}
         for number in range(len(items)):
-            yield _received(pipes[number % count][0], workers[number % count])
+            while number not in found:
+                for outlet in wait(list(workers)):
+                    found |= _received(outlet, workers[outlet])
+            _offer(numbers, range(number + ahead, min(number + ahead + 1, len(items))))
+            yield _value(*found.pop(number))
     finally:
-        for worker in workers:
+        for worker in workers.values():
             if worker.pid is not None:
                 worker.kill()  # it holds nothing that could be lost
                 worker.join()
         for outlet, inlet in pipes:
             outlet.close()
             inlet.close()
+        for end in numbers:
+            os.close(end)
 
 
-def _received(outlet: "Connection[Any, Any]", worker: Any) -> Any:
+def _offer(numbers: tuple[int, int], items: Iterable[int]) -> None:
+    for number in items:
+        os.write(numbers[1], number.to_bytes(_NUMBER, sys.byteorder))
+
+
+def _received(outlet: Any, worker: Any) -> dict[int, tuple[str, Any]]:
     try:
-        kind, value = outlet.recv()
+        number, kind, value = outlet.recv()
     except EOFError:
         worker.join()
         raise _death(worker.exitcode) from None
+    return {number: (kind, value)}
+
+
+def _value(kind: str, value: Any) -> Any:
     if kind == "value":
         return value
     if isinstance(value, Exception):
@@ -87,24 +107,27 @@ def _death(status: int) -> Error:
 def _work(
     function: Callable[[Any], Any],
     items: Sequence[Any],
-    number: int,
+    place: int,
     pipes: Sequence[tuple["Connection[Any, Any]", "Connection[Any, Any]"]],
+    numbers: tuple[int, int],
 ) -> None:
-    """Send the results of every n-th item, and end without what the parent would clean up."""
+    """Send the results of the items that it gets, and end without what the parent cleans up."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C: the parent ends its children
-    inlet = pipes[number][1]
-    for place, (outlet, other) in enumerate(pipes):
+    inlet = pipes[place][1]
+    for each, (outlet, other) in enumerate(pipes):
         outlet.close()  # so that writing fails where the parent is dead
-        if place != number:
+        if each != place:
             other.close()
+    os.close(numbers[1])  # so that reading ends there
     with contextlib.suppress(BrokenPipeError):
-        try:
-            for item in items[number :: len(pipes)]:
-                inlet.send(("value", function(item)))
-        except (Error, MemoryError) as error:
-            inlet.send(("error", error))
-        except BrokenPipeError:
-            raise
-        except Exception as error:
-            inlet.send(("bug", f"{type(error).__name__}: {error}"))
+        while taken := os.read(numbers[0], _NUMBER):
+            number = int.from_bytes(taken, sys.byteorder)
+            try:
+                inlet.send((number, "value", function(items[number])))
+            except (Error, MemoryError) as error:
+                inlet.send((number, "error", error))
+            except BrokenPipeError:
+                raise
+            except Exception as error:
+                inlet.send((number, "bug", f"{type(error).__name__}: {error}"))
     os._exit(0)

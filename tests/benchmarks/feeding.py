@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from deploykit.input.runner import InputJob, started
 from deploykit.input.verdict import Rates
-from deploykit.machine import machine, usable_cores
+from deploykit.machine import usable_cores
 from tests.benchmarks.figures import Figure
 
 ROUNDS = 5
@@ -44,7 +44,7 @@ class Turn:
 def in_turn(jobs: Mapping[str, InputJob], steps: int) -> dict[str, list[Turn]]:
     """Run so many steps of each job in every round, A B B A."""
     found: dict[str, list[Turn]] = {name: [] for name in jobs}
-    cores = usable_cores(machine())
+    cores = usable_cores()
     with contextlib.ExitStack() as stack:
         workers = {
             name: stack.enter_context(contextlib.closing(started(job)))

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
+from deploykit.machine import usable_cores
 from deploykit.records.conversion import Options, convert
 from deploykit.records.image_folder import Images
 from deploykit.records.source import Source
 from deploykit.records.tables import Numbers
-from deploykit.records.workers import cores
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.measuring import ROUNDS, deploykit, in_turn
 from transforms.core.child import Worker
@@ -70,7 +70,7 @@ def _compared(root: Path, kind: str, what: str) -> list[Figure]:
     where, out = str(root / kind), str(root / "out")
     worker = Worker("tests.benchmarks.records:Conversions")
     try:
-        rounds: dict[int, list[float]] = {cores(): [], 1: []}
+        rounds: dict[int, list[float]] = {usable_cores(): [], 1: []}
         disk = []
         for number in range(1 + ROUNDS):
             for processes, seconds in rounds.items():
@@ -94,7 +94,7 @@ def _command(where: Path, out: Path) -> Figure:
         options = ("--processes", str(processes), "--force")
         return deploykit("records", *files, str(out), *options)
 
-    runs = in_turn({"ours": command(cores()), "one": command(1)})
+    runs = in_turn({"ours": command(usable_cores()), "one": command(1)})
     ours, one = ([run.seconds for run in each] for each in runs.values())
     return Figure("the command for the larger CSV files", "s", ours, one)
 

@@ -30,7 +30,7 @@ class Server:
 
     def __init__(self, folder: Path, *flags: str) -> None:
         """Start it, and wait until it listens."""
-        command = deploykit("serve", str(folder), "--port=0", "--max_in_flight=256", *flags)
+        command = deploykit("serve", str(folder), "--port=0", *flags)
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         found = re.search(r"127\.0\.0\.1:(\d+)", self.process.stdout.readline())

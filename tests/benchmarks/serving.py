@@ -4,9 +4,11 @@ Every ratio is of one run: each round has a turn of each cell, and ratios are ta
 """
 
 import contextlib
+import json
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,15 +17,18 @@ from serving.protos import TensorProto
 from tests.benchmarks.figures import RESULTS, Figure
 from tests.benchmarks.measuring import deploykit, run
 from tests.benchmarks.nets import made_by
-from tests.benchmarks.served import latency, needs_h2load, per_second, request, serving
+from tests.benchmarks.served import Server, latency, needs_h2load, per_second, request, serving
 from transforms.core.child import Worker, call
 
 ROUNDS, SECONDS = 3, 4.0
 IMAGE, ROW = (1, 224, 224, 3), (1, 32)
 
+MANY = "--max_in_flight=256"
+
 OF_BARE, CHOICE, ADDED = 0.92, 1.15, 1.0
 WORKERS, QUEUE, ALONE = 1.6, 1.6, 0.95
 CODEC = 50.0  # microseconds
+GOODPUT, REFUSAL, RECOVERY = 0.9, 20.0, 1000.0
 
 
 def figures() -> list[Figure]:
@@ -34,7 +39,8 @@ def figures() -> list[Figure]:
         _export(lite0(), base, "lite0")
         _export(_mlp("tiny", 64), base, "tiny")
         _export(_mlp("wide", 2048), base, "wide")
-        return [*_conv_net(base), *_tiny(base), *_codec()]
+        _export(_mlp("deep", 2048, 20), base, "deep")
+        return [*_conv_net(base), *_tiny(base), *_codec(), *_overload(base)]
 
 
 def lite0() -> Path:
@@ -50,28 +56,30 @@ def _export(model: Path, base: Path, name: str) -> None:
     run(deploykit("export", str(model), str(base), "--name", name))
 
 
-def _mlp(name: str, width: int) -> Path:
+def _mlp(name: str, width: int, layers: int = 1) -> Path:
     path = RESULTS / "models" / f"mlp-{name}.pb"
     if not path.exists():
-        call("tests.benchmarks.serving:write_mlp", str(path), width)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        call("tests.benchmarks.serving:write_mlp", str(path), width, layers)
     return path
 
 
-def write_mlp(path: str, width: int) -> None:
-    """Write a net of two layers with random weights; this is done in a child process."""
+def write_mlp(path: str, width: int, layers: int) -> None:
+    """Write a net whose inner layers share random weights; this is done in a child process."""
     import tensorflow as tf
 
     random = np.random.default_rng(0)
     tf1 = tf.compat.v1
     with tf.Graph().as_default() as graph:
-        hidden = x = tf1.placeholder(tf.float32, [None, ROW[1]], "x")
-        for number, size in enumerate((width, width, 10)):
-            weights = random.normal(0, 0.05, (hidden.shape[1], size)).astype(np.float32)
-            hidden = tf.matmul(hidden, weights, name=f"layer{number}")
-            hidden = tf.nn.relu(hidden, name=f"relu{number}") if size == width else hidden
-        tf.identity(hidden, "y")
+        hidden = tf1.placeholder(tf.float32, [None, ROW[1]], "x")
+        first, inner, last = (
+            tf.constant(random.normal(0, 0.05, shape).astype(np.float32))
+            for shape in ((ROW[1], width), (width, width), (width, 10))
+        )
+        for weights in (first, *[inner] * layers):
+            hidden = tf.nn.relu(tf.matmul(hidden, weights))
+        tf.matmul(hidden, last, name="y")
         Path(path).write_bytes(graph.as_graph_def().SerializeToString())
-    assert x is not None
 
 
 def _conv_net(base: Path) -> list[Figure]:
@@ -111,9 +119,9 @@ def _tiny(base: Path) -> list[Figure]:
     found: dict[str, list[float]] = {}
     names = ["tiny", "wide"]
     with (
-        serving(base, names) as one,
-        serving(base, names, "--workers=2") as two,
-        serving(base, names, "--enable_batching") as batching,
+        serving(base, names, MANY) as one,
+        serving(base, names, MANY, "--workers=2") as two,
+        serving(base, names, MANY, "--enable_batching") as batching,
     ):
         for _ in range(ROUNDS):
             for name in names:
@@ -139,6 +147,37 @@ def _tiny(base: Path) -> list[Figure]:
                       ALONE if asked else None),
         ]  # fmt: skip
     return figures
+
+
+def _overload(base: Path) -> list[Figure]:
+    """Send four times what a net of some 30 ms can answer, whether others are answered or not."""
+    data = base / "row.npz"
+    np.savez(data, x=np.random.default_rng(0).random(ROW, np.float32))
+    found: dict[str, list[float]] = {}
+    with serving(base, ["deep"]) as server:
+        for _ in range(ROUNDS):
+            capacity = _load(server, data, "--concurrency=8")["throughput"]
+            flood = _load(server, data, f"--rate={4 * capacity:g}")
+            after = _load(server, data, "--concurrency=1")
+            for name, value in (
+                ("goodput", flood["throughput"] / capacity),
+                ("refusal", flood["failed_ms"]["p99"]),
+                ("slowest after", after["latency_ms"]["max"]),
+            ):
+                found.setdefault(name, []).append(value)
+    return [
+        Figure("4 times the capacity: answers, of the capacity", "x", found["goodput"],
+               at_least=GOODPUT),
+        Figure("4 times the capacity: refusals, 99 %", "ms", found["refusal"], at_most=REFUSAL),
+        Figure("the slowest call right after it", "ms", found["slowest after"], at_most=RECOVERY),
+    ]  # fmt: skip
+
+
+def _load(server: Server, data: Path, *options: str) -> Any:
+    """Return what `deploykit load-test` says of one load."""
+    command = deploykit("load-test", server.address, "deep", "--data", str(data), "--json",
+                        "--seconds=5", *options)  # fmt: skip
+    return json.loads(run(command).output)["loads"][0]
 
 
 def _codec() -> list[Figure]:

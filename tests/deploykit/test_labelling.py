@@ -1,10 +1,13 @@
 """What an image shows: every kind of file, of input and of output."""
 
+import json
 import struct
 
 import numpy as np
 import pytest
 
+from deploykit.files import load_graph
+from deploykit.input.samples import load_samples
 from tests.support import build
 from transforms.core.graph import Graph
 from transforms.core.node import Node
@@ -192,6 +195,63 @@ def test_layers_are_named_or_the_models_own(label):
     found = label(encoded("png"), None, "--output_layer=sofmax")
     assert found.status == 2
     assert "did you mean softmax" in found.stderr
+
+
+def declared(tmp_path, **steps):
+    """Write a preprocessing of the input x and return its path."""
+    path = tmp_path / "steps.json"
+    path.write_text(json.dumps({"format": 1, "inputs": {"x": steps}}))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["png", "jpeg"])
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_declared_preprocessing_gives_what_calibration_takes(values, tmp_path, kind, dtype):
+    steps = {"resize": [7, 6], "crop": [4, 4], "mean": [1, 20, 30], "std": [2, 1, 0.5]}
+    path = declared(tmp_path, **(steps if dtype == "float32" else {"resize": [4, 4]}))
+    image = encoded(kind, np.concatenate([PIXELS, PIXELS[::-1, ::-1]]))
+    graph = model(dtype=dtype)
+    found = values(image, graph, "--preprocess", path)
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / f"a.{kind}").write_bytes(image)
+    fed = load_samples(str(tmp_path / "images"), load_graph(tmp_path / "model.pb"), str(path))
+    np.testing.assert_array_equal(found.astype(np.float32), fed["x"].astype(np.float32).ravel())
+    assert np.abs(found - values(image, graph)).max() > 0.1  # the default is label_image's
+
+
+def test_the_feature_of_records_is_the_image(values, tmp_path):
+    path = declared(tmp_path, feature="photo", scale=0.5)
+    np.testing.assert_array_equal(
+        values(encoded("png"), None, "--preprocess", path), PIXELS.ravel() / 2
+    )
+
+
+def test_what_was_done_can_be_declared(label, values, tmp_path):
+    graph = model((None, 2, 3, 3))
+    options = ("--input_mean=127.5", "--input_std=64")
+    document = label(encoded("png"), graph, "--json", *options).document["preprocessing"]
+    assert document == {"format": 1, "inputs": {"x": {
+        "channels": 3, "resize": [2, 3], "corners": True, "mean": [127.5], "std": [64.0],
+    }}}  # fmt: skip
+    (tmp_path / "done.json").write_text(json.dumps(document))
+    again = values(encoded("png"), graph, "--preprocess", tmp_path / "done.json")
+    np.testing.assert_array_equal(again, values(encoded("png"), graph, *options))
+
+
+@pytest.mark.parametrize(
+    ("steps", "options", "says"),
+    [
+        ({"resize": [5, 5]}, (), "has shape [?, 5, 5, 3], but it takes [?, 4, 4, 3]"),
+        ({"resise": [4, 4]}, (), "did you mean resize"),
+        ({}, ("--input_mean=0",), "give either --preprocess or --input_mean"),
+        ({}, ("--input_width=4",), "give either --preprocess or --input_width"),
+    ],
+)
+def test_wrong_preprocessing(label, tmp_path, steps, options, says):
+    found = label(encoded("png"), None, "--preprocess", declared(tmp_path, **steps), *options)
+    assert (found.status, found.stdout) == (2, "")
+    assert says in found.stderr
+    assert len(found.stderr.splitlines()) == 1
 
 
 def test_an_image_may_enter_within_the_model(values):

@@ -8,8 +8,9 @@ import sys
 import numpy as np
 import pytest
 
+import deploykit.machine as machine_module
 from deploykit.machine import _cpu as cpu
-from deploykit.machine import cgroup_limits, environment, machine
+from deploykit.machine import cgroup_limits, environment, machine, usable_cores
 
 
 def test_this_machine():
@@ -81,6 +82,13 @@ V1 = "4:memory:/a/b\n2:cpuacct,cpu:/a/b\n0::/\n"
 )  # fmt: skip
 def test_limits_of_control_groups(tmp_path, own, files, expected):
     assert limits(tmp_path, own, files) == expected
+
+
+@pytest.mark.parametrize(("quota", "expected"), [(None, 3), (0.5, 1), (1.5, 2), (8.0, 3)])
+def test_usable_cores_follow_affinity_and_quota(monkeypatch, quota, expected):
+    monkeypatch.setattr(machine_module.os, "sched_getaffinity", lambda pid: {0, 1, 5})
+    monkeypatch.setattr(machine_module, "cgroup_limits", lambda: {"cpus": quota, "bytes": None})
+    assert usable_cores() == expected
 
 
 def test_cores_are_not_threads(tmp_path):

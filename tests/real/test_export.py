@@ -120,6 +120,18 @@ def test_guesslang(guesslang, tmp_path):
                 np.testing.assert_allclose(outputs[alias], wanted[nodes[alias]], atol=1e-5)
 
 
+def test_guesslang_with_all_signatures(guesslang, tmp_path):
+    """Predict and Classify take the same texts and give the same numbers."""
+    found = deploykit.export(guesslang, tmp_path, name="guesslang")
+    assert set(found.signatures) == {"predict", "classification", "serving_default"}
+    texts = np.array([b"import os\nprint(1)\n", b"#include <stdio.h>\nint main() {}"], object)
+    asked = {"predict": {"content": texts}, "classification": {"inputs": texts}}
+    answered = tensorflow_2_20.answers(found.folder, asked, tmp_path)
+    for predicted, classified in zip(*answered.values(), strict=True):
+        np.testing.assert_array_equal(classified["classes"], predicted["all_classes"])
+        np.testing.assert_array_equal(classified["scores"], predicted["probabilities"])
+
+
 @pytest.mark.parametrize("source", ["frozen.pb", "saved_model"])
 def test_efficientnet_lite0(efficientnet_lite0, photos, source, tmp_path):
     graph = deploykit.freeze(efficientnet_lite0 / source, outputs=["probabilities"])

@@ -95,6 +95,17 @@ def distributed(folder: str) -> None:
     tf.saved_model.save(root, folder, root.f)
 
 
+def images(folder: str) -> None:
+    """A convolution: TensorFlow's kernel ends the process over a shape without channels."""
+    import tensorflow as tf
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 4, 4, 1], tf.float32)])
+    def convolve(x):
+        return {"y": tf.nn.relu(tf.nn.conv2d(x, tf.ones([3, 3, 1, 2]), 1, "SAME") + 1.0)}
+
+    tf.saved_model.save(tf.Module(), folder, convolve)
+
+
 def uninitialised(folder: Path) -> None:
     """A variable that nothing restores: the model loads, and cannot answer."""
     import tensorflow as tf
@@ -120,4 +131,5 @@ _SAVED = {
     "several_signatures": several_signatures,
     "keras": keras,
     "distributed": distributed,
+    "images": images,
 }

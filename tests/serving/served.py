@@ -28,7 +28,8 @@ class Served:
     """A server in a process of its own, on a free port."""
 
     def __init__(self, *arguments: object, ready: bool = True, **environment: str) -> None:
-        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115  an unread pipe would block it
+        # A pipe that nobody reads would block the server.
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115  it is read to the end of the test
         self.process = subprocess.Popen(
             [sys.executable, "-m", "deploykit.cli", "serve", *map(str, arguments),
              "--port=0", "--json"],
@@ -63,8 +64,9 @@ class Served:
     @property
     def said(self) -> str:
         """What was written to stderr."""
-        self.log.seek(0)
-        return self.log.read()
+        return os.pread(
+            self.log.fileno(), 1 << 20, 0
+        ).decode()  # a seek would move the server's end
 
     def kill(self) -> None:
         if hasattr(self, "channel"):

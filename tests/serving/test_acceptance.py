@@ -127,10 +127,11 @@ def test_shapes_beside_the_signature(served):
     for model in ("half_plus_two", "tf2"):
         assert y(served, model, (1,)) == [3]
         assert y(served, model, (3,)) == [3, 3, 3]
-    with pytest.raises(grpc.RpcError) as error:
-        served.server.predictions.Predict(predict("keras", (3,)), timeout=20)
-    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert error.value.details().startswith("input 'x' has shape [3], but the signature takes")
+    for model, shape in (("keras", (3,)), ("images", ()), ("images", (4, 4, 1))):
+        with pytest.raises(grpc.RpcError) as error:
+            served.server.predictions.Predict(predict(model, shape), timeout=20)
+        assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert error.value.details().startswith(f"input 'x' has shape {list(shape)}, but the sign")
 
 
 def test_a_model_that_cannot_compute(served):

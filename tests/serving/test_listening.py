@@ -104,6 +104,13 @@ def test_a_connection_serves_many_requests():
         connection.close()
 
 
+def test_the_limits_are_those_of_each_request():
+    with listening(limits=SHORT) as listener, closing(connect(listener)) as client:
+        for _ in range(100):  # 100 times 50 bytes are more than any one request may have
+            client.sendall(POST)
+            assert client.recv(1000).endswith(b"POST /a abc")
+
+
 def test_pipelined_requests_are_answered_in_order():
     with listening() as listener:
         found = talk(listener, POST + CHUNKED + GET + b"GET /end HTTP/1.0\r\n\r\n")
@@ -264,7 +271,7 @@ def test_draining_answers_what_is_in_flight():
         go_on.wait()
         return echo(request)
 
-    with listening(answer) as listener:
+    with listening(answer, Limits(patience=600)) as listener:
         busy, idle = connect(listener), connect(listener)
         busy.sendall(POST)
         begun.wait()

@@ -101,6 +101,14 @@ def test_predict_answers_in_typed_fields_with_and_without_a_filter(served):
         assert answer.model_spec.signature_name == "serving_default"
 
 
+def test_a_shape_that_the_graph_takes_is_answered_whatever_the_signature_says(served):
+    """The signature says [?, 1]; so do TensorFlow Serving's own tests, which send a row."""
+    request = of_shape(3)
+    request.inputs["x"].float_val[:] = [1.0, 2.0, 5.0]
+    answer = served.predictions.Predict(request, timeout=10)
+    assert list(answer.outputs["y"].float_val) == [2.5, 3.0, 4.5]
+
+
 def test_a_call_needs_no_deadline(served):
     assert served.predictions.Predict(predict()).outputs["y"].float_val[0] == 3.0
 

@@ -122,13 +122,63 @@ def test_an_example_of_another_length_or_type(tmp_path, style):
             run_through(style, pipeline(data))
 
 
-def test_damaged_images_are_left_out_with_their_names(written):
+def test_damaged_images_are_left_out_with_their_names(written, tmp_path):
     piped = written("images", cut)
-    assert damaged(piped) == [piped.data.files[3]]
-    kept, left_out = without_damaged(piped)
+    assert [each.where for each in damaged(piped)] == [piped.data.files[3]]
+    kept, left_out = without_damaged(piped, tmp_path)
     assert left_out == (piped.data.files[3],)
     for style in STYLES:
         assert ids(made_up.epoch(style, kept)) == [0, 1, 2, 4, 5, 6, 7]
+
+
+def image_records(folder, broken, compression=""):
+    """Write eight images as records of three shards, some of them cut short."""
+    features = {"image": Feature("string", (), "image"), "id": Feature("int64")}
+    contents = [
+        made_up.example(image=[made_up.jpeg(n)[: 150 if n in broken else None]], id=[n])
+        for n in range(8)
+    ]
+    data = made_up.write_shards(folder, features, contents, compression)
+    return pipeline(data, {"image": Steps(resize=(8, 8)), "id": Steps()})
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_damaged_image_in_a_record_is_named(tmp_path, style):
+    piped = image_records(tmp_path / "records", {3})
+    with pytest.raises(GraphError) as found:
+        run_through(style, piped)
+    assert "00001-of-00003.tfrecord: record 1: the record cannot be used" in str(found.value)
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+def test_damaged_images_in_records_are_left_out(tmp_path, compression):
+    """Records 0, 1 are all of the first shard, which then is empty; 3 lies within the second."""
+    piped = image_records(tmp_path / "records", {0, 1, 3}, compression)
+    kept, left_out = without_damaged(piped, tmp_path)
+    assert [each.rpartition("-")[2] for each in left_out] == [
+        "00003.tfrecord: record 0", "00003.tfrecord: record 1", "00003.tfrecord: record 1",
+    ]  # fmt: skip
+    assert (len(kept.data.files), kept.data.counts) == (2, (2, 3))
+    assert kept.data.files[1] == piped.data.files[2]  # a sound shard is read as it lies
+    for style in STYLES:
+        assert ids(made_up.epoch(style, kept)) == [2, 4, 5, 6, 7]
+
+
+def test_records_without_a_label_are_left_out(tmp_path):
+    features = {"x": Feature("float32", (2,)), "id": Feature("int64")}
+    contents = [made_up.example(x=[1.0, 2.0], id=[n]) for n in range(6)]
+    contents[4] = made_up.example(x=[1.0, 2.0])
+    kept, left_out = without_damaged(
+        pipeline(made_up.write_shards(tmp_path / "records", features, contents)), tmp_path
+    )
+    assert len(left_out) == 1
+    assert ids(made_up.epoch("tfdata", kept)) == [0, 1, 2, 3, 5]
+
+
+def test_a_damaged_shard_is_not_skipped(written, tmp_path):
+    """Behind a wrong checksum nobody knows where the next record begins."""
+    with pytest.raises(FileError, match=r"00001-of-00003.tfrecord: record \d is damaged"):
+        without_damaged(written("records", flipped), tmp_path)
 
 
 def test_nothing_sound_is_left(tmp_path):
@@ -136,12 +186,22 @@ def test_nothing_sound_is_left(tmp_path):
     for file in data.files:
         Path(file).write_bytes(b"")
     with pytest.raises(GraphError, match="all 2 are damaged"):
-        without_damaged(pipeline(data, RESIZED))
+        without_damaged(pipeline(data, RESIZED), tmp_path)
+    with pytest.raises(GraphError, match="all 8 are damaged"):
+        without_damaged(image_records(tmp_path / "records", range(8)), tmp_path)
 
 
-def test_lines_are_not_skipped(written):
+def test_lines_are_not_skipped(written, tmp_path):
     with pytest.raises(GraphError, match="--on-error skip leaves out images"):
-        without_damaged(written("csv", line("1")))
+        without_damaged(written("csv", line("1")), tmp_path)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_class_name_in_a_line(tmp_path, style):
+    path = tmp_path / "a.csv"
+    path.write_text("a,b,name\n1,2,cat\n")
+    with pytest.raises(GraphError, match="line 2 has 'cat' in column 2, expected a number; deploy"):
+        run_through(style, pipeline(open_data(str(path))))
 
 
 def test_feeds_of_a_pipeline_can_be_gone_through_twice(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from deploykit.files import load_data
 from deploykit.input.pipeline import STYLES
 from deploykit.input.verdict import COMPUTE, INPUT, SHARING
+from deploykit.records.features import Feature
 from tests.deploykit.benchmarking.nets import hanging, written
 from tests.deploykit.conftest import FASHION, command_line
 from tests.deploykit.input import made_up
@@ -125,6 +126,46 @@ def test_damaged_images_are_counted(tmp_path, deploykit):
     assert f"{damaged}: the record cannot be used" in found.stderr
 
 
+def test_damaged_images_in_records_are_counted(tmp_path, deploykit):
+    def images():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [None, 8, 8, 3], name="image")
+        tf.reduce_mean(x, [1, 2, 3], name="out")
+
+    path = written(build(images, ["image"], ["out"]), tmp_path / "net.pb")
+    contents = [made_up.example(image=[made_up.jpeg(n)]) for n in range(8)]
+    contents[3] = made_up.example(image=[made_up.jpeg(3)[:150]])
+    features = {"image": Feature("string", (), "image")}
+    data = made_up.write_shards(tmp_path / "records", features, contents)
+    common = ("benchmark", path, "--data", data.path, "--duration=0.3", "--batch=4")
+    found = deploykit(*common, "--on-error=skip", "--json")
+    assert (found.status, found.stderr) == (0, "")
+    assert found.document["skipped"] == [f"{data.files[1]}: record 1"]
+    assert found.document["data"]["records"] == 7
+    assert [each["style"] for each in found.document["styles"]] == list(STYLES)
+    found = deploykit(*common, "--input=tfdata")
+    assert (found.status, found.stdout) == (2, "")
+    assert f"{data.files[1]}: record 1: the record cannot be used" in found.stderr
+
+
+def test_options_of_tf_data(model, tmp_path, deploykit):
+    data = made_up.write_records(tmp_path / "records")
+    common = ("benchmark", model, "--data", data.path, "--batch=4", "--duration=0.3", "--json",
+              "--input=tfdata", "--shuffle", "--private-threads=1", "--cache")  # fmt: skip
+    cache = tmp_path / "cache"
+    for each in ("memory", cache):
+        found = deploykit(*common, each)
+        assert (found.status, found.stderr) == (0, "")
+        document = found.document
+        assert [document[name] for name in ("shuffle", "cache", "buckets", "private_threads")] == [
+            0, str(each), [], 1,
+        ]  # fmt: skip
+    found = deploykit(*common, cache)  # what lies there may be of other data
+    assert (found.status, found.stdout) == (4, "")
+    assert "the cache is to be a new file" in found.stderr
+
+
 WRONG = [
     (["--input=queue"], 2, "'queue' is not one of 'feed', 'tfdata'"),
     (["--input=all"], 2, "'all' is not one of 'feed', 'tfdata'"),
@@ -146,6 +187,11 @@ WRONG = [
     (["--data=EMPTY"], 4, "but the folder is empty"),
     (["--data=NARROW"], 2, "has shape [?, 2], but it takes [?, 6]"),
     (["--data=DIR", "--on-error=skip"], 2, "--on-error skip leaves out images"),
+    (["--data=DIR", "--input=feed", "--cache=memory"], 2, "are for --input tfdata"),
+    (["--data=DIR", "--input=queue", "--private-threads=2"], 2, "are for --input tfdata"),
+    (["--data=DIR", "--cache=none/x"], 4, "the folder none does not exist"),
+    (["--data=DIR", "--buckets=4,8"], 2, "nothing to put in buckets"),
+    (["--shuffle"], 2, "need --data"),
 ]
 
 

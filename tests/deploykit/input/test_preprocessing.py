@@ -1,9 +1,12 @@
 """Preprocessing is declared once, in words that are checked before anything runs."""
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from deploykit.input.applying import in_python
 from deploykit.input.data import Data
 from deploykit.input.measuring import pipeline_for
 from deploykit.input.preprocessing import (
@@ -109,7 +112,7 @@ def test_files_that_are_none(tmp_path):
         (net(-1, 16, 12, 3), Steps("image", mean=(127.5,), std=(127.5,)),
          Steps("image", 3, (16, 12), mean=(127.5,), std=(127.5,), dtype="float32")),
         (net(-1, 16, 12, 3), Steps("image", crop=(16, 12), resize=(20, 20), scale=1.0),
-         Steps("image", 3, (20, 20), (16, 12), 1.0, dtype="float32")),
+         Steps("image", 3, (20, 20), crop=(16, 12), scale=1.0, dtype="float32")),
         (net(-1, 28, 28, 1), Steps("pixels"), Steps("pixels", dtype="float32")),
         (net(-1, -1, dtype="string"), Steps("text", split=""),
          Steps("text", split="", dtype="string")),
@@ -136,6 +139,7 @@ def test_defaults_are_what_the_input_takes(graph, steps, expected):
         (net(-1, 8), Steps(length=3), "has no tokens"),
         (net(-1, 8), Steps(mean=(1, 2)), "has 8 channels, but 2 numbers for mean"),
         (net(-1, -1, -1, 3), Steps("image"), "give resize"),
+        (net(-1, 8), Steps("image"), "has shape [?, ?, ?, 3], but it takes [?, 8]"),
         (net(-1, 4, 4, 3), Steps("image", resize=(5, 5)), "has shape [?, 5, 5, 3]"),
         (net(-1, 4, 4, 3), Steps("image", resize=(3, 3), crop=(4, 4)), "more than the (3, 3)"),
         (net(-1, dtype="int64"), Steps("tokens"), "it should become int64"),
@@ -180,3 +184,17 @@ def test_a_pipeline_for_a_graph():
     )
     with pytest.raises(GraphError, match="takes 16 samples at once, so a batch of 8 cannot"):
         pipeline_for(DATA, graph, batch=8)
+    texts = Preprocessing({"text": Steps(split="")})
+    assert pipeline_for(DATA, preprocessing=texts, buckets=(4, 8)).buckets == (4, 8)
+    with pytest.raises(GraphError, match="nothing to put in buckets"):
+        pipeline_for(DATA, graph, buckets=(4, 8))
+
+
+def test_resizing_by_corners_is_that_of_label_image():
+    """Halving takes every second pixel; by the middles, it takes the mean of four."""
+    pixels = np.arange(48, dtype=np.float32).reshape(4, 4, 3)
+    feature = Feature("float32", (4, 4, 3))
+    steps = Steps(resize=(2, 2), corners=True, dtype="float32")
+    np.testing.assert_array_equal(in_python(steps, feature, pixels), pixels[::2, ::2])
+    middles = in_python(replace(steps, corners=False), feature, pixels)
+    np.testing.assert_allclose(middles, pixels.reshape(2, 2, 2, 2, 3).mean((1, 3)))

@@ -100,3 +100,33 @@ def test_calibrating_with_files_gives_the_same_ranges(deploykit, folder, graph, 
         texts.append(target.read_text())
     assert texts[0] == texts[1]
     assert json.loads(texts[0])["samples"] == COUNT
+
+
+def test_verifying_with_files_is_verifying_with_arrays(deploykit, graph, tmp_path):
+    """Accuracy is taken on the labels of the files, on samples that the preprocessing made."""
+    model, steps = tmp_path / "net.pb", tmp_path / "steps.json"
+    save_graph(graph, model)
+    steps.write_text(json.dumps({"format": 1, "inputs": {"x": {"scale": -1}}}))
+    right = np.maximum(-X @ random(WIDTH, 10), 0).argmax(
+        1
+    )  # of all samples, with their sign turned
+    lines = [
+        ",".join([*(repr(float(v)) for v in x), str(n)]) for x, n in zip(X, right, strict=True)
+    ]
+    (tmp_path / "samples.csv").write_text("\n".join(lines) + "\n")
+    common = ("verify", model, model, "--json", "--data", tmp_path / "samples.csv")
+    turned, plain = deploykit(*common, "--preprocess", steps), deploykit(*common)
+    assert (turned.status, plain.status) == (0, 0), turned.stderr + plain.stderr
+    assert (turned.document["samples"], turned.document["accuracy_before"]) == (COUNT, 1.0)
+    assert plain.document["accuracy_before"] < 0.5
+
+
+def test_preprocessing_without_data_says_so(deploykit, graph, tmp_path):
+    model, steps = tmp_path / "net.pb", tmp_path / "steps.json"
+    save_graph(graph, model)
+    steps.write_text('{"format": 1}')
+    for command in (["verify", model, model], ["quantize", model, "-o", tmp_path / "q.pb"]):
+        found = deploykit(*command, "--preprocess", steps)
+        assert found.status == 2
+        assert "--preprocess needs --data" in found.stderr
+    assert not (tmp_path / "q.pb").exists()

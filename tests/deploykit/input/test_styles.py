@@ -37,11 +37,15 @@ def every(tmp_path_factory):
             made_up.write_images(folder / "images"),
             {"image": IMAGE, "id": Steps(feature="label")},
         ),
+        "images by corners": pipeline(
+            made_up.write_images(folder / "corners"),
+            {"image": replace(IMAGE, corners=True), "id": Steps(feature="label")},
+        ),
     }  # fmt: skip
 
 
 KINDS = ["csv", "csv with header", "arrays", "records", "gzip", "texts", "split", "whole texts",
-         "images"]  # fmt: skip
+         "images", "images by corners"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +57,7 @@ def epochs(every):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("style", STYLES)
 def test_one_epoch_exactly_in_order(epochs, every, kind, style):
-    count = 8 if kind == "images" else COUNT
+    count = 8 if kind.startswith("images") else COUNT
     found = epochs[kind, style]
     assert ids(found) == list(range(count))
     full, rest = divmod(count, every[kind].batch)

@@ -110,7 +110,8 @@ def text_records(tmp_path):
 def image_records(tmp_path):
     features = {"image": Feature("string", (), "image"), "label": Feature("int64")}
     records = [{"image": jpeg(n), "label": n} for n in range(5)]
-    inputs = {"image": {"resize": [12, 12], "crop": [8, 10], "scale": 1 / 255, **STATISTICS},
+    inputs = {"image": {"resize": [12, 12], "corners": True, "crop": [8, 10], "scale": 1 / 255,
+                        **STATISTICS},
               "label": {}}  # fmt: skip
     return write_shards(tmp_path / "jpegs", features, records), {"inputs": inputs}
 

@@ -20,7 +20,7 @@ def written(tmp_path_factory, request):
     numbers(folder / "a.csv", rows=12, columns=2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("deploykit.records.lines.PART", 100)
-        options = Options("train", 300, request.param, processes=1)
+        options = Options("train", 200, request.param, processes=1)
         convert(Numbers([str(folder / "a.csv")]), folder / "out", options)
     return folder / "out"
 
