@@ -40,6 +40,6 @@ def _install(folder: Path, command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if "error" in line.lower()]
-        reason = (said or done.stderr.splitlines() or ["nothing was said"])[-1]
+        reason = "; ".join(said[:2]) or "nothing was said"
         pytest.skip(f"{folder.name} cannot be installed: {reason}")
     (folder / "ready").touch()
