@@ -4,7 +4,6 @@ It acts as soon as it is loaded, so its proto is checked before; this is no sand
 """
 
 from collections.abc import Iterable
-from itertools import chain
 
 from serving.protos import MetaGraphDef
 from serving.signatures import HIDDEN
@@ -39,12 +38,6 @@ def check_safe(meta: MetaGraphDef, allowed: Iterable[str] = ()) -> None:
     graph.prune()
     validate(graph)
     refuse_side_effects(graph, [*_READING, *allowed])
-
-
-def trusts_shapes(meta: MetaGraphDef) -> bool:
-    """Say whether a graph calls private kernels, which do not check what they are given."""
-    bodies = (function.node_def for function in meta.graph_def.library.function)
-    return any(node.op.startswith("_") for node in chain(meta.graph_def.node, *bodies))
 
 
 def _run(meta: MetaGraphDef) -> Iterable[str]:

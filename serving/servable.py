@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from serving.errors import ServingError
-from serving.safety import check_safe, trusts_shapes
+from serving.free_shapes import free_inputs
+from serving.safety import check_safe
 from serving.signatures import SERVE, Tensor, read_meta_graph, signatures_of
 from transforms.core.errors import GraphError
 from transforms.core.tensors import Array, numpy_type
@@ -52,7 +53,7 @@ class Servable:
         meta = read_meta_graph(folder)
         check_safe(meta, loading.allowed_ops)
         self.signatures = signatures_of(meta)
-        self._checks_shapes = trusts_shapes(meta)
+        self._free = free_inputs(meta, self.signatures)
         del meta
         config = tf.compat.v1.ConfigProto(
             intra_op_parallelism_threads=loading.intra_op,
@@ -90,9 +91,10 @@ class Servable:
         """
         chosen = self.signatures[signature]
         for number, (alias, array) in enumerate(sorted(feeds.items())):
-            _check_type(number, alias, array, chosen.inputs[alias])
-            if self._checks_shapes:
-                _check_shape(alias, array, chosen.inputs[alias])
+            tensor = chosen.inputs[alias]
+            _check_type(number, alias, array, tensor)
+            if tensor.name not in self._free:
+                _check_shape(alias, array, tensor)
         fetched = self._fetched(signature, outputs, tuple(chosen.outputs))
         fed = {self._tensors[chosen.inputs[alias].name]: a for alias, a in feeds.items()}
         fetches = [self._tensors[chosen.outputs[alias].name] for alias in fetched]
@@ -143,7 +145,8 @@ class Servable:
 
 def _check_type(number: int, alias: str, array: Array, tensor: Tensor) -> None:
     """Raise ServingError for an array of another type: a feed would cast it silently."""
-    if array.dtype != numpy_type(tensor.dtype):
+    dtype = numpy_type(tensor.dtype)
+    if array.dtype != dtype:
         wanted, given = (_NAMES.get(n, n) for n in (tensor.dtype, _type_of(array)))
         raise ServingError(
             "INVALID_ARGUMENT",
@@ -152,11 +155,7 @@ def _check_type(number: int, alias: str, array: Array, tensor: Tensor) -> None:
 
 
 def _check_shape(alias: str, array: Array, tensor: Tensor) -> None:
-    """Raise ServingError for an array of another shape.
-
-    As TensorFlow Serving, who serves public kernels leaves that to them: they check, and may well
-    take more than the signature says.
-    """
+    """Raise ServingError for an array of another shape, of which some kernels would die."""
     shape = tensor.shape
     if shape is not None and (
         len(shape) != array.ndim

@@ -3,32 +3,18 @@
 import os
 import pickle
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
-
+from tests.environments import python_with
 from tests.loading import Feeds
 
 ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "benchmark-results" / "tensorflow-2.20"  # git ignores it
-PYTHON = FOLDER / "bin" / "python"
-READY = FOLDER / "ready"
 
 
-def install() -> None:
-    """Make the environment unless it is there; where that fails, skip what needs it."""
-    if READY.exists():
-        return
-    FOLDER.parent.mkdir(exist_ok=True)
-    subprocess.run([sys.executable, "-m", "venv", "--clear", str(FOLDER)], check=True)
-    command = [str(PYTHON), "-m", "pip", "install", "--quiet", "tensorflow-cpu==2.20.*"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-        pytest.skip(f"TensorFlow 2.20 cannot be installed: {(said or ['pip said nothing'])[-1]}")
-    READY.touch()
+def install() -> Path:
+    """Return its interpreter; where it cannot be installed, skip what needs it."""
+    return python_with("tensorflow-2.20", "tensorflow-cpu==2.20.*")
 
 
 def answers(folder: Path, feeds: Mapping[str, Feeds], scratch: Path) -> dict[str, list[Feeds]]:
@@ -40,7 +26,7 @@ def answers(folder: Path, feeds: Mapping[str, Feeds], scratch: Path) -> dict[str
         "from tests.loading import main; main()"
     )
     done = subprocess.run(
-        [str(PYTHON), "-c", code, str(folder), str(asked), str(target)],
+        [str(install()), "-c", code, str(folder), str(asked), str(target)],
         capture_output=True,
         text=True,
         check=False,

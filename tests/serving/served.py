@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,13 @@ import grpc
 from serving.protos import ModelServiceStub, PredictionServiceStub
 
 ROOT = Path(__file__).parents[2]
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on; for REST, where 0 stands for none."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
 
 
 class Served:

@@ -301,7 +301,7 @@ ERRORS = [
     (POST, "/v1/models/default:predict", {"inputs": {}}, 400, "Missing but required: {x}"),
     (POST, "/v1/models/default:predict", {"inputs": [1, 2j.real], "signature_name": "complex64"},
      501, "send it over gRPC"),
-    (POST, "/v1/models/default:predict", {"inputs": [[1]], "signature_name": "slow"}, 400, "scalar"),
+    (POST, "/v1/models/default:predict", {"inputs": [[1]], "signature_name": "slow"}, 400, "round"),
     (POST, "/v1/models/default:classify", {"examples": [{"x": 1.0}]}, 400, "is none for class"),
     (POST, "/v1/models/default:classify", {"examples": []}, 400, "'examples' value is an empty"),
     (POST, "/v1/models/default:regress", {"examples": [{}], "signature_name": "no"}, 400,

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 from serving.errors import ServingError
-from serving.protos import MetaGraphDef
-from serving.safety import trusts_shapes
 from serving.servable import _check_shape, _check_type
 from serving.signatures import Tensor
 
@@ -38,15 +36,3 @@ def test_no_type_is_cast():
     for dtype, name in ((np.float64, "double"), (np.int32, "int32"), (object, "string")):
         with pytest.raises(ServingError, match=f"to be float but {name} is provided"):
             _check_type(0, "x", images(1, dtype=dtype), IMAGES)
-
-
-@pytest.mark.parametrize("within", ["graph", "function"])
-def test_private_kernels_are_found_wherever_they_are(within):
-    meta = MetaGraphDef()
-    nodes = meta.graph_def.node
-    if within == "function":
-        nodes = meta.graph_def.library.function.add().node_def
-    nodes.add(op="Conv2D")
-    assert not trusts_shapes(meta)
-    nodes.add(op="_QuantizedConv2D")
-    assert trusts_shapes(meta)

@@ -1,0 +1,62 @@
+"""ovmsclient, Intel's client with protobufs of its own, over gRPC and REST."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.environments import python_with
+
+pytestmark = pytest.mark.slow
+
+ASK = Path(__file__).parent / "ask_ovms.py"
+
+
+@pytest.fixture(scope="module", params=["grpc", "http"])
+def answers(request, served):
+    python = python_with("ovmsclient", "ovmsclient==2023.1")
+    address = served.grpc if request.param == "grpc" else served.rest
+    command = [str(python), str(ASK), request.param, address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_status(answers):
+    assert answers["status"] == {
+        "123": {"state": "AVAILABLE", "error_code": 0, "error_message": ""}
+    }
+
+
+def test_metadata(answers):
+    found = answers["metadata"]
+    if "model_spec" in found:  # over REST it hands on what it gets
+        assert found["model_spec"]["version"] == "123"
+        signatures = found["metadata"]["signature_def"]["signature_def"]
+        assert signatures["serving_default"]["inputs"]["x"]["dtype"] == "DT_FLOAT"
+    else:
+        tensor = {"shape": [-1, 1], "dtype": "DT_FLOAT"}
+        assert found == {"model_version": 123, "inputs": {"x": tensor}, "outputs": {"y": tensor}}
+
+
+def test_predict(answers):
+    assert answers["predict"] == [[3.0], [4.0]]
+
+
+def test_version_0_is_a_version_that_is_not_there(answers):
+    """OpenVINO's server takes it for the latest one; TensorFlow Serving does not."""
+    error, said = answers["default version"]
+    assert error == "ModelNotFoundError"
+    assert "Specific(half_plus_two, 0)" in said
+    error, said = answers["default status"]
+    assert error == "ModelNotFoundError"
+    assert "version 0 of model half_plus_two" in said
+
+
+def test_errors(answers):
+    error, said = answers["another model"]
+    assert error == "ModelNotFoundError"
+    assert "Specific(m, 123)" in said
+    error, said = answers["another alias"]
+    assert error == "InvalidInputError"
