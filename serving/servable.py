@@ -145,7 +145,8 @@ class Servable:
 
 def _check_type(number: int, alias: str, array: Array, tensor: Tensor) -> None:
     """Raise ServingError for an array of another type: a feed would cast it silently."""
-    if array.dtype != numpy_type(tensor.dtype):
+    dtype = numpy_type(tensor.dtype)
+    if array.dtype != dtype:
         wanted, given = (_NAMES.get(n, n) for n in (tensor.dtype, _type_of(array)))
         raise ServingError(
             "INVALID_ARGUMENT",
