@@ -135,6 +135,7 @@ class _Worker:
     def _keep(self) -> None:
         """Start a process, again and again."""
         pause, longest = _PAUSES
+        began = False
         while True:
             started = time.monotonic()
             with self._lock:
@@ -142,9 +143,9 @@ class _Worker:
                     return
                 process, status = self._new()
             with os.fdopen(status) as file:
-                self._tell(file.readline())
+                began = self._tell(file.readline()) or began
             code = process.wait()
-            if self._stopping.is_set():
+            if self._stopping.is_set() or not began:  # what fails at first would fail again
                 return
             how = signal.Signals(-code).name if code < 0 else f"status {code}"
             logger.warning("worker %d ended with %s; it is replaced", self._number, how)
@@ -185,11 +186,13 @@ class _Worker:
             self._process.stdin.flush()
         return self._process, read
 
-    def _tell(self, line: str) -> None:
+    def _tell(self, line: str) -> bool:
+        """Pass on how a process fares; return whether it serves."""
         died = json.dumps({"error": f"worker {self._number} died while it began to serve",
                            "exit_status": Error.exit_status})  # fmt: skip
         failed = not line or "error" in json.loads(line)
         self._told.put(("failed" if failed else "ready", line or died))
+        return not failed
 
 
 def _work(number: str, status: int) -> None:

