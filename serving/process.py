@@ -1,12 +1,14 @@
 """A process that serves until it is told to end: SIGTERM or Ctrl-C once to drain, twice to stop."""
 
+import contextlib
+import gc
 import logging
 import os
 import queue
 import resource
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
@@ -65,16 +67,29 @@ def serve(settings: Settings, ready: Callable[[Ready], None]) -> None:
 
 
 def start_tensorflow() -> None:
-    """Import TensorFlow, without what its C++ says meanwhile, if its log is off."""
+    """Import TensorFlow, and let Python's garbage collector never look at it again.
+
+    A full collection goes through all that its modules hold, for as long as many calls take.
+    """
+    with _silence():
+        import tensorflow as tf
+
+        tf.get_logger().setLevel(logging.ERROR)
+    gc.collect()
+    gc.freeze()
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Drop what C++ writes to standard error, if TensorFlow's log is off."""
     if os.environ.get(_LOG_LEVEL) != _SILENT:
+        yield
         return
     kept = os.dup(2)
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 2)
     try:
-        import tensorflow as tf
-
-        tf.get_logger().setLevel(logging.ERROR)
+        yield
     finally:
         os.dup2(kept, 2)
         os.close(kept)
