@@ -32,6 +32,8 @@ from serving.protos import (
 from serving.signatures import CLASSIFY
 
 SIGNATURE_DEF = "signature_def"
+Reload = Callable[[Any, str, float | None], None]
+"""Takes a ModelServerConfig, who sends it, and how many seconds he waits."""
 LONGEST_WAIT = 30 * 24 * 3600.0
 """Seconds; whoever waits longer has no deadline."""
 
@@ -102,8 +104,8 @@ class PredictionService(PredictionServiceServicer):  # type: ignore[misc]
 class ModelService(ModelServiceServicer):  # type: ignore[misc]
     """GetModelStatus and HandleReloadConfigRequest."""
 
-    def __init__(self, models: Models[Any], reload: Callable[[Any, str], None]) -> None:
-        """`reload` takes a ModelServerConfig and who sends it; ServingError: it must not be."""
+    def __init__(self, models: Models[Any], reload: Reload) -> None:
+        """Answer about these models, which `reload` changes."""
         self._models = models
         self._reload = reload
 
@@ -123,14 +125,8 @@ class ModelService(ModelServiceServicer):  # type: ignore[misc]
         self, request: Any, context: grpc.ServicerContext
     ) -> Any:
         with _answered(context):
-            response = ReloadConfigResponse()
-            try:
-                self._reload(request.config, context.peer())
-            except ServingError as error:
-                response.status.error_code = grpc.StatusCode[error.code].value[0]
-                response.status.error_message = error.message
-                raise
-            return response
+            self._reload(request.config, context.peer(), _call(context).seconds_left())
+            return ReloadConfigResponse()
 
 
 @contextmanager

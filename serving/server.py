@@ -177,7 +177,7 @@ class Server:
         if count:
             logger.info("%s: %d warm-up requests took %.1f s", servable.folder, count, seconds)
 
-    def _reload(self, config: Any, peer: str) -> None:
+    def _reload(self, config: Any, peer: str, seconds: float | None) -> None:
         if not (self.settings.allow_reload or peer.startswith(_LOCAL)):
             raise ServingError(
                 "PERMISSION_DENIED",
@@ -190,7 +190,7 @@ class Server:
                 f"each of {self.settings.workers} workers would have to be told; change the file "
                 "of --model_config_file, with --model_config_file_poll_wait_seconds",
             )
-        self.models.configure(model_settings(config))
+        self.models.configure(model_settings(config), seconds)
 
     def _poll_config(self) -> None:
         """Read the file of models again and again; what is wrong in it changes nothing."""
