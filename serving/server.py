@@ -177,7 +177,7 @@ class Server:
         if count:
             logger.info("%s: %d warm-up requests took %.1f s", servable.folder, count, seconds)
 
-    def _reload(self, config: Any, peer: str, seconds: float | None) -> None:
+    def _reload(self, config: Any, peer: str, seconds: float | None = None) -> None:
         if not (self.settings.allow_reload or peer.startswith(_LOCAL)):
             raise ServingError(
                 "PERMISSION_DENIED",
