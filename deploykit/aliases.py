@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 from deploykit.files import naming
-from deploykit.freezing import freeze, parse_meta_graph
+from deploykit.freezing import parse_meta_graph
 from deploykit.interface import Interface
 from deploykit.location import Location, locate
 from deploykit.meta_graphs import chosen_signature, signature_sides, signatures
@@ -57,15 +57,7 @@ def read_callee(
     with naming(model):
         names = _all_signatures(location, interface)
         asked = _naming_all(location, interface, names) if names else interface
-    frozen = freeze(
-        model,
-        graph=graph,
-        inputs=asked.inputs,
-        outputs=asked.outputs,
-        tags=asked.tags,
-        signature=asked.signature,
-        pins=pins,
-    )
+    frozen = asked.frozen(model, graph=graph, pins=pins)
     if location.kind in ("graph", "keras") or graph is not None:
         return callee_of_graph(frozen, interface.signature)
     meta = parse_meta_graph(location, interface.tags)

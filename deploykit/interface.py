@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,7 +32,11 @@ class Interface:
         return self.frozen(model)
 
     def frozen(
-        self, model: str, *, graph: str | None = None, pins: Mapping[str, str] | None = None
+        self,
+        model: str | Path,
+        *,
+        graph: str | Path | None = None,
+        pins: Mapping[str, str] | None = None,
     ) -> "Graph":
         """Return any model as a frozen graph; `graph` and `pins` are those of `freeze`."""
         from deploykit.freezing import freeze
