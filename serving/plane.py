@@ -1,14 +1,15 @@
 """The data plane: what is asked of a model, in arrays and names. It knows no protocol.
 
-One call passes: admission (a bound on calls in flight), the model, a check of aliases, a slot (a
-bound on calls that compute), the session. Every refusal is a ServingError, with the code and the
-words of TensorFlow Serving where that has them.
+One call passes: admission (a bound on calls in flight), the model, a check of aliases, and the
+session, in one of the few threads that compute unless it is very quick. Every refusal is a
+ServingError, with the code and the words of TensorFlow Serving where that has them.
 """
 
 import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -20,6 +21,8 @@ from serving.servable import Servable
 from serving.signatures import CLASSIFY, DEFAULT, REGRESS, Signature
 from transforms.core.tensors import Array
 
+AT_ONCE = 0.001
+"""Seconds: a call that is quicker gains nothing from waiting for a thread."""
 OVERDUE = "the deadline passed before the model ran"
 NOT_FOUND = "No signature was found with the name: "
 NOT_IN_GRAPH = "Requested signature not found in model graph: "
@@ -97,7 +100,8 @@ class Plane:
         self.models = models
         self.in_flight = in_flight
         self._admission = threading.BoundedSemaphore(in_flight)
-        self._slots = threading.BoundedSemaphore(slots)
+        # A few that stay, not the call's own: oneDNN keeps for each thread what it prepared.
+        self._computing = ThreadPoolExecutor(slots, "compute")
         self._observe = observe
         self._batches = batches
 
@@ -212,15 +216,25 @@ class Plane:
         outputs: Sequence[str],
         call: Call,
     ) -> dict[str, Array]:
-        """Wait for a slot, no longer than the caller does, and run the session."""
-        if not self._slots.acquire(timeout=call.seconds_left()):
-            raise ServingError("DEADLINE_EXCEEDED", OVERDUE)
-        start = time.monotonic()
+        """Run the session; wait for a thread that may, no longer than the caller does."""
+
+        def run() -> dict[str, Array]:
+            left, start = call.seconds_left(), time.monotonic()
+            try:
+                return lent.servable.run(signature, feeds, outputs, left)
+            finally:
+                lent.seconds += time.monotonic() - start
+
+        if lent.servable.seconds(signature) < AT_ONCE:
+            return run()
+        left = call.seconds_left()
+        future = self._computing.submit(run)
         try:
-            return lent.servable.run(signature, feeds, outputs, call.seconds_left())
-        finally:
-            lent.seconds += time.monotonic() - start
-            self._slots.release()
+            return future.result(left)
+        except TimeoutError:
+            if future.cancel():
+                raise ServingError("DEADLINE_EXCEEDED", OVERDUE) from None
+            return future.result()  # it has begun, and uses the model that was lent
 
 
 @dataclass

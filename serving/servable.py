@@ -2,6 +2,7 @@
 
 import ctypes
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,11 @@ from transforms.core.tensors import Array, numpy_type
 # Each set of outputs has an executor of its own, with its own copy of a frozen graph's weights.
 MAX_EXECUTORS = 8
 
+# Seconds. Handing ops to other threads costs a quick call more than they gain, and those threads
+# spin while they wait for more. TensorFlow cannot end such a call early, at its deadline.
+_QUICK = 0.05
+_UNKNOWN = float("inf")
+
 _CODES = (
     "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND",
     "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED",
@@ -34,7 +40,8 @@ class Loading:
     intra_op: int = 1
     """Threads inside an op. One, with as many calls at once as there are cores, answers most."""
     inter_op: int = 0
-    """Ops at once: 0 leaves it to TensorFlow, -1 runs all of them in the thread of the call."""
+    """Ops at once, in threads of their own; 0: as many as there are cores, but those of a quick
+    call one by one in the thread of the call; -1: so those of every call."""
     allowed_ops: tuple[str, ...] = ()
     """Ops that may reach beyond the model."""
 
@@ -61,8 +68,10 @@ class Servable:
             use_per_session_threads=True,
             allow_soft_placement=True,
         )
+        self._inter_op = loading.inter_op
         self._op_error = tf.errors.OpError
         self._run_options = tf.compat.v1.RunOptions
+        self._in_one_thread: bytes = self._run_options(inter_op_thread_pool=-1).SerializeToString()
         graph = tf.Graph()
         self._session = tf.compat.v1.Session(graph=graph, config=config)
         try:
@@ -77,6 +86,7 @@ class Servable:
             self._session.close()
             raise GraphError(f"{folder}: TensorFlow cannot load it: {_sentence(error)}") from None
         self._executors: set[tuple[str, ...]] = set()
+        self._seconds: dict[str, float] = {}
 
     def run(
         self,
@@ -99,12 +109,16 @@ class Servable:
         fed = {self._tensors[chosen.inputs[alias].name]: a for alias, a in feeds.items()}
         fetches = [self._tensors[chosen.outputs[alias].name] for alias in fetched]
         try:
-            values = self._call(fed, fetches, seconds)
+            values = self._call(signature, fed, fetches, seconds)
         except self._op_error as error:
             code = _CODES[error.error_code] if error.error_code < len(_CODES) else "INTERNAL"
             raise ServingError("INTERNAL" if code == "UNKNOWN" else code, error.message) from None
         by_alias = dict(zip(fetched, values, strict=True))
         return {alias: by_alias[alias] for alias in outputs}
+
+    def seconds(self, signature: str) -> float:
+        """Return how long the last call of a signature took; infinity if there was none."""
+        return self._seconds.get(signature, _UNKNOWN)
 
     def close(self) -> None:
         """Give all memory back. Nobody may be calling it any more."""
@@ -113,22 +127,31 @@ class Servable:
         del self._session
         _return_memory()
 
-    def _call(self, fed: Mapping[Any, Array], fetches: list[Any], seconds: float | None) -> Any:
+    def _call(
+        self, signature: str, fed: Mapping[Any, Array], fetches: list[Any], seconds: float | None
+    ) -> Any:
         """Run the session below its Python wrapper, whose checks take longer than a small model."""
         from tensorflow.python.client import pywrap_tf_session as session
 
-        if seconds is None:
-            return session.TF_SessionRun_wrapper(
-                self._session._session, None, fed, fetches, [], None
-            )
-        options = self._run_options(timeout_in_ms=max(1, math.ceil(seconds * 1000)))
-        buffer = session.TF_NewBufferFromString(options.SerializeToString())
+        inline = self._inter_op < 0 or (self._inter_op == 0 and self.seconds(signature) < _QUICK)
+        # A thread's own time does not count how long it waits for Python's lock when it is done.
+        clock = time.thread_time if inline else time.monotonic
+        options = self._in_one_thread if inline else self._within(seconds)
+        buffer = session.TF_NewBufferFromString(options)
+        start = clock()
         try:
             return session.TF_SessionRun_wrapper(
                 self._session._session, buffer, fed, fetches, [], None
             )
         finally:
+            self._seconds[signature] = clock() - start
             session.TF_DeleteBuffer(buffer)
+
+    def _within(self, seconds: float | None) -> bytes:
+        """Return RunOptions that end a call when its time is over."""
+        milliseconds = 0 if seconds is None else max(1, math.ceil(seconds * 1000))
+        options: bytes = self._run_options(timeout_in_ms=milliseconds).SerializeToString()
+        return options
 
     def _fetched(
         self, signature: str, outputs: Sequence[str], every: tuple[str, ...]

@@ -27,9 +27,15 @@ class Echo:
         }
         self.begun, self.go = threading.Semaphore(0), threading.Event()
         self.given: list[float | None] = []
+        self.threads: list[str] = []
+        self.took = float("inf")
+
+    def seconds(self, signature):
+        return self.took
 
     def run(self, signature, feeds, outputs, seconds=None):
         self.given.append(seconds)
+        self.threads.append(threading.current_thread().name)
         self.begun.release()
         assert self.go.wait(10)
         return {"y": feeds["x"]}
@@ -122,3 +128,16 @@ def test_a_bug_frees_the_place_too():
         with pytest.raises(TypeError):
             plane.predict(Target("echo"), X, [], Call())
     assert seen == ["INTERNAL", "INTERNAL"]
+
+
+def test_a_very_quick_call_is_run_at_once_and_others_by_the_few_threads_that_compute():
+    echo = Echo()
+    echo.go.set()
+    plane = Plane(One(echo), in_flight=9, slots=2)
+    for took in (0.0005, 0.0011, 1.0):
+        echo.took = took
+        for _ in range(3):
+            plane.predict(Target("echo"), X, [], Call())
+    here = threading.current_thread().name
+    assert echo.threads[:3] == [here] * 3
+    assert {name.partition("_")[0] for name in echo.threads[3:]} == {"compute"}
