@@ -92,7 +92,8 @@ def _arguments(ctx: click.Context, param: click.Parameter, value: str) -> Any:
 @click.option("--tensorflow_intra_op_parallelism", type=_THREADS, metavar="N", help="Threads "
               "inside an op; 0: as TensorFlow likes [default: 1].")  # fmt: skip
 @click.option("--tensorflow_inter_op_parallelism", type=_THREADS, metavar="N", help="Ops at once; "
-              "0: as TensorFlow likes [default: 0].")  # fmt: skip
+              "0: as TensorFlow likes, but those of a quick call one by one; -1: one by one "
+              "[default: 0].")  # fmt: skip
 @click.option("--tensorflow_session_parallelism", type=_THREADS, metavar="N", help="Both.")
 @click.option("--tuned", metavar="FILE", callback=options.tuned, help="Threads, calls at once and "
               "environment that deploykit tune found; flags win.")  # fmt: skip

@@ -188,9 +188,10 @@ def _overload(base: Path) -> list[Figure]:
     found: dict[str, list[float]] = {}
     with serving(base, ["deep"]) as server:
         for _ in range(ROUNDS):
-            capacity = _load(server, data, "--concurrency=8")["throughput"]
-            flood = _load(server, data, f"--rate={4 * capacity:g}")
+            before = _load(server, data, "--concurrency=8")["throughput"]
+            flood = _load(server, data, f"--rate={4 * before:g}")
             after = _load(server, data, "--concurrency=1")
+            capacity = (before + _load(server, data, "--concurrency=8")["throughput"]) / 2
             for name, value in (
                 ("goodput", flood["throughput"] / capacity),
                 ("refusal", flood["failed_ms"]["p99"]),
