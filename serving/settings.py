@@ -55,7 +55,7 @@ class Settings:
     max_in_flight: int = 64
     """Calls that are let in, over gRPC and REST together."""
     slots: int = field(default_factory=cores)
-    """Calls that compute at once."""
+    """Calls that compute at once, not counting those of less than a millisecond."""
     drain_seconds: float = 30.0
     workers: int = 1
     """Processes that listen on the same ports."""
