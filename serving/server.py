@@ -15,7 +15,7 @@ from serving.configs import ModelSettings, model_settings, read_models
 from serving.errors import ServingError
 from serving.grpc_options import channel_options
 from serving.grpc_services import ModelService, PredictionService
-from serving.health import SERVICES, Health, add_health, add_reflection
+from serving.health import Health, add_health, add_reflection
 from serving.http_requests import Limits
 from serving.models import Models
 from serving.monitoring import Metrics
@@ -28,7 +28,7 @@ from serving.protos import (
 from serving.rest import Rest
 from serving.servable import Servable
 from serving.settings import Settings
-from serving.threads import Admission, Threads
+from serving.threads import Admission, Arrival, Threads
 from serving.tls import credentials
 from serving.versions import AVAILABLE
 from serving.warming import warm_up
@@ -72,9 +72,10 @@ class Server:
         self.rest = self._rest() if settings.rest_api_port is not None else None
         self._stopped = threading.Event()
         threads = Threads(settings.max_in_flight)
-        interceptors: list[grpc.ServerInterceptor] = [Admission(threads, SERVICES, _ASKING)]
+        interceptors: list[grpc.ServerInterceptor] = [Admission(threads, _ASKING)]
         if settings.access_log:
             interceptors.insert(0, LoggedCalls(AccessLog(settings.access_log)))
+        interceptors.insert(0, Arrival(threads))  # the others see whole requests
         self.grpc = grpc.server(threads, interceptors=interceptors,
                                 options=channel_options(settings))  # fmt: skip
         add_PredictionServiceServicer_to_server(

@@ -291,6 +291,13 @@ def test_a_connection_that_says_too_little_is_closed(said):
             pass
 
 
+def test_a_call_without_a_request_is_told_so():
+    with served() as server, connected(server) as channel:
+        predict = channel.stream_unary("/tensorflow.serving.PredictionService/Predict")
+        found = code(predict, iter(()))
+    assert found == ("UNIMPLEMENTED", "the call brings no request")
+
+
 def test_connections_have_20_seconds():
     options = dict(channel_options(Settings([])))
     assert options["grpc.server_handshake_timeout_ms"] <= 20_000
