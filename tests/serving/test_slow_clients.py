@@ -20,7 +20,8 @@ from tests.serving.test_server import half
 pytestmark = pytest.mark.slow
 
 HEAD = b"POST /v1/models/half_plus_two:predict HTTP/1.1\r\nContent-Length: 99\r\n\r\n"
-TO_GRPC = (b"", HELLO[:16], HELLO, HELLO + SETTINGS)
+ACKNOWLEDGED = b"\0\0\0\4\1\0\0\0\0"  # the settings of the server
+TO_GRPC = (b"", HELLO, HELLO + SETTINGS, HELLO + SETTINGS + ACKNOWLEDGED)
 TO_REST = (b"", HEAD[:9], HEAD[:60], HEAD, HEAD + b"{")
 STATUS = GetModelStatusRequest(model_spec={"name": "half_plus_two"})
 
@@ -53,7 +54,7 @@ def ask_health(served):
 
 
 def begun(port: int, said: bytes) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", port), timeout=60)
+    connection = socket.create_connection(("127.0.0.1", port), timeout=30)
     connection.sendall(said)
     return connection
 
