@@ -30,7 +30,7 @@ from serving.servable import Servable
 from serving.settings import Settings
 from serving.threads import Admission, Arrival, Threads
 from serving.tls import credentials
-from serving.versions import AVAILABLE
+from serving.versions import AVAILABLE, VersionStatus
 from serving.warming import warm_up
 from transforms.core.errors import Error
 
@@ -59,7 +59,7 @@ class Server:
             retries=settings.max_num_load_retries,
             retry_seconds=max(settings.load_retry_interval_micros, 0) / 1e6,
             early_labels=settings.allow_version_labels_for_unavailable_models,
-            on_change=lambda name, status: self.health.tell(),
+            on_change=self._changed,
         )
         self.metrics = Metrics()
         self.plane = Plane(
@@ -177,6 +177,12 @@ class Server:
             self.metrics.warmed_up(str(servable.folder), code, seconds)
         if count:
             logger.info("%s: %d warm-up requests took %.1f s", servable.folder, count, seconds)
+
+    def _changed(self, name: str, status: VersionStatus) -> None:
+        if status.code != "OK":
+            words = "model %s: version %d cannot be served: %s: %s"
+            logger.warning(words, name, status.version, status.code, status.message)
+        self.health.tell()
 
     def _reload(self, config: Any, peer: str, seconds: float | None = None) -> None:
         if not (self.settings.allow_reload or peer.startswith(_LOCAL)):
