@@ -56,6 +56,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
             for send in list(self._watchers):
                 send(None)
             self._watchers.clear()
+        _PROBES.end_stalled()
 
     def tell(self) -> None:
         """Tell those who watch what is new to them."""

@@ -71,7 +71,7 @@ class Server:
         )
         self.rest = self._rest() if settings.rest_api_port is not None else None
         self._stopped = threading.Event()
-        threads = Threads(settings.max_in_flight)
+        self._threads = threads = Threads(settings.max_in_flight)
         interceptors: list[grpc.ServerInterceptor] = [Admission(threads, _ASKING)]
         if settings.access_log:
             interceptors.insert(0, LoggedCalls(AccessLog(settings.access_log)))
@@ -111,6 +111,7 @@ class Server:
         end = time.monotonic() + seconds
         self._stopped.set()
         self.health.end()
+        self._threads.end_stalled()
         ended = self.grpc.stop(seconds)
         if self.rest is not None:
             self.rest.drain(seconds)
@@ -179,7 +180,8 @@ class Server:
             logger.info("%s: %d warm-up requests took %.1f s", servable.folder, count, seconds)
 
     def _changed(self, name: str, status: VersionStatus) -> None:
-        if status.code != "OK":
+        # What fails before it listens, `start` sums up; what ends with it is no news.
+        if status.code != "OK" and self.port and not self._stopped.is_set():
             words = "model %s: version %d cannot be served: %s: %s"
             logger.warning(words, name, status.version, status.code, status.message)
         self.health.tell()

@@ -43,7 +43,7 @@ class Threads(ThreadPoolExecutor):
         """Return whether there is a thread left for a call, if need be that of a stalled one."""
         most = self.in_flight + (0 if computing else _SPARE)
         if self._taken >= most:
-            self._end_stalled()
+            self.end_stalled()
         return self._taken - len(self._leaving) < most
 
     def request(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Any:
@@ -60,7 +60,8 @@ class Threads(ThreadPoolExecutor):
             context.abort(grpc.StatusCode.UNIMPLEMENTED, "the call brings no request")
         return found
 
-    def _end_stalled(self) -> None:
+    def end_stalled(self) -> None:
+        """End the calls whose request has not come for too long."""
         with self._lock:
             latest = time.monotonic() - self._patience
             stalled = [each for each, since in self._waiting.items() if since <= latest]

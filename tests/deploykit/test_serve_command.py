@@ -209,7 +209,8 @@ def test_a_port_in_use_is_said_before_tensorflow_starts(tmp_path):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = f"--rest_api_port={taken.getsockname()[1]}"
-        server = Served(tmp_path / "model", port, ready=False, PYTHONPROFILEIMPORTTIME="1")
+        server = Served(tmp_path / "model", port, ready=False, PYTHONPROFILEIMPORTTIME="1",
+                        TF_CPP_MIN_LOG_LEVEL="0")  # fmt: skip
         status, said = server.ended()
     assert status == 4
     assert "serving.process" in said

@@ -20,6 +20,8 @@ from tests.serving.test_server import half
 pytestmark = pytest.mark.slow
 
 HEAD = b"POST /v1/models/half_plus_two:predict HTTP/1.1\r\nContent-Length: 99\r\n\r\n"
+PREDICT = "/tensorflow.serving.PredictionService/Predict"
+CHECK = "/grpc.health.v1.Health/Check"
 ACKNOWLEDGED = b"\0\0\0\4\1\0\0\0\0"  # the settings of the server
 TO_GRPC = (b"", HELLO, HELLO + SETTINGS, HELLO + SETTINGS + ACKNOWLEDGED)
 TO_REST = (b"", HEAD[:9], HEAD[:60], HEAD, HEAD + b"{")
@@ -111,9 +113,9 @@ def stalled(served, method: str, count: int) -> Iterator[list[grpc.Future]]:
 @pytest.mark.parametrize(
     ("method", "ask"),
     [
-        ("/tensorflow.serving.PredictionService/Predict", ask_grpc),
+        (PREDICT, ask_grpc),
         ("/tensorflow.serving.ModelService/GetModelStatus", ask_status),
-        ("/grpc.health.v1.Health/Check", ask_health),
+        (CHECK, ask_health),
     ],
 )
 def test_calls_whose_request_never_comes_make_room_for_others(served, method, ask):
@@ -121,3 +123,16 @@ def test_calls_whose_request_never_comes_make_room_for_others(served, method, as
         # One is refused once there is no thread left; nobody is answered until others have to go.
         until(lambda: any(call.done() for call in calls))
         until(lambda: answered(ask, served))
+
+
+def test_a_call_whose_request_never_comes_does_not_hold_up_the_end(tmp_path):
+    config = tmp_path / "models.config"
+    config.write_text("model_config_list {}")
+    server = Served(f"--model_config_file={config}", "--drain_seconds=600")
+    try:
+        with stalled(server, PREDICT, 1), stalled(server, CHECK, 1):
+            threading.Event().wait(11)  # longer than the server has patience
+            status, _ = server.end()
+        assert status == 0
+    finally:
+        server.kill()
