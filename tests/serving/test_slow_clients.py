@@ -130,8 +130,9 @@ def test_a_call_whose_request_never_comes_does_not_hold_up_the_end(tmp_path):
     config.write_text("model_config_list {}")
     server = Served(f"--model_config_file={config}", "--drain_seconds=600")
     try:
-        with stalled(server, PREDICT, 1), stalled(server, CHECK, 1):
+        with stalled(server, PREDICT, 1) as predicts, stalled(server, CHECK, 1) as checks:
             threading.Event().wait(11)  # longer than the server has patience
+            assert not any(call.done() for call in predicts + checks)
             status, _ = server.end()
         assert status == 0
     finally:
