@@ -65,6 +65,8 @@ class Tls:
     server_cert: str
     custom_ca: str = ""
     client_verify: bool = False
+    source: str = field(default="--ssl_config_file", compare=False)
+    """Where it was read."""
 
 
 def read_models(path: Path) -> tuple[ModelSettings, ...]:
@@ -142,7 +144,7 @@ def read_tls(path: Path) -> Tls:
     if proto.client_verify and not proto.custom_ca:
         raise ConfigError(f"{path}: client_verify needs custom_ca, the certificate that signed "
                           "those of the clients")  # fmt: skip
-    return Tls(proto.server_key, proto.server_cert, proto.custom_ca, proto.client_verify)
+    return Tls(proto.server_key, proto.server_cert, proto.custom_ca, proto.client_verify, str(path))
 
 
 def _model(config: ModelConfig) -> ModelSettings:

@@ -13,7 +13,7 @@ from grpc_reflection.v1alpha import reflection
 from grpc_reflection.v1alpha import reflection_pb2 as messages
 
 from serving.protos import MODEL_SERVICE, PREDICTION_SERVICE
-from serving.threads import answered_by
+from serving.threads import Threads, answered_by
 
 SERVICES = (
     MODEL_SERVICE.services_by_name["ModelService"].full_name,
@@ -26,7 +26,7 @@ _UNKNOWN = HealthCheckResponse.SERVICE_UNKNOWN
 _SERVING = HealthCheckResponse.SERVING
 _NOT_SERVING = HealthCheckResponse.NOT_SERVING
 
-_PROBES = ThreadPoolExecutor(4, "health")  # a probe waits for no call of a model
+_PROBES = Threads(24, "health")  # a probe waits for no call of a model
 _REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"  # the messages of v1alpha, renamed
 
 
@@ -56,6 +56,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
             for send in list(self._watchers):
                 send(None)
             self._watchers.clear()
+        _PROBES.end_stalled()
 
     def tell(self) -> None:
         """Tell those who watch what is new to them."""

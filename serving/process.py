@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
+from serving.ports import check_ports
 from serving.server import Server
 from serving.settings import Settings
 
@@ -44,6 +45,7 @@ def serve(settings: Settings, ready: Callable[[Ready], None]) -> None:
 
     def start() -> None:
         try:
+            check_ports(settings)  # before TensorFlow starts, which takes seconds
             if settings.models:
                 start_tensorflow()
             server.start()

@@ -15,7 +15,7 @@ from serving.configs import ModelSettings, model_settings, read_models
 from serving.errors import ServingError
 from serving.grpc_options import channel_options
 from serving.grpc_services import ModelService, PredictionService
-from serving.health import SERVICES, Health, add_health, add_reflection
+from serving.health import Health, add_health, add_reflection
 from serving.http_requests import Limits
 from serving.models import Models
 from serving.monitoring import Metrics
@@ -28,9 +28,9 @@ from serving.protos import (
 from serving.rest import Rest
 from serving.servable import Servable
 from serving.settings import Settings
-from serving.threads import Admission, Threads
+from serving.threads import Admission, Arrival, Threads
 from serving.tls import credentials
-from serving.versions import AVAILABLE
+from serving.versions import AVAILABLE, VersionStatus
 from serving.warming import warm_up
 from transforms.core.errors import Error
 
@@ -59,7 +59,7 @@ class Server:
             retries=settings.max_num_load_retries,
             retry_seconds=max(settings.load_retry_interval_micros, 0) / 1e6,
             early_labels=settings.allow_version_labels_for_unavailable_models,
-            on_change=lambda name, status: self.health.tell(),
+            on_change=self._changed,
         )
         self.metrics = Metrics()
         self.plane = Plane(
@@ -71,10 +71,11 @@ class Server:
         )
         self.rest = self._rest() if settings.rest_api_port is not None else None
         self._stopped = threading.Event()
-        threads = Threads(settings.max_in_flight)
-        interceptors: list[grpc.ServerInterceptor] = [Admission(threads, SERVICES, _ASKING)]
+        self._threads = threads = Threads(settings.max_in_flight)
+        interceptors: list[grpc.ServerInterceptor] = [Admission(threads, _ASKING)]
         if settings.access_log:
             interceptors.insert(0, LoggedCalls(AccessLog(settings.access_log)))
+        interceptors.insert(0, Arrival(threads))  # the others see whole requests
         self.grpc = grpc.server(threads, interceptors=interceptors,
                                 options=channel_options(settings))  # fmt: skip
         add_PredictionServiceServicer_to_server(
@@ -110,6 +111,7 @@ class Server:
         end = time.monotonic() + seconds
         self._stopped.set()
         self.health.end()
+        self._threads.end_stalled()
         ended = self.grpc.stop(seconds)
         if self.rest is not None:
             self.rest.drain(seconds)
@@ -176,6 +178,13 @@ class Server:
             self.metrics.warmed_up(str(servable.folder), code, seconds)
         if count:
             logger.info("%s: %d warm-up requests took %.1f s", servable.folder, count, seconds)
+
+    def _changed(self, name: str, status: VersionStatus) -> None:
+        # What fails before it listens, `start` sums up; what ends with it is no news.
+        if status.code != "OK" and self.port and not self._stopped.is_set():
+            words = "model %s: version %d cannot be served: %s: %s"
+            logger.warning(words, name, status.version, status.code, status.message)
+        self.health.tell()
 
     def _reload(self, config: Any, peer: str, seconds: float | None = None) -> None:
         if not (self.settings.allow_reload or peer.startswith(_LOCAL)):

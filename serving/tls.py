@@ -15,7 +15,10 @@ class CertificateError(Error):
 
 def credentials(tls: Tls) -> grpc.ServerCredentials:
     """Return what a port of gRPC takes. CertificateError: no client would accept it."""
-    server_context(tls)
+    try:
+        server_context(tls)
+    except CertificateError as error:
+        raise CertificateError(f"{tls.source}: {error}") from None
     return grpc.ssl_server_credentials(
         [(tls.server_key.encode(), tls.server_cert.encode())],
         root_certificates=tls.custom_ca.encode() or None,
@@ -82,7 +85,8 @@ def _shake_hands(server: ssl.SSLContext, certificate: str) -> None:
                     continue
     except ssl.SSLCertVerificationError as error:
         raise CertificateError(
-            f"clients would refuse server_cert: {error.verify_message}"
+            f"clients would refuse server_cert: {error.verify_message}; "
+            "give it one that is valid now"
         ) from None
     except ssl.SSLError as error:
         raise CertificateError(f"no client could connect: {_reason(error)}") from None

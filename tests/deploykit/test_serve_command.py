@@ -203,6 +203,20 @@ def test_a_port_in_use(empty):
     assert said == f"deploykit: error: {words}\n"
 
 
+def test_a_port_in_use_is_said_before_tensorflow_starts(tmp_path):
+    (tmp_path / "model" / "1").mkdir(parents=True)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = f"--rest_api_port={taken.getsockname()[1]}"
+        server = Served(tmp_path / "model", port, ready=False, PYTHONPROFILEIMPORTTIME="1",
+                        TF_CPP_MIN_LOG_LEVEL="0")  # fmt: skip
+        status, said = server.ended()
+    assert status == 4
+    assert "serving.process" in said
+    assert "tensorflow.python" not in said
+
+
 def test_what_grpc_says_is_a_line_without_a_traceback(empty):
     server = Served(empty)
     try:

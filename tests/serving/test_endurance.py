@@ -176,6 +176,7 @@ def test_a_broken_new_version_leaves_the_old_one_serving(model, tmp_path):
         assert "cut short" in states[2].status.error_message
         assert states[1].state == 30
         assert set(callers.codes) == {"OK"}, callers.codes
+        assert "model half_plus_two: version 2 cannot be served: FAILED_PREC" in server.said
     finally:
         server.kill()
 

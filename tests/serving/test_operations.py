@@ -5,6 +5,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import grpc
 import pytest
@@ -169,6 +170,9 @@ def test_certificates_with_which_nobody_would_connect_are_refused_at_the_start(a
         with pytest.raises(CertificateError, match=f"^{words}"):
             server_context(tls)
     server_context(good)
+    late = authority.tls("late", days=-1)
+    with pytest.raises(CertificateError, match=r"^here: clients .* has expired; give it one "):
+        Server(Settings([], tls=replace(late, source="here")))
 
 
 def test_a_key_with_a_passphrase_asks_nobody(authority, tmp_path):
@@ -289,6 +293,13 @@ def test_a_connection_that_says_too_little_is_closed(said):
         half_open.settimeout(60)
         while half_open.recv(1 << 16):
             pass
+
+
+def test_a_call_without_a_request_is_told_so():
+    with served() as server, connected(server) as channel:
+        predict = channel.stream_unary("/tensorflow.serving.PredictionService/Predict")
+        found = code(predict, iter(()))
+    assert found == ("UNIMPLEMENTED", "the call brings no request")
 
 
 def test_connections_have_20_seconds():
