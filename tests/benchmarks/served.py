@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -121,12 +121,13 @@ def _check(server: Server, body: PredictRequest) -> None:
         PredictionServiceStub(channel).Predict(body, timeout=30)
 
 
-def _median(call: object, calls: int) -> float:
-    assert callable(call)
+def _median(call: Callable[[], object], calls: int, rest: float = 0.0) -> float:
     for _ in range(20):
         call()
     times = []
     for _ in range(calls):
+        if rest:
+            time.sleep(rest)
         start = time.perf_counter()
         call()
         times.append(time.perf_counter() - start)
@@ -148,9 +149,9 @@ class Bare:
     def _run(self) -> None:
         self._servable.run("serving_default", self._feeds, self._outputs)
 
-    def latency(self, calls: int) -> float:
-        """Return the median milliseconds of a call."""
-        return _median(self._run, calls)
+    def latency(self, calls: int, rest: float = 0.0) -> float:
+        """Return the median milliseconds of a call, with so many seconds between them."""
+        return _median(self._run, calls, rest)
 
     def per_second(self, threads: int, seconds: float) -> float:
         """Return the answers per second of so many threads."""
