@@ -402,7 +402,9 @@ def slow(port, rounds=FOREVER):
 
 def until_in_plane(rest, calls):
     """Wait until so many calls were let in."""
+    end = time.monotonic() + 30
     while rest._plane._admission._value > rest._plane.in_flight - calls:
+        assert time.monotonic() < end, "the calls are not let in, or are answered already"
         time.sleep(0.005)
 
 
@@ -440,7 +442,8 @@ def test_who_hangs_up_while_waiting_is_not_computed(models):
         thread = slow(first.port)
         until_in_plane(first, 1)
         gone = http.client.HTTPConnection("127.0.0.1", second.port)
-        gone.request("POST", "/v1/models/default:predict", b'{"inputs": 1}')
+        body = b'{"signature_name": "slow", "inputs": 1}'  # a quick one would not wait
+        gone.request("POST", "/v1/models/default:predict", body)
         until_in_plane(second, 2)
         gone.close()
         thread.join()
