@@ -10,7 +10,7 @@ from deploykit.freezing import parse_meta_graph
 from deploykit.interface import Interface
 from deploykit.location import Location, locate
 from deploykit.meta_graphs import chosen_signature, signature_sides, signatures
-from deploykit.saved_models import is_function
+from deploykit.saved_models import function_to_load
 from serving.protos import MetaGraphDef, SignatureDef, TensorInfo
 from serving.saved_model import tensors_of
 from serving.signatures import DEFAULT, PREDICT, Tensor, tensor_of
@@ -61,7 +61,7 @@ def read_callee(
     if location.kind in ("graph", "keras") or graph is not None:
         return callee_of_graph(frozen, interface.signature)
     meta = parse_meta_graph(location, interface.tags)
-    if is_function(meta, interface.signature):
+    if function_to_load(meta, interface.signature) is not None:
         return callee_of_graph(frozen, interface.signature)
     name = chosen_signature(meta, interface.signature)
     if name is None:

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import click
 
-from transforms.core.errors import Error
+from transforms.core.errors import BugError, Error
 
 COMMANDS = (
     "freeze", "inspect", "diff", "transforms", "transform", "optimize", "calibrate", "sensitivity",
@@ -104,10 +104,10 @@ def run(arguments: list[str]) -> int:
         _complain("error: out of memory")
         return 6
     except Exception as error:
+        text = str(error) if isinstance(error, BugError) else f"{type(error).__name__}: {error}"
         if logging.getLogger("deploykit").isEnabledFor(logging.DEBUG):
             raise
-        kind = type(error).__name__
-        _complain(f"bug: {kind}: {error} (please report it; --debug shows the traceback)")
+        _complain(f"bug: {text} (please report it; --debug shows the traceback)")
         return 1
     return 0
 

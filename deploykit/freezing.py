@@ -1,8 +1,9 @@
 """A trained model with its variables turned into constants is a frozen graph."""
 
+import contextlib
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from deploykit.checkpoints import parse_meta
@@ -12,7 +13,8 @@ from deploykit.interface import Interface
 from deploykit.keras_files import read_keras
 from deploykit.location import Location, locate
 from deploykit.meta_graphs import answering_graph, whole_graph
-from deploykit.saved_models import is_function, parse_saved_model, read_function
+from deploykit.resaving import saved_again
+from deploykit.saved_models import function_to_load, parse_saved_model
 from transforms.core import pipeline
 from transforms.core.control_flow import conditional_names
 from transforms.core.errors import Error
@@ -58,11 +60,11 @@ def freeze(
     """
     try:
         interface = Interface(tuple(inputs), tuple(outputs), tuple(tags), signature)
-        frozen, initialisers = _read(locate(source), graph, interface)
-        frozen = _resolved(frozen, dict(pins or {}), tuple(inputs))
-        _forget_idle_waits(frozen)
-        frozen.prune()
-        initialisers.fill(frozen)
+        with _opened(locate(source), graph, interface) as (frozen, initialisers):
+            frozen = _resolved(frozen, dict(pins or {}), tuple(inputs))
+            _forget_idle_waits(frozen)
+            frozen.prune()
+            initialisers.fill(frozen)
         frozen = _step(frozen, "remove_unused_functions") if frozen.library.function else frozen
         frozen.prune()
         frozen.check()
@@ -88,27 +90,36 @@ def model_nodes(source: str | Path, tags: Sequence[str] = ()) -> int | None:
     return len(meta.graph_def.node) + sum(len(function.node_def) for function in bodies)
 
 
-def _read(
+@contextlib.contextmanager
+def _opened(
     location: Location, graph_file: str | Path | None, interface: Interface
-) -> tuple[Graph, Initialisers]:
-    """Return the graph that answers, variables still in it, and what gives them their values."""
+) -> Iterator[tuple[Graph, Initialisers]]:
+    """Yield the graph that answers, variables still in it, and what gives them their values."""
     if location.kind == "graph":
         graph = load_graph(location.path, interface.inputs, interface.outputs)
-        return graph, Initialisers(graph.copy())
+        yield graph, Initialisers(graph.copy())
+        return
     if location.kind == "keras":
         architecture = None if graph_file is None else Path(graph_file)
-        return interface.put_on(read_keras(location.path, architecture)), Initialisers(Graph())
+        with read_keras(location.path, architecture) as (graph, initialisers):
+            yield interface.put_on(graph), initialisers
+        return
     if graph_file is not None:
         meta = MetaGraphDef(graph_def=parse_graph_def(graph_file))
     else:
         meta = parse_meta_graph(location, interface.tags)
     whole = whole_graph(meta)
     initialisers = Initialisers.of(meta, whole, location.checkpoint, location.path)
-    if not is_function(meta, interface.signature):
-        return answering_graph(whole, meta, interface), initialisers
+    function = function_to_load(meta, interface.signature)
+    if function is None:
+        yield answering_graph(whole, meta, interface), initialisers
+        return
     initialisers.refuse_side_effects()
-    graph = read_function(location.path, meta, str(interface.signature))
-    return interface.put_on(graph), Initialisers(Graph())
+    if interface.signature is None:
+        logger.info("it has no signature; its function '%s' is frozen (--signature)", function)
+    arguments = (str(location.path), list(meta.meta_info_def.tags), function)
+    with saved_again("deploykit.loaded_functions:resave", *arguments) as (graph, own):
+        yield interface.put_on(graph), own
 
 
 def parse_meta_graph(location: Location, tags: Sequence[str]) -> MetaGraphDef:

@@ -1,69 +1,142 @@
-"""Keras files as graphs: loaded in safe mode, in a child process."""
+"""Keras files, loaded in safe mode in a child process by the Keras that wrote them."""
 
+import importlib
 import json
+import re
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
 from deploykit.files import read_bytes
-from deploykit.keras_2 import in_words_of_keras_3
-from transforms.core.child import call
+from deploykit.initialisers import Initialisers
+from deploykit.resaving import input_name, named_outputs, saved_again
 from transforms.core.errors import Error, GraphError, RefusedError
 from transforms.core.graph import Graph
-from transforms.core.protos import GraphDef
+
+CONFIG = "config.json"  # what tells a .keras file, zipped or not
+_METADATA = "metadata.json"
+_OLD = ("1.", "2.")  # versions of Keras whose files today's Keras no longer reads
+_OF_TRAINING = ("compile_config", "training_config")  # parts that are not loaded
+_UNKNOWN = re.compile(r"Unknown (\w+): '?([\w>]+)")
 
 
-def read_keras(path: Path, architecture: Path | None = None) -> Graph:
-    """Return a Keras file as a frozen graph, with the model's own inputs and outputs.
+def read_keras(
+    path: Path, architecture: Path | None = None
+) -> AbstractContextManager[tuple[Graph, Initialisers]]:
+    """Return a Keras file as a graph, with the model's own inputs and outputs in their order.
 
     `architecture` is the JSON file of a model whose weights alone are in the file.
-    FileError: it cannot be read. RefusedError: it holds code. GraphError: it is damaged.
+    RefusedError: it holds code. GraphError: it is damaged, or lacks a custom layer's code.
     """
-    env = {"KERAS_BACKEND": "tensorflow"}
     description = None if architecture is None else read_bytes(architecture)
-    content, fed, fetched = call(
-        "deploykit.keras_files:freeze_keras", str(path), description, env=env
-    )
-    return Graph.from_graph_def(GraphDef.FromString(content), fed, fetched)
+    return saved_again("deploykit.keras_files:resave", str(path), description)
 
 
-def freeze_keras(path: str, architecture: bytes | None) -> tuple[bytes, list[str], list[str]]:
-    """Return a Keras file as GraphDef bytes, inputs and outputs; this is done in a child process.
+def resave(folder: str, path: str, architecture: bytes | None) -> tuple[list[str], list[str]]:
+    """Write a Keras file as a SavedModel; return the names of its inputs and outputs.
 
-    RefusedError: the file holds code (a Lambda layer). GraphError: it is damaged.
+    This is done in a child process. RefusedError: the file holds code (a Lambda layer).
+    GraphError: it is damaged, lacks a custom layer's code, or cannot be run.
     """
     import tensorflow as tf
 
+    with ExitStack() as files:
+        try:
+            keras, model = _load(Path(path), architecture, files)
+        except Error:
+            raise
+        except Exception as error:  # Keras raises whatever the damage happens to cause
+            raise GraphError(f"Keras cannot load the model: {_text(error)}") from None
+    if not getattr(model, "inputs", None):
+        raise GraphError(
+            "the model was saved before it saw an input, so its shapes are open; give it an Input, "
+            "or call it on data, and save it again"
+        )
+    structure = model.inputs[0] if isinstance(model, keras.Sequential) else model.input
+    places = {id(tensor): place for place, tensor in enumerate(model.inputs)}
+
+    def answer(*tensors: Any) -> dict[str, Any]:
+        given = tf.nest.map_structure(lambda tensor: tensors[places[id(tensor)]], structure)
+        try:
+            answers = model(given, training=False)
+        except Exception as error:  # likewise
+            raise GraphError(f"Keras loads the model but cannot run it: {_text(error)}") from None
+        return named_outputs(map(tf.identity, tf.nest.flatten(answers)))
+
+    specs = [
+        tf.TensorSpec(tensor.shape, tensor.dtype, input_name(place))
+        for place, tensor in enumerate(model.inputs)
+    ]
+    serve = tf.function(answer, input_signature=specs, autograph=False)
+    serve.get_concrete_function()
+    keras.utils.disable_interactive_logging()
+    archive = keras.export.ExportArchive()
+    archive.track(model)
+    archive.add_endpoint("serve", serve)
+    archive.write_out(folder)
+    return [tensor.name for tensor in model.inputs], _output_names(keras, model)
+
+
+def _output_names(keras: Any, model: Any) -> list[str]:
+    """Return what users call the outputs: keys of a dictionary, or else names of layers."""
+    if isinstance(model, keras.Sequential):
+        return [model.layers[-1].name]
+    if isinstance(model.output, dict) and len(model.output) == len(model.outputs):
+        return sorted(model.output)
+    return list(model.output_names)
+
+
+def _load(path: Path, architecture: bytes | None, files: ExitStack) -> tuple[Any, Any]:
+    """Return the Keras that wrote a file, and its model; raises whatever that Keras raises.
+
+    RefusedError: the file holds code. GraphError: it lacks code that the model needs.
+    """
+    scratch = Path(files.enter_context(tempfile.TemporaryDirectory(prefix="deploykit-")))
+    is_archive = path.is_dir() or zipfile.is_zipfile(path)
+    read = _read_archive if is_archive else _read_hdf5
+    config, version, source = read(path, architecture, scratch)
+    for part in _parts(config):
+        if part.get("class_name") in ("Lambda", "__lambda__"):
+            raise RefusedError("the model holds a Lambda layer, which is code (rewrite it)")
+    keras = importlib.import_module("tf_keras" if version.startswith(_OLD) else "keras")
     try:
-        model = _load(path, architecture)
-        if not getattr(model, "inputs", None):
-            raise GraphError("the model was saved before it saw an input, so its shapes are open")
-    except Error:
-        raise
-    except Exception as error:  # Keras raises whatever the damage happens to cause
-        text = " ".join(str(error).split())
-        raise GraphError(f"Keras cannot load the model: {text[:300]}") from None
-    specs = [tf.TensorSpec(t.shape, t.dtype, name=t.name) for t in model.inputs]
-
-    @tf.function(input_signature=specs)  # type: ignore[untyped-decorator]
-    def answer(*tensors: tf.Tensor) -> list[tf.Tensor]:
-        answers = model(tf.nest.pack_sequence_as(model.input, tensors), training=False)
-        pairs = zip(tf.nest.flatten(answers), model.output_names, strict=True)
-        return [tf.identity(tensor, name) for tensor, name in pairs]
-
-    return frozen_function(answer.get_concrete_function(), model.output_names)
+        if source.name.endswith(".weights.h5"):
+            model = keras.models.model_from_json(json.dumps(config))
+            model.load_weights(source)
+            return keras, model
+        return keras, keras.models.load_model(source, compile=False, safe_mode=True)
+    except Exception as error:
+        unknown = _UNKNOWN.search(str(error))
+        custom = f"{unknown[1]} '{unknown[2]}'" if unknown else _custom_part(config)
+        if custom is None:
+            raise
+        raise GraphError(
+            f"the model holds the custom {custom}, whose code is not in the file; in the program "
+            "that has it, write the model with model.export('FOLDER') and freeze that folder"
+        ) from None
 
 
-def _load(path: str, architecture: bytes | None) -> Any:
-    """Load a model whole, or its weights into what its JSON file describes. RefusedError: code."""
-    import keras
-
-    if path.endswith(".keras"):
+def _read_archive(path: Path, _: bytes | None, scratch: Path) -> tuple[Any, str, Path]:
+    """Return the description in a .keras file or folder, Keras's version, and what to load."""
+    if path.is_dir():
+        texts = {name: (path / name).read_bytes() for name in (CONFIG, _METADATA)}
+    else:
         with zipfile.ZipFile(path) as archive:
-            _refuse_code(json.loads(archive.read("config.json")))
-        return keras.saving.load_model(path, compile=False, safe_mode=True)
+            texts = {name: archive.read(name) for name in (CONFIG, _METADATA)}
+        if path.suffix != ".keras":
+            path = _linked(path, scratch / "model.keras")
+    version = json.loads(texts[_METADATA]).get("keras_version", "")
+    return json.loads(texts[CONFIG]), str(version), path
+
+
+def _read_hdf5(path: Path, architecture: bytes | None, scratch: Path) -> tuple[Any, str, Path]:
+    """Return the description of an HDF5 file's model, Keras's version, and what to load.
+
+    The weights may be alone in the file: then the description is in a file of its own.
+    """
     import h5py
 
     with h5py.File(path, "r") as file:
@@ -73,57 +146,56 @@ def _load(path: str, architecture: bytes | None) -> Any:
                 "the file holds weights alone; give the model's JSON file with --graph"
             )
         config = json.loads(found)
-        _refuse_code(config)
-        if "layer_names" in file.attrs or "model_weights" in file:
-            return _load_hdf5(file, config)
-    model = keras.models.model_from_json(found.decode())
-    model.load_weights(path)
-    return model
-
-
-def _load_hdf5(file: Any, config: Any) -> Any:
-    """Load a model in the format of Keras 2, which Keras 3 writes too; the weights may be alone."""
-    import h5py
-    import keras
-
-    weights = file.get("model_weights", file)
-    if str(weights.attrs.get("keras_version", "")).startswith(("1.", "2.")):
-        config = in_words_of_keras_3(config)
-    with tempfile.TemporaryDirectory() as folder:
-        joined = f"{folder}/model.h5"
+        weights = file.get("model_weights", file)
+        version = _version(config, file, weights)
+        if weights is file and "layer_names" not in file.attrs:
+            return config, version, _linked(path, scratch / "model.weights.h5")
+        joined = scratch / "model.h5"
         with h5py.File(joined, "w") as model:
             model.attrs["model_config"] = json.dumps(config)
+            model.attrs["keras_version"] = version
             model.copy(weights, "model_weights")
-        return keras.saving.load_model(joined, compile=False, safe_mode=True)
+    return config, version, joined
 
 
-def _refuse_code(config: Any) -> None:
-    """Raise RefusedError for a Lambda layer: it holds a function, which is code."""
+def _version(config: Any, *groups: Any) -> str:
+    """Return the version of Keras that wrote an HDF5 file; the oldest did not say."""
+    said = [group.attrs.get("keras_version") for group in groups] + [config.get("keras_version")]
+    version = next((each for each in said if each is not None), None)
+    if version is None:
+        return "3." if "module" in config else "1."
+    return version.decode() if isinstance(version, bytes) else str(version)
+
+
+def _linked(path: Path, name: Path) -> Path:
+    """Return a file under a name by which Keras knows its format."""
+    name.symlink_to(path.absolute())
+    return name
+
+
+def _parts(config: Any) -> Iterator[dict[str, Any]]:
+    """Yield all dictionaries of a description, at any depth, but for what only training needs."""
     waiting = [config]
     while waiting:
         part = waiting.pop()
         if isinstance(part, dict):
-            if part.get("class_name") in ("Lambda", "__lambda__"):
-                raise RefusedError("the model holds a Lambda layer, which is code (rewrite it)")
-            waiting += part.values()
+            yield part
+            waiting += [value for name, value in part.items() if name not in _OF_TRAINING]
         elif isinstance(part, list):
             waiting += part
 
 
-def frozen_function(
-    function: Any, outputs: Sequence[str] = ()
-) -> tuple[bytes, list[str], list[str]]:
-    """Return a traced function as GraphDef bytes, inputs and outputs; done in a child process.
+def _custom_part(config: Any) -> str | None:
+    """Return what a description names that is no part of Keras: a class or a function."""
+    for part in _parts(config):
+        if "class_name" in part and "module" in part and "config" in part:
+            is_function = part["class_name"] == "function"
+            if not str(part["module"]).startswith("keras"):
+                name = part["config"] if is_function else part.get("registered_name")
+                kind = "function" if is_function else "layer"
+                return f"{kind} '{name or part['class_name']}'"
+    return None
 
-    `outputs` are the names that the function's results bear in its graph, where they do.
-    """
-    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-    frozen = convert_variables_to_constants_v2(function)
-    graph_def = frozen.graph.as_graph_def()
-    nodes = {node.name for node in graph_def.node}
-    fetched = [tensor.name for tensor in frozen.outputs]
-    for place, name in enumerate(outputs):
-        if name in nodes:
-            fetched[place] = name
-    return graph_def.SerializeToString(), [tensor.name for tensor in frozen.inputs], fetched
+def _text(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

@@ -140,7 +140,7 @@ def _take_names(
     a frozen graph has no signature, so its own names must tell which is which.
     """
     for name, tensor in fed.items():
-        if tensor == f"{signature}_{name}" and tensor in graph and _is_free(graph, name):
+        if tensor.startswith(f"{signature}_") and tensor in graph and _is_free(graph, name):
             graph.add(graph[tensor].with_name(name))
             graph.redirect({tensor: name, f"^{tensor}": f"^{name}"})
             graph.inputs = tuple(name if i == tensor else i for i in graph.inputs)

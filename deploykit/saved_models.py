@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deploykit.files import read_bytes
-from deploykit.keras_files import frozen_function
 from deploykit.meta_graphs import functions, signatures
-from transforms.core.child import call
 from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.protos import GraphDef, MetaGraphDef, SavedModel
+from transforms.core.protos import MetaGraphDef, SavedModel
 
+CALL = "__call__"
 _SERVE = "serve"
 
 
@@ -43,32 +41,16 @@ def parse_saved_model(path: Path, tags: Sequence[str] = ()) -> MetaGraphDef:
     return next(iter(by_tags.values()))
 
 
-def is_function(meta: MetaGraphDef, name: str | None) -> bool:
-    """Say whether a name is that of a function which is no signature: a loader must find it."""
-    return name is not None and name in functions(meta) and name not in signatures(meta)
+def function_to_load(meta: MetaGraphDef, name: str | None) -> str | None:
+    """Return the function that only TensorFlow's loader finds, or None where a signature answers.
 
-
-def read_function(path: Path, meta: MetaGraphDef, name: str) -> Graph:
-    """Return a function of a SavedModel that is no signature, as a frozen graph."""
-    content, fed, fetched = call(
-        "deploykit.saved_models:freeze_function", str(path), list(meta.meta_info_def.tags), name
-    )
-    return Graph.from_graph_def(GraphDef.FromString(content), fed, fetched)
-
-
-def freeze_function(path: str, tags: list[str], name: str) -> tuple[bytes, list[str], list[str]]:
-    """Return a function as GraphDef bytes, inputs and outputs; this is done in a child process.
-
-    GraphError: it cannot be loaded, or is not one function of tensors.
+    It is the one that is named, or where there are no signatures the only one, or `__call__`.
     """
-    import tensorflow as tf
-
-    try:
-        model = tf.saved_model.load(path, tags)  # its variables live as long as it does
-        function = getattr(model, name)
-    except Exception as error:  # TensorFlow raises whatever the damage happens to cause
-        raise GraphError(f"TensorFlow cannot load it: {str(error).splitlines()[0]}") from None
-    traced = function.concrete_functions
-    if len(traced) != 1:
-        raise GraphError(f"its function '{name}' is traced for {len(traced)} kinds of inputs")
-    return frozen_function(traced[0])
+    known = functions(meta)
+    if name is not None:
+        return name if name in known and name not in signatures(meta) else None
+    if signatures(meta):
+        return None
+    if len(known) > 1 and CALL not in known:
+        return None
+    return CALL if CALL in known else next(iter(known), None)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from deploykit import cli, initialisers, keras_files, labelling, saved_models, verification
+from deploykit import cli, initialisers, labelling, resaving, verification
 from tests.support import build, random
 from transforms.core.child import limited
 from transforms.core.graph import Graph
@@ -67,11 +67,11 @@ def command_line(*arguments: object) -> Outcome:
 def in_process(monkeypatch):
     """Run TensorFlow in this process: one start for all, not one for each call of a child."""
 
-    def call(function: str, *arguments: Any, env: object = None) -> Any:
+    def call(function: str, *arguments: Any, env: object = None, forced: object = None) -> Any:
         module, name = function.split(":")
         return getattr(importlib.import_module(module), name)(*arguments)
 
-    for module in (initialisers, keras_files, labelling, saved_models, verification):
+    for module in (initialisers, labelling, resaving, verification):
         monkeypatch.setattr(module, "call", call)
 
 

@@ -16,12 +16,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transforms.core.errors import CrashError, Error, LimitError
+from transforms.core.errors import BugError, CrashError, Error, LimitError
 
 
 @dataclass
@@ -40,13 +41,19 @@ _STAMP = re.compile(r"^[IWEF]\d{4} \S+ +\d+ ")  # severity, time and thread of a
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
 
 
-def call(function: str, *arguments: Any, env: Mapping[str, str] | None = None) -> Any:
+def call(
+    function: str,
+    *arguments: Any,
+    env: Mapping[str, str] | None = None,
+    forced: Mapping[str, str | None] | None = None,
+) -> Any:
     """Return what `function` ("package.module:name") returns in a child process.
 
-    `env` sets variables for the child; what the user has set wins. An Error raised there is raised
-    here. LimitError: the deadline or the memory cap was reached. CrashError: the child died.
+    `env` sets variables for the child; what the user has set wins, but not over `forced`. An Error
+    raised there is raised here. LimitError: the deadline or the memory cap was reached. CrashError:
+    the child died. BugError: the function failed.
     """
-    with contextlib.closing(Worker(function, *arguments, env=env)) as worker:
+    with contextlib.closing(Worker(function, *arguments, env=env, forced=forced)) as worker:
         return worker.made()
 
 
@@ -100,7 +107,7 @@ class Worker:
         """Return what a method of what was made returns.
 
         An Error raised there is raised here. LimitError: the deadline or the memory cap was
-        reached. CrashError: the child died.
+        reached. CrashError: the child died. BugError: the method failed.
         """
         return self._ask((method, arguments))
 
@@ -196,6 +203,10 @@ def _outcome(act: Callable[[], Any]) -> tuple[str, Any]:
         return "error", error
     except MemoryError:
         return "error", LimitError("the memory cap was reached (--memory-limit)")
+    except Exception as error:  # whatever the user can act on is an Error
+        bug = BugError(f"{type(error).__name__}: {error}")
+        bug.add_note(traceback.format_exc())
+        return "error", bug
 
 
 if __name__ == "__main__":

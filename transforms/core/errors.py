@@ -8,6 +8,7 @@ Error                  2  wrong usage or a bad model
   FileError            4  a file that cannot be read or written
   VerificationError    5  a result that differs from its reference by more than the bar
   LimitError           6  a run that took more time or memory than allowed
+BugError               1  our own code failed where a model is run
 """
 
 
@@ -59,6 +60,10 @@ class LimitError(Error):
     """A run took more time or memory than allowed."""
 
     exit_status = 6
+
+
+class BugError(Exception):
+    """Our own code failed in a child process, which is no fault of the graph: exit status 1."""
 
 
 def nearest(name: str, known: list[str] | tuple[str, ...]) -> str:

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from transforms.core import child
-from transforms.core.errors import CrashError, GraphError, LimitError, RefusedError
+from transforms.core.errors import BugError, CrashError, GraphError, LimitError, RefusedError
 
 HERE = "tests.transforms.core.test_child"
 
@@ -60,12 +60,17 @@ def test_values_go_there_and_back():
         ("out_of_memory", LimitError, "ran out of memory"),
         ("leaves_without_an_answer", GraphError, "status 0 and no answer"),
         ("refuses", RefusedError, "not this one"),
-        ("fails", GraphError, "status 1 and no answer: KeyError: 'a bug'"),
     ],
 )
 def test_deaths(name, error, message):
     with pytest.raises(error, match=message):
         child.call(f"{HERE}:{name}")
+
+
+def test_an_exception_of_ours_is_no_fault_of_the_graph():
+    with pytest.raises(BugError, match="KeyError: 'a bug'") as caught:
+        child.call(f"{HERE}:fails")
+    assert any("in fails" in note for note in caught.value.__notes__)
 
 
 def test_the_environment_is_given_and_what_the_user_has_set_wins(monkeypatch):

@@ -1,0 +1,97 @@
+"""What only Keras or TensorFlow's loader can open is saved again, and read like any SavedModel.
+
+A child process loads the model and writes it as a SavedModel into a folder of its own, so that
+variables, tables and functions have one way into a frozen graph, whatever kept them.
+"""
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from deploykit.checkpoints import Checkpoint
+from deploykit.initialisers import Initialisers
+from deploykit.interface import Interface
+from deploykit.meta_graphs import DEFAULT_SIGNATURE, answering_graph, whole_graph
+from deploykit.saved_models import parse_saved_model
+from transforms.core.child import call
+from transforms.core.graph import Graph
+from transforms.core.protos import MetaGraphDef
+from transforms.core.renaming import rename
+from transforms.inline_functions import inline_functions
+from transforms.remove_unused_functions import remove_unused_functions
+
+_ILLEGAL = re.compile(r"[^A-Za-z0-9_.\\/-]")
+_CALLS = re.compile(r"(StatefulPartitionedCall(_\d+)?/)+")  # what TensorFlow calls a signature's
+
+
+@contextlib.contextmanager
+def saved_again(function: str, *arguments: Any) -> Iterator[tuple[Graph, Initialisers]]:
+    """Yield a model's graph without calls, and what gives its variables and tables their contents.
+
+    `function` ("package.module:name") is run in a child process: it takes a folder to write into
+    and the arguments, and returns the names of the inputs and outputs in the user's order.
+    """
+    with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
+        inputs, outputs = call(function, folder, *arguments, forced={"KERAS_BACKEND": "tensorflow"})
+        meta = parse_saved_model(Path(folder) / "saved_model.pb")
+        names = _legal([*inputs, *outputs])
+        interface = Interface(tuple(names[: len(inputs)]), tuple(names[len(inputs) :]))
+        _give_names(meta, interface)
+        whole = whole_graph(meta)
+        graph = answering_graph(whole, meta, interface)
+        inline_functions(graph)
+        remove_unused_functions(graph)
+        _shorten_names(graph)
+        checkpoint = Checkpoint(Path(folder) / "variables", "variables")
+        yield graph, Initialisers.of(meta, whole, checkpoint, Path(folder))
+
+
+def input_name(place: int) -> str:
+    """Return the name of an input in the signature that a child writes."""
+    return f"input_{place}"
+
+
+def named_outputs(tensors: Iterable[Any]) -> dict[str, Any]:
+    """Return the outputs by their names in the signature that a child writes."""
+    return {f"output_{place}": tensor for place, tensor in enumerate(tensors)}
+
+
+def _legal(names: Sequence[str]) -> list[str]:
+    """Return names that nodes can bear, no two of them alike: `x`, `x_1`, ..."""
+    legal: dict[str, None] = {}
+    for name in names:
+        base = _ILLEGAL.sub("_", name).lstrip("_\\/-") or "tensor"
+        candidate, number = base, 0
+        while candidate in legal:
+            number += 1
+            candidate = f"{base}_{number}"
+        legal[candidate] = None
+    return list(legal)
+
+
+def _give_names(meta: MetaGraphDef, interface: Interface) -> None:
+    """Let the signature have the user's names in place of those that a child writes."""
+    signature = meta.signature_def[DEFAULT_SIGNATURE]
+    for infos, names, prefix in (
+        (signature.inputs, interface.inputs, "input"),
+        (signature.outputs, interface.outputs, "output"),
+    ):
+        found = [infos[f"{prefix}_{place}"].SerializeToString() for place in range(len(names))]
+        infos.clear()
+        for name, content in zip(names, found, strict=True):
+            infos[name].MergeFromString(content)
+
+
+def _shorten_names(graph: Graph) -> None:
+    """Take the calls of the signature off the names of the nodes where that leaves them unlike."""
+    names: dict[str, str] = {}
+    taken = {node.name for node in graph}
+    for node in graph:
+        short = _CALLS.sub("", node.name, count=1) if _CALLS.match(node.name) else ""
+        if short and short not in taken:
+            taken.add(short)
+            names[node.name] = short
+    rename(graph, names)
