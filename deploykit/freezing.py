@@ -15,14 +15,17 @@ from deploykit.location import Location, locate
 from deploykit.meta_graphs import answering_graph, whole_graph
 from deploykit.resaving import saved_again
 from deploykit.saved_models import function_to_load, parse_saved_model
+from deploykit.updates import settle_updates
 from transforms.core import pipeline
 from transforms.core.control_flow import conditional_names
-from transforms.core.errors import Error
-from transforms.core.functions import Library
+from transforms.core.errors import Error, GraphError
+from transforms.core.functions import Library, reachable
 from transforms.core.graph import Graph
-from transforms.core.node import Node
+from transforms.core.node import Node, split
+from transforms.core.ops import op_defs, output_types
 from transforms.core.pipeline import Step
 from transforms.core.protos import MetaGraphDef
+from transforms.core.state import contents_of, held_by
 
 logger = logging.getLogger("deploykit")
 
@@ -62,15 +65,46 @@ def freeze(
         interface = Interface(tuple(inputs), tuple(outputs), tuple(tags), signature)
         with _opened(locate(source), graph, interface) as (frozen, initialisers):
             frozen = _resolved(frozen, dict(pins or {}), tuple(inputs))
+            updates = settle_updates(frozen)
             _forget_idle_waits(frozen)
             frozen.prune()
-            initialisers.fill(frozen)
+            initialisers.fill(frozen, updates)
+            updates.check_settled(frozen)
         frozen = _step(frozen, "remove_unused_functions") if frozen.library.function else frozen
         frozen.prune()
         frozen.check()
+        _check_whole(frozen)
     except Error as error:
         raise error if str(source) in str(error) else type(error)(f"{source}: {error}") from None
     return frozen
+
+
+def _check_whole(graph: Graph) -> None:
+    """Raise GraphError for what the graph's file cannot bring along: other contents, a handle."""
+    for tensor in graph.inputs:
+        node, port = graph.producer(tensor), split(tensor)[1]
+        types = output_types(node) if node.op in op_defs() else None
+        if types and types[max(port, 0)] in ("resource", "variant"):
+            raise GraphError(
+                f"its input '{tensor}' is a {types[port]}, a handle to what is not in the graph, "
+                "so no caller could feed it; name other --inputs, or export the model again"
+            )
+    functions = Library(graph).functions
+    nodes = [(node.name, node.op) for node in graph]
+    for name in sorted(reachable(graph)):
+        nodes += [(f"{name}/{node.name}", node.op) for node in functions[name].node_def]
+    for name, op in nodes:
+        contents = contents_of(op)
+        if contents == "refused":
+            raise GraphError(
+                f"node '{name}' ({op}) holds {held_by(op)}, which no frozen graph brings along; "
+                "name --inputs behind it"
+            )
+        if op == "VarHandleOp" or (contents == "filled" and name not in graph):
+            raise GraphError(
+                f"node '{name}' ({op}) is a variable or table in a function that is not inlined, "
+                "which cannot be filled; make it outside of the function and save the model again"
+            )
 
 
 def model_bytes(source: str | Path) -> int:

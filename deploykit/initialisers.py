@@ -14,15 +14,17 @@ import numpy as np
 
 from deploykit.checkpoints import Checkpoint
 from deploykit.files import check_regular
+from deploykit.updates import Updates
 from deploykit.variables import fill_variables
 from transforms.core.child import call
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
 from transforms.core.node import Node, producer_name
-from transforms.core.ops import VARIABLE_OPS
+from transforms.core.ops import VARIABLE_OPS, with_op
 from transforms.core.protos import AssetFileDef, MetaGraphDef
 from transforms.core.restoring import place_of
 from transforms.core.side_effects import refuse_side_effects
+from transforms.core.state import TABLE_OPS
 from transforms.core.tensors import Array, DType
 from transforms.core.validate import validate
 from transforms.inline_functions import inline_functions
@@ -30,11 +32,6 @@ from transforms.remove_unused_functions import remove_unused_functions
 
 logger = logging.getLogger("deploykit")
 
-_TABLE_OPS = frozenset(
-    f"{kind}{version}"
-    for kind in ("HashTable", "MutableHashTable", "MutableHashTableOfTensors")
-    for version in ("", "V2")
-)
 _ASSIGN_OPS = frozenset({"Assign", "AssignVariableOp"})
 _FILLING_OPS = ("InitializeTable", "LookupTableImport")
 _READING_FILES = ("InitializeTableFromTextFile", "InitializeTableFromTextFileV2")
@@ -71,15 +68,13 @@ class Initialisers:
         restore_op = meta.saver_def.restore_op_name
         return cls(whole, checkpoint, restore_op, tuple(map(producer_name, init_ops)), assets)
 
-    def fill(self, graph: Graph) -> None:
+    def fill(self, graph: Graph, updates: Updates) -> None:
         """Turn the variables of a graph into constants, and fill its tables.
 
         GraphError: one of them has no contents, or none that fit. FileError: a file is missing.
         """
         variables = {node.name: _key(node) for node in graph if node.op in VARIABLE_OPS}
         tables = {node.name: _key(node) for node in graph if _is_empty_table(graph, node)}
-        if not variables and not tables:
-            return
         keys = {*variables.values(), *tables.values()}
         contents = self._restored(keys)
         contents |= self._computed(keys - set(contents))
@@ -92,7 +87,8 @@ class Initialisers:
                 f"node '{node.name}' is a {what} ({node.op}) that nothing initialises{more}, so "
                 "the graph is not frozen; give the checkpoint or SavedModel with its contents"
             )
-        fill_variables(graph, {name: contents[key][0] for name, key in variables.items()})
+        values = {name: contents[key][0] for name, key in variables.items()}
+        fill_variables(graph, values, updates.states, updates.idle)
         for name, key in tables.items():
             _fill_table(graph, graph[name], *contents[key])
             logger.info("table '%s' is filled within the graph", name)
@@ -111,9 +107,15 @@ class Initialisers:
         places = {(key, 0): (key, "") for key in keys}
         if self.restore_op:
             graph = self._leading_to([self.restore_op])
+            setters = _setters(graph)
+            setters |= {
+                key: setters[copy]
+                for copy, key in self._copied().items()
+                if copy in setters and key not in setters
+            }
             places = {
                 (key, number): place
-                for key, setter in _setters(graph).items()
+                for key, setter in setters.items()
                 if key in keys
                 for number, tensor in enumerate(setter.data_inputs[1:])
                 if (place := place_of(graph, tensor)) is not None
@@ -126,6 +128,19 @@ class Initialisers:
         for key, number in sorted(read):
             contents.setdefault(key, []).append(read[key, number])
         return contents
+
+    def _copied(self) -> dict[str, str]:
+        """Return the variables that begin as copies of others, by the copies.
+
+        `tf.saved_model.save` copies the variables of Keras 3, and its checkpoint has the copies.
+        """
+        copied = {}
+        for node in self.whole:
+            if node.op == "AssignVariableOp" and len(node.data_inputs) == 2:
+                copy, read = map(self.whole.producer, node.data_inputs)
+                if copy.op == "VarHandleOp" and read.op == "ReadVariableOp":
+                    copied[_key(copy)] = _key(self.whole.producer(read.inputs[0]))
+        return copied
 
     def _computed(self, keys: set[str]) -> dict[str, list[Array]]:
         """Return what the init ops put into variables and tables; a TensorFlow child computes it.
@@ -196,7 +211,7 @@ def _setters(graph: Graph) -> dict[str, Node]:
     for node in graph:
         if node.op in _ASSIGN_OPS or node.op.startswith(_FILLING_OPS):
             resource = _resource(graph, node)
-            if resource.op in VARIABLE_OPS or resource.op in _TABLE_OPS:
+            if resource.op in VARIABLE_OPS or resource.op in TABLE_OPS:
                 setters[_key(resource)] = node
     return setters
 
@@ -214,7 +229,7 @@ def _contents_of(graph: Graph, setter: Node) -> list[str]:
 
 
 def _is_empty_table(graph: Graph, node: Node) -> bool:
-    if node.op not in _TABLE_OPS:
+    if node.op not in TABLE_OPS:
         return False
     return not any(reader.op.startswith(_FILLING_OPS) for reader in graph.readers(node.name))
 
@@ -222,6 +237,9 @@ def _is_empty_table(graph: Graph, node: Node) -> bool:
 def _fill_table(graph: Graph, table: Node, keys: Array, values: Array) -> None:
     """Let the readers of a table wait until it holds these entries."""
     readers = graph.consumers(table.name)
+    if "Dense" in table.op:
+        keys, values = _entries(graph, table, keys, values)
+    table = graph.replace(table, _lasting(table))
     order = np.argsort(keys, kind="stable") if keys.ndim == 1 else slice(None)
     arrays = {
         "keys": (keys[order], table.attr("key_dtype")),
@@ -240,3 +258,30 @@ def _fill_table(graph: Graph, table: Node, keys: Array, values: Array) -> None:
     graph.add(filling.with_attrs(**dict(attrs)))
     for reader in readers:
         graph.replace(reader, reader.with_control_inputs(f"^{filling.name}"))
+
+
+def _entries(graph: Graph, table: Node, keys: Array, values: Array) -> tuple[Array, Array]:
+    """Return the entries among the buckets of a dense table, which a checkpoint holds as they lie.
+
+    GraphError: its keys are vectors, which no other table takes.
+    """
+    marks = [graph.constant(tensor) for tensor in table.data_inputs]  # empty, and deleted
+    if keys.size != len(keys) or None in marks:
+        raise GraphError(
+            f"node '{table.name}' is a dense table whose keys are no single numbers or strings, "
+            "which cannot be filled within the graph; use a StaticHashTable and save it again"
+        )
+    keys = keys.reshape(-1)
+    unused = {mark.value.item() for mark in marks if mark is not None}
+    used = np.array([key not in unused for key in keys.tolist()])
+    return keys[used], values.reshape(-1, *(table.attr("value_shape") or ()))[used]
+
+
+def _lasting(table: Node) -> Node:
+    """Return a table whose entries last from run to run, and can be listed as keys and values."""
+    op = table.op.removeprefix("Anonymous")
+    op = op if op == table.op else f"{op}V2"
+    if "Dense" in op:
+        op = "MutableHashTableOfTensorsV2" if table.attr("value_shape") else "MutableHashTableV2"
+        table = table.with_inputs(*table.control_inputs)
+    return table if op == table.op else with_op(table, op)

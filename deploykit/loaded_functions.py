@@ -63,7 +63,7 @@ def _inference(name: str, traced: Sequence[Any]) -> Any:
     def covers(wide: Any, narrow: Any) -> bool:
         """Say whether an argument may be whatever another one may be."""
         if isinstance(wide, tf.TensorSpec) and isinstance(narrow, tf.TensorSpec):
-            return wide.dtype == narrow.dtype and narrow.shape.is_subtype_of(wide.shape)
+            return wide.dtype == narrow.dtype and bool(narrow.shape.is_subtype_of(wide.shape))
         return not isinstance(wide, tf.TensorSpec) and not isinstance(narrow, tf.TensorSpec)
 
     def takes(each: Any, other: Any) -> bool:

@@ -4,7 +4,7 @@ The value takes the variable's place, and whatever passed the variable on or rea
 reads the value, also in the functions of branches and loops.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from transforms.core.errors import GraphError
 from transforms.core.functions import Library, functions_in, names_in
 from transforms.core.graph import Graph
 from transforms.core.node import Node, split, tensor_name
-from transforms.core.ops import input_ports, op_defs, output_ports
+from transforms.core.ops import FEEDABLE_OPS, input_ports, op_defs, output_ports
 from transforms.core.protos import AttrValue, FunctionDef
 from transforms.core.tensors import Array, DType, type_number
 
@@ -21,7 +21,7 @@ _PASSING_OPS = frozenset({"Enter", "Exit", "Identity", "Merge", "NextIteration",
 _READING_OPS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})
 # Ops that hand their inputs to functions: the attributes that hold the inputs' types and the
 # functions, and how many inputs come before those that the functions get.
-_FUNCTION_OPS = {
+FUNCTION_OPS = {
     "Case": ("Tin", ("branches",), 1),
     "If": ("Tin", ("then_branch", "else_branch"), 1),
     "PartitionedCall": ("Tin", ("f",), 0),
@@ -31,23 +31,42 @@ _FUNCTION_OPS = {
     "StatelessWhile": ("T", ("cond", "body"), 0),
     "While": ("T", ("cond", "body"), 0),
 }
+UNTOUCHED_READS = frozenset({"IsVariableInitialized", "VarIsInitializedOp", "VariableShape"})
+"""Ops that ask about a variable or table, but not for its value."""
 _RESOURCE = type_number("resource")
 _AXIS = "@axis"  # what a gather reads until its axis is a node
 
 
-def fill_variables(graph: Graph, values: Mapping[str, Array]) -> None:
+def passed_ports(node: Node, port: int) -> list[int]:
+    """Return the outputs at which a node passes on the variable that it has at a port."""
+    op = node.op.removeprefix("Ref")
+    if op == "IdentityN":
+        return [port]
+    if op not in _PASSING_OPS or (port and op != "Merge"):
+        return []
+    return [0, 1] if op == "Switch" else [0]
+
+
+def fill_variables(
+    graph: Graph,
+    values: Mapping[str, Array],
+    states: Mapping[str, DType] | None = None,
+    idle: Container[tuple[str, str]] = (),
+) -> None:
     """Replace variables by their values, given by the names of their nodes.
 
+    `states` are nodes whose readers take them for a variable, and their types. `idle` are updates
+    that go as no answer needs them, each by its function and its node.
     GraphError: a value does not fit its variable, or a node needs the variable itself.
     """
-    types: dict[str, DType] = {}
+    types: dict[str, DType] = dict(states or {})
     for name, value in values.items():
         node = graph[name]
         _check_shape(node, value)
         constant = Node.constant(name, value, node.attr("dtype"), node.device)
         types[name] = DType(constant.attr("dtype"))
         graph.replace(node, constant)
-    functions = _Functions(graph)
+    functions = _Functions(graph, idle)
     waiting = list(types)
     while waiting:
         tensor = waiting.pop()
@@ -66,9 +85,8 @@ def fill_variables(graph: Graph, values: Mapping[str, Array]) -> None:
                         waiting.append(name)
     functions.finish()
     for node in graph:
-        for tensor in _variables_of(node):
-            if graph.constant(tensor) is not None:
-                raise _needs_variable(node)
+        if not types.keys().isdisjoint(_variables_of(node)):
+            raise needs_variable(node, graph)
 
 
 def _variables_of(node: Node) -> list[str]:
@@ -81,11 +99,14 @@ def _variables_of(node: Node) -> list[str]:
     return [node.data_inputs[port] for place in places for port in place]
 
 
-def _needs_variable(node: Node) -> GraphError:
+def needs_variable(node: Node, graph: Graph, why: str = "") -> GraphError:
+    """Return the error for a node that works on a variable, with the ways out that there are."""
+    switches = [n.name for n in graph if n.op in FEEDABLE_OPS and n.attr("dtype") == "bool"]
+    ways = [f"pin the placeholder that switches training (--pin {n}=false)" for n in switches[:1]]
+    ways += ["name other --outputs", "save the model with a function that only reads the variable"]
     return GraphError(
         f"node '{node.name}' ({node.op}) needs the variable itself, as updates do, and a frozen "
-        "graph has none; pin the placeholder that switches training (--pin NAME=false) or name "
-        "other --outputs"
+        f"graph has none{why}; {', or '.join(ways)}; a .keras file is frozen with training=False"
     )
 
 
@@ -127,7 +148,7 @@ def _with_value(
         return base.with_attrs(T=dtype), [0, 1] if base.op == "Switch" else [0]
     if base.op == "IdentityN":
         return _with_type(base, "T", port, dtype), [port]
-    if base.op in _FUNCTION_OPS:
+    if base.op in FUNCTION_OPS:
         return functions.call_with_value(base, port, dtype)
     if base.op == "VarIsInitializedOp":
         return Node.constant(node.name, np.array(True), device=node.device), []
@@ -156,14 +177,15 @@ def _with_type(node: Node, attr: str, port: int, dtype: DType) -> Node:
 class _Functions:
     """The functions of a graph in the forms that take values in place of variables."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, idle: Container[tuple[str, str]]) -> None:
         self._graph = graph
+        self._idle = idle
         self._functions = Library(graph).functions
         self._forms: dict[str, _Form] = {}
 
     def call_with_value(self, node: Node, port: int, dtype: DType) -> tuple[Node, list[int]]:
         """Return a node whose functions take a value at a port; a loop passes it on."""
-        attr, roles, before = _FUNCTION_OPS[node.op]
+        attr, roles, before = FUNCTION_OPS[node.op]
         if port < before:
             return node, []
         node = _with_type(node, attr, port - before, dtype)
@@ -198,8 +220,7 @@ class _Functions:
                     waiting += names_in(proto.attr.values())
 
     def _written(self, name: str, form: "_Form") -> FunctionDef:
-        result = FunctionDef()
-        result.CopyFrom(self._functions[form.function])
+        result = self._without_idle_updates(form.function)
         result.signature.name = name
         for argument, dtype in form.values:
             changed = [result.signature.input_arg[argument]]
@@ -211,6 +232,16 @@ class _Functions:
             result.arg_attr.pop(argument, None)
             result.resource_arg_unique_id.pop(argument, None)
             self._take_value(result, result.signature.input_arg[argument].name, dtype)
+        return result
+
+    def _without_idle_updates(self, name: str) -> FunctionDef:
+        """Return a copy of a function in which updates that no answer needs do nothing."""
+        result = FunctionDef()
+        result.CopyFrom(self._functions[name])
+        for proto in result.node_def:
+            if (name, proto.name) in self._idle:
+                waits = [tensor for tensor in proto.input if tensor[:1] == "^"]
+                proto.CopyFrom(Node(proto.name, "NoOp", tuple(waits)).to_proto())
         return result
 
     def _take_value(self, function: FunctionDef, argument: str, dtype: DType) -> None:
@@ -243,7 +274,7 @@ class _Functions:
         old = replace(Node.from_proto(proto), inputs=tuple(proto.input))
         node, passed_on = _with_value(old, port, dtype, self)
         if node is old:
-            raise _needs_variable(node)
+            raise needs_variable(node, self._graph)
         if _AXIS in node.inputs:
             axis = _axis(f"{node.name}/axis_{len(function.node_def)}", node)
             function.node_def.add().CopyFrom(axis.to_proto())

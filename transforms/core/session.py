@@ -32,6 +32,7 @@ class Session:
             rewriter.constant_folding = rewriter_config_pb2.RewriterConfig.OFF
             config.graph_options.optimizer_options.opt_level = -1
         self.graph = graph
+        self._names = {operation.name for operation in graph.get_operations()}
         self._v1 = tf.compat.v1
         try:
             self._session = tf.compat.v1.Session(graph=graph, config=config)
@@ -42,6 +43,10 @@ class Session:
     def devices(self) -> list[str]:
         """The full names of what nodes can run on."""
         return [device.name for device in self._session.list_devices()]
+
+    def has(self, name: str) -> bool:
+        """Say whether the graph has a node of this name."""
+        return name in self._names
 
     def run(self, fetches: list[str], feeds: Mapping[str, Array] | None = None) -> list[Array]:
         """Return the values of tensors. GraphError: a kernel refuses. LimitError: out of memory."""

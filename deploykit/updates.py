@@ -1,0 +1,265 @@
+"""A frozen graph keeps nothing between calls: an update counts only where the same call reads it.
+
+An update that no answer needs is dropped, and what reads a variable behind an update reads the new
+value. An answer that depends on what an earlier call left behind changes from call to call; it is
+refused, unless what is left behind settles, as the power iteration of a spectral norm does.
+"""
+
+import logging
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from deploykit.function_updates import uses_inside
+from deploykit.variables import UNTOUCHED_READS, needs_variable, passed_ports
+from transforms.core.child import call
+from transforms.core.control_flow import conditional_names, pass_on
+from transforms.core.errors import GraphError
+from transforms.core.functions import Library
+from transforms.core.graph import Graph
+from transforms.core.node import Node, producer_name, tensor_name
+from transforms.core.ops import FEEDABLE_OPS, REF_VARIABLE_OPS, VARIABLE_OPS, input_types
+from transforms.core.state import FILLED_OPS, is_update
+from transforms.core.tensors import Array, DType
+
+logger = logging.getLogger("deploykit")
+
+_SUMS = {"AssignAdd": "AddV2", "AssignSub": "Sub"}
+_DRAWING = re.compile("Stateless(Random|Truncated|Parameterized|Multinomial|Shuffle)")
+_FLOATS = ("float", "bfloat", "half", "double")
+_CALLS = 100  # after so many, what settles has settled
+
+
+@dataclass(frozen=True)
+class _Carried:
+    """A variable that a call leaves behind changed, though the next call's answers read it."""
+
+    variable: str
+    update: Node
+    left: str
+    """The tensor of what a call leaves behind."""
+
+
+@dataclass
+class Updates:
+    """What became of the updates of a graph's variables and tables."""
+
+    states: dict[str, DType] = field(default_factory=dict)
+    """Nodes that stand for a variable behind an update, and its type."""
+    idle: set[tuple[str, str]] = field(default_factory=set)
+    """Updates inside functions that no answer needs, each by its function and its node."""
+    carried: list[_Carried] = field(default_factory=list)
+
+    def check_settled(self, graph: Graph) -> None:
+        """Raise GraphError if answers of a filled graph would change from call to call for good."""
+        if not self.carried:
+            return
+        left = [each.left for each in self.carried]
+        graph.outputs = tuple(tensor for tensor in graph.outputs if tensor not in left)
+        calls = graph.copy()
+        calls.inputs, calls.outputs = (), tuple(left)
+        calls.prune()
+        content = b"".join(calls.serialized())
+        values = {each.variable: graph[each.variable].value for each in self.carried}
+        found = call("deploykit.updates:repeat", content, values, left, _CALLS)
+        for each, (at_first, first, before_last, last) in zip(self.carried, found, strict=True):
+            noise = 4 * float(np.finfo(last.dtype).eps) * _size(last)
+            if not _size(last - before_last) <= max(1e-3 * _size(first - at_first), noise):
+                raise changes_answers(each.update, each.variable, graph)
+            logger.warning(
+                "variable '%s' changes at each call until it settles; the frozen graph answers as "
+                "the first call does",
+                each.variable,
+            )
+
+
+def _size(values: Array) -> float:
+    return float(np.abs(values).max(initial=0.0))
+
+
+def repeat(
+    content: bytes, values: dict[str, Array], left: list[str], calls: int
+) -> list[list[Array]]:
+    """Call a graph again and again; return what each call leaves behind of variables, at first.
+
+    This is done in a child process. The first values and those of the first call and of the last
+    two are returned.
+    """
+    from transforms.core.session import Session
+
+    session = Session(content)
+    names = [name for name in values if session.has(name)]
+    seen = [list(values.values())]
+    for _ in range(calls):
+        now = dict(zip(values, seen[-1], strict=True))
+        seen.append(session.run(left, {name: now[name] for name in names}))
+        seen[2:-2] = []
+    return [list(of_variable) for of_variable in zip(*seen, strict=True)]
+
+
+def settle_updates(graph: Graph) -> Updates:
+    """Take the updates of variables and tables out of a graph whose calls are inlined.
+
+    GraphError: an answer depends on what an earlier call left behind.
+    """
+    held = [_Held(graph, node) for node in graph if node.op in FILLED_OPS]
+    held = [each for each in held if each.updates or each.updates_inside]
+    found = Updates()
+    waiting = held
+    while now := [each for each in waiting if each.is_needed(_needed(graph))]:
+        waiting = [each for each in waiting if each not in now]
+        for each in now:  # what is put into it may need others that are updated
+            found.states |= each.let_read_updates()
+    needed = _needed(graph) if held else set()
+    for each in held:
+        if each.is_needed(needed):
+            found.carried.append(each.carried())
+        each.drop_updates()
+        found.idle |= {(function, node.name) for function, node in each.updates_inside}
+    graph.outputs = (*graph.outputs, *(each.left for each in found.carried))
+    return found
+
+
+def _needed(graph: Graph) -> set[str]:
+    """Return the names of the nodes whose values the graph's outputs depend on."""
+    found = {producer_name(tensor) for tensor in graph.outputs}
+    waiting = list(found)
+    while waiting:
+        for tensor in graph[waiting.pop()].data_inputs:
+            name = producer_name(tensor)
+            if name not in found:
+                found.add(name)
+                waiting.append(name)
+    return found
+
+
+class _Held:
+    """A variable or table, and what works on it."""
+
+    def __init__(self, graph: Graph, node: Node) -> None:
+        """Follow its handle to all that work on it, also inside functions."""
+        self._graph = graph
+        self.node = node
+        self.updates: list[str] = []
+        self.updates_inside: list[tuple[str, Node]] = []
+        self._reads: list[str] = []
+        self._left = ""  # what the last update leaves behind
+        self._handles = {node.name}
+        library = Library(graph)
+        waiting = [node.name]
+        while waiting:
+            tensor = waiting.pop()
+            for reader in graph.readers(producer_name(tensor)):
+                for port, each in enumerate(reader.data_inputs):
+                    if each == tensor:
+                        waiting += self._follow(reader, port, library)
+
+    def _follow(self, reader: Node, port: int, library: Library) -> list[str]:
+        """Note what a node does with the handle at a port; return where the handle goes on."""
+        is_value = self.node.op in REF_VARIABLE_OPS and not reader.op.startswith("Ref")
+        passed = [] if is_value else passed_ports(reader, port)
+        handles = [tensor_name(reader.name, output) for output in passed]
+        uses = uses_inside(library, reader, port)
+        self.updates_inside += uses.updates
+        if is_update(reader.op) and port == 0:
+            self.updates.append(reader.name)
+        elif uses.is_read or not (passed or uses.updates or reader.op in UNTOUCHED_READS):
+            self._reads.append(reader.name)
+        new = [each for each in handles if each not in self._handles]
+        self._handles.update(new)
+        return new
+
+    def is_needed(self, needed: set[str]) -> bool:
+        """Say whether an answer depends on what this holds, at first or behind an update."""
+        return not needed.isdisjoint((*self._reads, *self.updates))
+
+    def let_read_updates(self) -> dict[str, DType]:
+        """Let what reads this behind an update read the new value; return the nodes that have it.
+
+        GraphError: the order or the value cannot be told.
+        """
+        if self.updates_inside:
+            raise self._refusal(self.updates_inside[0][1])
+        graph, conditional = self._graph, conditional_names(self._graph)
+        before = {name: graph.ancestors([name]) for name in self.updates}
+        behind = {name: graph.descendants([name]) for name in self.updates}
+        order = sorted(self.updates, key=lambda name: len(before[name]))
+        states = {}
+        for place, name in enumerate(order):
+            is_ordered = before[name].issuperset(order[:place])
+            if not is_ordered or name in conditional or self.node.op not in VARIABLE_OPS:
+                raise self._refusal(graph[name])
+            states[name] = self._left = self._value_behind(graph[name])
+        for read in tuple(self._reads):
+            passed = [name for name in order if read in behind[name]]
+            unordered = set(order).difference(passed, (n for n in order if read in before[n]))
+            if unordered or (passed and read in conditional):
+                raise self._refusal(graph[(passed or sorted(unordered))[-1]])
+            if passed:
+                self._reads.remove(read)
+                node, state = graph[read], states[passed[-1]]
+                inputs = (state if i in self._handles else i for i in node.inputs)
+                graph.replace(node, node.with_inputs(*inputs))
+        graph.redirect(states)
+        dtype = DType(self.node.attr("dtype"))
+        return dict.fromkeys(states.values(), dtype)
+
+    def _value_behind(self, update: Node) -> str:
+        """Add the node that has the value behind an update; return its name."""
+        graph, dtype = self._graph, DType(self.node.attr("dtype"))
+        op = update.op.removesuffix("VariableOp")
+        if op not in ("Assign", *_SUMS):
+            raise self._refusal(update)
+        inputs = [update.data_inputs[1]]
+        if op in _SUMS:
+            inputs.insert(0, self._left or self._first_read(dtype))
+        name = graph.unique_name(f"{update.name}/value")
+        return graph.add(
+            Node(name, _SUMS.get(op, "Identity"), tuple(inputs)).with_attrs(T=dtype)
+        ).name
+
+    def _first_read(self, dtype: DType) -> str:
+        """Add a node that reads what the variable holds when a call begins; return its name."""
+        name = self._graph.unique_name(f"{self.node.name}/before")
+        node = Node(name, "ReadVariableOp", (self.node.name,)).with_attrs(dtype=dtype)
+        if self.node.op in REF_VARIABLE_OPS:
+            node = Node(name, "Identity", (self.node.name,)).with_attrs(T=dtype)
+        self._reads.append(self._graph.add(node).name)
+        return name
+
+    def carried(self) -> _Carried:
+        """Return what a call leaves behind for the next. GraphError: it depends on the inputs."""
+        graph, update = self._graph, self._graph[self.updates[-1]]
+        sources = {graph[name].op for name in graph.ancestors([self._left])}
+        if not sources.isdisjoint(FEEDABLE_OPS) or not self.node.attr("dtype").startswith(_FLOATS):
+            raise self._refusal(update)
+        return _Carried(self.node.name, update, self._left)
+
+    def drop_updates(self) -> None:
+        """Put a node that does nothing in the place of each update whose result nobody reads."""
+        graph, conditional = self._graph, conditional_names(self._graph) if self.updates else set()
+        for name in self.updates:
+            node = graph[name]
+            if graph.readers(name):
+                continue  # filling refuses it by name
+            ports = [p for p, tensor in enumerate(node.data_inputs) if tensor not in self._handles]
+            tensors = [node.data_inputs[port] for port in ports] if name in conditional else []
+            types = [(input_types(node) or [])[port] for port in ports] if tensors else []
+            idle = pass_on(name, tensors, types, node.control_inputs, node.device)
+            graph.replace(node, idle)
+
+    def _refusal(self, update: Node) -> GraphError:
+        return changes_answers(update, self.node.name, self._graph)
+
+
+def changes_answers(update: Node, variable: str, graph: Graph) -> GraphError:
+    """Return the error for an update that answers depend on."""
+    read = graph.descendants([variable], control=False)
+    why = f"it changes '{variable}' at each call, and the answers depend on that"
+    if any(_DRAWING.match(graph[name].op) for name in read):
+        why = (
+            f"it advances the seed '{variable}', and the answers depend on what is drawn with it, "
+            "as in training"
+        )
+    return needs_variable(update, graph, f" ({why})")
