@@ -16,6 +16,7 @@ from deploykit.meta_graphs import answering_graph, whole_graph
 from deploykit.resaving import saved_again
 from deploykit.saved_models import function_to_load, parse_saved_model
 from deploykit.updates import settle_updates
+from deploykit.xla_convolutions import mark_convolutions, rewrite_convolutions
 from transforms.core import pipeline
 from transforms.core.control_flow import conditional_names
 from transforms.core.errors import Error, GraphError
@@ -70,6 +71,7 @@ def freeze(
             frozen.prune()
             initialisers.fill(frozen, updates)
             updates.check_settled(frozen)
+        rewrite_convolutions(frozen)
         frozen = _step(frozen, "remove_unused_functions") if frozen.library.function else frozen
         frozen.prune()
         frozen.check()
@@ -172,6 +174,7 @@ def _step(graph: Graph, transform: str, arguments: dict[str, object] | None = No
 def _resolved(graph: Graph, pins: dict[str, str], inputs: tuple[str, ...]) -> Graph:
     """Return the graph with functions inlined and placeholders pinned."""
     if graph.library.function:
+        mark_convolutions(graph)
         graph = _step(graph, "inline_functions")
     for node in graph:
         if _is_training_switch(node) and node.name not in (*inputs, *pins):

@@ -1,6 +1,7 @@
 """Keras files, loaded in safe mode in a child process by the Keras that wrote them."""
 
 import importlib
+import itertools
 import json
 import re
 import tempfile
@@ -66,9 +67,10 @@ def resave(folder: str, path: str, architecture: bytes | None) -> tuple[list[str
             raise GraphError(f"Keras loads the model but cannot run it: {_text(error)}") from None
         return named_outputs(map(tf.identity, tf.nest.flatten(answers)))
 
+    is_open = _takes_any_batch(keras, model)
     specs = [
-        tf.TensorSpec(tensor.shape, tensor.dtype, input_name(place))
-        for place, tensor in enumerate(model.inputs)
+        tf.TensorSpec([None, *tensor.shape[1:]] if is_open else tensor.shape, tensor.dtype, name)
+        for tensor, name in zip(model.inputs, map(input_name, itertools.count()), strict=False)
     ]
     serve = tf.function(answer, input_signature=specs, autograph=False)
     serve.get_concrete_function()
@@ -78,6 +80,15 @@ def resave(folder: str, path: str, architecture: bytes | None) -> tuple[list[str
     archive.add_endpoint("serve", serve)
     archive.write_out(folder)
     return [tensor.name for tensor in model.inputs], _output_names(keras, model)
+
+
+def _takes_any_batch(keras: Any, model: Any) -> bool:
+    """Say whether a batch in a model's shapes is only that of the data it was first called on.
+
+    Keras writes that into a Sequential without Input, and calls it on any other batch all the same.
+    """
+    is_stateful = any(part.get("stateful") for part in _parts(model.get_config()))
+    return isinstance(model, keras.Sequential) and not is_stateful
 
 
 def _output_names(keras: Any, model: Any) -> list[str]:

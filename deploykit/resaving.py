@@ -16,6 +16,7 @@ from deploykit.initialisers import Initialisers
 from deploykit.interface import Interface
 from deploykit.meta_graphs import DEFAULT_SIGNATURE, answering_graph, whole_graph
 from deploykit.saved_models import parse_saved_model
+from deploykit.xla_convolutions import mark_convolutions
 from transforms.core.child import call
 from transforms.core.graph import Graph
 from transforms.core.protos import MetaGraphDef
@@ -42,6 +43,7 @@ def saved_again(function: str, *arguments: Any) -> Iterator[tuple[Graph, Initial
         _give_names(meta, interface)
         whole = whole_graph(meta)
         graph = answering_graph(whole, meta, interface)
+        mark_convolutions(graph)
         inline_functions(graph)
         remove_unused_functions(graph)
         _shorten_names(graph)
