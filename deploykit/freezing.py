@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from deploykit.location import Location, locate
 from deploykit.meta_graphs import answering_graph, whole_graph
 from deploykit.resaving import saved_again
 from deploykit.saved_models import function_to_load, parse_saved_model
+from deploykit.training_switches import is_training_switch, tell_what_hides_batch_norms
 from deploykit.updates import settle_updates
 from deploykit.xla_convolutions import mark_convolutions, rewrite_convolutions
 from transforms.core import pipeline
@@ -29,8 +29,6 @@ from transforms.core.protos import MetaGraphDef
 from transforms.core.state import contents_of, held_by
 
 logger = logging.getLogger("deploykit")
-
-_TRAINING_SWITCH = re.compile(r"(^|_)(is_)?(train|training|trainable|learning_phase)(_|$)|istrain")
 
 
 def freeze(
@@ -65,6 +63,7 @@ def freeze(
     try:
         interface = Interface(tuple(inputs), tuple(outputs), tuple(tags), signature)
         with _opened(locate(source), graph, interface) as (frozen, initialisers):
+            _tell_what_is_dropped(frozen, initialisers)
             frozen = _resolved(frozen, dict(pins or {}), tuple(inputs))
             updates = settle_updates(frozen)
             _forget_idle_waits(frozen)
@@ -177,21 +176,29 @@ def _resolved(graph: Graph, pins: dict[str, str], inputs: tuple[str, ...]) -> Gr
         mark_convolutions(graph)
         graph = _step(graph, "inline_functions")
     for node in graph:
-        if _is_training_switch(node) and node.name not in (*inputs, *pins):
+        if is_training_switch(node) and node.name not in (*inputs, *pins):
             logger.info("placeholder '%s' pinned to false (--pin %s=...)", node.name, node.name)
             pins[node.name] = "false"
     for name, value in pins.items():
         graph = _step(graph, "pin_placeholder", {"name": name, "value": value})
+    tell_what_hides_batch_norms(graph)
     return _step(graph, "remove_unused_functions") if graph.library.function else graph
 
 
-def _is_training_switch(node: Node) -> bool:
-    last = node.name.rsplit("/", 1)[-1].lower()
-    return (
-        node.op in ("Placeholder", "PlaceholderWithDefault")
-        and node.attr("dtype") == "bool"
-        and _TRAINING_SWITCH.search(last) is not None
-    )
+def _tell_what_is_dropped(graph: Graph, initialisers: Initialisers) -> None:
+    """Log the trained values that no output needs: users may fetch them, such as transitions."""
+    dropped = [node.name for node in graph if _is_unread_value(graph, node)]
+    dropped += [name for name in initialisers.trained if name not in graph]
+    if dropped:
+        shown = ", ".join(f"'{name}'" for name in dropped[:3])
+        more = f" and {len(dropped) - 3} more" if len(dropped) > 3 else ""
+        logger.info("dropped, as no output needs it: %s%s (--outputs keeps it)", shown, more)
+
+
+def _is_unread_value(graph: Graph, node: Node) -> bool:
+    if node.op not in ("Const", "Identity") or graph.consumers(node.name):
+        return False
+    return not graph.is_output(node.name) and graph.constant(node.name) is not None
 
 
 def _forget_idle_waits(graph: Graph) -> None:

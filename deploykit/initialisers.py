@@ -14,6 +14,7 @@ import numpy as np
 
 from deploykit.checkpoints import Checkpoint
 from deploykit.files import check_regular
+from deploykit.meta_graphs import trained_variables
 from deploykit.updates import Updates
 from deploykit.variables import fill_variables
 from transforms.core.child import call
@@ -50,6 +51,8 @@ class Initialisers:
     init_ops: tuple[str, ...] = ()
     assets: Mapping[str, Path] = field(default_factory=dict)
     """Files by the names of the nodes that give their paths."""
+    trained: tuple[str, ...] = ()
+    """The variables that training changes, where the model tells."""
 
     @classmethod
     def of(
@@ -66,7 +69,8 @@ class Initialisers:
             for asset in _assets(meta)
         }
         restore_op = meta.saver_def.restore_op_name
-        return cls(whole, checkpoint, restore_op, tuple(map(producer_name, init_ops)), assets)
+        starts = tuple(map(producer_name, init_ops))
+        return cls(whole, checkpoint, restore_op, starts, assets, trained_variables(meta))
 
     def fill(self, graph: Graph, updates: Updates) -> None:
         """Turn the variables of a graph into constants, and fill its tables.

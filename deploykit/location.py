@@ -11,6 +11,8 @@ from deploykit.files import check_regular
 from transforms.core.errors import FileError
 
 KERAS_ENDS = (".keras", ".h5", ".hdf5")
+_KERAS_FOLDER = ("config.json", "metadata.json")  # what a .keras archive that is unpacked holds
+_KERAS_MAGIC = (b"\x89HDF\r\n\x1a\n", b"PK\x03\x04")  # HDF5 and zip
 _SAVED_MODEL = ("saved_model.pb", "saved_model.pbtxt")
 
 
@@ -30,6 +32,8 @@ class Location:
             folders = [self.path, self.path / "variables", self.path / "assets"]
             found = [file for folder in folders if folder.is_dir() for file in folder.iterdir()]
             return sorted(file for file in found if file.is_file())
+        if self.kind == "keras" and self.path.is_dir():
+            return sorted(file for file in self.path.rglob("*") if file.is_file())
         return self.checkpoint.files if self.checkpoint else [self.path]
 
     @property
@@ -55,10 +59,23 @@ def locate(source: str | os.PathLike[str]) -> Location:
     checkpoint = find_checkpoint(path)
     if checkpoint is not None:
         return Location("checkpoint", path, checkpoint)
+    if all((path / name).is_file() for name in _KERAS_FOLDER):
+        return Location("keras", path)
     if path.is_dir():
         raise FileError(f"{path}: {_what_lies_in(path)}")
     check_regular(path)
-    return Location("keras" if path.suffix in KERAS_ENDS else "graph", path)
+    return Location("keras" if _is_keras(path) else "graph", path)
+
+
+def _is_keras(path: Path) -> bool:
+    """Say whether a file is one of Keras, by its name, or else by its first bytes."""
+    if path.suffix in KERAS_ENDS:
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(8).startswith(_KERAS_MAGIC)
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from None
 
 
 def model_sha256(model: str) -> str | None:

@@ -12,7 +12,7 @@ from transforms.core.functions import Library
 from transforms.core.graph import Graph
 from transforms.core.node import Node, normal, producer_name, split
 from transforms.core.ops import output_types
-from transforms.core.protos import MetaGraphDef
+from transforms.core.protos import MetaGraphDef, VariableDef
 from transforms.core.validate import validate
 from transforms.remove_device import remove_device
 from transforms.remove_unused_functions import remove_unused_functions
@@ -36,6 +36,15 @@ def functions(meta: MetaGraphDef) -> list[str]:
         for child in (nodes[0].children if nodes else ())
         if nodes[child.node_id].function.concrete_functions
     )
+
+
+def trained_variables(meta: MetaGraphDef) -> tuple[str, ...]:
+    """Return the names of the variables that training changes, as far as the model tells."""
+    packed = meta.collection_def["trainable_variables"].bytes_list.value
+    names = [VariableDef.FromString(content).variable_name for content in packed]
+    nodes = meta.object_graph_def.nodes
+    names += [node.variable.name for node in nodes if node.variable.trainable]
+    return tuple(dict.fromkeys(producer_name(name) for name in names if name))
 
 
 def _what_answers(meta: MetaGraphDef) -> str:

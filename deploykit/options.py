@@ -209,7 +209,8 @@ _interface = (
     click.option("--inputs", type=Names(), default=(), help="Tensors that are fed [default: the "
                  "signature's, or the placeholders]."),
     click.option("--outputs", type=Names(), default=(), help="Tensors that are fetched [default: "
-                 "the signature's, or the nodes that nobody reads]."),
+                 "the signature's, or the nodes that nobody reads]; a constant or a variable that "
+                 "nobody reads is kept if it is named here."),
     *_which_graph,
 )  # fmt: skip
 interface = _as_one("interface", Interface, *_interface)

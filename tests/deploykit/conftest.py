@@ -1,7 +1,6 @@
 """A small frozen graph as a file, and the command line called in this process."""
 
 import contextlib
-import importlib
 import io
 import json
 import os
@@ -11,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from deploykit import cli, initialisers, labelling, resaving, verification
-from tests.support import build, random
+from deploykit import cli, initialisers, labelling, resaving, updates, verification
+from tests.support import build, call_here, random
 from transforms.core.child import limited
 from transforms.core.graph import Graph
 
@@ -67,12 +66,8 @@ def command_line(*arguments: object) -> Outcome:
 def in_process(monkeypatch):
     """Run TensorFlow in this process: one start for all, not one for each call of a child."""
 
-    def call(function: str, *arguments: Any, env: object = None, forced: object = None) -> Any:
-        module, name = function.split(":")
-        return getattr(importlib.import_module(module), name)(*arguments)
-
-    for module in (initialisers, labelling, resaving, verification):
-        monkeypatch.setattr(module, "call", call)
+    for module in (initialisers, labelling, resaving, updates, verification):
+        monkeypatch.setattr(module, "call", call_here)
 
 
 def small_graph() -> Graph:

@@ -1,12 +1,12 @@
 """One worker with the original tool for all tests, and one TensorFlow for all of deploykit."""
 
 import importlib
-from typing import Any
 
 import pytest
 
 from deploykit import initialisers, resaving
 from tests.differential.original import Original
+from tests.support import call_here
 from transforms.core import evaluate, static_shapes
 
 
@@ -21,12 +21,8 @@ def original():
 def in_process():
     """Run what would start TensorFlow in a child here, where it has been started."""
 
-    def call(function: str, *arguments: Any, env: object = None, forced: object = None) -> Any:
-        module, name = function.split(":")
-        return getattr(importlib.import_module(module), name)(*arguments)
-
     with pytest.MonkeyPatch.context() as patch:
         sparsify_gather = importlib.import_module("transforms.sparsify_gather")
         for module in (evaluate, initialisers, resaving, sparsify_gather, static_shapes):
-            patch.setattr(module, "call", call)
+            patch.setattr(module, "call", call_here)
         yield

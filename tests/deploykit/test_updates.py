@@ -1,0 +1,266 @@
+"""Updates of variables: dropped, read, settled or refused by name, whatever form they have."""
+
+import numpy as np
+import pytest
+
+import deploykit
+from tests.support import random, run
+from transforms.core.errors import GraphError
+
+pytestmark = pytest.mark.usefixtures("in_process")
+
+X = random(3, 4)
+
+
+def unit(tensor):
+    import tensorflow as tf
+
+    return tensor / tf.norm(tensor)
+
+
+def power_iteration(m):
+    """Return the largest singular value of the weights, and the next vector."""
+    import tensorflow as tf
+
+    right = unit(m.vector @ m.weights)
+    left = unit(right @ tf.transpose(m.weights))
+    return tf.reduce_sum(left @ m.weights * right), left
+
+
+def counter(m, x):
+    m.number.assign_add(1.0)
+    return x @ m.weights
+
+
+def counter_twice(m, x):
+    m.number.assign_add(1.0)
+    m.number.assign(m.number * 2.0)
+    return x @ m.weights
+
+
+def counter_in_a_loop(m, x):
+    import tensorflow as tf
+
+    for _ in tf.range(3):
+        m.number.assign_add(1.0)
+        x = x @ m.weights
+    return x
+
+
+def counter_in_a_branch(m, x):
+    import tensorflow as tf
+
+    if tf.reduce_sum(x) > 0:
+        m.number.assign(m.number + 1.0)
+    return x @ m.weights
+
+
+def row_written(m, x):
+    m.table.scatter_nd_update([[0]], x[:1])
+    return x @ m.weights
+
+
+def moving_mean(m, x):
+    import tensorflow as tf
+
+    m.number.assign(0.9 * m.number + 0.1 * tf.reduce_mean(x))
+    return x @ m.weights
+
+
+def spectral_norm(m, x):
+    """The new vector is read again."""
+    import tensorflow as tf
+
+    _, vector = power_iteration(m)
+    m.vector.assign(vector)
+    return x @ (m.weights / tf.norm(m.vector @ m.weights))
+
+
+def spectral_norm_for_the_next_call(m, x):
+    norm, vector = power_iteration(m)
+    m.vector.assign(vector)
+    return x @ (m.weights / norm)
+
+
+def spectral_norm_of_the_weights_themselves(m, x):
+    norm, vector = power_iteration(m)
+    m.vector.assign(vector)
+    m.weights.assign(m.weights / norm)
+    return x @ m.weights
+
+
+def scratch(m, x):
+    import tensorflow as tf
+
+    m.table.assign(tf.tile(x[:1], [3, 1]))
+    m.table.assign_add(tf.ones((3, 4)))
+    m.table.assign_sub(tf.ones((3, 4)) * 3.0)
+    return x + m.table[0]
+
+
+def scratch_gathered(m, x):
+    import tensorflow as tf
+
+    m.table.assign(tf.tile(x[:1], [3, 1]))
+    return x + tf.gather(m.table, 1)
+
+
+def scratch_read_in_a_branch(m, x):
+    import tensorflow as tf
+
+    m.table.assign(tf.tile(x[:1], [3, 1]))
+    return tf.cond(tf.reduce_sum(x) > 0, lambda: x + m.table[0], lambda: x - m.table[1])
+
+
+def scratch_of_another(m, x):
+    """An update that is read puts in what another update has made."""
+    m.number.assign(2.0)
+    m.table.assign(m.table * 0.0 + m.number)
+    return x + m.table[0]
+
+
+SETTLED = [
+    counter, counter_twice, counter_in_a_loop, counter_in_a_branch, row_written, moving_mean,
+    spectral_norm, spectral_norm_for_the_next_call, spectral_norm_of_the_weights_themselves,
+    scratch, scratch_gathered, scratch_read_in_a_branch, scratch_of_another,
+]  # fmt: skip
+
+
+def count_in_the_answer(m, x):
+    return x + m.number.assign_add(1.0)
+
+
+def count_by_assigning(m, x):
+    m.number.assign(m.number + 1.0)
+    return x + m.number
+
+
+def whole_count(m, x):
+    import tensorflow as tf
+
+    m.whole.assign_add(1)
+    return x + tf.cast(m.whole, tf.float32)
+
+
+def count_in_a_branch(m, x):
+    import tensorflow as tf
+
+    if tf.reduce_sum(x) > 0:
+        m.number.assign_add(1.0)
+    return x + m.number
+
+
+def count_in_a_loop(m, x):
+    import tensorflow as tf
+
+    for _ in tf.range(2):
+        x += m.number.assign_add(1.0)
+    return x
+
+
+def moving_mean_in_the_answer(m, x):
+    import tensorflow as tf
+
+    m.number.assign(0.9 * m.number + 0.1 * tf.reduce_mean(x))
+    return x - m.number
+
+
+def state_for_the_next_call(m, x):
+    before = m.number.read_value()
+    m.number.assign(x[0, 0])
+    return x + before
+
+
+def row_read(m, x):
+    m.table.scatter_nd_update([[0]], x[:1])
+    return x + m.table[0]
+
+
+CHANGING = {
+    count_in_the_answer: "AssignAddVariableOp",
+    count_by_assigning: "AssignVariableOp",
+    whole_count: "AssignAddVariableOp",
+    count_in_a_branch: "AssignAddVariableOp",
+    count_in_a_loop: "AssignAddVariableOp",
+    moving_mean_in_the_answer: "AssignVariableOp",
+    state_for_the_next_call: "AssignVariableOp",
+    row_read: "ResourceScatterNdUpdate",
+}
+
+
+def save(function, folder) -> str:
+    import tensorflow as tf
+
+    class Model(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights = tf.Variable(random(4, 4, seed=1), name="weights")
+            self.vector = tf.Variable(random(1, 4, seed=2), name="vector")
+            self.number = tf.Variable(0.5, name="number")
+            self.whole = tf.Variable(0, name="whole")
+            self.table = tf.Variable(np.zeros((3, 4), np.float32), name="table")
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32, "x")])
+        def __call__(self, x):
+            return function(self, x)
+
+    model = Model()
+    tf.saved_model.save(model, str(folder / "model"), signatures=model.__call__)
+    return str(folder / "model")
+
+
+def first_answer(path: str) -> np.ndarray:
+    import tensorflow as tf
+
+    return tf.saved_model.load(path)(X).numpy()
+
+
+@pytest.mark.parametrize("function", SETTLED)
+def test_the_first_answer_is_kept(function, tmp_path):
+    path = save(function, tmp_path)
+    frozen = deploykit.freeze(path)
+    for graph in (frozen, deploykit.optimize(frozen)):
+        found = run(graph, {"x": X})[0]
+        np.testing.assert_allclose(found, first_answer(path), rtol=1e-5, atol=1e-6)
+        assert not [n for n in graph if "Variable" in n.op or "Assign" in n.op or "Scatter" in n.op]
+
+
+@pytest.mark.parametrize("function", CHANGING)
+def test_answers_that_change_from_call_to_call_are_refused_by_name(function, tmp_path):
+    path = save(function, tmp_path)
+    message = rf"\({CHANGING[function]}\) needs the variable itself.*it changes '\w+' at each call"
+    with pytest.raises(GraphError, match=message) as caught:
+        deploykit.freeze(path)
+    assert "--pin" not in str(caught.value)  # there is no switch to pin
+
+
+def test_what_settles_is_said(tmp_path, caplog):
+    deploykit.freeze(save(spectral_norm, tmp_path))
+    assert "variable 'vector' changes at each call until it settles" in caplog.text
+
+
+def test_a_table_that_answers_fill_is_refused_and_one_that_only_logs_is_not(tmp_path):
+    import tensorflow as tf
+
+    class Model(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen = tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, -1)
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.int64, "ids")])
+        def count(self, ids):
+            self.seen.insert(ids, ids * 2)
+            return self.seen.lookup(ids)
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.int64, "ids")])
+        def log(self, ids):
+            self.seen.insert(ids, ids * 2)
+            return ids + 1
+
+    model = Model()
+    signatures = {"count": model.count, "log": model.log}
+    tf.saved_model.save(model, str(tmp_path / "model"), signatures=signatures)
+    with pytest.raises(GraphError, match=r"\(LookupTableInsertV2\) needs the variable itself"):
+        deploykit.freeze(tmp_path / "model", signature="count")
+    graph = deploykit.freeze(tmp_path / "model", signature="log")
+    np.testing.assert_array_equal(run(graph, {"ids": np.array([1, 2])})[0], [2, 3])

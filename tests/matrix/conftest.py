@@ -1,0 +1,16 @@
+"""One TensorFlow for all models of the matrix."""
+
+import pytest
+
+from deploykit import initialisers, resaving, updates
+from tests.support import call_here
+from transforms.core import static_shapes
+
+
+@pytest.fixture(scope="module", autouse=True)
+def in_process():
+    """Run what would start TensorFlow in a child here, where it has been started."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (initialisers, resaving, static_shapes, updates):
+            patch.setattr(module, "call", call_here)
+        yield

@@ -1,0 +1,106 @@
+"""Keras models of one kind of layers in every form that Keras has, and the ways to write them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.matrix.kinds import Kind
+
+SHORT = 2  # samples that a Sequential without Input is called on first
+
+
+def forms(keras: Any, kind: Kind) -> dict[str, Callable[[], Any]]:
+    """Return what makes a model in each form."""
+    shape, dtype = kind.samples.shape[1:], kind.samples.dtype.name.replace("object", "string")
+
+    def given() -> Any:
+        return keras.Input(shape, dtype=dtype, name="given")
+
+    def sequential() -> Any:
+        return keras.Sequential([given(), *kind.layers()])
+
+    def sequential_called() -> Any:
+        return _called(keras.Sequential(kind.layers()), kind.samples[:SHORT])
+
+    def sequential_built() -> Any:
+        model = keras.Sequential(kind.layers())
+        model.build((None, *shape))
+        return model
+
+    def functional() -> Any:
+        result = start = given()
+        for layer in kind.layers():
+            result = layer(result)
+        return keras.Model(start, result)
+
+    def nested() -> Any:
+        start = given()
+        return keras.Model(start, keras.Sequential(kind.layers(), name="inner")(start))
+
+    def nested_first() -> Any:
+        inner = keras.Sequential(kind.layers(), name="inner")
+        return keras.Sequential([given(), inner, keras.layers.Flatten()])
+
+    class Subclassed(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = kind.layers()
+
+        def call(self, values: Any, training: bool = False) -> Any:
+            for part in self.parts:
+                values = part(values)
+            return values
+
+    def subclassed() -> Any:
+        return _called(Subclassed(), kind.samples)
+
+    makers = (sequential, sequential_called, sequential_built, functional, nested, nested_first,
+              subclassed)  # fmt: skip
+    return {maker.__name__: maker for maker in makers}
+
+
+def writers(keras: Any) -> dict[str, Callable[[Any, Path], Path]]:
+    """Return what writes a model into a folder, by the kind of file."""
+    import tensorflow as tf
+
+    def save(name: str) -> Callable[[Any, Path], Path]:
+        def write(model: Any, folder: Path) -> Path:
+            model.save(folder / name)
+            keras.models.load_model(folder / name, compile=False)  # else Keras cannot read it
+            return folder / name
+
+        return write
+
+    def export(model: Any, folder: Path) -> Path:
+        model.export(str(folder / "exported"))
+        return folder / "exported"
+
+    def saved_model(model: Any, folder: Path) -> Path:
+        tf.saved_model.save(model, str(folder / "saved"))
+        return folder / "saved"
+
+    return {
+        ".keras": save("model.keras"),
+        ".h5": save("model.h5"),
+        "export": export,
+        "saved_model": saved_model,
+    }
+
+
+def randomise(model: Any) -> None:
+    """Move the weights of a model, so that none is the identity."""
+    random = np.random.default_rng(1)
+    for variable in model.variables:
+        value = np.asarray(variable)
+        if value.dtype.name in ("float16", "float32", "float64"):
+            moved = value + random.uniform(0.05, 0.3, value.shape)
+            variable.assign(moved.astype(value.dtype))
+
+
+def _called(model: Any, samples: np.ndarray) -> Any:
+    import tensorflow as tf
+
+    model(tf.constant(samples))
+    return model

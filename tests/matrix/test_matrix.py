@@ -1,0 +1,117 @@
+"""Layer kinds x forms of models x kinds of files: frozen and optimized, they answer as in Keras.
+
+What Keras itself cannot build, write or read is left out, and `left_out.py` says so. The quick
+tests take each kind once, through all forms and files in turn; the slow ones take all.
+"""
+
+import importlib
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deploykit
+from tests.matrix.kinds import kinds
+from tests.matrix.left_out import drawn_at_random, left_out
+from tests.matrix.models import forms, randomise, writers
+from tests.support import run
+from transforms.core.errors import GraphError
+
+LIBRARIES = {"keras_3": "keras", "keras_2": "tf_keras"}
+FORMS = ("sequential", "sequential_called", "sequential_built", "functional", "nested",
+         "nested_first", "subclassed")  # fmt: skip
+WRITERS = (".keras", ".h5", "export", "saved_model")
+NAMES = tuple(kinds(importlib.import_module("keras")))
+BATCHES = (1, 3)
+
+
+def pairs() -> list[tuple[str, str]]:
+    """Return the forms with the files that they can be written to; code is in no file of Keras."""
+    found = itertools.product(FORMS, WRITERS)
+    return [(f, w) for f, w in found if f != "subclassed" or not w.startswith(".")]
+
+
+def quick() -> list[tuple[str, str, str, str]]:
+    """Return each kind once, so that all pairs come, and every fourth in Keras 2 too."""
+    found = []
+    for place, name in enumerate(NAMES):
+        chosen = [
+            (form, writer)
+            for form, writer in pairs()
+            if not left_out("keras_3", name, form, writer)
+        ]
+        found.append(("keras_3", name, *chosen[place * 5 % len(chosen)]))
+        if place % 4 == 0:
+            found.append(
+                ("keras_2", name, *[("functional", ".h5"), ("nested", ".keras")][place % 8 > 0])
+            )
+    return found
+
+
+def check(library: str, name: str, form: str, writer: str, folder: Path) -> None:
+    """Write a model, freeze and optimize it, and compare all with the model itself."""
+    import tensorflow as tf
+
+    keras = importlib.import_module(LIBRARIES[library])
+    keras.utils.set_random_seed(1)
+    kind = kinds(keras)[name]
+    model = forms(keras, kind)[form]()
+    randomise(model)
+    expected = np.asarray(model(tf.constant(kind.samples), training=False))
+    path = writers(keras)[writer](model, folder)
+    if drawn_at_random(library, name, writer):
+        with pytest.raises(GraphError, match=r"advances the seed .* a \.keras file"):
+            deploykit.freeze(path)
+        return
+    frozen = deploykit.freeze(path)
+    assert len(frozen.inputs) == len(frozen.outputs) == 1
+    for graph in (frozen, deploykit.optimize(frozen)):
+        shape = graph[graph.inputs[0]].attr("shape")
+        taken = BATCHES if not shape or shape[0] < 0 else shape[:1]  # some signatures fix it
+        for batch in taken:
+            (found,) = run(graph, {graph.inputs[0]: kind.samples[:batch]})
+            assert_close(found, expected[:batch], kind.tolerance)
+
+
+def assert_close(found: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
+    assert found.shape == expected.shape
+    if expected.dtype.kind not in "fV":
+        np.testing.assert_array_equal(found, expected)
+        return
+    found, expected = found.astype(np.float64), expected.astype(np.float64)
+    assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(("library", "name", "form", "writer"), quick())
+def test_each_kind(library, name, form, writer, tmp_path):
+    check(library, name, form, writer, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("form", "writer"), pairs())
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_all(library, name, form, writer, tmp_path):
+    reason = left_out(library, name, form, writer)
+    if not reason:
+        check(library, name, form, writer, tmp_path)
+        return
+    with pytest.raises(Exception):  # noqa: B017, PT011  Keras raises whatever it meets
+        written(library, name, form, writer, tmp_path)
+
+
+def written(library: str, name: str, form: str, writer: str, folder: Path) -> Path:
+    """Build and write a model, as its own Keras does it."""
+    import tensorflow as tf
+
+    keras = importlib.import_module(LIBRARIES[library])
+    kind = kinds(keras)[name]
+    model = forms(keras, kind)[form]()
+    model(tf.constant(kind.samples), training=False)
+    return writers(keras)[writer](model, folder)
+
+
+def test_a_wrong_weight_is_seen():
+    with pytest.raises(AssertionError):
+        assert_close(np.array([1.0, 2.001]), np.array([1.0, 2.0]), 1e-5)
