@@ -1,6 +1,7 @@
 """Keras files, loaded in safe mode in a child process by the Keras that wrote them."""
 
 import importlib
+import io
 import itertools
 import json
 import re
@@ -13,6 +14,7 @@ from typing import Any
 
 from deploykit.files import read_bytes
 from deploykit.initialisers import Initialisers
+from deploykit.keras_2_archives import WEIGHTS, has_old_layout, write_archive, write_weights
 from deploykit.resaving import input_name, named_outputs, saved_again
 from transforms.core.errors import Error, GraphError, RefusedError
 from transforms.core.graph import Graph
@@ -133,14 +135,25 @@ def _load(path: Path, architecture: bytes | None, files: ExitStack) -> tuple[Any
 def _read_archive(path: Path, _: bytes | None, scratch: Path) -> tuple[Any, str, Path]:
     """Return the description in a .keras file or folder, Keras's version, and what to load."""
     if path.is_dir():
-        texts = {name: (path / name).read_bytes() for name in (CONFIG, _METADATA)}
-    else:
-        with zipfile.ZipFile(path) as archive:
-            texts = {name: archive.read(name) for name in (CONFIG, _METADATA)}
-        if path.suffix != ".keras":
-            path = _linked(path, scratch / "model.keras")
-    version = json.loads(texts[_METADATA]).get("keras_version", "")
-    return json.loads(texts[CONFIG]), str(version), path
+        config, metadata = ((path / name).read_bytes() for name in (CONFIG, _METADATA))
+        return json.loads(config), _keras_version(metadata), path
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+        for name in (CONFIG, _METADATA):
+            if name not in names:
+                raise GraphError(f"this zip archive has no {name}, expected a .keras file")
+        config, version = archive.read(CONFIG), _keras_version(archive.read(_METADATA))
+        named = scratch / "model.keras"
+        is_old = version.startswith(_OLD) and WEIGHTS in names
+        if is_old and has_old_layout(io.BytesIO(archive.read(WEIGHTS))):
+            write_archive(archive, named)
+        else:
+            _link(path, named)
+    return json.loads(config), version, named
+
+
+def _keras_version(metadata: bytes) -> str:
+    return str(json.loads(metadata).get("keras_version", ""))
 
 
 def _read_hdf5(path: Path, architecture: bytes | None, scratch: Path) -> tuple[Any, str, Path]:
@@ -160,13 +173,25 @@ def _read_hdf5(path: Path, architecture: bytes | None, scratch: Path) -> tuple[A
         weights = file.get("model_weights", file)
         version = _version(config, file, weights)
         if weights is file and "layer_names" not in file.attrs:
-            return config, version, _linked(path, scratch / "model.weights.h5")
+            _link_weights(path, scratch / WEIGHTS)
+            return config, version, scratch / WEIGHTS
         joined = scratch / "model.h5"
         with h5py.File(joined, "w") as model:
             model.attrs["model_config"] = json.dumps(config)
             model.attrs["keras_version"] = version
             model.copy(weights, "model_weights")
     return config, version, joined
+
+
+def _link_weights(path: Path, name: Path) -> None:
+    """Put weights of today's format under a name by which Keras knows it."""
+    with path.open("rb") as weights:
+        if not has_old_layout(weights):
+            _link(path, name)
+            return
+        weights.seek(0)
+        with name.open("w+b") as target:
+            write_weights(weights, target)
 
 
 def _version(config: Any, *groups: Any) -> str:
@@ -178,10 +203,9 @@ def _version(config: Any, *groups: Any) -> str:
     return version.decode() if isinstance(version, bytes) else str(version)
 
 
-def _linked(path: Path, name: Path) -> Path:
-    """Return a file under a name by which Keras knows its format."""
+def _link(path: Path, name: Path) -> None:
+    """Put a file under a name by which Keras knows its format."""
     name.symlink_to(path.absolute())
-    return name
 
 
 def _parts(config: Any) -> Iterator[dict[str, Any]]:

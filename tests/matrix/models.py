@@ -90,11 +90,15 @@ def writers(keras: Any) -> dict[str, Callable[[Any, Path], Path]]:
 
 
 def randomise(model: Any) -> None:
-    """Move the weights of a model, so that none is the identity."""
+    """Move the weights of a model, so that none is the identity.
+
+    What a Normalization has learned stays: Keras 2 computes with a copy of it.
+    """
     random = np.random.default_rng(1)
     for variable in model.variables:
         value = np.asarray(variable)
-        if value.dtype.name in ("float16", "float32", "float64"):
+        name = getattr(variable, "name", "").split(":")[0].rpartition("/")[2]
+        if value.dtype.name.startswith("float") and name not in ("mean", "variance", "count"):
             moved = value + random.uniform(0.05, 0.3, value.shape)
             variable.assign(moved.astype(value.dtype))
 
