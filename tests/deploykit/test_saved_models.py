@@ -189,6 +189,153 @@ def test_what_there_is_is_listed(old, wanted, message):
     assert deploykit.freeze(old, tags=["gpu", "serve"]).outputs == ("y",)
 
 
+@pytest.fixture(scope="module")
+def net():
+    """Return a network of Keras 3 that has seen data."""
+    import keras
+
+    keras.utils.set_random_seed(1)
+    inner = keras.Sequential([keras.layers.Dense(4), keras.layers.BatchNormalization()])
+    net = keras.Sequential([keras.Input((3,)), inner, keras.layers.Dense(2)])
+    for variable in net.variables:
+        variable.assign(variable + 0.25)
+    return net
+
+
+def test_keras_3_written_by_tensorflow(net, tmp_path):
+    """Its checkpoint has copies of the variables, which the graph does not read."""
+    import tensorflow as tf
+
+    tf.saved_model.save(net, str(tmp_path / "model"))
+    graph = deploykit.freeze(tmp_path / "model")
+    np.testing.assert_allclose(run(graph, {graph.inputs[0]: X})[0], net(X), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kinds", ["open", "two batches", "open and one"])
+def test_keras_3_inside_a_module_without_a_signature(net, kinds, tmp_path, caplog):
+    import tensorflow as tf
+
+    class Module(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net
+
+        @tf.function
+        def __call__(self, x, training=False):
+            return {"doubled": self.net(x, training=training) * 2.0}
+
+    module = Module()
+    open_batch = tf.TensorSpec([None, 3], tf.float32)
+    module.__call__.get_concrete_function(open_batch, training=True)
+    if kinds != "two batches":
+        module.__call__.get_concrete_function(open_batch)
+    if kinds != "open":
+        module.__call__.get_concrete_function(tf.TensorSpec([1, 3], tf.float32))
+    if kinds == "two batches":
+        module.__call__.get_concrete_function(tf.TensorSpec([2, 3], tf.float32))
+    tf.saved_model.save(module, str(tmp_path / "model"))
+    if kinds == "two batches":
+        with pytest.raises(GraphError, match="'__call__' is traced for 3 kinds of inputs"):
+            deploykit.freeze(tmp_path / "model")
+        return
+    with caplog.at_level("INFO", "deploykit"):
+        graph = deploykit.freeze(tmp_path / "model")
+    assert "it has no signature; its function '__call__' is frozen" in caplog.text
+    assert graph.inputs == ("x",)
+    assert graph.outputs == ("doubled",)
+    for each in (graph, deploykit.optimize(graph)):
+        np.testing.assert_allclose(run(each, {"x": X})[0], net(X) * 2, rtol=1e-5)
+
+
+def test_a_function_keeps_its_tables(tmp_path):
+    import tensorflow as tf
+
+    class Module(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            pairs = tf.lookup.KeyValueTensorInitializer(["one", "two"], [1.0, 2.0])
+            self.table = tf.lookup.StaticHashTable(pairs, -1.0)
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "words")])
+        def find(self, words):
+            return self.table.lookup(words)
+
+    tf.saved_model.save(Module(), str(tmp_path / "model"))
+    graph = deploykit.freeze(tmp_path / "model", signature="find")
+    np.testing.assert_array_equal(run(graph, {"words": WORDS})[0], [2, -1, 1])
+
+
+def tables():
+    import tensorflow as tf
+
+    keys, values = tf.constant([1, 2, 3], tf.int64), tf.constant([10.0, 20.0, 30.0])
+    pairs = tf.stack([values, values + 1], 1)
+    lookup = tf.lookup.experimental
+    marks = {"empty_key": 0, "deleted_key": -1}
+    for anonymous in (False, True):
+        more = {"experimental_is_anonymous": anonymous}
+        fixed = tf.lookup.KeyValueTensorInitializer(keys, values)
+        yield tf.lookup.StaticHashTable(fixed, -1.0, **more)
+        for table, held in (
+            (lookup.MutableHashTable(tf.int64, tf.float32, -1.0, **more), values),
+            (lookup.MutableHashTable(tf.int64, tf.float32, [-1.0, -1.0], **more), pairs),
+            (lookup.DenseHashTable(tf.int64, tf.float32, -1.0, **marks, **more), values),
+            (lookup.DenseHashTable(tf.int64, tf.float32, [-1.0, -2.0], **marks, **more), pairs),
+        ):
+            table.insert(keys, held)
+            yield table
+
+
+@pytest.mark.parametrize("place", range(10))
+def test_each_kind_of_table_keeps_its_contents(place, tmp_path):
+    import tensorflow as tf
+
+    class Module(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = list(tables())[place]
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.int64, "ids")])
+        def __call__(self, ids):
+            return self.table.lookup(ids)
+
+    module, ids = Module(), np.array([1, 3, 7])
+    tf.saved_model.save(module, str(tmp_path / "model"), signatures=module.__call__)
+    frozen = deploykit.freeze(tmp_path / "model")
+    for graph in (frozen, deploykit.optimize(frozen)):
+        np.testing.assert_array_equal(run(graph, {"ids": ids})[0], module(ids))
+
+
+def test_a_constant_that_is_an_output_or_is_named_as_one_is_kept(tmp_path, caplog):
+    import tensorflow as tf
+
+    class Tagger(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights = tf.Variable(np.ones((3, 3)), dtype=tf.float32, name="weights")
+            self.moves = tf.Variable(np.arange(9.0).reshape(3, 3), name="crf/transitions")
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, "x")])
+        def both(self, x):
+            return {"scores": x @ self.weights, "transitions": self.moves.read_value()}
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, "x")])
+        def scores(self, x):
+            return {"scores": x @ self.weights}
+
+    tagger, path = Tagger(), tmp_path / "model"
+    signatures = {"both": tagger.both, "scores": tagger.scores}
+    tf.saved_model.save(tagger, str(path), signatures=signatures)
+    wanted = {"signature": "both"}
+    named = {"signature": "scores", "outputs": ["scores", "crf/transitions"]}
+    for arguments in (wanted, named):
+        graph = deploykit.optimize(deploykit.freeze(path, **arguments))
+        np.testing.assert_array_equal(run(graph, {"x": X})[1], tagger.moves)
+    with caplog.at_level("INFO", "deploykit"):
+        deploykit.freeze(path, signature="scores")
+    assert "dropped, as no output needs it: 'crf/transitions' (--outputs keeps it)" in caplog.text
+
+
 def copy(source: str, folder) -> SavedModel:
     shutil.copytree(source, folder)
     return SavedModel.FromString((folder / "saved_model.pb").read_bytes())
