@@ -90,9 +90,14 @@ def _check_whole(graph: Graph) -> None:
                 f"its input '{tensor}' is a {types[port]}, a handle to what is not in the graph, "
                 "so no caller could feed it; name other --inputs, or export the model again"
             )
+    running = graph.copy()
+    for node in map(graph.producer, graph.inputs):  # what is fed runs nothing
+        running.replace(node, node.with_inputs())
+    running.inputs = ()
+    running.prune()
     functions = Library(graph).functions
-    nodes = [(node.name, node.op) for node in graph]
-    for name in sorted(reachable(graph)):
+    nodes = [(node.name, node.op) for node in running if not graph.is_input(node.name)]
+    for name in sorted(reachable(running)):
         nodes += [(f"{name}/{node.name}", node.op) for node in functions[name].node_def]
     for name, op in nodes:
         contents = contents_of(op)

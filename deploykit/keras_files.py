@@ -23,6 +23,12 @@ CONFIG = "config.json"  # what tells a .keras file, zipped or not
 _METADATA = "metadata.json"
 _OLD = ("1.", "2.")  # versions of Keras whose files today's Keras no longer reads
 _OF_TRAINING = ("compile_config", "training_config")  # parts that are not loaded
+# Functions of TensorFlow that a layer of Keras 2 may call: those that only compute.
+_COMPUTES = re.compile(
+    r"((compat\.v1\.)?(bitwise|dtypes|image|keras\.(activations|backend|layers)|linalg|math|nn|ragged"
+    r"|random|sets|signal|sparse|strings)\.|compat\.v1\.|experimental\.numpy\.|__operators__\.)?\w+"
+)
+_ACTS = re.compile(r"file|py_func|numpy_function|load|print|save|restore|delete|variable", re.I)
 _UNKNOWN = re.compile(r"Unknown (\w+): '?([\w>]+)")
 
 
@@ -111,9 +117,7 @@ def _load(path: Path, architecture: bytes | None, files: ExitStack) -> tuple[Any
     is_archive = path.is_dir() or zipfile.is_zipfile(path)
     read = _read_archive if is_archive else _read_hdf5
     config, version, source = read(path, architecture, scratch)
-    for part in _parts(config):
-        if part.get("class_name") in ("Lambda", "__lambda__"):
-            raise RefusedError("the model holds a Lambda layer, which is code (rewrite it)")
+    _refuse_code(config)
     keras = importlib.import_module("tf_keras" if version.startswith(_OLD) else "keras")
     try:
         if source.name.endswith(".weights.h5"):
@@ -130,6 +134,22 @@ def _load(path: Path, architecture: bytes | None, files: ExitStack) -> tuple[Any
             f"the model holds the custom {custom}, whose code is not in the file; in the program "
             "that has it, write the model with model.export('FOLDER') and freeze that folder"
         ) from None
+
+
+def _refuse_code(config: Any) -> None:
+    """Raise RefusedError for a Lambda layer, or a call of what acts outside of the model.
+
+    Keras 2 describes `x * 2` by the name of a function of TensorFlow, and calls what is named.
+    """
+    for part in _parts(config):
+        if part.get("class_name") in ("Lambda", "__lambda__"):
+            raise RefusedError("the model holds a Lambda layer, which is code (rewrite it)")
+        if part.get("class_name") == "TFOpLambda":
+            name = str(part.get("config", {}).get("function"))
+            if not _COMPUTES.fullmatch(name) or _ACTS.search(name):
+                raise RefusedError(
+                    f"the model calls tf.{name}, which may act on files or run code (rewrite it)"
+                )
 
 
 def _read_archive(path: Path, _: bytes | None, scratch: Path) -> tuple[Any, str, Path]:

@@ -1,12 +1,15 @@
 """Freezing what the embedded models do not have: resource variables, new control flow."""
 
 import numpy as np
+import pytest
 
 import deploykit
 from deploykit.freezing import freeze
 from tests.deploykit.conftest import small_graph
-from tests.support import ops
+from tests.support import build, ops, random
 from transforms.core.child import call
+from transforms.core.errors import GraphError
+from transforms.core.graph import Graph
 
 HERE = "tests.deploykit.test_freezing"
 
@@ -65,3 +68,91 @@ def test_the_oldest_graph_defs(tmp_path, in_process):
     assert "Mul" not in ops(optimized)
     found = deploykit.verify(frozen, optimized)
     assert found.passed, found
+
+
+def written(path, graph: Graph) -> str:
+    path.write_bytes(b"".join(graph.serialized()))
+    return str(path)
+
+
+def test_a_handle_cannot_be_fed(tmp_path):
+    """So ends a table that a converter has taken for an input."""
+
+    def body():
+        import tensorflow as tf
+
+        table = tf.compat.v1.placeholder(tf.resource, [], name="table")
+        ids = tf.compat.v1.placeholder(tf.int64, [None], name="ids")
+        tf.raw_ops.LookupTableFindV2(
+            table_handle=table, keys=ids, default_value=np.float32(-1), name="found"
+        )
+
+    path = written(tmp_path / "graph.pb", build(body))
+    with pytest.raises(GraphError, match="its input 'table' is a resource, a handle to what is"):
+        freeze(path)
+
+
+def test_contents_that_no_file_holds_are_refused_by_name(tmp_path):
+    def body():
+        import tensorflow as tf
+
+        queue = tf.raw_ops.FIFOQueueV2(component_types=[tf.float32], shapes=[[3]], name="queue")
+        taken = tf.raw_ops.QueueDequeueV2(handle=queue, component_types=[tf.float32])
+        tf.identity(taken[0] * 2.0, name="y")
+
+    path = written(tmp_path / "graph.pb", build(body))
+    message = r"node 'queue' \(FIFOQueueV2\) holds the elements of a queue, .*name --inputs behind"
+    with pytest.raises(GraphError, match=message):
+        freeze(path, outputs=["y"])
+    assert freeze(path, inputs=["QueueDequeueV2"], outputs=["y"]).outputs == ("y",)  # the way out
+
+
+@pytest.mark.parametrize("new", [False, True])
+@pytest.mark.parametrize(
+    ("name", "value"), [("phase", "false"), ("model/for_inference", "true"), ("mode_1", "false")]
+)
+def test_a_switch_that_hides_batch_norms_is_named_with_its_pin(new, name, value, tmp_path, caplog):
+    def body():
+        import tensorflow.compat.v1 as tf
+
+        (tf.enable_control_flow_v2 if new else tf.disable_control_flow_v2)()
+        x = tf.placeholder(tf.float32, [None, 4, 4, 3], name="x")
+        phase = tf.placeholder(tf.bool, [], name=name)
+        y = tf.nn.conv2d(x, random(3, 3, 3, 8), 1, "SAME")
+        vectors = [random(8, seed=seed, low=0.5) for seed in range(4)]
+
+        def normalised(training):
+            moments = [] if training else vectors[2:]
+            return lambda: tf.nn.fused_batch_norm(y, *vectors[:2], *moments, is_training=training)[
+                0
+            ]
+
+        training = tf.logical_not(phase) if value == "true" else tf.identity(phase)
+        tf.identity(tf.cond(training, normalised(True), normalised(False)), name="y")
+        tf.enable_control_flow_v2()
+
+    path = written(tmp_path / "graph.pb", build(body))
+    with caplog.at_level("INFO", "deploykit"):
+        graph = deploykit.optimize(freeze(path, outputs=["y"]))
+    (told,) = [each.getMessage() for each in caplog.records if "--pin" in each.getMessage()]
+    assert told.startswith(f"placeholder '{name}' keeps batch norms in branches")
+    assert told.endswith(f"(--pin {name}={value})")
+    assert ops(graph).keys() & {"If", "StatelessIf", "Merge"}
+    caplog.clear()
+    freed = deploykit.optimize(freeze(path, outputs=["y"], pins={name: value}))
+    assert "FusedBatchNormV3" not in ops(freed)
+    assert "--pin" not in caplog.text
+
+
+def test_other_booleans_are_not_named(tmp_path, caplog):
+    def body():
+        import tensorflow.compat.v1 as tf
+
+        x = tf.placeholder(tf.float32, [None, 4], name="x")
+        mirrored = tf.placeholder(tf.bool, [], name="mirrored")
+        tf.identity(tf.cond(mirrored, lambda: -x, lambda: x), name="y")
+
+    path = written(tmp_path / "graph.pb", build(body))
+    with caplog.at_level("INFO", "deploykit"):
+        freeze(path, outputs=["y"])
+    assert "--pin" not in caplog.text

@@ -226,6 +226,20 @@ def test_code_is_refused(tmp_path):
             deploykit.freeze(path)
 
 
+@pytest.mark.parametrize("name", ["io.write_file", "py_function", "compat.v1.read_file", "data.x"])
+def test_a_function_that_acts_is_refused_before_keras_calls_it(name, tmp_path):
+    with zipfile.ZipFile(KERAS_2 / "model_2_13.keras") as source:
+        parts = {each: source.read(each) for each in source.namelist()}
+    assert b'"function": "math.multiply"' in parts["config.json"]
+    named = f'"function": "{name}"'.encode()
+    parts["config.json"] = parts["config.json"].replace(b'"function": "math.multiply"', named)
+    with zipfile.ZipFile(tmp_path / "model.keras", "w") as target:
+        for each, content in parts.items():
+            target.writestr(each, content)
+    with pytest.raises(RefusedError, match=rf"the model calls tf\.{name}, which may act on files"):
+        deploykit.freeze(tmp_path / "model.keras")
+
+
 def empty_archive(folder: Path) -> bytes:
     with zipfile.ZipFile(folder / "archive", "w") as archive:
         archive.writestr("readme.txt", "nothing of Keras")
