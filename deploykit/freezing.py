@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from transforms.core.control_flow import conditional_names
 from transforms.core.errors import Error, GraphError
 from transforms.core.functions import Library, reachable
 from transforms.core.graph import Graph
+from transforms.core.layers import FLOATS
 from transforms.core.node import Node, split
 from transforms.core.ops import op_defs, output_types
 from transforms.core.pipeline import Step
@@ -193,7 +195,9 @@ def _resolved(graph: Graph, pins: dict[str, str], inputs: tuple[str, ...]) -> Gr
 def _tell_what_is_dropped(graph: Graph, initialisers: Initialisers) -> None:
     """Log the trained values that no output needs: users may fetch them, such as transitions."""
     dropped = [node.name for node in graph if _is_unread_value(graph, node)]
-    dropped += [name for name in initialisers.trained if name not in graph]
+    there = {node.name for node in graph}  # Keras 3 exports a variable as `name` and as `name_1`
+    there |= {re.sub(r"_\d+$", "", name) for name in there}
+    dropped += [name for name in initialisers.trained if name not in there]
     if dropped:
         shown = ", ".join(f"'{name}'" for name in dropped[:3])
         more = f" and {len(dropped) - 3} more" if len(dropped) > 3 else ""
@@ -201,9 +205,11 @@ def _tell_what_is_dropped(graph: Graph, initialisers: Initialisers) -> None:
 
 
 def _is_unread_value(graph: Graph, node: Node) -> bool:
+    """Say whether a node gives an array of floats as it is stored, and nobody asks for it."""
     if node.op not in ("Const", "Identity") or graph.consumers(node.name):
         return False
-    return not graph.is_output(node.name) and graph.constant(node.name) is not None
+    constant = None if graph.is_output(node.name) else graph.constant(node.name)
+    return constant is not None and constant.attr("dtype") in FLOATS and constant.shape != ()
 
 
 def _forget_idle_waits(graph: Graph) -> None:

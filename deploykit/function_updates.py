@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from deploykit.variables import FUNCTION_OPS, UNTOUCHED_READS, passed_ports
+from deploykit.variables import FUNCTION_OPS
 from transforms.core.functions import Library, functions_in
 from transforms.core.node import Node
 from transforms.core.ops import op_defs, output_ports
 from transforms.core.protos import FunctionDef
-from transforms.core.state import is_update
+from transforms.core.state import UNTOUCHED_READS, is_update, passed_ports
 
 
 @dataclass

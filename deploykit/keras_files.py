@@ -65,6 +65,7 @@ def resave(folder: str, path: str, architecture: bytes | None) -> tuple[list[str
             "or call it on data, and save it again"
         )
     structure = model.inputs[0] if isinstance(model, keras.Sequential) else model.input
+    counts: list[int] = []
     places = {id(tensor): place for place, tensor in enumerate(model.inputs)}
 
     def answer(*tensors: Any) -> dict[str, Any]:
@@ -73,7 +74,9 @@ def resave(folder: str, path: str, architecture: bytes | None) -> tuple[list[str
             answers = model(given, training=False)
         except Exception as error:  # likewise
             raise GraphError(f"Keras loads the model but cannot run it: {_text(error)}") from None
-        return named_outputs(map(tf.identity, tf.nest.flatten(answers)))
+        parts = [tf.nest.flatten(each, expand_composites=True) for each in tf.nest.flatten(answers)]
+        counts[:] = map(len, parts)  # a ragged tensor consists of several
+        return named_outputs(tf.identity(part) for each in parts for part in each)
 
     is_open = _takes_any_batch(keras, model)
     specs = [
@@ -87,7 +90,9 @@ def resave(folder: str, path: str, architecture: bytes | None) -> tuple[list[str
     archive.track(model)
     archive.add_endpoint("serve", serve)
     archive.write_out(folder)
-    return [tensor.name for tensor in model.inputs], _output_names(keras, model)
+    named = zip(_output_names(keras, model), counts, strict=True)
+    outputs = [name for name, count in named for _ in range(count)]
+    return [tensor.name for tensor in model.inputs], outputs
 
 
 def _takes_any_batch(keras: Any, model: Any) -> bool:
@@ -183,7 +188,12 @@ def _read_hdf5(path: Path, architecture: bytes | None, scratch: Path) -> tuple[A
     """
     import h5py
 
-    with h5py.File(path, "r") as file:
+    try:
+        opened = h5py.File(path, "r")
+    except OSError as error:
+        text = f"its HDF5 file cannot be opened ({_text(error)})"
+        raise GraphError(f"Keras cannot load the model: {text}") from None
+    with opened as file:
         found = file.attrs.get("model_config", architecture)
         if found is None:
             raise GraphError(

@@ -129,8 +129,12 @@ def signature_sides(
 
 
 def _tensors(info: Any) -> dict[str, str]:
-    """Return the tensors that a value of a signature consists of: one, or those of a sparse one."""
-    if info.WhichOneof("encoding") != "coo_sparse":
+    """Return the tensors that a value of a signature consists of: one, or those of a ragged one."""
+    encoding = info.WhichOneof("encoding")
+    if encoding == "composite_tensor":
+        parts = info.composite_tensor.components
+        return {str(place): part.name for place, part in enumerate(parts)}
+    if encoding != "coo_sparse":
         return {"": info.name}
     sparse = info.coo_sparse
     return {

@@ -17,6 +17,7 @@ from deploykit.interface import Interface
 from deploykit.meta_graphs import DEFAULT_SIGNATURE, answering_graph, whole_graph
 from deploykit.saved_models import parse_saved_model
 from deploykit.xla_convolutions import mark_convolutions
+from transforms.add_default_attributes import add_default_attributes
 from transforms.core.child import call
 from transforms.core.graph import Graph
 from transforms.core.protos import MetaGraphDef
@@ -46,6 +47,7 @@ def saved_again(function: str, *arguments: Any) -> Iterator[tuple[Graph, Initial
         mark_convolutions(graph)
         inline_functions(graph)
         remove_unused_functions(graph)
+        add_default_attributes(graph)  # which SavedModels leave out, and graphs of Keras have
         _shorten_names(graph)
         checkpoint = Checkpoint(Path(folder) / "variables", "variables")
         yield graph, Initialisers.of(meta, whole, checkpoint, Path(folder))

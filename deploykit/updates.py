@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from deploykit.function_updates import uses_inside
-from deploykit.variables import UNTOUCHED_READS, needs_variable, passed_ports
+from deploykit.variables import needs_variable
 from transforms.core.child import call
 from transforms.core.control_flow import conditional_names, pass_on
 from transforms.core.errors import GraphError
@@ -20,7 +20,7 @@ from transforms.core.functions import Library
 from transforms.core.graph import Graph
 from transforms.core.node import Node, producer_name, tensor_name
 from transforms.core.ops import FEEDABLE_OPS, REF_VARIABLE_OPS, VARIABLE_OPS, input_types
-from transforms.core.state import FILLED_OPS, is_update
+from transforms.core.state import FILLED_OPS, UNTOUCHED_READS, is_update, passed_ports
 from transforms.core.tensors import Array, DType
 
 logger = logging.getLogger("deploykit")

@@ -15,9 +15,9 @@ from transforms.core.graph import Graph
 from transforms.core.node import Node, split, tensor_name
 from transforms.core.ops import FEEDABLE_OPS, input_ports, op_defs, output_ports
 from transforms.core.protos import AttrValue, FunctionDef
+from transforms.core.state import passed_ports
 from transforms.core.tensors import Array, DType, type_number
 
-_PASSING_OPS = frozenset({"Enter", "Exit", "Identity", "Merge", "NextIteration", "Switch"})
 _READING_OPS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})
 # Ops that hand their inputs to functions: the attributes that hold the inputs' types and the
 # functions, and how many inputs come before those that the functions get.
@@ -31,20 +31,8 @@ FUNCTION_OPS = {
     "StatelessWhile": ("T", ("cond", "body"), 0),
     "While": ("T", ("cond", "body"), 0),
 }
-UNTOUCHED_READS = frozenset({"IsVariableInitialized", "VarIsInitializedOp", "VariableShape"})
-"""Ops that ask about a variable or table, but not for its value."""
 _RESOURCE = type_number("resource")
 _AXIS = "@axis"  # what a gather reads until its axis is a node
-
-
-def passed_ports(node: Node, port: int) -> list[int]:
-    """Return the outputs at which a node passes on the variable that it has at a port."""
-    op = node.op.removeprefix("Ref")
-    if op == "IdentityN":
-        return [port]
-    if op not in _PASSING_OPS or (port and op != "Merge"):
-        return []
-    return [0, 1] if op == "Switch" else [0]
 
 
 def fill_variables(
@@ -144,10 +132,11 @@ def _with_value(
     A gather reads its axis from `@axis`, which whoever keeps the node has to add.
     """
     base = replace(node, op=node.op.removeprefix("Ref"))
-    if base.op in _PASSING_OPS:
-        return base.with_attrs(T=dtype), [0, 1] if base.op == "Switch" else [0]
+    passed = passed_ports(base, port)
     if base.op == "IdentityN":
-        return _with_type(base, "T", port, dtype), [port]
+        return _with_type(base, "T", port, dtype), passed
+    if passed:
+        return base.with_attrs(T=dtype), passed
     if base.op in FUNCTION_OPS:
         return functions.call_with_value(base, port, dtype)
     if base.op == "VarIsInitializedOp":

@@ -22,6 +22,16 @@ class Kind:
     """Bar on the error relative to the largest answer; half precision has 8 or 11 bits."""
 
 
+@dataclass(frozen=True)
+class Twice:
+    """A layer that is given the same tensor twice, as an attention to itself is."""
+
+    layer: Any
+
+    def __call__(self, values: Any) -> Any:
+        return self.layer(values, values)
+
+
 def kinds(keras: Any) -> dict[str, Kind]:
     """Return the kinds by name."""
     layers = keras.layers
@@ -139,6 +149,7 @@ def _sequences(of: Any) -> dict[str, Kind]:
         "bidirectional": Kind(lambda: [of.Bidirectional(of.LSTM(3))], series),
         "cells": Kind(lambda: [of.RNN([of.LSTMCell(3), of.GRUCell(2)])], series),
         "conv_lstm": Kind(lambda: [of.ConvLSTM2D(3, 2)], floats(4, 5, 5, 2)),
+        "attention": Kind(lambda: [Twice(of.MultiHeadAttention(2, 3)), of.Dense(2)], series),
         "time_distributed": Kind(lambda: [of.TimeDistributed(of.Dense(2))], series),
         "masking": Kind(lambda: [of.Masking(0.0), of.LSTM(3)], masked.astype(np.float32)),
         "masked_embedding": Kind(

@@ -20,7 +20,13 @@ class _LeftOut:
     writers: tuple[str, ...] = WRITERS
 
 
+_SEQUENTIAL = ("sequential", "sequential_called", "sequential_built", "nested", "nested_first")
+
 _ALL = (
+    *(
+        _LeftOut(library, ("attention",), "a Sequential gives a layer one tensor", _SEQUENTIAL)
+        for library in ("keras_2", "keras_3")
+    ),
     _LeftOut(
         "keras_3", ("lstm", "gru"), "tf.saved_model.save does not find the seeds of dropout",
         writers=("saved_model",),

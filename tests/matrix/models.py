@@ -47,6 +47,7 @@ def forms(keras: Any, kind: Kind) -> dict[str, Callable[[], Any]]:
         def __init__(self) -> None:
             super().__init__()
             self.parts = kind.layers()
+            self.tracked = [getattr(part, "layer", part) for part in self.parts]
 
         def call(self, values: Any, training: bool = False) -> Any:
             for part in self.parts:

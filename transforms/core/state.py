@@ -8,6 +8,7 @@ import functools
 import re
 from typing import Literal
 
+from transforms.core.node import Node
 from transforms.core.ops import VARIABLE_OPS, op_defs
 from transforms.core.side_effects import SIDE_EFFECTS
 from transforms.core.tensors import type_number
@@ -97,6 +98,10 @@ _UPDATES = re.compile(
     r"|LookupTable(Insert(V2)?|RemoveV2)"
 )
 
+UNTOUCHED_READS = frozenset({"IsVariableInitialized", "VarIsInitializedOp", "VariableShape"})
+"""Ops that ask about a variable, but not for its value."""
+_PASSING_OPS = frozenset({"Enter", "Exit", "Identity", "Merge", "NextIteration", "Switch"})
+
 Contents = Literal["filled", "refused", "nothing"]
 
 
@@ -125,6 +130,16 @@ def held_by(op: str) -> str:
 def is_update(op: str) -> bool:
     """Say whether an op changes what the variable or table that it takes holds."""
     return _UPDATES.fullmatch(op) is not None and _takes_handle(op)
+
+
+def passed_ports(node: Node, port: int) -> list[int]:
+    """Return the outputs at which a node passes on the variable or table that it has at a port."""
+    op = node.op.removeprefix("Ref")
+    if op == "IdentityN":
+        return [port]
+    if op not in _PASSING_OPS or (port and op != "Merge"):
+        return []
+    return [0, 1] if op == "Switch" else [0]
 
 
 def _takes_handle(op: str) -> bool:
