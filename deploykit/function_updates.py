@@ -1,10 +1,12 @@
 """What the functions of branches and loops do with a variable that they are given."""
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from deploykit.variables import FUNCTION_OPS
-from transforms.core.functions import Library, functions_in
+from transforms.core.functions import functions_in, names_in
+from transforms.core.graph import Graph
 from transforms.core.node import Node
 from transforms.core.ops import op_defs, output_ports
 from transforms.core.protos import FunctionDef
@@ -13,7 +15,7 @@ from transforms.core.state import UNTOUCHED_READS, is_update, passed_ports
 
 @dataclass
 class Uses:
-    """Nodes that work on a variable or table."""
+    """What functions do with a variable or table."""
 
     updates: list[tuple[str, Node]] = field(default_factory=list)
     """Each with its function."""
@@ -21,18 +23,90 @@ class Uses:
     """Whether its value leaves a function; what only updates it again does not count."""
 
 
-def uses_inside(library: Library, call: Node, port: int) -> Uses:
-    """Return what the functions that a node calls do with what it has at a port."""
-    uses = Uses()
-    waiting = [(name, argument) for name, argument, _ in _callees(call, port)]
-    seen = set(waiting)
-    while waiting:
-        name, argument = waiting.pop()
-        for callee in _uses(library[name], argument, uses):
-            if callee not in seen:
-                seen.add(callee)
-                waiting.append(callee)
-    return uses
+class _Body:
+    """A function's nodes, and which of them read a tensor."""
+
+    def __init__(self, function: FunctionDef) -> None:
+        self.arguments = [argument.name for argument in function.signature.input_arg]
+        self.returned = set(function.ret.values())
+        self.nodes = [Node.from_proto(proto) for proto in function.node_def]
+        self.inputs = [tuple(proto.input) for proto in function.node_def]
+        self.readers: dict[str, list[int]] = {}
+        for index, inputs in enumerate(self.inputs):
+            for tensor in dict.fromkeys(inputs):
+                self.readers.setdefault(tensor, []).append(index)
+
+
+class FunctionUses:
+    """What the functions of a graph do with what they are given."""
+
+    def __init__(self, graph: Graph) -> None:
+        """Index the graph's library; a function is looked into when it is asked for."""
+        self._functions = {f.signature.name: f for f in graph.library.function}
+        self._bodies: dict[str, _Body] = {}
+
+    def of(self, call: Node, port: int) -> Uses:
+        """Return what the functions that a node calls do with what it has at a port."""
+        callees = [(name, argument) for name, argument, _ in _callees(call, port)]
+        if self._updating.isdisjoint(name for name, _ in callees):
+            return Uses(is_read=bool(callees))
+        uses, waiting, seen = Uses(), callees, set(callees)
+        while waiting:
+            name, argument = waiting.pop()
+            for callee in self._follow(name, argument, uses):
+                if callee not in seen:
+                    seen.add(callee)
+                    waiting.append(callee)
+        return uses
+
+    @functools.cached_property
+    def _updating(self) -> set[str]:
+        """The functions that hold an update, or name one that does."""
+        users: dict[str, list[str]] = {}
+        waiting = []
+        for name, function in self._functions.items():
+            for node in function.node_def:
+                for used in names_in(node.attr.values()):
+                    users.setdefault(used, []).append(name)
+            if any(is_update(node.op) for node in function.node_def):
+                waiting.append(name)
+        found = set(waiting)
+        while waiting:
+            new = set(users.get(waiting.pop(), ())) - found
+            found |= new
+            waiting += new
+        return found
+
+    def _body(self, name: str) -> _Body:
+        if name not in self._bodies:
+            self._bodies[name] = _Body(self._functions[name])
+        return self._bodies[name]
+
+    def _follow(self, name: str, argument: int, uses: Uses) -> Iterator[tuple[str, int]]:
+        """Note what a function does with an argument, and yield whom it hands it on to."""
+        body = self._body(name)
+        waiting = [body.arguments[argument]]
+        handles, reads, updates = set(waiting), [], set()
+        while waiting:
+            tensor = waiting.pop()
+            for index in body.readers.get(tensor, ()):
+                node = body.nodes[index]
+                for port in [p for p, each in enumerate(body.inputs[index]) if each == tensor]:
+                    references = _references(node)
+                    passed = [references[output] for output in passed_ports(node, port)]
+                    callees = list(_callees(node, port))
+                    if any(is_loop_body for _, _, is_loop_body in callees):
+                        passed.append(references[port])
+                    yield from ((callee, place) for callee, place, _ in callees)
+                    if port == 0 and is_update(node.op):
+                        uses.updates.append((name, node))
+                        updates.add(index)
+                    elif not passed and not callees and node.op not in UNTOUCHED_READS:
+                        reads.append(index)
+                    new = [each for each in passed if each not in handles]
+                    handles.update(new)
+                    waiting += new
+        uses.is_read |= any(_leaves(body, index, updates) for index in reads)
 
 
 def _callees(node: Node, port: int) -> Iterator[tuple[str, int, bool]]:
@@ -45,53 +119,14 @@ def _callees(node: Node, port: int) -> Iterator[tuple[str, int, bool]]:
             yield function.name, port - before, role == "body"
 
 
-def _uses(function: FunctionDef, argument: int, uses: Uses) -> Iterator[tuple[str, int]]:
-    """Note what a function does with an argument, and yield whom it hands it on to."""
-    nodes = [(Node.from_proto(proto), tuple(proto.input)) for proto in function.node_def]
-    readers: dict[str, list[int]] = {}
-    for index, (_, inputs) in enumerate(nodes):
-        for tensor in dict.fromkeys(inputs):
-            readers.setdefault(tensor, []).append(index)
-    waiting = [function.signature.input_arg[argument].name]
-    handles, reads = set(waiting), []
-    own_updates: set[int] = set()
-    while waiting:
-        tensor = waiting.pop()
-        for index in readers.get(tensor, ()):
-            node, inputs = nodes[index]
-            for port in [port for port, each in enumerate(inputs) if each == tensor]:
-                references = _references(node)
-                passed = [references[output] for output in passed_ports(node, port)]
-                callees = list(_callees(node, port))
-                if any(is_body for _, _, is_body in callees):
-                    passed.append(references[port])
-                yield from ((name, place) for name, place, _ in callees)
-                if is_update(node.op) and port == 0:
-                    uses.updates.append((function.signature.name, node))
-                    own_updates.add(index)
-                elif not passed and not callees and node.op not in UNTOUCHED_READS:
-                    reads.append(index)
-                new = [each for each in passed if each not in handles]
-                handles.update(new)
-                waiting += new
-    returned = set(function.ret.values())
-    uses.is_read |= any(_leaves(each, nodes, readers, own_updates, returned) for each in reads)
-
-
-def _leaves(
-    start: int,
-    nodes: list[tuple[Node, tuple[str, ...]]],
-    readers: dict[str, list[int]],
-    ends: set[int],
-    returned: set[str],
-) -> bool:
+def _leaves(body: _Body, start: int, ends: set[int]) -> bool:
     """Say whether a node's values leave its function, other than into the nodes at `ends`."""
     waiting, seen = [start], {start}
     while waiting:
-        for tensor in _references(nodes[waiting.pop()][0]):
-            if tensor in returned:
+        for tensor in _references(body.nodes[waiting.pop()]):
+            if tensor in body.returned:
                 return True
-            for index in readers.get(tensor, ()):
+            for index in body.readers.get(tensor, ()):
                 if index not in seen and index not in ends:
                     seen.add(index)
                     waiting.append(index)

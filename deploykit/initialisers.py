@@ -80,7 +80,7 @@ class Initialisers:
         variables = {node.name: _key(node) for node in graph if node.op in VARIABLE_OPS}
         tables = {node.name: _key(node) for node in graph if _is_empty_table(graph, node)}
         keys = {*variables.values(), *tables.values()}
-        contents = self._restored(keys)
+        contents = self._restored(keys) if keys else {}
         contents |= self._computed(keys - set(contents))
         missing = [name for name, key in (variables | tables).items() if key not in contents]
         if missing:

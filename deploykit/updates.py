@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from deploykit.function_updates import uses_inside
+from deploykit.function_updates import FunctionUses
 from deploykit.variables import needs_variable
 from transforms.core.child import call
 from transforms.core.control_flow import conditional_names, pass_on
 from transforms.core.errors import GraphError
-from transforms.core.functions import Library
 from transforms.core.graph import Graph
 from transforms.core.node import Node, producer_name, tensor_name
 from transforms.core.ops import FEEDABLE_OPS, REF_VARIABLE_OPS, VARIABLE_OPS, input_types
@@ -25,6 +24,7 @@ from transforms.core.tensors import Array, DType
 
 logger = logging.getLogger("deploykit")
 
+_LOOP_OPS = frozenset({"StatelessWhile", "While"})  # what goes into their body comes out of it
 _SUMS = {"AssignAdd": "AddV2", "AssignSub": "Sub"}
 _DRAWING = re.compile("Stateless(Random|Truncated|Parameterized|Multinomial|Shuffle)")
 _FLOATS = ("float", "bfloat", "half", "double")
@@ -103,7 +103,8 @@ def settle_updates(graph: Graph) -> Updates:
 
     GraphError: an answer depends on what an earlier call left behind.
     """
-    held = [_Held(graph, node) for node in graph if node.op in FILLED_OPS]
+    functions = FunctionUses(graph)
+    held = [_Held(graph, node, functions) for node in graph if node.op in FILLED_OPS]
     held = [each for each in held if each.updates or each.updates_inside]
     found = Updates()
     waiting = held
@@ -137,7 +138,7 @@ def _needed(graph: Graph) -> set[str]:
 class _Held:
     """A variable or table, and what works on it."""
 
-    def __init__(self, graph: Graph, node: Node) -> None:
+    def __init__(self, graph: Graph, node: Node, functions: FunctionUses) -> None:
         """Follow its handle to all that work on it, also inside functions."""
         self._graph = graph
         self.node = node
@@ -146,23 +147,24 @@ class _Held:
         self._reads: list[str] = []
         self._left = ""  # what the last update leaves behind
         self._handles = {node.name}
-        library = Library(graph)
         waiting = [node.name]
         while waiting:
             tensor = waiting.pop()
             for reader in graph.readers(producer_name(tensor)):
                 for port, each in enumerate(reader.data_inputs):
                     if each == tensor:
-                        waiting += self._follow(reader, port, library)
+                        waiting += self._follow(reader, port, functions)
 
-    def _follow(self, reader: Node, port: int, library: Library) -> list[str]:
+    def _follow(self, reader: Node, port: int, functions: FunctionUses) -> list[str]:
         """Note what a node does with the handle at a port; return where the handle goes on."""
         is_value = self.node.op in REF_VARIABLE_OPS and not reader.op.startswith("Ref")
         passed = [] if is_value else passed_ports(reader, port)
+        if reader.op in _LOOP_OPS:
+            passed = [port]
         handles = [tensor_name(reader.name, output) for output in passed]
-        uses = uses_inside(library, reader, port)
+        uses = functions.of(reader, port)
         self.updates_inside += uses.updates
-        if is_update(reader.op) and port == 0:
+        if port == 0 and is_update(reader.op):
             self.updates.append(reader.name)
         elif uses.is_read or not (passed or uses.updates or reader.op in UNTOUCHED_READS):
             self._reads.append(reader.name)

@@ -54,6 +54,8 @@ def fill_variables(
         constant = Node.constant(name, value, node.attr("dtype"), node.device)
         types[name] = DType(constant.attr("dtype"))
         graph.replace(node, constant)
+    if not types:
+        return
     functions = _Functions(graph, idle)
     waiting = list(types)
     while waiting:

@@ -264,3 +264,30 @@ def test_a_table_that_answers_fill_is_refused_and_one_that_only_logs_is_not(tmp_
         deploykit.freeze(tmp_path / "model", signature="count")
     graph = deploykit.freeze(tmp_path / "model", signature="log")
     np.testing.assert_array_equal(run(graph, {"ids": np.array([1, 2])})[0], [2, 3])
+
+
+def test_a_loop_may_pass_on_what_it_updates(tmp_path):
+    """In TensorFlow 1 one may read what comes out of a loop rather than the variable."""
+    import tensorflow.compat.v1 as tf
+
+    tf.enable_control_flow_v2()
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.placeholder(tf.float32, [None, 4], name="x")
+        count = tf.get_variable("count", [], initializer=tf.zeros_initializer(), use_resource=True)
+        total = tf.while_loop(lambda i: i < 3, lambda i: _counted(i, count), [0])
+        with tf.control_dependencies([total]):
+            tf.add(x, count.read_value(), name="changing")
+            tf.identity(x, name="same")
+        session.run(tf.global_variables_initializer())
+        tf.train.Saver().save(session, str(tmp_path / "model"))
+    with pytest.raises(GraphError, match="needs the variable itself"):
+        deploykit.freeze(tmp_path / "model", outputs=["changing"])
+    graph = deploykit.freeze(tmp_path / "model", outputs=["same"])
+    np.testing.assert_array_equal(run(graph, {"x": X})[0], X)
+
+
+def _counted(step, count):
+    import tensorflow.compat.v1 as tf
+
+    with tf.control_dependencies([count.assign_add(1.0)]):
+        return step + 1

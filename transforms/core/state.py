@@ -144,8 +144,8 @@ def passed_ports(node: Node, port: int) -> list[int]:
 
 def _takes_handle(op: str) -> bool:
     """Say whether an op works on what another op holds."""
-    resource = type_number("resource")
-    return any(arg.is_ref or arg.type == resource for arg in op_defs()[op].input_arg)
+    resource, op_def = type_number("resource"), op_defs().get(op)
+    return op_def is not None and any(a.is_ref or a.type == resource for a in op_def.input_arg)
 
 
 def _gives_handle(op: str) -> bool:
