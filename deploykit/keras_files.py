@@ -15,7 +15,7 @@ from typing import Any
 from deploykit.files import read_bytes
 from deploykit.initialisers import Initialisers
 from deploykit.keras_2_archives import WEIGHTS, has_old_layout, write_archive, write_weights
-from deploykit.resaving import input_name, named_outputs, saved_again
+from deploykit.resaving import input_name, named_outputs, saved_again, writing
 from transforms.core.errors import Error, GraphError, RefusedError
 from transforms.core.graph import Graph
 
@@ -89,7 +89,8 @@ def resave(folder: str, path: str, architecture: bytes | None) -> tuple[list[str
     archive = keras.export.ExportArchive()
     archive.track(model)
     archive.add_endpoint("serve", serve)
-    archive.write_out(folder)
+    with writing(folder):
+        archive.write_out(folder)
     named = zip(_output_names(keras, model), counts, strict=True)
     outputs = [name for name, count in named for _ in range(count)]
     return [tensor.name for tensor in model.inputs], outputs

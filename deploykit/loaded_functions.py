@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from deploykit.resaving import input_name, named_outputs
+from deploykit.resaving import input_name, named_outputs, writing
 from transforms.core.errors import GraphError
 
 
@@ -42,7 +42,8 @@ def resave(folder: str, path: str, tags: list[str], name: str) -> tuple[list[str
         ],
         autograph=False,
     )
-    tf.saved_model.save(module, folder, signatures=module.serve)
+    with writing(folder):
+        tf.saved_model.save(module, folder, signatures=module.serve)
     inputs = [spec.name or input_name(place) for place, spec in enumerate(specs)]
     outputs = traced.structured_outputs
     flat = tf.nest.flatten(outputs, expand_composites=True)

@@ -19,6 +19,7 @@ from deploykit.saved_models import parse_saved_model
 from deploykit.xla_convolutions import mark_convolutions
 from transforms.add_default_attributes import add_default_attributes
 from transforms.core.child import call
+from transforms.core.errors import FileError
 from transforms.core.graph import Graph
 from transforms.core.protos import MetaGraphDef
 from transforms.core.renaming import rename
@@ -51,6 +52,20 @@ def saved_again(function: str, *arguments: Any) -> Iterator[tuple[Graph, Initial
         _shorten_names(graph)
         checkpoint = Checkpoint(Path(folder) / "variables", "variables")
         yield graph, Initialisers.of(meta, whole, checkpoint, Path(folder))
+
+
+@contextlib.contextmanager
+def writing(folder: str) -> Iterator[None]:
+    """Turn what TensorFlow raises where it cannot write into a FileError; for child processes."""
+    import tensorflow as tf
+
+    try:
+        yield
+    except (OSError, tf.errors.OpError) as error:
+        text = str(getattr(error, "message", error)).splitlines()[0].rpartition("; ")[2][:200]
+        raise FileError(
+            f"{folder}: the model cannot be saved again there: {text} (TMPDIR names another folder)"
+        ) from None
 
 
 def input_name(place: int) -> str:
