@@ -40,6 +40,10 @@ _ALL = (
         forms=("functional",), writers=(".h5",),
     ),
     _LeftOut(
+        "keras_3", ("normalization",), "read from an .h5 file, it has forgotten what it learned",
+        ("nested", "nested_first"), (".h5",),
+    ),
+    _LeftOut(
         "keras_3", ("hashing", "string_lookup_inverse"),
         "a Sequential without Input casts what it is given to floats, or back", _WITHOUT_INPUT,
     ),

@@ -62,14 +62,23 @@ def forms(keras: Any, kind: Kind) -> dict[str, Callable[[], Any]]:
     return {maker.__name__: maker for maker in makers}
 
 
-def writers(keras: Any) -> dict[str, Callable[[Any, Path], Path]]:
-    """Return what writes a model into a folder, by the kind of file."""
+def writers(keras: Any, kind: Kind) -> dict[str, Callable[[Any, Path], Path]]:
+    """Return what writes a model into a folder, by the kind of file.
+
+    AssertionError: Keras does not read what it has written, or reads another model.
+    """
     import tensorflow as tf
 
     def save(name: str) -> Callable[[Any, Path], Path]:
         def write(model: Any, folder: Path) -> Path:
             model.save(folder / name)
-            keras.models.load_model(folder / name, compile=False)  # else Keras cannot read it
+            read = keras.models.load_model(folder / name, compile=False)
+            answers = [
+                np.asarray(each(tf.constant(kind.samples), training=False))
+                for each in (model, read)
+            ]
+            if answers[0].dtype.kind == "f":
+                np.testing.assert_allclose(*answers, rtol=1e-2, atol=1e-4)
             return folder / name
 
         return write

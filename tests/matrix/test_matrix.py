@@ -53,7 +53,7 @@ def check(library: str, name: str, form: str, writer: str, folder: Path) -> None
     model = forms(keras, kind)[form]()
     randomise(model)
     expected = np.asarray(model(tf.constant(kind.samples), training=False))
-    path = writers(keras)[writer](model, folder)
+    path = writers(keras, kind)[writer](model, folder)
     if drawn_at_random(library, name, form, writer):
         with pytest.raises(GraphError, match=r"advances the seed .* a \.keras file"):
             deploykit.freeze(path)
@@ -102,8 +102,9 @@ def written(library: str, name: str, form: str, writer: str, folder: Path) -> Pa
     keras = importlib.import_module(LIBRARIES[library])
     kind = kinds(keras)[name]
     model = forms(keras, kind)[form]()
+    randomise(model)
     model(tf.constant(kind.samples), training=False)
-    return writers(keras)[writer](model, folder)
+    return writers(keras, kind)[writer](model, folder)
 
 
 def test_a_wrong_weight_is_seen():
