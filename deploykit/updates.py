@@ -27,7 +27,7 @@ logger = logging.getLogger("deploykit")
 _LOOP_OPS = frozenset({"StatelessWhile", "While"})  # what goes into their body comes out of it
 _SUMS = {"AssignAdd": "AddV2", "AssignSub": "Sub"}
 _DRAWING = re.compile("Stateless(Random|Truncated|Parameterized|Multinomial|Shuffle)")
-_FLOATS = ("float", "bfloat", "half", "double")
+_EPSILON = {"bfloat16": 2**-7, "float16": 2**-10, "float32": 2**-23, "float64": 2**-52}
 _CALLS = 100  # after so many, what settles has settled
 
 
@@ -64,7 +64,7 @@ class Updates:
         values = {each.variable: graph[each.variable].value for each in self.carried}
         found = call("deploykit.updates:repeat", content, values, left, _CALLS)
         for each, (at_first, first, before_last, last) in zip(self.carried, found, strict=True):
-            noise = 4 * float(np.finfo(last.dtype).eps) * _size(last)
+            noise = 4 * _EPSILON[last.dtype.name] * _size(last)
             if not _size(last - before_last) <= max(1e-3 * _size(first - at_first), noise):
                 raise changes_answers(each.update, each.variable, graph)
             logger.warning(
@@ -75,7 +75,7 @@ class Updates:
 
 
 def _size(values: Array) -> float:
-    return float(np.abs(values).max(initial=0.0))
+    return float(np.abs(values.astype(np.float64)).max(initial=0.0))
 
 
 def repeat(
@@ -107,12 +107,12 @@ def settle_updates(graph: Graph) -> Updates:
     held = [_Held(graph, node, functions) for node in graph if node.op in FILLED_OPS]
     held = [each for each in held if each.updates or each.updates_inside]
     found = Updates()
-    waiting = held
-    while now := [each for each in waiting if each.is_needed(_needed(graph))]:
+    waiting, needed = held, _needed(graph) if held else set()
+    while now := [each for each in waiting if each.is_needed(needed)]:
         waiting = [each for each in waiting if each not in now]
-        for each in now:  # what is put into it may need others that are updated
+        for each in now:
             found.states |= each.let_read_updates()
-    needed = _needed(graph) if held else set()
+        needed = _needed(graph)  # what was put in may come from others that are updated
     for each in held:
         if each.is_needed(needed):
             found.carried.append(each.carried())
@@ -234,7 +234,7 @@ class _Held:
         """Return what a call leaves behind for the next. GraphError: it depends on the inputs."""
         graph, update = self._graph, self._graph[self.updates[-1]]
         sources = {graph[name].op for name in graph.ancestors([self._left])}
-        if not sources.isdisjoint(FEEDABLE_OPS) or not self.node.attr("dtype").startswith(_FLOATS):
+        if not sources.isdisjoint(FEEDABLE_OPS) or self.node.attr("dtype") not in _EPSILON:
             raise self._refusal(update)
         return _Carried(self.node.name, update, self._left)
 

@@ -291,3 +291,23 @@ def _counted(step, count):
 
     with tf.control_dependencies([count.assign_add(1.0)]):
         return step + 1
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
+def test_what_settles_may_be_of_any_precision(dtype, tmp_path):
+    import tensorflow as tf
+
+    class Model(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = tf.Variable(tf.ones([4], dtype), name="scale")
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32, "x")])
+        def __call__(self, x):
+            self.scale.assign(self.scale * tf.constant(0.5, dtype) + tf.constant(1.0, dtype))
+            return x * tf.cast(self.scale, tf.float32)
+
+    model = Model()
+    tf.saved_model.save(model, str(tmp_path / "model"), signatures=model.__call__)
+    graph = deploykit.freeze(tmp_path / "model")
+    np.testing.assert_array_equal(run(graph, {"x": X})[0], X * np.float32(1.5))
