@@ -40,6 +40,10 @@ _ALL = (
         forms=("functional",), writers=(".h5",),
     ),
     _LeftOut(
+        "keras_3", ("string_lookup_learned", "text_vectorization_learned"),
+        "an .h5 file holds no tables that were learned", writers=(".h5",),
+    ),
+    _LeftOut(
         "keras_3", ("normalization",), "read from an .h5 file, it has forgotten what it learned",
         ("nested", "nested_first"), (".h5",),
     ),
