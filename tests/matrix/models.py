@@ -73,6 +73,7 @@ def writers(keras: Any, kind: Kind) -> dict[str, Callable[[Any, Path], Path]]:
         def write(model: Any, folder: Path) -> Path:
             model.save(folder / name)
             read = keras.models.load_model(folder / name, compile=False)
+            _check_takes(read.inputs[0], kind)
             answers = [
                 np.asarray(each(tf.constant(kind.samples), training=False))
                 for each in (model, read)
@@ -83,13 +84,19 @@ def writers(keras: Any, kind: Kind) -> dict[str, Callable[[Any, Path], Path]]:
 
         return write
 
+    def signed(path: Path) -> Path:
+        if kind.samples.dtype == object:  # Keras takes what it does not know for floats
+            signature = tf.saved_model.load(str(path)).signatures["serving_default"]
+            _check_takes(*signature.structured_input_signature[1].values(), kind)
+        return path
+
     def export(model: Any, folder: Path) -> Path:
         model.export(str(folder / "exported"))
-        return folder / "exported"
+        return signed(folder / "exported")
 
     def saved_model(model: Any, folder: Path) -> Path:
         tf.saved_model.save(model, str(folder / "saved"))
-        return folder / "saved"
+        return signed(folder / "saved")
 
     return {
         ".keras": save("model.keras"),
@@ -97,6 +104,13 @@ def writers(keras: Any, kind: Kind) -> dict[str, Callable[[Any, Path], Path]]:
         "export": export,
         "saved_model": saved_model,
     }
+
+
+def _check_takes(tensor: Any, kind: Kind) -> None:
+    """Check that a model, as it was written, takes the samples it was made for."""
+    dtype = getattr(tensor.dtype, "name", tensor.dtype)
+    assert (dtype == "string") == (kind.samples.dtype == object), f"it takes {dtype}"
+    assert len(tensor.shape) == kind.samples.ndim, f"it takes the shape {tensor.shape}"
 
 
 def randomise(model: Any) -> None:
