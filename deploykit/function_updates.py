@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from deploykit.variables import FUNCTION_OPS
-from transforms.core.functions import functions_in, names_in
+from transforms.core.functions import Library, functions_in
 from transforms.core.graph import Graph
 from transforms.core.node import Node
 from transforms.core.ops import op_defs, output_ports
@@ -42,7 +42,7 @@ class FunctionUses:
 
     def __init__(self, graph: Graph) -> None:
         """Index the graph's library; a function is looked into when it is asked for."""
-        self._functions = {f.signature.name: f for f in graph.library.function}
+        self._library = Library(graph)
         self._bodies: dict[str, _Body] = {}
 
     def of(self, call: Node, port: int) -> Uses:
@@ -60,26 +60,13 @@ class FunctionUses:
         return uses
 
     @functools.cached_property
-    def _updating(self) -> set[str]:
+    def _updating(self) -> frozenset[str]:
         """The functions that hold an update, or name one that does."""
-        users: dict[str, list[str]] = {}
-        waiting = []
-        for name, function in self._functions.items():
-            for node in function.node_def:
-                for used in names_in(node.attr.values()):
-                    users.setdefault(used, []).append(name)
-            if any(is_update(node.op) for node in function.node_def):
-                waiting.append(name)
-        found = set(waiting)
-        while waiting:
-            new = set(users.get(waiting.pop(), ())) - found
-            found |= new
-            waiting += new
-        return found
+        return self._library.reaching(lambda node: is_update(node.op))
 
     def _body(self, name: str) -> _Body:
         if name not in self._bodies:
-            self._bodies[name] = _Body(self._functions[name])
+            self._bodies[name] = _Body(self._library[name])
         return self._bodies[name]
 
     def _follow(self, name: str, argument: int, uses: Uses) -> Iterator[tuple[str, int]]:

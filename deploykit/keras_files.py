@@ -15,12 +15,12 @@ from typing import Any
 from deploykit.files import read_bytes
 from deploykit.initialisers import Initialisers
 from deploykit.keras_2_archives import WEIGHTS, has_old_layout, write_archive, write_weights
+from deploykit.location import KERAS_FOLDER
 from deploykit.resaving import input_name, named_outputs, saved_again, writing
 from transforms.core.errors import Error, GraphError, RefusedError
 from transforms.core.graph import Graph
 
-CONFIG = "config.json"  # what tells a .keras file, zipped or not
-_METADATA = "metadata.json"
+_CONFIG, _METADATA = KERAS_FOLDER
 _OLD = ("1.", "2.")  # versions of Keras whose files today's Keras no longer reads
 _OF_TRAINING = ("compile_config", "training_config")  # parts that are not loaded
 # Functions of TensorFlow that a layer of Keras 2 may call: those that only compute.
@@ -161,14 +161,14 @@ def _refuse_code(config: Any) -> None:
 def _read_archive(path: Path, _: bytes | None, scratch: Path) -> tuple[Any, str, Path]:
     """Return the description in a .keras file or folder, Keras's version, and what to load."""
     if path.is_dir():
-        config, metadata = ((path / name).read_bytes() for name in (CONFIG, _METADATA))
+        config, metadata = ((path / name).read_bytes() for name in (_CONFIG, _METADATA))
         return json.loads(config), _keras_version(metadata), path
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
-        for name in (CONFIG, _METADATA):
+        for name in (_CONFIG, _METADATA):
             if name not in names:
                 raise GraphError(f"this zip archive has no {name}, expected a .keras file")
-        config, version = archive.read(CONFIG), _keras_version(archive.read(_METADATA))
+        config, version = archive.read(_CONFIG), _keras_version(archive.read(_METADATA))
         named = scratch / "model.keras"
         is_old = version.startswith(_OLD) and WEIGHTS in names
         if is_old and has_old_layout(io.BytesIO(archive.read(WEIGHTS))):

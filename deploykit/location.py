@@ -11,7 +11,7 @@ from deploykit.files import check_regular
 from transforms.core.errors import FileError
 
 KERAS_ENDS = (".keras", ".h5", ".hdf5")
-_KERAS_FOLDER = ("config.json", "metadata.json")  # what a .keras archive that is unpacked holds
+KERAS_FOLDER = ("config.json", "metadata.json")  # what a .keras archive that is unpacked holds
 _KERAS_MAGIC = (b"\x89HDF\r\n\x1a\n", b"PK\x03\x04")  # HDF5 and zip
 _SAVED_MODEL = ("saved_model.pb", "saved_model.pbtxt")
 
@@ -59,7 +59,7 @@ def locate(source: str | os.PathLike[str]) -> Location:
     checkpoint = find_checkpoint(path)
     if checkpoint is not None:
         return Location("checkpoint", path, checkpoint)
-    if all((path / name).is_file() for name in _KERAS_FOLDER):
+    if all((path / name).is_file() for name in KERAS_FOLDER):
         return Location("keras", path)
     if path.is_dir():
         raise FileError(f"{path}: {_what_lies_in(path)}")

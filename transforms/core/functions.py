@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from transforms.core.control_flow import conditional_names
@@ -106,15 +106,25 @@ class Library:
 
     @functools.cached_property
     def _with_effects(self) -> frozenset[str]:
+        def has_effect(node: NodeDef) -> bool:
+            names_none = next(names_in(node.attr.values()), None) is None
+            return names_none and node.op not in self.functions and _acts(node.op)
+
+        return self.reaching(has_effect)
+
+    def reaching(self, holds: Callable[[NodeDef], bool]) -> frozenset[str]:
+        """Return the functions with a node for which `holds` is true, and those that refer to one.
+
+        A reference counts at any depth, by a node's attributes or its op.
+        """
         users: dict[str, list[str]] = {}
         waiting = []
         for name, function in self.functions.items():
             for node in function.node_def:
-                used = [*names_in(node.attr.values()), node.op]
-                for other in used:
+                for other in (*names_in(node.attr.values()), node.op):
                     users.setdefault(other, []).append(name)
-                if len(used) == 1 and node.op not in self.functions and _acts(node.op):
-                    waiting.append(name)
+            if any(map(holds, function.node_def)):
+                waiting.append(name)
         found = set(waiting)
         while waiting:
             for user in users.get(waiting.pop(), ()):
