@@ -12,9 +12,10 @@ import numpy as np
 
 from transforms.core.errors import GraphError
 from transforms.core.evaluate import compute
-from transforms.core.graph import LOOP_EDGE_OPS, Graph
+from transforms.core.graph import Graph
 from transforms.core.kernels import KERNELS
 from transforms.core.node import Node, producer_name, split, tensor_name
+from transforms.core.order import LOOP_EDGE_OPS
 from transforms.core.protos import AttrValue
 from transforms.core.tensors import Array, DType
 

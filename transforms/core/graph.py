@@ -4,21 +4,19 @@ The edits are `add`, `remove`, `replace`, `redirect`, `prune` and `sort`. All of
 (name -> node, name -> consumers), and none recurses: a chain of 100,000 nodes is an ordinary graph.
 """
 
-import heapq
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from transforms.core.errors import GraphError, nearest
 from transforms.core.node import Node, delimited, normal, producer_name, split
+from transforms.core.order import execution_order
 from transforms.core.protos import FunctionDefLibrary, GraphDef, VersionDef
 
 if TYPE_CHECKING:
     from transforms.core.pattern import Match, Op
 
 logger = logging.getLogger("transforms")
-
-LOOP_EDGE_OPS = frozenset({"NextIteration", "RefNextIteration"})
 
 
 class Graph:
@@ -265,46 +263,8 @@ class Graph:
         Of the nodes that may come next it is the first that comes, so an order that is right stays.
         """
         if self._order is None:
-            names = tuple(self._nodes)
-            self._order = names if self._is_ordered() else self._sorted(names)
+            self._order = execution_order(self._nodes, self._consumers)
         return self._order
-
-    def _is_ordered(self) -> bool:
-        seen: set[str] = set()
-        for name, node in self._nodes.items():
-            for tensor in node.inputs:
-                producer = producer_name(tensor)
-                if producer not in seen and self._nodes[producer].op not in LOOP_EDGE_OPS:
-                    return False
-            seen.add(name)
-        return True
-
-    def _sorted(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        places = {name: place for place, name in enumerate(names)}
-        missing: dict[str, int] = {}
-        ready: list[int] = []
-        for name, node in self._nodes.items():
-            producers = set(map(producer_name, node.inputs))
-            missing[name] = sum(self._nodes[p].op not in LOOP_EDGE_OPS for p in producers)
-            if not missing[name]:
-                ready.append(places[name])
-        result = []
-        while ready:
-            name = names[heapq.heappop(ready)]
-            result.append(name)
-            if self._nodes[name].op in LOOP_EDGE_OPS:
-                continue
-            for consumer in self._consumers.get(name, ()):
-                missing[consumer] -= 1
-                if not missing[consumer]:
-                    heapq.heappush(ready, places[consumer])
-        if len(result) < len(self._nodes):
-            stuck = [name for name, count in missing.items() if count > 0]
-            shown = ", ".join(f"'{name}'" for name in stuck[:3])
-            raise GraphError(
-                f"{len(stuck)} nodes wait for each other in a cycle, among them {shown}"
-            )
-        return tuple(result)
 
     def check(self) -> None:
         """Raise GraphError for an input that dangles, a missing output or input, or a cycle."""
