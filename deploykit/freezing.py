@@ -4,6 +4,7 @@ import contextlib
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from deploykit.checkpoints import parse_meta
@@ -19,7 +20,6 @@ from deploykit.training_switches import is_training_switch, tell_what_hides_batc
 from deploykit.updates import settle_updates
 from deploykit.xla_convolutions import mark_convolutions, rewrite_convolutions
 from transforms.core import pipeline
-from transforms.core.control_flow import conditional_names
 from transforms.core.errors import Error, GraphError
 from transforms.core.functions import Library, reachable
 from transforms.core.graph import Graph
@@ -94,7 +94,7 @@ def _check_whole(graph: Graph) -> None:
             )
     running = graph.copy()
     for node in map(graph.producer, graph.inputs):  # what is fed runs nothing
-        running.replace(node, node.with_inputs())
+        running.replace(node, replace(node, inputs=()))
     running.inputs = ()
     running.prune()
     functions = Library(graph).functions
@@ -220,8 +220,8 @@ def _forget_idle_waits(graph: Graph) -> None:
     """
     library = Library(graph)
     acting = [node.name for node in graph if library.has_effect(node, node.attrs)]
-    kept = graph.descendants(acting) | conditional_names(graph)
+    kept = graph.descendants(acting) | graph.conditional_names()
     for node in graph:
         idle = {i for i in node.control_inputs if i[1:] not in kept}
         if idle:
-            graph.replace(node, node.with_inputs(*(i for i in node.inputs if i not in idle)))
+            graph.replace(node, node.without_control_inputs(*idle))

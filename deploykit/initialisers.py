@@ -7,7 +7,7 @@ table that holds as many entries already.
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -226,7 +226,7 @@ def _contents_of(graph: Graph, setter: Node) -> list[str]:
         return list(setter.data_inputs[1:])
     table = _resource(graph, setter)
     exported = Node(graph.unique_name(f"{setter.name}/export"), "LookupTableExportV2")
-    exported = exported.with_inputs(setter.inputs[0], f"^{setter.name}")
+    exported = replace(exported, inputs=(setter.inputs[0], f"^{setter.name}"))
     exported = exported.with_attrs(Tkeys=table.attr("key_dtype"), Tvalues=table.attr("value_dtype"))
     graph.add(exported)
     return [exported.name, f"{exported.name}:1"]
@@ -287,5 +287,5 @@ def _lasting(table: Node) -> Node:
     op = op if op == table.op else f"{op}V2"
     if "Dense" in op:
         op = "MutableHashTableOfTensorsV2" if table.attr("value_shape") else "MutableHashTableV2"
-        table = table.with_inputs(*table.control_inputs)
+        table = table.with_data_inputs()
     return table if op == table.op else with_op(table, op)

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable
 
 from transforms.core.affine import BATCH_NORM_OPS
-from transforms.core.control_flow import CASE_OPS, IF_OPS, SWITCH_OPS
+from transforms.core.control_flow import CASE_OPS, IF_OPS
 from transforms.core.functions import Library, names_in
 from transforms.core.graph import Graph
-from transforms.core.node import Node, producer_name
+from transforms.core.node import SWITCH_OPS, Node, producer_name
 from transforms.core.ops import FEEDABLE_OPS
 
 logger = logging.getLogger("deploykit")

@@ -14,7 +14,7 @@ import numpy as np
 from deploykit.function_updates import FunctionUses
 from deploykit.variables import needs_variable
 from transforms.core.child import call
-from transforms.core.control_flow import conditional_names, pass_on
+from transforms.core.control_flow import pass_on
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
 from transforms.core.node import Node, producer_name, tensor_name
@@ -183,7 +183,7 @@ class _Held:
         """
         if self.updates_inside:
             raise self._refusal(self.updates_inside[0][1])
-        graph, conditional = self._graph, conditional_names(self._graph)
+        graph, conditional = self._graph, self._graph.conditional_names()
         before = {name: graph.ancestors([name]) for name in self.updates}
         behind = {name: graph.descendants([name]) for name in self.updates}
         order = sorted(self.updates, key=lambda name: len(before[name]))
@@ -201,8 +201,8 @@ class _Held:
             if passed:
                 self._reads.remove(read)
                 node, state = graph[read], states[passed[-1]]
-                inputs = (state if i in self._handles else i for i in node.inputs)
-                graph.replace(node, node.with_inputs(*inputs))
+                inputs = [state if i in self._handles else i for i in node.data_inputs]
+                graph.replace(node, node.with_data_inputs(*inputs))
         graph.redirect(states)
         dtype = DType(self.node.attr("dtype"))
         return dict.fromkeys(states.values(), dtype)
@@ -240,7 +240,7 @@ class _Held:
 
     def drop_updates(self) -> None:
         """Put a node that does nothing in the place of each update whose result nobody reads."""
-        graph, conditional = self._graph, conditional_names(self._graph) if self.updates else set()
+        graph, conditional = self._graph, self._graph.conditional_names() if self.updates else set()
         for name in self.updates:
             node = graph[name]
             if graph.readers(name):

@@ -154,7 +154,7 @@ def _with_value(
     if node.op == "ResourceGatherNd":
         return replace(reading, op="GatherNd"), []
     gather = replace(reading, op="GatherV2")
-    gather = gather.with_inputs(*node.data_inputs, _AXIS, *node.control_inputs)
+    gather = gather.with_data_inputs(*node.data_inputs, _AXIS)
     batch_dims = node.attr("batch_dims", 0)
     return gather.with_attrs(Taxis=DType("int32"), batch_dims=batch_dims), []
 

@@ -81,7 +81,7 @@ def _channels_last(graph: Graph, node: Node) -> Node:
     image, weights = node.data_inputs
     turned = _transposed(graph, f"{node.name}/channels_last", image, last, node)
     inner = replace(node, name=graph.unique_name(f"{node.name}/convolution"))
-    inner = inner.with_inputs(turned, weights, *node.control_inputs).with_attrs(**attrs)
+    inner = inner.with_data_inputs(turned, weights).with_attrs(**attrs)
     graph.add(inner)
     back = _transposed(graph, f"{node.name}/channels_first", inner.name, first, node)
     graph.replace(node, graph[back])
@@ -91,8 +91,8 @@ def _channels_last(graph: Graph, node: Node) -> Node:
 
 def _transposed(graph: Graph, name: str, tensor: str, order: list[int], like: Node) -> str:
     name = graph.unique_name(name)
-    axes = Node.constant(graph.unique_name(f"{name}/axes"), np.array(order, np.int32))
-    node = Node(name, "Transpose", (tensor, graph.add(axes).name), device=like.device)
+    axes = graph.constant_beside(like, np.array(order, np.int32), f"{name}/axes")
+    node = Node(name, "Transpose", (tensor, axes.name), device=like.device)
     return graph.add(node.with_attrs(T=like.attrs["T"], Tperm=DType("int32"))).name
 
 
@@ -100,18 +100,15 @@ def _split(graph: Graph, node: Node, groups: int) -> None:
     """Put a convolution for each group in the place of one whose channels stand last."""
     parts = []
     for tensor, name in zip(node.data_inputs, ("image", "weights"), strict=True):
-        axis = Node.constant(graph.unique_name(f"{node.name}/{name}/axis"), np.array(4, np.int32))
-        split = Node(
-            graph.unique_name(f"{node.name}/{name}"), "Split", (graph.add(axis).name, tensor)
-        )
-        split = split.with_control_inputs(*node.control_inputs)
+        axis = graph.constant_beside(node, np.array(4, np.int32), f"{node.name}/{name}/axis")
+        split = Node(graph.unique_name(f"{node.name}/{name}"), "Split", (axis.name, tensor))
         parts.append(graph.add(split.with_attrs(num_split=groups, T=node.attrs["T"])).name)
     results = []
     for group in range(groups):
         inner = replace(node, name=graph.unique_name(f"{node.name}/group_{group}"))
         inputs = (tensor_name(part, group) for part in parts)
-        results.append(graph.add(inner.with_inputs(*inputs)).name)
-    axis = Node.constant(graph.unique_name(f"{node.name}/axis"), np.array(4, np.int32))
-    joined = Node(node.name, "ConcatV2", (*results, graph.add(axis).name), device=node.device)
+        results.append(graph.add(inner.with_data_inputs(*inputs)).name)
+    axis = graph.constant_beside(node, np.array(4, np.int32), f"{node.name}/axis")
+    joined = Node(node.name, "ConcatV2", (*results, axis.name), device=node.device)
     attrs = {"N": groups, "T": node.attrs["T"], "Tidx": DType("int32")}
     graph.replace(node, joined.with_attrs(**attrs))

@@ -33,8 +33,8 @@ def parse_in_front(graph: Graph, inputs: Mapping[str, Tensor]) -> str:
         _constant(graph, f"default_{n}", np.zeros(1 if -1 in shape else 0, numpy_type(kind)), kind)
         for n, (kind, shape) in enumerate(zip(kinds, shapes, strict=True))
     ]
-    parser = Node(graph.unique_name(_PARSER), "ParseExampleV2")
-    parser = parser.with_inputs(examples.name, none, none, keys, none, *defaults)
+    read = (examples.name, none, none, keys, none, *defaults)
+    parser = Node(graph.unique_name(_PARSER), "ParseExampleV2", read)
     graph.add(
         parser.with_attrs(
             Tdense=kinds,

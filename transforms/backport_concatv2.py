@@ -16,16 +16,15 @@ def backport_concatv2(graph: Graph) -> None:
         *tensors, axis = node.data_inputs
         if node.attr("Tidx", DType("int32")) != "int32":
             axis = _axis_as_int32(graph, node, axis)
-        concat = with_op(node, "Concat")
-        graph.replace(node, concat.with_inputs(axis, *tensors, *node.control_inputs))
+        graph.replace(node, with_op(node, "Concat").with_data_inputs(axis, *tensors))
 
 
 def _axis_as_int32(graph: Graph, node: Node, axis: str) -> str:
     """Return the axis in the type that Concat takes: a constant, or cast."""
-    name, const = graph.unique_name(f"{node.name}/axis"), graph.constant(axis)
+    const = graph.constant(axis)
     if const is not None:
-        new = Node.constant(name, const.value.astype(np.int32), device=node.device)
-        return graph.add(new.with_control_inputs(*const.control_inputs)).name
-    cast = Node(name, "Cast", (axis,), {}, node.device)
+        new = graph.constant_beside(const, const.value.astype(np.int32), f"{node.name}/axis")
+        return new.name
+    cast = Node(graph.unique_name(f"{node.name}/axis"), "Cast", (axis,), {}, node.device)
     types = {"SrcT": node.attr("Tidx"), "DstT": DType("int32")}
     return graph.add(cast.with_attrs(**types)).name

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from transforms.core.control_flow import conditional_names
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
 from transforms.core.node import Node, tensor_name
@@ -27,7 +26,7 @@ def backport_tensor_array_v3(graph: Graph) -> None:
     """
     arrays = [node for node in graph if node.op in _MAKING_OPS]
     passing = _passing(graph, arrays)
-    conditional = conditional_names(graph) if arrays else set()
+    conditional = graph.conditional_names() if arrays else set()
     for node in graph:
         if node.op in _VERSION_2:
             graph.replace(node, with_op(node, _VERSION_2[node.op]))

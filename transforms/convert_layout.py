@@ -37,7 +37,8 @@ def convert_layout(graph: Graph, *, to: str = "NHWC") -> None:
         raise PipelineError(f"to should be NHWC or NCHW, not {to!r}")
     conversion = _Conversion(graph, to)
     for name in graph.order():
-        conversion.visit(graph[name])
+        if name in graph:
+            conversion.visit(graph[name])
 
 
 class _Conversion:
@@ -52,15 +53,16 @@ class _Conversion:
         """A tensor of the graph as it was -> the tensor that holds it in the new layout."""
         self._moved: dict[str, str] = {}
         """A tensor of the graph as it was -> the tensor that holds it now, if not that itself."""
-        self._orders: dict[str, str] = {}
+        self._orders: dict[tuple[object, ...], str] = {}
+        """The constants for Transpose: one for each order, device and loop."""
 
     def visit(self, node: Node) -> None:
         """Convert a node if it can be, else let it read what it read."""
         if not self._graph.is_input(node.name) and self._convert(node):
             return
-        inputs = [self._as_it_was(tensor) for tensor in node.inputs]
-        if tuple(inputs) != node.inputs:
-            self._graph.replace(node, node.with_inputs(*inputs))
+        moved = node.rewired(lambda tensor: [self._as_it_was(tensor)])
+        if moved.inputs != node.inputs:
+            self._graph.replace(node, moved)
 
     def _convert(self, node: Node) -> bool:
         """Put the converted node in its place; return False where it stays as it is."""
@@ -148,8 +150,7 @@ class _Conversion:
         elif axes == self._order and image in self._new:
             self._moved[node.name] = self._new[image]
             same = Node(node.name, "Identity", (self._new[image],), device=node.device)
-            same = same.with_attrs(T=node.attrs["T"]).with_control_inputs(*node.control_inputs)
-            self._graph.replace(node, same)
+            self._graph.absorb([node], into=same.with_attrs(T=node.attrs["T"]))
             return True
         return False
 
@@ -162,8 +163,7 @@ class _Conversion:
         if node.attr("keep_dims", False):
             self._put(node, self._new[image], const)
         else:
-            inputs = (self._new[image], const, *node.control_inputs)
-            self._graph.replace(node, node.with_inputs(*inputs))
+            self._graph.absorb([node], into=node.with_data_inputs(self._new[image], const))
         return True
 
     def _squeeze(self, node: Node) -> bool:
@@ -171,8 +171,8 @@ class _Conversion:
         if not self._keeps_order(axes):
             return False
         turned = [self._order.index(axis % 4) for axis in axes.tolist()]
-        inputs = (self._new[image], *node.control_inputs)
-        self._graph.replace(node, node.with_inputs(*inputs).with_attrs(squeeze_dims=turned))
+        squeezed = node.with_data_inputs(self._new[image]).with_attrs(squeeze_dims=turned)
+        self._graph.replace(node, squeezed)
         return True
 
     def _keeps_order(self, axes: Array) -> bool:
@@ -186,13 +186,13 @@ class _Conversion:
 
         Under its name, unless that is fetched: then a Transpose bears it.
         """
-        new = node.with_inputs(*inputs, *node.control_inputs).with_attrs(**attrs)
+        new = node.with_data_inputs(*inputs).with_attrs(**attrs)
+        new = self._graph.absorb([node], into=new)
         if self._graph.is_output(node.name):
             name = self._graph.unique_name(f"{node.name}/{self._to.lower()}")
-            self._new[node.name] = self._graph.add(new.with_name(name)).name
+            new = self._graph.add(new.with_name(name))
             self._graph.replace(node, self._turned(node.name, node, name, self._back()))
-        else:
-            self._new[node.name] = self._graph.replace(node, new).name
+        self._new[node.name] = new.name
 
     def _as_it_was(self, tensor: str) -> str:
         """Return the tensor that holds now what this one held, turned back where it must be."""
@@ -207,11 +207,11 @@ class _Conversion:
 
     def _turned(self, name: str, like: Node, image: str, order: list[int]) -> Node:
         """Return a Transpose of an image, with the type and the device of a node."""
-        key = str(order)
+        key = (*order, like.device, *self._graph.waits_beside(like))
         if key not in self._orders:
-            const = Node.constant("layout", np.array(order, np.int32))
-            const = const.with_name(self._graph.unique_name(f"transpose_to_{self._layout(order)}"))
-            self._orders[key] = self._graph.add(const).name
+            const_name = f"transpose_to_{self._layout(order)}"
+            const = self._graph.constant_beside(like, np.array(order, np.int32), const_name)
+            self._orders[key] = const.name
         if name != like.name:
             name = self._graph.unique_name(name)
         node = Node(name, "Transpose", (image, self._orders[key]), device=like.device)
@@ -221,5 +221,4 @@ class _Conversion:
         return (self._to if order == self._order else self._from).lower()
 
     def _const(self, node: Node, part: str, value: Array) -> str:
-        name = self._graph.unique_name(f"{node.name}/{part}")
-        return self._graph.add(Node.constant(name, value)).name
+        return self._graph.constant_beside(node, value, f"{node.name}/{part}").name

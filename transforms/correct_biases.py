@@ -63,13 +63,8 @@ def _add(graph: Graph, chain: Chain, values: Array) -> None:
         free = layer.with_name(graph.unique_name(f"{layer.name}/unbiased"))
         graph.replace(layer, bias_add(graph, layer.name, graph.add(free), values))
         return
-    new = Node.constant(
-        graph.unique_name(f"{layer.name}/corrected_bias"),
-        (const.value.astype(np.float64) + values).astype(np.float32),
-        device=const.device,
-    )
-    graph.add(new.with_control_inputs(*const.control_inputs))
+    corrected = (const.value.astype(np.float64) + values).astype(np.float32)
+    new = graph.constant_beside(const, corrected, f"{layer.name}/corrected_bias")
     bias = chain.nodes[1]
-    place = list(bias.inputs)
-    place[place.index(chain.bias)] = new.name
-    graph.replace(bias, bias.with_inputs(*place))
+    inputs = [new.name if tensor == chain.bias else tensor for tensor in bias.data_inputs]
+    graph.replace(bias, bias.with_data_inputs(*inputs))

@@ -150,20 +150,14 @@ def _scaled_weights(chain: _Chain) -> Array | None:
 
 def _rewrite(graph: Graph, chain: _Chain, weights: Array) -> None:
     """Put the folded layer, and a BiasAdd where there is an offset, in the place of the chain."""
-    inner = [chain.layer.name, *(step.name for step in chain.steps[:-1])]
-    before = [f"^{producer_name(tensor)}" for tensor in chain.layer.data_inputs]
-    graph.redirect({f"^{name}": before for name in inner})  # who waited for them waits for these
-    layer = graph[chain.layer.name]
-    last = graph[chain.steps[-1].name]
-    control = [t for name in (*inner[1:], last.name) for t in graph[name].control_inputs]
+    layer, last = chain.layer, chain.steps[-1].name
     if chain.affine.scale is not None:
         layer = with_weights(graph, layer, chain.weights, weights)
     if chain.affine.offset is None:
-        graph.replace(last, layer.with_control_inputs(*control))
+        graph.absorb((chain.layer, *chain.steps), into=layer.with_name(last))
         return
-    graph.replace(graph[layer.name], layer)
-    add = bias_add(graph, last.name, layer, chain.affine.offset)
-    graph.replace(last, add.with_control_inputs(*control))
+    graph.replace(layer, layer)
+    graph.absorb(chain.steps, into=bias_add(graph, last, layer, chain.affine.offset))
 
 
 def _fold_parameters(graph: Graph, constants: Constants, batch_norm: Node) -> None:
@@ -184,11 +178,11 @@ def _fold_parameters(graph: Graph, constants: Constants, batch_norm: Node) -> No
     names = []
     for part, value in (("scale", affine.scale), ("offset", affine.offset)):
         array = value.astype(np.float32).reshape(shape)
-        name = graph.unique_name(f"{batch_norm.name}_bn_{part}")
-        names.append(graph.add(Node.constant(name, array, device=batch_norm.device)).name)
+        name = f"{batch_norm.name}_bn_{part}"
+        names.append(graph.constant_beside(batch_norm, array, name).name)
     name = graph.unique_name(f"{batch_norm.name}_scaled")
     scaled = Node(name, "Mul", (tensor, names[0]), device=batch_norm.device).with_attrs(T=type_)
     shifted = Node(batch_norm.name, "AddV2", (graph.add(scaled).name, names[1]))
     shifted = replace(shifted, device=batch_norm.device).with_attrs(T=type_)
-    graph.replace(batch_norm, shifted.with_control_inputs(*batch_norm.control_inputs))
+    graph.absorb([batch_norm], into=shifted)
     return None

@@ -69,8 +69,7 @@ def _fold_static_shapes(graph: Graph, ops: Collection[str], left: Collection[str
         elif node.op == "StridedSlice":
             value = _known_sizes(graph, constants, node, left)
         if value is not None:
-            new = Node.constant(node.name, value, device=node.device)
-            graph.replace(node, new.with_control_inputs(*node.control_inputs))
+            graph.absorb([node], into=Node.constant(node.name, value, device=node.device))
 
 
 def _static_shape(graph: Graph, tensor: str) -> tuple[int, ...] | None:

@@ -99,13 +99,12 @@ def _move_before_join(
         inputs = [part.layer]
         for number, tensor in enumerate(norm.data_inputs[1:], 1):
             value = _value(constants, tensor)[part.channels]
-            const = Node.constant(graph.unique_name(f"{name}/{number}"), value, norm.attr("U"))
-            inputs.append(graph.add(const).name)
+            const = graph.constant_beside(norm, value, f"{name}/{number}", norm.attr("U"))
+            inputs.append(const.name)
         own = Node(name, norm.op, tuple(inputs), norm.attrs, norm.device)
         moved[part.layer] = graph.add(own).name
-    inputs = [moved.get(tensor, tensor) for tensor in join.inputs]
-    graph.replace(norm, join.with_inputs(*inputs, *norm.control_inputs))
-    graph.remove(join)
+    inputs = [moved.get(tensor, tensor) for tensor in join.data_inputs]
+    graph.absorb([join, norm], into=join.with_name(norm.name).with_data_inputs(*inputs))
 
 
 def _value(constants: Constants, tensor: str) -> Array:

@@ -33,8 +33,8 @@ def fold_pads(graph: Graph) -> None:
         if isinstance(folded, str):
             graph.skip(match["layer"], folded)
             continue
-        inputs = (match.tensor("image"), *folded.inputs[1:], *match["pad"].control_inputs)
-        graph.replace(match["layer"], folded.with_inputs(*inputs))
+        reads = folded.with_data_inputs(match.tensor("image"), *folded.data_inputs[1:])
+        graph.absorb([match["pad"], match["layer"]], into=reads)
 
 
 def _folded(graph: Graph, match: Match, kernel: Shape | None, image: Shape | None) -> Node | str:

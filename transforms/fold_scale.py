@@ -127,17 +127,16 @@ def _fold(graph: Graph, chain: _Chain) -> str:
         weights = scaled(weights, affine.scale.reshape(along))
     if not all(np.isfinite(value).all() for value in (weights, bias, shift) if value is not None):
         return "the folded weights would not be finite"
-    control = [t for step in chain.steps for t in step.control_inputs]
+    nodes = [*reversed(chain.steps), layer]
     if affine.scale is not None:
         layer = with_weights(graph, layer, chain.weights, weights)
     if shift is not None:
-        source = _shifted(graph, chain, shift)
-    layer = layer.with_inputs(source, *layer.inputs[1:], *control)
-    if bias is None:
-        graph.replace(layer, layer)
-        return ""
-    inner = graph.add(layer.with_name(graph.unique_name(f"{layer.name}/scaled")))
-    graph.replace(layer, bias_add(graph, layer.name, inner, bias))
+        source, nodes = _shifted(graph, chain, shift), [chain.layer]
+    layer = layer.with_data_inputs(source, *layer.data_inputs[1:])
+    if bias is not None:
+        inner = graph.add(layer.with_name(graph.unique_name(f"{layer.name}/scaled")))
+        layer = bias_add(graph, layer.name, inner, bias)
+    graph.absorb(nodes, into=layer)
     return ""
 
 
@@ -165,7 +164,7 @@ def _shifted(graph: Graph, chain: _Chain, shift: Array) -> str:
         shift = shift[:1].reshape(())
     elif channels_first(chain.layer):
         shift = shift.reshape(-1, *[1] * (LAYER_OPS[chain.layer.op] - 2))
-    const = Node.constant(graph.unique_name(f"{last.name}/shift"), shift, device=last.device)
-    add = Node(last.name, "AddV2", (chain.source, graph.add(const).name), device=last.device)
-    graph.replace(last, add.with_attrs(T=last.attrs["T"]))
+    const = graph.constant_beside(last, shift, f"{last.name}/shift")
+    add = Node(last.name, "AddV2", (chain.source, const.name), device=last.device)
+    graph.absorb(chain.steps[::-1], into=add.with_attrs(T=last.attrs["T"]))
     return last.name

@@ -7,7 +7,7 @@ import numpy as np
 
 from transforms.core.errors import FileError, GraphError, PipelineError
 from transforms.core.graph import Graph
-from transforms.core.node import Node, tensor_name
+from transforms.core.node import tensor_name
 
 # What insert_logging(op=RequantizationRange, show_name=true, message="__requant_min_max:") prints.
 _RECORD = re.compile(r"(?:^|;)([^;]+)__print__;__requant_min_max:\[([^][;]*)\]\[([^][;]*)\]")
@@ -50,8 +50,8 @@ def freeze_requantization_ranges(
             )
         for port, (part, value) in enumerate((("min", low), ("max", high))):
             free = graph.unique_name(f"{name}/frozen_{part}")
-            const = Node.constant(free, np.array(value, np.float32), device=node.device)
-            moves[tensor_name(name, port)] = graph.add(const).name
+            const = graph.constant_beside(node, np.array(value, np.float32), free)
+            moves[tensor_name(name, port)] = graph.absorb([node], into=const).name
     graph.redirect(moves)
 
 

@@ -120,18 +120,13 @@ def replace_atrous(
     old = weights_of(graph, layer)
     if weights is not None and old is not None:
         padded = with_weights(graph, padded, old, weights)
-    control = match["split"].control_inputs
+    split, merge, image = match["split"], match["merge"], match.tensor("image")
     if "expand" in match.nodes:
         squeeze, expand = match["squeeze"], match["expand"]
-        reads = expand.with_inputs(match.tensor("image"), *expand.inputs[1:], *control)
-        graph.replace(expand, reads)
+        reads = expand.with_data_inputs(image, *expand.data_inputs[1:])
+        graph.absorb([split, expand], into=reads)
         graph.replace(layer, padded)
-        control = match["merge"].control_inputs
-        graph.replace(match["merge"], squeeze.with_control_inputs(*control))
-        graph.remove(squeeze)
+        graph.absorb([squeeze, merge], into=squeeze.with_name(merge.name))
     else:
-        reads = padded.with_inputs(match.tensor("image"), *padded.inputs[1:], *control)
-        control = match["merge"].control_inputs
-        graph.replace(match["merge"], reads.with_control_inputs(*control))
-        graph.remove(layer)
-    graph.remove(match["split"])
+        reads = padded.with_data_inputs(image, *padded.data_inputs[1:])
+        graph.absorb([split, layer, merge], into=reads.with_name(merge.name))

@@ -8,6 +8,7 @@ from transforms.core.node import Node
 from transforms.core.padding import per_axis
 from transforms.core.pattern import Any, Match, Op, needed_elsewhere
 from transforms.core.static_shapes import static_shapes
+from transforms.core.tensors import Array
 
 RESIZE = Op("ResizeBilinear", Any("image"), Any("size"), name="resize")
 PAD = Op("MirrorPad", Any("image"), Any("paddings"), name="pad")
@@ -39,10 +40,8 @@ def fuse_before_conv(graph: Graph, before: Op) -> None:
             )
             graph.skip(match["conv"], f"{reason} not known to be 1")
             continue
-        graph.replace(match["conv"], _fused(graph, match))
-        for name in ("pad", "resize"):
-            if name in match.nodes:
-                graph.remove(match[name])
+        nodes = [match[name] for name in ("resize", "pad", "conv") if name in match.nodes]
+        graph.absorb(nodes, into=_fused(graph, match))
 
 
 def _reason(graph: Graph, match: Match) -> str:
@@ -77,19 +76,18 @@ def _fused(graph: Graph, match: Match) -> Node:
     conv, pad, resize = match["conv"], match.nodes.get("pad"), match.nodes.get("resize")
     attrs = {name: conv.attrs[name] for name in ("T", "padding", "strides")}
     inputs = [match.tensor("image")]
-    control = [t for n in (resize, pad, conv) if n is not None for t in n.control_inputs]
     if resize is not None:
         inputs.append(match.tensor("size"))
     if pad is not None:
         inputs.append(match.tensor("paddings"))
         mode = pad.attr("mode")
     else:
-        none = Node.constant(f"{conv.name}_dummy_paddings", np.zeros((4, 2), np.int32))
-        inputs.append(graph.add(none.with_name(graph.unique_name(none.name))).name)
+        none: Array = np.zeros((4, 2), np.int32)
+        inputs.append(graph.constant_beside(conv, none, f"{conv.name}_dummy_paddings").name)
         mode = "REFLECT"
     op = "FusedPadConv2D" if resize is None else "FusedResizeAndPadConv2D"
     fused = Node(conv.name, op, (*inputs, match.tensor("weights")), attrs, conv.device)
-    fused = fused.with_attrs(mode=mode).with_control_inputs(*control)
+    fused = fused.with_attrs(mode=mode)
     if resize is None:
         return fused
     return fused.with_attrs(resize_align_corners=bool(resize.attr("align_corners", False)))

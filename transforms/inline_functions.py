@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from transforms.core.control_flow import conditional_names, pass_on
+from transforms.core.control_flow import pass_on
 from transforms.core.errors import GraphError
 from transforms.core.functions import Body, Callee, Library
 from transforms.core.graph import Graph
@@ -30,7 +30,7 @@ def inline_calls(graph: Graph, ops: frozenset[str] | None = None) -> None:
     if not calls:
         return
     _check_sizes(graph, library, calls)
-    conditional = conditional_names(graph)
+    conditional = graph.conditional_names()
     waiting = [(name, callee, name in conditional) for name, callee in calls.items()]
     moves: dict[str, list[str]] = {}
     inlined: list[str] = []
@@ -137,12 +137,12 @@ class _Call:
         """Add the body's nodes to the graph."""
         names = {node.name for node in self._body.nodes}
         for node in self._body.nodes:
-            inputs = [self._outside(tensor) for tensor in node.inputs]
-            if self._starts(node):
-                inputs += self._waits
             device = node.device or self._node.device
             inner = replace(node, name=self._outside(node.name), device=device)
-            self._graph.add(_with_own_names(inner, self._prefix, names).with_inputs(*inputs))
+            inner = inner.rewired(lambda tensor: [self._outside(tensor)])
+            if self._starts(node):
+                inner = inner.with_control_inputs(*self._waits)
+            self._graph.add(_with_own_names(inner, self._prefix, names))
         for port, tensor in enumerate(self._body.results):
             self._results.append(self._result(port, tensor))
         ends = (*self._body.control_results, *self._body.effects)

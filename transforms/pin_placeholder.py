@@ -33,8 +33,8 @@ def pin_placeholder(graph: Graph, *, name: str, value: str) -> None:
     node = _placeholder(graph, producer_name(name))
     dtype = node.attr("dtype")
     pinned = np.broadcast_to(_converted(node, dtype, value), _shape(node, dtype))
-    graph.replace(node, Node.constant(node.name, pinned, dtype, node.device))
     graph.inputs = tuple(t for t in graph.inputs if producer_name(t) != node.name)
+    graph.absorb([node], into=Node.constant(node.name, pinned, dtype, node.device))
     fold_dead_branches(graph)
     inline_functions(graph)
     while fold_dead_branches(graph):

@@ -5,12 +5,11 @@ import math
 import numpy as np
 
 from transforms.core import eight_bit, eight_bit_ops
-from transforms.core.control_flow import conditional_names
 from transforms.core.eight_bit import QINT32, QUINT8, EightBit
 from transforms.core.eight_bit_ops import KERNELS, UNFIT
 from transforms.core.errors import PipelineError
 from transforms.core.graph import Graph
-from transforms.core.node import Node, producer_name, split
+from transforms.core.node import Node, split
 from transforms.core.pattern import Any, Op
 from transforms.core.shapes import Shapes
 from transforms.core.surviving import EVERYTHING, surviving_ranges
@@ -69,7 +68,6 @@ def quantize_nodes(
     if FAKE_QUANT not in ignore_op:
         _hoist_fake_quants(graph)
     shapes = Shapes(graph)
-    conditional = conditional_names(graph)
     for name in graph.order():
         node = graph[name]
         if node.op in ignore_op:
@@ -84,9 +82,7 @@ def quantize_nodes(
             if constants is None:
                 graph.skip(node, reason or "a constant that it reads holds NaN, Inf or huge values")
             else:
-                # inside a loop, only what waits for something in the loop may be read
-                waits = f"^{producer_name(node.data_inputs[0])}" if name in conditional else ""
-                _quantize(graph, node, constants, fallback, waits, shapes)
+                _quantize(graph, node, constants, fallback, shapes)
     _cut_ranges(graph)
     merge_duplicate_nodes(graph)
 
@@ -115,7 +111,7 @@ def _quantize_placeholders(graph: Graph, low: float, high: float) -> None:
             graph.skip(node, f"it is {kind}, so it takes no codes of floats")
             continue
         graph.replace(node, node.with_attrs(dtype=QUINT8))
-        ends = eight_bit.constant_range(graph, f"{node.name}_eightbit/", low, high)
+        ends = eight_bit.constant_range(graph, f"{node.name}_eightbit/", low, high, node)
         name = graph.unique_name(f"{node.name}_eightbit/dequantize")
         moved[node.name] = eight_bit.dequantize(name, EightBit(node.name, *ends))
     graph.redirect({name: node.name for name, node in moved.items()})
@@ -129,15 +125,13 @@ def _cut_ranges(graph: Graph) -> None:
         return
     graph.prune()  # what nothing reads any more asks for no range
     survives = surviving_ranges(graph)
-    conditional = conditional_names(graph)
     for node in graph:
         if node.op != "Requantize" or survives.get(node.name, EVERYTHING) == EVERYTHING:
             continue
         measured = node.data_inputs[3], node.data_inputs[4]
         if {graph.producer(end).op for end in measured} == {"RequantizationRange"}:
-            waits = (f"^{producer_name(node.data_inputs[0])}",) if node.name in conditional else ()
-            ends = eight_bit.cut_range(graph, node.name, measured, *survives[node.name], *waits)
-            graph.replace(node, node.with_inputs(*node.inputs[:3], *ends, *node.control_inputs))
+            ends = eight_bit.cut_range(graph, node, measured, *survives[node.name])
+            graph.replace(node, node.with_data_inputs(*node.data_inputs[:3], *ends))
 
 
 def _drop_needless_pairs(graph: Graph) -> None:
@@ -189,8 +183,8 @@ def _hoist(graph: Graph, fake_quant: Node) -> None:
     if first is None or last is None:
         return
     hoisted = fake_quant.with_name(graph.unique_name(f"{fake_quant.name}_hoisted"))
-    graph.add(hoisted.with_inputs(tensor, *fake_quant.inputs[1:]))
-    graph.replace(first, first.with_inputs(hoisted.name, *first.inputs[1:]))
+    graph.add(hoisted.with_data_inputs(tensor, *fake_quant.data_inputs[1:]))
+    graph.replace(first, first.with_data_inputs(hoisted.name, *first.data_inputs[1:]))
     graph.replace(fake_quant, graph[last.name])  # under the name that others read
     graph.redirect({f"^{last.name}": f"^{fake_quant.name}"})
     graph.remove(graph[last.name])
@@ -205,16 +199,17 @@ def _convert(graph: Graph, node: Node) -> None:
         ends = [graph.constant(end) for end in (low, high)]
         values = [end.value for end in ends if end is not None]
         codes = eight_bit.min_first(constant[1], *values)[0]
-        graph.add(Node.constant(name, codes, QUINT8).with_inputs(*constant[0].control_inputs))
-        result = EightBit(name, low, high)
+        result = EightBit(graph.constant_beside(constant[0], codes, name, QUINT8).name, low, high)
     else:
         wide = _wide_source(graph, node)
         if wide is None:
             quantize = Node(graph.unique_name(f"{node.name}_eightbit/quantize"), "QuantizeV2")
-            quantize = quantize.with_inputs(*node.inputs).with_attrs(T=QINT32, mode="MIN_FIRST")
+            quantize = quantize.with_data_inputs(*node.data_inputs)
+            quantize = quantize.with_attrs(T=QINT32, mode="MIN_FIRST")
             wide = EightBit.made_by(graph.add(quantize))
         result = eight_bit.requantize(graph, name, wide, low, high)
-    graph.replace(node, eight_bit.dequantize(node.name, result, *node.control_inputs))
+    graph.absorb([node], into=graph[result.codes])
+    graph.replace(node, eight_bit.dequantize(node.name, result))
 
 
 def _wide_source(graph: Graph, fake_quant: Node) -> EightBit | None:
@@ -264,7 +259,6 @@ def _quantize(
     node: Node,
     constants: dict[str, tuple[Node, Array]],
     fallback: tuple[float, float] | None,
-    waits: str,
     shapes: Shapes,
 ) -> None:
     """Put an 8-bit op and a Dequantize in the place of a float op."""
@@ -277,12 +271,12 @@ def _quantize(
             found = eight_bit.quantize_constant(graph, name, *constants[tensor])
         forms[tensor] = found or eight_bit.quantize(graph, name, tensor)
     main = eight_bit_ops.eight_bit_op(graph, node, forms, shapes)
-    result = EightBit.made_by(graph.add(main.with_control_inputs(*node.control_inputs)))
+    main = graph.add(graph.absorb([node], into=main.with_name(node.name)).with_name(main.name))
+    result = EightBit.made_by(main)
     if kernel.wide:
         if fallback is None:
             ends = eight_bit.measured_range(graph, f"{main.name}/requant_range", result)
         else:
-            name, control_inputs = f"{main.name}/fallback_", (waits,) if waits else ()
-            ends = eight_bit.constant_range(graph, name, *fallback, *control_inputs)
+            ends = eight_bit.constant_range(graph, f"{main.name}/fallback_", *fallback, main)
         result = eight_bit.requantize(graph, f"{main.name}/requantize", result, *ends)
     graph.replace(node, eight_bit.dequantize(node.name, result))

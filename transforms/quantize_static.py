@@ -1,5 +1,6 @@
 """A layer with its bias, sum and activation is one op on 8-bit codes of known ranges."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,8 @@ class _Rewriting:
         self._codes: dict[str, str] = {}
         """By float tensor that has a form in the plan: the tensor with its codes."""
         self._quantized: dict[tuple[str, Form], str] = {}
-        self._constants: dict[float, str] = {}
+        self._constants: dict[tuple[object, ...], str] = {}
+        """The ends of ranges: one for each value and loop."""
 
     def run(self) -> None:
         for name in self._graph.order():
@@ -72,15 +74,15 @@ class _Rewriting:
         weights, bias = self._parameters(layer, chain, reads)
         source = layer.data_inputs[0]
         form = self._plan.forms.get(last.name)
-        device = [self._codes.get(source) or self._quantize(source, reads), weights[0], bias]
+        device = [self._codes.get(source) or self._quantize(source, reads, layer), weights[0], bias]
         types = [DType(reads.type), QINT8, FLOAT]
-        host = [*self._ends(reads), *weights[1:]]
+        host = [*self._ends(reads, layer), *weights[1:]]
         fused_ops = ["BiasAdd"]
         if chain.summand:
             summand = self._plan.forms[chain.summand]
             device.append(self._own_memory(self._codes[chain.summand], last))
             types.append(DType(summand.type))
-            host += self._ends(summand)
+            host += self._ends(summand, layer)
             fused_ops.append("Sum")
         if chain.activation is not None or chain.summand:
             fused_ops.append("Relu")  # Relu6 ends where the range does, a sum without one at zero
@@ -88,7 +90,7 @@ class _Rewriting:
         if form is None:
             fused_ops.append("Dequantize")
         else:
-            host += self._ends(form)
+            host += self._ends(form, layer)
             fused_ops.append("Requantize")
         attrs: dict[str, Any] = {
             "Tdevice_inputs": types,
@@ -108,13 +110,10 @@ class _Rewriting:
                 "Tsummand": types[-1] if chain.summand else out,
             }
             attrs |= {name: layer.attr(name) for name in _KEPT if name in layer.attrs}
-        waits = dict.fromkeys(tensor for node in chain.nodes for tensor in node.control_inputs)
-        node = Node(last.name, OPS[layer.op], (*device, *host, *waits), device=layer.device)
-        node = node.with_attrs(**attrs)
-        if form is None:
-            self._graph.replace(last, node)
-            return
-        self._hand_out(last, node.with_name(self._name(last.name, "codes")), form)
+        node = Node(last.name, OPS[layer.op], (*device, *host), attrs={}, device=layer.device)
+        node = self._graph.absorb(chain.nodes, into=node.with_attrs(**attrs))
+        if form is not None:
+            self._hand_out(node, form)
 
     def _rewrite_passing(self, node: Node) -> None:
         """Put the op that moves codes behind one that moves floats."""
@@ -123,30 +122,31 @@ class _Rewriting:
         tensors = node.data_inputs[:-1] if joined else node.data_inputs[:1]
         rest = node.data_inputs[len(tensors) :]
         codes = [self._codes[tensor] for tensor in tensors]
-        new = node.with_name(self._name(node.name, "codes"))
         if node.op == "MaxPool":
             kept = {name: node.attr(name) for name in ("ksize", "padding", "strides")}
-            new = Node(new.name, "QuantizedMaxPool", (), {}, node.device)
+            read = (*codes, *self._ends(form, node))
+            new = Node(node.name, "QuantizedMaxPool", read, {}, node.device)
             new = new.with_attrs(T=DType(form.type), **kept)
-            new = new.with_inputs(*codes, *self._ends(form), *node.control_inputs)
         elif node.op == "Pad":  # there is no kernel for quint8, and a zero is the code 0
-            plain = self._bitcast(new.name, codes[0], DType(form.type), UINT8)
-            padded = new.with_name(graph.unique_name(f"{new.name}/uint8")).with_attrs(T=UINT8)
-            graph.add(padded.with_inputs(plain, *rest, *node.control_inputs))
-            new = Node(new.name, "Bitcast", (padded.name,), {}, node.device)
+            name = self._name(node.name, "codes")
+            plain = self._bitcast(name, codes[0], DType(form.type), UINT8)
+            padded = node.with_name(graph.unique_name(f"{name}/uint8")).with_attrs(T=UINT8)
+            graph.add(padded.with_data_inputs(plain, *rest))
+            new = Node(node.name, "Bitcast", (padded.name,), {}, node.device)
             new = new.with_attrs(T=UINT8, type=DType(form.type))
         else:
-            new = new.with_attrs(T=DType(form.type), _output_shapes=None)
-            new = new.with_inputs(*codes, *rest, *node.control_inputs)
-        self._hand_out(node, new, form)
+            new = node.with_attrs(T=DType(form.type), _output_shapes=None)
+            new = new.with_data_inputs(*codes, *rest)
+        self._hand_out(graph.absorb([node], into=new), form)
 
-    def _hand_out(self, old: Node, new: Node, form: Form) -> None:
-        """Add a node that makes codes, and put the floats that they stand for in the old place."""
-        self._graph.add(new)
-        self._codes[old.name] = new.name
-        floats = Node(old.name, "Dequantize", (new.name, *self._ends(form)), {}, old.device)
+    def _hand_out(self, node: Node, form: Form) -> None:
+        """Give a node that makes codes another name, and its own to the floats they stand for."""
+        codes = self._graph.add(node.with_name(self._name(node.name, "codes")))
+        self._codes[node.name] = codes.name
+        floats = Node(node.name, "Dequantize", (codes.name, *self._ends(form, node)))
+        floats = replace(floats, device=node.device)
         floats = floats.with_attrs(T=DType(form.type), mode=_mode(form), dtype=FLOAT)
-        self._graph.replace(old, floats)
+        self._graph.replace(node, floats)
 
     def _parameters(
         self, layer: Node, chain: Chain, reads: Form
@@ -167,19 +167,20 @@ class _Rewriting:
         peaks = steps * np.float32(LARGEST)
         values = (("weights", codes, "qint8"), ("min", -peaks, None), ("max", peaks, None))
         names = [
-            self._constant(f"{layer.name}/{part}", array, type_) for part, array, type_ in values
+            graph.constant_beside(const, array, f"{layer.name}/{part}", type_).name
+            for part, array, type_ in values
         ]
-        return (names[0], names[1], names[2]), self._constant(
-            f"{layer.name}/bias", offsets.astype(np.float32)
-        )
+        values_of_bias = offsets.astype(np.float32)
+        bias_name = graph.constant_beside(layer, values_of_bias, f"{layer.name}/bias").name
+        return (names[0], names[1], names[2]), bias_name
 
-    def _quantize(self, tensor: str, form: Form) -> str:
-        """Return the codes of a tensor that is made in float."""
+    def _quantize(self, tensor: str, form: Form, layer: Node) -> str:
+        """Return the codes of a tensor that is made in float, for a layer."""
         if (tensor, form) not in self._quantized:
             producer, port = split(tensor)
             name = self._name(f"{producer}_{port}" if port else producer, "quantized")
             high = form.peak + form.offset
-            ends = self._number(form.low + form.offset), self._number(high)
+            ends = self._number(form.low + form.offset, layer), self._number(high, layer)
             node = Node(
                 name, "QuantizeV2", (tensor, *ends), {}, self._graph.producer(tensor).device
             )
@@ -202,20 +203,18 @@ class _Rewriting:
         node = Node(self._graph.unique_name(f"{name}/{new}_in"), "Bitcast", (tensor,))
         return self._graph.add(node.with_attrs(T=old, type=new)).name
 
-    def _ends(self, form: Form) -> tuple[str, str]:
-        """Return scalars of what the lowest and the highest code stand for."""
-        return self._number(form.low), self._number(form.peak)
+    def _ends(self, form: Form, node: Node) -> tuple[str, str]:
+        """Return scalars of what the lowest and the highest code stand for, beside a node."""
+        return self._number(form.low, node), self._number(form.peak, node)
 
-    def _number(self, value: float) -> str:
-        if value not in self._constants:
-            array = np.array(value, np.float32)
+    def _number(self, value: float, node: Node) -> str:
+        key = (value, *self._graph.waits_beside(node))
+        if key not in self._constants:
+            array: Array = np.array(value, np.float32)
             name = f"int8/{'zero' if not value else f'end_{len(self._constants)}'}"
-            self._constants[value] = self._constant(name, array)
-        return self._constants[value]
-
-    def _constant(self, name: str, array: Array, dtype: str | None = None) -> str:
-        name = self._graph.unique_name(name)
-        return self._graph.add(Node.constant(name, array, dtype)).name
+            free = replace(node, device="")
+            self._constants[key] = self._graph.constant_beside(free, array, name).name
+        return self._constants[key]
 
     def _name(self, name: str, part: str) -> str:
         return self._graph.unique_name(f"{name}/{part}")

@@ -13,4 +13,4 @@ def remove_control_dependencies(graph: Graph) -> None:
     """
     for node in graph:
         if node.control_inputs:
-            graph.replace(node, node.with_inputs(*node.data_inputs))
+            graph.replace(node, node.without_control_inputs(*node.control_inputs))

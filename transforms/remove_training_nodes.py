@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from transforms.core.control_flow import conditional_names, pass_on
+from transforms.core.control_flow import pass_on
 from transforms.core.graph import Graph
 from transforms.core.node import Node
 from transforms.core.ops import input_types
@@ -68,7 +68,7 @@ def _keeps_the_mean(match: Match) -> bool:
 
 def _remove_watching(graph: Graph) -> None:
     """Put a NoOp in the place of what only looks, and wait for none that waits for nothing."""
-    conditional = conditional_names(graph)
+    conditional = graph.conditional_names()
     moves: dict[str, tuple[str, ...]] = {}
     for name in reversed(graph.order()):
         node = graph[name]

@@ -224,21 +224,17 @@ def _change_bias(
     """Put a BiasAdd with another bias behind a layer; under a new name where its value changes."""
     layer = biased = each.nodes[0]
     bias = change
-    control: tuple[str, ...] = ()
     if each.bias:
         biased = each.nodes[1]
-        control = biased.control_inputs
         const = graph.constant(each.bias)
         assert const is not None
         bias = const.value.astype(np.float64) + change
     else:
         layer = graph.add(layer.with_name(graph.unique_name(f"{layer.name}_unbiased")))
-    name = graph.unique_name(f"{biased.name}_shifted") if is_shifted else biased.name
-    add = bias_add(graph, name, layer, bias, "/shifted_bias").with_control_inputs(*control)
+    add = bias_add(graph, biased.name, layer, bias, "/shifted_bias")
+    add = graph.absorb([biased], into=add)
     if is_shifted:
-        moves[biased.name] = graph.add(add).name
-    else:
-        graph.replace(biased, add)
+        moves[biased.name] = _shifted_copy(graph, add)
 
 
 def _shifted_copy(graph: Graph, node: Node) -> str:

@@ -59,9 +59,12 @@ def sparsify_gather(
 
 def _weights(graph: Graph, gather: Node) -> Node | None:
     """Return the Const or variable that a Gather reads, directly or through Identity nodes."""
+    const = graph.constant(gather.inputs[0])
+    if const is not None:
+        return const
     tensor = graph.source(gather.inputs[0])
     node, port = graph.producer(tensor), split(tensor)[1]
-    holds_weights = (node.op == "Const" or node.op in REF_VARIABLE_OPS) and port == 0
+    holds_weights = node.op in REF_VARIABLE_OPS and port == 0
     return node if holds_weights and not graph.is_input(node.name) else None
 
 
@@ -72,7 +75,7 @@ def _reason(graph: Graph, gather: Node, weights: Node | None) -> str:
     if weights is None:
         return "it reads neither a constant nor a variable"
     if weights.control_inputs:
-        return f"its weights '{weights.name}' belong to a branch or a loop"
+        return f"its weights '{weights.name}' wait for something, or lie in a branch or a loop"
     if weights.attr("dtype") != _VALUE:
         return f"its weights '{weights.name}' hold {weights.attr('dtype')}, not float32"
     shape = weights.shape if weights.op == "Const" else weights.attr("shape")
@@ -137,7 +140,7 @@ def _add_table(graph: Graph, name: str, weights: Array) -> tuple[str, str]:
         for part, array in (("indices", rows.astype(np.int64)), ("values", kept))
     ]
     filling = Node(graph.unique_name(f"{name}/InitializeTable"), "InitializeTable")
-    filling = filling.with_inputs(table.name, *inputs).with_attrs(Tkey=_KEY, Tval=_VALUE)
+    filling = filling.with_data_inputs(table.name, *inputs).with_attrs(Tkey=_KEY, Tval=_VALUE)
     return table.name, graph.add(filling).name
 
 
@@ -157,4 +160,4 @@ def _look_up(graph: Graph, gather: Node, table: str, filling: str) -> None:
         add("LookupTableFind", find),
         add("ExpandDims/Const", Node.constant("", np.array(-1, np.int32))),
     )
-    graph.replace(gather, Node(gather.name, "ExpandDims", inputs).with_attrs(T=_VALUE))
+    graph.absorb([gather], into=Node(gather.name, "ExpandDims", inputs).with_attrs(T=_VALUE))

@@ -58,7 +58,7 @@ def use_onednn_kernels(graph: Graph, *, matmul: bool = False, skip: tuple[str, .
             graph.skip(layer, reason)
             continue
         found = chain(graph, layer, KERNELS[layer.op].activations, same_shape)
-        graph.replace(found.nodes[-1], _fused(graph, found))
+        graph.absorb(found.nodes, into=_fused(graph, found))
 
 
 def _fused(graph: Graph, chain: Chain) -> Node:
@@ -74,16 +74,13 @@ def _fused(graph: Graph, chain: Chain) -> Node:
             attrs["leakyrelu_alpha"] = chain.activation.attr("alpha", 0.2)
     if layer.op == "Conv2D":
         attrs["TArgs"] = [FLOAT] * len(args)
-    control = [tensor for node in chain.nodes for tensor in node.control_inputs]
     fused = with_op(layer, KERNELS[layer.op].op).with_attrs(
         **attrs, **WITHOUT_FLAG, fused_ops=fused_ops
     )
-    return fused.with_inputs(*layer.data_inputs, *args, *control)
+    fused = fused.with_name(chain.nodes[-1].name)
+    return fused.with_data_inputs(*layer.data_inputs, *args)
 
 
 def _zeros(graph: Graph, layer: Node) -> str:
-    weights = graph.constant(layer.data_inputs[1])
-    assert weights is not None
     zeros: Array = np.zeros(channel_count(graph, layer), np.float32)
-    const = Node.constant(graph.unique_name(f"{layer.name}/no_bias"), zeros, device=layer.device)
-    return graph.add(const.with_control_inputs(*weights.control_inputs)).name
+    return graph.constant_beside(layer, zeros, f"{layer.name}/no_bias").name

@@ -15,14 +15,20 @@ import numpy as np
 from deploykit.feeds import demanded_batch, feeds_from, in_batches
 from transforms.convert_layout import ELEMENTWISE_OPS, PAD_OPS
 from transforms.core.child import Worker
-from transforms.core.control_flow import ENTER_OPS, MERGE_OPS, SWITCH_OPS
 from transforms.core.errors import GraphError
 from transforms.core.functions import reachable
 from transforms.core.graph import Graph
 from transforms.core.layers import LAYER_OPS, channels_first
-from transforms.core.node import normal, producer_name, tensor_name
+from transforms.core.node import (
+    ENTER_OPS,
+    LOOP_EDGE_OPS,
+    MERGE_OPS,
+    SWITCH_OPS,
+    normal,
+    producer_name,
+    tensor_name,
+)
 from transforms.core.ops import op_defs, output_types
-from transforms.core.order import LOOP_EDGE_OPS
 from transforms.core.ranges import Ranges, TensorRange
 from transforms.core.tensors import Array
 

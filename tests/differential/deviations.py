@@ -9,7 +9,7 @@ from the original's graph it must arrive where it arrives from the source.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -60,7 +60,7 @@ def _with_constants_that_wait_for_nothing(graph: Graph) -> Graph:
     result = graph.copy()
     for node in graph:
         if node.op == "Const":
-            result.replace(node, node.with_inputs())
+            result.replace(node, replace(node, inputs=()))
     return result
 
 

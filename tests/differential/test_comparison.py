@@ -1,5 +1,7 @@
 """The comparison sees each kind of difference, and the worker each kind of end."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ def edit(name: str, **attrs):
 
 
 def inputs(name: str, *tensors: str):
-    return lambda graph: graph.replace(graph[name], graph[name].with_inputs(*tensors))
+    return lambda graph: graph.replace(graph[name], replace(graph[name], inputs=tensors))
 
 
 def another_op(graph: Graph) -> None:
@@ -30,7 +32,7 @@ def another_device(graph: Graph) -> None:
 def a_copy(graph: Graph) -> None:
     """Let one of two readers read a copy of what both read."""
     graph.add(graph["relu"].with_name("copy"))
-    graph.replace(graph["b"], graph["b"].with_inputs("copy", "s"))
+    graph.replace(graph["b"], graph["b"].with_data_inputs("copy", "s"))
 
 
 def another_output(graph: Graph) -> None:

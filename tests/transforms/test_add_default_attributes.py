@@ -1,6 +1,7 @@
 import pytest
 
 from tests.support import assert_golden, build, error, random, transform
+from tests.transforms.examples import Example
 from transforms.add_default_attributes import add_default_attributes
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
@@ -109,3 +110,6 @@ def test_the_check_catches_a_default_that_overwrites():
         if node.op == "LRN":
             wrong.replace(node, node.with_attrs(**LRN_DEFAULTS))
     assert error(graph, wrong, {"x": random(1, 2, 2, 8)}) > 1e-3
+
+
+GRAPHS = [Example("add_default_attributes", two_lrns)]

@@ -1,6 +1,7 @@
 import pytest
 
 from tests.support import assert_golden, build, error, ops, random, transform
+from tests.transforms.examples import Example
 from transforms.core.graph import Graph
 
 X = {"x": random(2, 4, seed=1)}
@@ -63,5 +64,11 @@ def test_the_check_catches_tensors_in_another_order():
     graph = concat()
     result = transform(graph, "backport_concatv2")
     axis, *tensors = result["concat"].inputs
-    result.replace(result["concat"], result["concat"].with_inputs(axis, *reversed(tensors)))
+    result.replace(result["concat"], result["concat"].with_data_inputs(axis, *reversed(tensors)))
     assert error(graph, result, X) > 0.1
+
+
+GRAPHS = [
+    Example("backport_concatv2", concat),
+    Example("backport_concatv2", lambda: concat(axis_type="int64", wait=True)),
+]

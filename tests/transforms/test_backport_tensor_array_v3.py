@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from tests.support import assert_golden, build, error, ops, random, transform
+from tests.transforms.examples import Example
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
 from transforms.core.node import Node
@@ -185,3 +186,6 @@ def test_the_check_catches_another_array():
     index = result.producer(reads[0].inputs[1])
     result.replace(index, index.with_attrs(value=np.array(2, np.int32)))
     assert error(graph, result, X) > 0.1
+
+
+GRAPHS = [Example("backport_tensor_array_v3", lambda: made(every_act))]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support import assert_golden, build, error, ops, random, transform
+from tests.transforms.examples import Example
 from transforms.convert_layout import convert_layout
 from transforms.core.child import call
 from transforms.core.errors import PipelineError
@@ -215,3 +216,12 @@ def test_a_chain_of_30_000_nodes():
     graph = small(*relus)
     convert_layout(graph, to="NCHW")
     assert ops(graph)["Transpose"] == 2
+
+
+GRAPHS = [
+    Example(
+        TO_NCHW,
+        lambda: transform(build(make_net, ["x"], ["out"]), "fold_constants"),
+        runnable=lambda graph: transform(graph, TO_NHWC),
+    ),
+]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support import assert_golden, build, ops, random, run, transform
+from tests.transforms.examples import Example
 from tests.transforms.int8_nets import C, calibrated, image, layer, ranges_of, relu
 from transforms.core import pipeline
 from transforms.core.graph import Graph
@@ -158,3 +159,11 @@ def test_a_layer_whose_weights_are_codes_already(tmp_path):
     result = corrected(graph, ranges_file(graph, tmp_path), "isa=vnni")
     old = graph.constant(graph["layer/biased"].inputs[1]).value
     assert np.abs(result["layer/corrected_bias"].value - old).max() < 1e-6
+
+
+GRAPHS = [
+    Example("correct_biases(ranges={ranges}, isa=avx2)", net, bar=0.05, low=0.0),
+    Example(
+        "correct_biases(ranges={ranges}, isa=avx2)", lambda: net(bias=False), bar=0.05, low=0.0
+    ),
+]

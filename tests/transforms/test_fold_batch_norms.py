@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support import assert_golden, build, error, ops, random, run, transform
+from tests.transforms.examples import Example
 from transforms.core.graph import Graph
 from transforms.core.node import Node
 from transforms.core.tensors import DType
@@ -482,3 +483,13 @@ def test_a_layer_that_is_an_output_is_left_alone():
     after = transform(before, "fold_batch_norms")
     assert str(after) == str(before)
     assert after.skipped == ["node 'layer': 'layer' is an output of the graph"]
+
+
+GRAPHS = [
+    Example(
+        "fold_batch_norms",
+        lambda layer=layer, norm=norm: layer_with_norm(layer, norm, "bias")[0],
+        BAR,
+    )
+    for layer, norm in (("conv2d", "fused v3"), ("depthwise", "decomposed"), ("matmul", "mul"))
+]

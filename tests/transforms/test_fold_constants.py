@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support import assert_golden, build, error, ops, random, run, transform
+from tests.transforms.examples import Example
 from transforms.core import evaluate
 from transforms.core.child import call
 from transforms.core.errors import GraphError
@@ -591,3 +592,9 @@ def test_the_pipeline_runs_it():
     graph = build(two_adds, ["x"], ["mul"])
     assert "Add" not in ops(transform(graph, "fold_constants"))
     assert "Add" in ops(transform(graph, "fold_constants(exclude_op=Add, exclude_op=Mul)"))
+
+
+GRAPHS = [
+    Example("fold_constants", lambda: build(batch_norm, ["x"], ["out"]), BAR),
+    Example("fold_constants", lambda: build(only_by_tensorflow, ["x"], ["out"]), BAR),
+]

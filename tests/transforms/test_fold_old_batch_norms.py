@@ -7,6 +7,7 @@ import pytest
 from tests.differential.cases.fold_old_batch_norms import atrous, concatenated
 from tests.differential.graphs import conv, depthwise
 from tests.support import assert_golden, error, ops, random, transform
+from tests.transforms.examples import Example
 from tests.transforms.test_fold_batch_norms import BAR, LAYERS, NORMS, layer_with_norm
 from transforms.fold_old_batch_norms import fold_old_batch_norms
 
@@ -144,3 +145,9 @@ def test_a_wrong_fold_is_caught():
     finally:
         affine._batch_norm = right
     assert error(before, after, feeds) > 0.1
+
+
+GRAPHS = [
+    Example("fold_old_batch_norms", lambda: layer_with_norm("conv2d", "fused v3", "")[0], BAR),
+    *(Example("fold_old_batch_norms", make, BAR) for make, _ in JOINED.values()),
+]

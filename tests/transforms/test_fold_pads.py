@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support import assert_golden, build, error, ops, random, transform
+from tests.transforms.examples import Example
 from transforms.core import pipeline, static_shapes
 from transforms.core.graph import Graph
 
@@ -187,3 +188,9 @@ def test_what_is_fed_is_left_alone(name):
     graph = net()
     graph.inputs = ("x", name)
     assert left_alone(graph) == ["node 'layer': it or its Pad is fed"]
+
+
+GRAPHS = [
+    Example("fold_pads", net, 1e-6),
+    Example("fold_pads", lambda: net("depthwise"), 1e-6),
+]

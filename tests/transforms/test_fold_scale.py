@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support import assert_golden, build, error, ops, random, run, transform
+from tests.transforms.examples import Example
 from transforms.core import pipeline, static_shapes
 from transforms.core.graph import Graph
 
@@ -327,6 +328,13 @@ def test_a_chain_of_20_000_steps():
     for i in range(20_000):
         graph.add(Node(f"s{i}", "Mul", (source, one), mul_.attrs))
         source = f"s{i}"
-    graph.replace(mul_, mul_.with_inputs(source, one))
+    graph.replace(mul_, mul_.with_data_inputs(source, one))
     result = transform(graph, "fold_scale")
     assert "Mul" not in ops(result)
+
+
+GRAPHS = [
+    Example("fold_scale", lambda: net(normalise), BAR),
+    Example("fold_scale", lambda: net(standardise, padding="SAME"), BAR),
+    Example("fold_scale", lambda: net(mul(), "matmul", add(random(5))), BAR),
+]

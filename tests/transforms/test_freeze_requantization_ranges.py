@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from tests.support import assert_golden, build, ops, random, run, transform
+from tests.transforms.examples import Example
 from transforms.core.errors import FileError, GraphError, PipelineError
 from transforms.core.graph import Graph
 
@@ -148,3 +149,6 @@ def test_a_log_is_needed_and_must_be_there():
         transform(quantized(), "freeze_requantization_ranges(min_max_log_file=nowhere.log)")
     with pytest.raises(FileError, match="No such file"):
         transform(quantized(), 'freeze_requantization_ranges(min_max_log_file="")')
+
+
+GRAPHS = [Example("freeze_requantization_ranges(min_max_log_file={log})", quantized, bar=0.5)]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support import assert_golden, build, error, ops, random, transform
+from tests.transforms.examples import Example
 from transforms.core import pipeline
 from transforms.core.graph import Graph
 
@@ -171,7 +172,7 @@ def test_blocks_that_differ_are_left_alone():
     graph = net(crops=((0, 0), (0, 0)))
     graph.add(graph["block"].with_name("other").with_attrs(value=np.array([2, 1], np.int32)))
     inputs = list(graph["merge"].inputs)
-    graph.replace(graph["merge"], graph["merge"].with_inputs(inputs[0], "other", inputs[2]))
+    graph.replace(graph["merge"], graph["merge"].with_data_inputs(inputs[0], "other", inputs[2]))
     assert left_alone(graph) == ["it merges other blocks than were split"]
 
 
@@ -189,3 +190,6 @@ def test_what_is_fed_instead_of_constant_is_left_alone(name):
     graph = net()
     graph.inputs = ("x", name)
     left_alone(graph)
+
+
+GRAPHS = [Example("fuse_dilations", net, BAR), Example("fuse_dilations", conv1d, BAR)]

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from tests.support import assert_golden, error, transform
+from tests.transforms.examples import Example
 from tests.transforms.test_fuse_resize_pad_and_conv import (
+    BAR,
     CONVS,
     PADDINGS,
     X,
@@ -71,3 +73,6 @@ def test_paddings_that_are_fed_are_left_alone():
     graph = net(None, {})
     graph.inputs = ("x", "paddings")
     check_left_alone(NAME, graph, "the paddings of 'pad' are not constant")
+
+
+GRAPHS = [Example(NAME, lambda: net(None, {}), BAR)]

@@ -3,7 +3,9 @@
 import pytest
 
 from tests.support import assert_golden, error, transform
+from tests.transforms.examples import Example
 from tests.transforms.test_fuse_resize_pad_and_conv import (
+    BAR,
     CONVS,
     X,
     check_fuses,
@@ -63,3 +65,6 @@ def test_a_dummy_of_that_name_is_not_overwritten():
     result = transform(graph, NAME)
     assert result["conv"].inputs == ("x", "size", "conv_dummy_paddings_1", "conv_dummy_paddings")
     assert error(graph, result, X) <= 6e-6
+
+
+GRAPHS = [Example(NAME, lambda: net({}), BAR)]

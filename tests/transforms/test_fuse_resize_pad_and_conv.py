@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from tests.support import assert_golden, build, error, ops, random, run, transform
+from tests.transforms.examples import Example
 from transforms.core.graph import Graph
+from transforms.core.node import Node
 
 X = {"x": random(1, 6, 5, 3, seed=9)}
 PADDINGS = ((0, 0), (2, 1), (0, 3), (0, 0))
@@ -135,8 +137,12 @@ def test_tensorflow_computes_the_fused_op_wrong_from_the_second_image_on():
 
 def test_control_inputs_are_kept():
     graph = net({}, {})
+    graph.add(Node("before", "Neg", ("x",)).with_attrs(T=graph["conv"].attr("T")))
     for name in ("resize", "pad"):
-        graph.replace(graph[name], graph[name].with_control_inputs("^weights", "^x"))
+        graph.replace(graph[name], graph[name].with_control_inputs("^weights", "^before"))
     result = transform(graph, "fuse_resize_pad_and_conv")
-    assert result["conv"].control_inputs == ("^x",)
+    assert result["conv"].control_inputs == ("^before",)
     assert error(graph, result, X) <= BAR
+
+
+GRAPHS = [Example("fuse_resize_pad_and_conv", lambda: net({}, {}), BAR)]

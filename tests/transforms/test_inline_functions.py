@@ -5,6 +5,7 @@ import pytest
 from google.protobuf import text_format
 
 from tests.support import assert_golden, build, error, ops, random, run, transform
+from tests.transforms.examples import Example
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
 from transforms.core.node import Node
@@ -151,7 +152,7 @@ def v1_loop():
     tf.identity(q, name="q")
 
 
-GRAPHS = [nested, variadic, direct, branch_and_loop, v1_branch, v1_loop]
+MADE = [nested, variadic, direct, branch_and_loop, v1_branch, v1_loop]
 
 
 def calls(graph: Graph) -> int:
@@ -159,7 +160,7 @@ def calls(graph: Graph) -> int:
     return sum(node.op.endswith("PartitionedCall") or node.op in functions for node in graph)
 
 
-@pytest.mark.parametrize("make", GRAPHS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", MADE, ids=lambda make: make.__name__)
 def test_values_stay_to_the_bit(make):
     graph = build(make, ["x"], ["p", "q"])
     assert calls(graph)
@@ -185,8 +186,8 @@ def test_the_check_sees_a_wrong_port():
     result = transform(graph, "inline_functions")
     for node in result:
         if any("split:" in tensor for tensor in node.inputs):
-            wrong = [i.partition(":")[0] if "split:" in i else i for i in node.inputs]
-            result.replace(node, node.with_inputs(*wrong))
+            wrong = node.rewired(lambda i: [i.partition(":")[0] if "split:" in i else i])
+            result.replace(node, wrong)
     assert error(graph, result, X) > 1e-3
 
 
@@ -199,9 +200,7 @@ def test_a_body_below_a_switch_is_as_dead_as_its_call():
 
 
 def test_the_check_sees_a_constant_outside_of_its_loop(monkeypatch):
-    from transforms import inline_functions as module
-
-    monkeypatch.setattr(module, "conditional_names", lambda graph: set())
+    monkeypatch.setattr(Graph, "conditional_names", lambda graph: set())
     result = transform(build(v1_loop, ["x"], ["p", "q"]), "inline_functions")
     with pytest.raises(GraphError, match="TensorFlow cannot"):
         run(result, X)
@@ -229,7 +228,7 @@ def func(
 def call(
     name: str, function: str, *inputs: str, types=("float32",), out=("float32",), **attrs
 ) -> Node:
-    node = Node(name, "StatefulPartitionedCall").with_inputs(*inputs)
+    node = Node(name, "StatefulPartitionedCall", tuple(inputs))
     node = node.with_attrs(Tin=[*map(DType, types)], Tout=[*map(DType, out)])
     f = AttrValue()
     f.func.name = function
@@ -353,7 +352,7 @@ def stateful(*nodes: Node) -> Graph:
 
 
 def read_after(*control_inputs: str) -> Node:
-    read = Node("out", "ReadVariableOp").with_inputs("v", *control_inputs)
+    read = Node("out", "ReadVariableOp", ("v", *control_inputs))
     return read.with_attrs(dtype=DType("float32"))
 
 
@@ -543,3 +542,6 @@ def test_a_graph_without_calls_stays():
     before = str(graph)
     inline_functions(graph)
     assert str(graph) == before
+
+
+GRAPHS = [Example("inline_functions", lambda make=make: build(make, ["x"], ["p"])) for make in MADE]

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support import assert_golden, build, error, ops, random, transform
+from tests.transforms.examples import Example
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
 from transforms.core.node import Node
@@ -103,8 +104,11 @@ def test_the_check_catches_the_first_output_in_place_of_the_second():
     result = transform(graph, "inline_partitionedcall")
     for node in result:
         if "PartitionedCall/PartitionedCall/top:1" in node.inputs:
-            result.replace(node, node.with_inputs("PartitionedCall/PartitionedCall/top"))
+            result.replace(node, node.with_data_inputs("PartitionedCall/PartitionedCall/top"))
             cast = node
     assert cast.op == "Cast"
     result.replace(result[cast.name], result[cast.name].with_attrs(SrcT=DType("float32")))
     assert error(graph, result, X) > 0.1
+
+
+GRAPHS = [Example("inline_partitionedcall", calls)]

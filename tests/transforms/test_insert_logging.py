@@ -1,6 +1,7 @@
 import pytest
 
 from tests.support import assert_golden, build, error, ops, random, run, transform
+from tests.transforms.examples import Example
 from transforms.core.errors import PipelineError
 from transforms.core.graph import Graph
 from transforms.insert_logging import insert_logging
@@ -199,5 +200,11 @@ def test_the_check_catches_the_wrong_output_passed_on():
     graph = halves(0, 1)
     result = transform(graph, "insert_logging(op=Split)")
     print_node = result["parts__print__"]
-    result.replace(print_node, print_node.with_inputs("parts:1", "parts", "parts:1"))
+    result.replace(print_node, print_node.with_data_inputs("parts:1", "parts", "parts:1"))
     assert error(graph, result, {"x": random(2, 6, seed=1)}) > 0.1
+
+
+GRAPHS = [
+    Example("insert_logging(op=AddV2)", sums),
+    Example("insert_logging", lambda: halves(0, 2)),
+]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support import assert_golden, build, ops, random, run, transform
+from tests.transforms.examples import Example
 from transforms.core.control_flow import fold_dead_branches
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
@@ -181,7 +182,7 @@ def switch_case():
 
 
 BOTH = ("true", "false")
-GRAPHS = {
+MADE = {
     two_batch_norms: BOTH,
     with_default: BOTH,
     constants_and_waits: BOTH,
@@ -193,7 +194,7 @@ GRAPHS = {
     function_below_switch: BOTH,
     switch_case: ("0", "1", "2", "3", "-1"),
 }
-CASES = [(make, value) for make, values in GRAPHS.items() for value in values]
+CASES = [(make, value) for make, values in MADE.items() for value in values]
 PARSED = {"true": True, "false": False}
 
 
@@ -228,7 +229,7 @@ def test_values_stay_to_the_bit(make, value):
 @pytest.mark.parametrize("make", [two_batch_norms, with_default, constants_and_waits,
                                   condition_of_a_condition, functional, switch_case])  # fmt: skip
 def test_no_branch_is_left(make):
-    result = pinned(made(make), GRAPHS[make][0])
+    result = pinned(made(make), MADE[make][0])
     assert not {"Switch", "Merge", "If", "StatelessIf", "StatelessCase"} & set(ops(result))
 
 
@@ -277,7 +278,7 @@ def test_folding_is_linear():
 
 
 def node(name, op, *inputs, **attrs) -> Node:
-    return Node(name, op).with_inputs(*inputs).with_attrs(**attrs)
+    return Node(name, op, inputs).with_attrs(**attrs)
 
 
 F32 = DType("float32")
@@ -519,3 +520,14 @@ def test_a_real_training_graph(value):
     assert after["FusedBatchNormV3"] == before["FusedBatchNormV3"] // 2 == before["Merge"]
     assert ("AssignSub" in after) is (value == "true")
     assert after["VariableV2"] == before["VariableV2"]
+
+
+GRAPHS = [
+    Example(
+        "pin_placeholder(name=is_training, value=false)",
+        lambda make=make: made(make),
+        feeds={"is_training": np.array(False)},
+        refused=("with_feeds",),
+    )
+    for make in (two_batch_norms, constants_and_waits, functional, function_below_switch)
+]

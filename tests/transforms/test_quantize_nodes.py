@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support import assert_golden, build, error, ops, random, run, transform
+from tests.transforms.examples import Example
 from transforms.core import eight_bit_ops, surviving
 from transforms.core.child import call
 from transforms.core.errors import PipelineError
@@ -573,7 +574,9 @@ def test_a_long_chain():
     graph = one(lambda tf, x: tf.nn.relu(x, name="y"), 3, 5)
     relu = graph["y"]
     for number in range(5_000):
-        graph.add(relu.with_name(f"r{number}").with_inputs(f"r{number - 1}" if number else "y"))
+        graph.add(
+            relu.with_name(f"r{number}").with_data_inputs(f"r{number - 1}" if number else "y")
+        )
     graph.outputs = ("r4999",)
     after = transform(graph, "quantize_nodes")
     assert ops(after)["QuantizedRelu"] == 5_001
@@ -617,3 +620,6 @@ def test_a_bias_behind_a_float_layer_stays_float():
     after = quantized(one(make, 1, 5, 5, 3))
     assert after["y"].op == "BiasAdd"
     assert "which stays float" in after.skipped[-1]
+
+
+GRAPHS = [Example("quantize_nodes", lambda: build(net, ["x"], ["y"]), bar=0.1)]

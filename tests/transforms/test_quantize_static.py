@@ -10,6 +10,7 @@ import pytest
 from deploykit.costs import flops
 from deploykit.verification import compare
 from tests.support import assert_golden, build, ops, random, run, transform
+from tests.transforms.examples import Example
 from tests.transforms.int8_nets import C, calibrated, feeds_of, image, layer, ranges_of, relu
 from transforms.core import pipeline
 from transforms.core.child import Worker
@@ -377,7 +378,7 @@ def swapped_ends(result: Graph) -> None:
     """The ends of the sum and of what is added to it, in the other order."""
     (node,) = (n for n in result if "Sum" in (n.attr("fused_ops") or ()))
     (*rest, a, b, c, d) = node.inputs
-    result.replace(node, node.with_inputs(*rest, c, d, a, b))
+    result.replace(node, node.with_data_inputs(*rest, c, d, a, b))
 
 
 def test_the_check_catches_swapped_ends(tmp_path):
@@ -618,7 +619,7 @@ def test_a_chain_of_3_000_layers(tmp_path):
         document["tensors"][source] = {
             "min": 0, "max": 1, "channel_mean": [], "channel_min": []
         }  # fmt: skip
-    graph.replace(graph["layer"], graph["layer"].with_inputs(source, weights))
+    graph.replace(graph["layer"], graph["layer"].with_data_inputs(source, weights))
     path.write_text(json.dumps(document))
     assert ops(quantized(graph, str(path)))["_QuantizedMatMul"] == 3_001
 
@@ -633,3 +634,13 @@ def test_weights_of_a_transposed_matmul(tmp_path):
     (node,) = (n for n in equal(graph, tmp_path, -1.0) if n.op == "_QuantizedMatMul")
     assert channel_axes(graph["out"]) == (0,)
     assert node.attr("transpose_b", False) is False
+
+
+GRAPHS = [
+    Example(
+        "quantize_static(ranges={ranges}, isa=avx2)",
+        lambda: one_layer("conv", "Relu"),
+        bar=0.1,
+        low=0.0,
+    )
+]

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from tests.support import assert_golden, build, error, ops, random, run, transform
+from tests.transforms.examples import Example
 from transforms import quantize_weights as module
 from transforms.core.child import call
 from transforms.core.errors import GraphError
@@ -128,7 +129,9 @@ def test_tensorflow_restores_what_was_judged(onednn, monkeypatch):
     holes[:, 7] = 0
     for name, value in (("holes", holes), ("vector", random(2000, seed=4))):
         node = before["w_matmul"].with_name(name).with_attrs(value=value)
-        before.add(before["add"].with_name(f"y_{name}").with_inputs(*[before.add(node).name] * 2))
+        before.add(
+            before["add"].with_name(f"y_{name}").with_data_inputs(*[before.add(node).name] * 2)
+        )
     after = quantized(before)
     names = [node.name for node in before if node.op == "Const" and after[node.name] != node]
     assert len(names) == len(LAYERS) + 2
@@ -421,3 +424,12 @@ def test_a_bias_stays_float_unless_one_range_is_for_all():
     assert after["b"].op == "Const"
     assert ops(after)["Dequantize"] == 1
     assert ops(transform(before, "quantize_weights(per_channel=false)"))["Dequantize"] == 2
+
+
+GRAPHS = [
+    Example(
+        "quantize_weights(minimum_size=16)",
+        lambda: layers("conv", "depthwise_2", "matmul"),
+        bar=0.05,
+    ),
+]

@@ -1,6 +1,7 @@
 import pytest
 
 from tests.support import assert_golden, build, error, random, transform
+from tests.transforms.examples import Example
 from transforms.core.errors import PipelineError
 from transforms.core.graph import Graph
 from transforms.core.tensors import DType
@@ -78,3 +79,6 @@ def test_an_op_that_does_not_exist_is_an_error():
         transform(marked(), "remove_attribute(attribute_name=_mark, op_name=MatMull)")
     with pytest.raises(PipelineError, match="needs the parameter attribute_name"):
         transform(marked(), "remove_attribute(op_name=MatMul)")
+
+
+GRAPHS = [Example("remove_attribute(attribute_name=_mark)", marked)]

@@ -1,6 +1,9 @@
+from dataclasses import replace
+
 import pytest
 
 from tests.support import assert_golden, build, error, ops, random, transform
+from tests.transforms.examples import Example
 from transforms.core.graph import Graph
 from transforms.core.node import Node
 from transforms.remove_control_dependencies import remove_control_dependencies
@@ -69,7 +72,7 @@ def test_the_check_catches_a_removal_that_leaves_out_nodes_without_data_inputs()
     graph = frozen()
     for node in graph:
         if node.data_inputs:
-            graph.replace(node, node.with_inputs(*node.data_inputs))
+            graph.replace(node, replace(node, inputs=node.data_inputs))
     assert control_inputs(graph) != []
 
 
@@ -78,3 +81,6 @@ def test_20_000_control_inputs_of_one_node():
     graph = Graph([*nodes, Node("done", "NoOp", tuple(f"^{node.name}" for node in nodes))])
     remove_control_dependencies(graph)
     assert control_inputs(graph) == []
+
+
+GRAPHS = [Example("remove_control_dependencies", frozen, lost="it is asked to")]

@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support import assert_golden, build, error, random, transform
+from tests.transforms.examples import Example
 from transforms.core.graph import Graph
 
 
@@ -63,3 +64,6 @@ def test_the_check_catches_a_device_that_stays_on_a_constant():
         if node.inputs:
             graph.replace(node, replace(node, device=""))
     assert devices(graph) != {""}
+
+
+GRAPHS = [Example("remove_device", lambda: on_this_machine(placed()))]

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from tests.support import assert_golden, build, error, ops, random, transform
+from tests.transforms.examples import Example
 from transforms.core.errors import PipelineError
 from transforms.core.graph import Graph
 from transforms.core.node import Node
@@ -360,3 +361,9 @@ def test_a_chain_in_which_every_node_waits_for_another():
     remove_nodes(graph, op=("Identity",))
     assert max(len(n.control_inputs) for n in graph) == 65
     assert sum(n.op == "Identity" for n in graph) == count // 65
+
+
+GRAPHS = [
+    Example("remove_nodes(op=Identity)", fan_out),
+    Example("remove_nodes(op=Identity)", waiting),
+]

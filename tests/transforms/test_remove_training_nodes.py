@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support import assert_golden, build, error, ops, random, run, transform
+from tests.transforms.examples import Example
 from transforms.core import pipeline
 from transforms.core.graph import Graph
 from transforms.core.node import Node
@@ -241,3 +242,9 @@ def test_a_chain_of_30_000_asserts():
     graph = Graph([*nodes, Node("out", "Neg", ("x", f"^a{count - 1}"))], ["x"], ["out"])
     result = transform(graph, "remove_training_nodes")
     assert "Assert" not in ops(result)
+
+
+GRAPHS = [
+    Example("remove_training_nodes", lambda: net(passing), lost="it is asked to remove Asserts"),
+    Example("remove_training_nodes", lambda: net(watching), lost="it is asked to remove Asserts"),
+]

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support import assert_golden, build, error, random, run, transform
+from tests.transforms.examples import Example
 from transforms.core.errors import GraphError
 from transforms.core.functions import names_in
 from transforms.core.graph import Graph
@@ -120,3 +121,6 @@ def test_a_long_chain_of_functions():
     for function, name in zip(graph.library.function, names[1:], strict=False):
         function.node_def.add(name="n", op=name)
     assert len(transform(graph, "remove_unused_functions").library.function) == 20_000
+
+
+GRAPHS = [Example("remove_unused_functions", lambda: build(nested, ["x"], ["p"]))]

@@ -1,6 +1,7 @@
 import pytest
 
 from tests.support import assert_golden, build, error, random, transform
+from tests.transforms.examples import Example
 from transforms.core.errors import PipelineError
 from transforms.core.graph import Graph
 
@@ -79,3 +80,6 @@ def test_left_alone(names):
 def test_wrong_parameters(parameters, message):
     with pytest.raises(PipelineError, match=message):
         transform(layers(), f"rename_attribute({parameters})")
+
+
+GRAPHS = [Example("rename_attribute(old_attribute_name=_old, new_attribute_name=_new)", layers)]

@@ -1,6 +1,7 @@
 import pytest
 
 from tests.support import assert_golden, build, error, ops, random, run, transform
+from tests.transforms.examples import Example
 from transforms.core.errors import GraphError, PipelineError
 from transforms.core.graph import Graph
 
@@ -89,6 +90,9 @@ def test_what_cannot_be(old, new, error_type, message):
 def test_the_check_catches_a_port_that_is_lost():
     graph = halves()
     result = rename(graph, "s", "t")
-    result.replace(result["product"], result["product"].with_inputs("t", "t"))
+    result.replace(result["product"], result["product"].with_data_inputs("t", "t"))
     assert error(graph, result, {"x": X}) > 0.1
     assert ops(result) == ops(graph)
+
+
+GRAPHS = [Example("rename_node(old_node_name=s, new_node_name=halves)", halves)]

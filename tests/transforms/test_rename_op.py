@@ -3,6 +3,7 @@ import logging
 import pytest
 
 from tests.support import assert_golden, build, error, ops, random, transform
+from tests.transforms.examples import Example
 from transforms.core.errors import GraphError, PipelineError
 from transforms.core.graph import Graph
 
@@ -69,3 +70,6 @@ def test_a_wrong_number_of_inputs_is_refused_before_anything_changes():
 def test_an_op_that_nobody_knows_cannot_be_renamed(name):
     with pytest.raises(PipelineError, match="there is no op"):
         transform(sums(), f'rename_op(old_op_name="{name}", new_op_name=Add)')
+
+
+GRAPHS = [Example("rename_op(old_op_name=AddV2, new_op_name=Add)", sums)]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support import assert_golden, build, error, random, run, transform
+from tests.transforms.examples import Example
 from transforms.core.errors import PipelineError
 from transforms.core.graph import Graph
 from transforms.core.node import Node
@@ -129,3 +130,6 @@ def test_the_check_catches_a_wrong_rounding():
     result.replace(result["w"], result["w"].with_attrs(value=result["w"].value + 4 * step))
     assert error(graph, result, X) > 5e-3
     assert run(result, X)[0].shape == (2, 4)
+
+
+GRAPHS = [Example("round_weights(num_steps=64)", layer, bar=0.05)]

@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support import assert_golden, build, error, random, transform
+from tests.transforms.examples import Example
 from transforms.core.errors import PipelineError
 from transforms.core.graph import Graph
 
@@ -76,3 +77,6 @@ def test_the_check_catches_a_device_that_is_overwritten():
     result = transform(placed(), "set_device(device=/cpu:0, if_default=true)")
     wrong = transform(placed(), "set_device(device=/cpu:0)")
     assert devices(result) != devices(wrong)
+
+
+GRAPHS = [Example("set_device(device=/cpu:0)", placed)]

@@ -6,6 +6,7 @@ import pytest
 from deploykit.quantization.calibration import calibrate
 from deploykit.verification import default_tolerance
 from tests.support import assert_golden, build, error, ops, random, transform
+from tests.transforms.examples import Example
 from transforms.core import pipeline
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
@@ -498,7 +499,7 @@ def test_constants_that_others_read_keep_their_value(equal):
     graph = net(lambda y: conv(y, "second"))
     shared = graph["first_biased"].inputs[1]
     second = graph["second_biased"]
-    graph.replace(second, second.with_inputs(second.inputs[0], shared))
+    graph.replace(second, second.with_data_inputs(second.inputs[0], shared))
     graph.add(Node("again", "Identity", (shared,), {"T": second.attrs["T"]}))
     graph.outputs = ("out", "again")
     assert moved(equal(graph)) == {"first_biased"}
@@ -535,8 +536,8 @@ def test_a_chain_of_2_000_layers(tmp_path):
     weights, last = graph.add(Node.constant("w", matrix)).name, "first"
     for i in range(2_000):
         inputs = (last, weights)
-        last = graph.add(graph["first"].with_name(f"layer{i}").with_inputs(*inputs)).name
-    graph.replace(graph["out"], graph["out"].with_inputs(last, weights))
+        last = graph.add(graph["first"].with_name(f"layer{i}").with_data_inputs(*inputs)).name
+    graph.replace(graph["out"], graph["out"].with_data_inputs(last, weights))
     names = [node.name for node in graph if node.op == "MatMul"]
     path.write_text(Ranges("", 1, dict.fromkeys(names, TensorRange(-1, 1, vector, vector))).text())
     assert len(moved(transform(graph, f'shift_activations(ranges="{path}")'))) == 2_001
@@ -564,3 +565,6 @@ def test_the_check_catches_a_shift_before_padding(monkeypatch, shifted):
     monkeypatch.setattr("transforms.shift_activations._can_undo", lambda *_: True)
     (step,) = shifted(graph)
     assert error(graph, step.graph, feeds(graph)) > 0.01
+
+
+GRAPHS = [Example("shift_activations(ranges={ranges})", mobile_net, bar=1e-5)]

@@ -1,6 +1,7 @@
 import pytest
 
 from tests.support import assert_golden, build, error, random, transform
+from tests.transforms.examples import Example
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
 from transforms.core.node import Node, producer_name
@@ -88,3 +89,6 @@ def test_a_chain_of_100_000_nodes():
     graph = Graph(reversed(nodes))
     sort_by_execution_order(graph)
     assert [node.name for node in graph] == [node.name for node in nodes]
+
+
+GRAPHS = [Example("sort_by_execution_order", tree)]

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from tests.support import assert_golden, build, error, ops, random, run, transform
+from tests.transforms.examples import Example
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
 
@@ -222,3 +223,6 @@ def test_the_check_catches_a_table_that_lost_a_row():
     keys = result["w/part_1/indices"]
     result.replace(keys, keys.with_attrs(value=np.array([0, 1, 3, 4])))
     assert error(graph, result, ids()) > 0.1
+
+
+GRAPHS = [Example("sparsify_gather", lookup, 1e-4, feeds=ids())]

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from tests.support import assert_golden, build, error, ops, random, run, transform
+from tests.transforms.examples import Example
 from transforms.core import child, static_shapes
 from transforms.core.errors import Error, GraphError, PipelineError
 from transforms.core.graph import Graph
@@ -298,7 +299,7 @@ def test_a_node_that_is_cut_at_several_outputs(here, inputs, outputs, expected):
 
 def test_a_name_that_is_taken_is_not_used_twice():
     graph = parts(["s:1", "s:2"])
-    graph.replace(graph["c"], graph["c"].with_inputs("s:2"))
+    graph.replace(graph["c"], graph["c"].with_data_inputs("s:2"))
     graph.add(Node("s_2", "Relu", ("out",), graph["c"].attrs))
     graph.outputs = ["s_2"]
     strip_unused_nodes(graph, shape="2,2")
@@ -336,3 +337,12 @@ def test_a_chain_of_100_000_nodes_above_and_below_the_cut():
     graph = Graph(nodes, [middle], [nodes[-1].name])
     strip_unused_nodes(graph, type="float", shape="1")
     assert len(graph) == count // 2 + 1
+
+
+GRAPHS = [
+    Example("strip_unused_nodes", lambda: classifier(["scaled", "rate"])),
+    Example(
+        'strip_unused_nodes(name=raw, type_for_name=uint8, shape_for_name="2,4")',
+        lambda: classifier(["raw", "rate"]),
+    ),
+]

@@ -7,6 +7,7 @@ import pytest
 
 from deploykit.verification import compare
 from tests.support import assert_golden, build, error, ops, random, run, transform
+from tests.transforms.examples import Example
 from transforms.core import pipeline
 from transforms.core.child import Worker
 from transforms.core.errors import GraphError
@@ -398,5 +399,8 @@ def test_a_chain_of_5_000_layers():
     for i in range(5_000):
         graph.add(Node(f"s{i}", "MatMul", (source, weights), graph["layer"].attrs))
         source = f"s{i}"
-    graph.replace(graph["layer"], graph["layer"].with_inputs(source, weights))
+    graph.replace(graph["layer"], graph["layer"].with_data_inputs(source, weights))
     assert ops(transform(graph, ALL))["_MklNativeFusedMatMul"] == 5_001
+
+
+GRAPHS = [Example(ALL, net, BAR), Example(ALL, lambda: net("matmul"), BAR)]

@@ -12,33 +12,33 @@ import numpy as np
 
 from transforms.core.errors import GraphError
 from transforms.core.evaluate import compute
+from transforms.core.functions import Library
 from transforms.core.graph import Graph
 from transforms.core.kernels import KERNELS
-from transforms.core.node import Node, producer_name, split, tensor_name
-from transforms.core.order import LOOP_EDGE_OPS
+from transforms.core.node import (
+    ENTER_OPS,
+    EXIT_OPS,
+    LOOP_EDGE_OPS,
+    MERGE_OPS,
+    SWITCH_OPS,
+    Node,
+    producer_name,
+    split,
+    tensor_name,
+)
 from transforms.core.protos import AttrValue
 from transforms.core.tensors import Array, DType
 
-SWITCH_OPS = frozenset({"Switch", "RefSwitch", "_SwitchN"})
-MERGE_OPS = frozenset({"Merge", "RefMerge"})
-ENTER_OPS = frozenset({"Enter", "RefEnter"})
 IF_OPS = frozenset({"If", "StatelessIf"})
 CASE_OPS = frozenset({"Case", "StatelessCase"})
-CONTROL_FLOW_OPS = (SWITCH_OPS | MERGE_OPS | ENTER_OPS | LOOP_EDGE_OPS) | {
+CONTROL_FLOW_OPS = (SWITCH_OPS | MERGE_OPS | ENTER_OPS | EXIT_OPS | LOOP_EDGE_OPS) | {
     "_XlaMerge",
-    "Exit",
-    "RefExit",
     "LoopCond",
     "ControlTrigger",
 }
 
 # What these pass on is their first input (of IdentityN: that of the same port), if they are alive.
 _PASSING_OPS = SWITCH_OPS | ENTER_OPS | {"Identity", "RefIdentity", "IdentityN"}
-
-
-def conditional_names(graph: Graph) -> set[str]:
-    """Return the nodes below a Switch or an Enter: they may be dead, or run in a loop."""
-    return graph.descendants(node.name for node in graph if node.op in SWITCH_OPS | ENTER_OPS)
 
 
 def pass_on(
@@ -50,12 +50,12 @@ def pass_on(
 ) -> Node:
     """Return a node whose outputs are these tensors: Identity, IdentityN, or NoOp for none."""
     if not tensors:
-        return Node(name, "NoOp", device=device).with_inputs(*control_inputs)
+        return Node(name, "NoOp", device=device).with_control_inputs(*control_inputs)
     if types is None or len(types) != len(tensors):
         raise GraphError(f"node '{name}': its attributes do not say the types of its tensors")
     type_ = types[0] if len(types) == 1 else list(types)
-    node = Node(name, "Identity" if len(types) == 1 else "IdentityN", device=device)
-    return node.with_inputs(*tensors, *control_inputs).with_attrs(T=type_)
+    node = Node(name, "Identity" if len(types) == 1 else "IdentityN", tuple(tensors), {}, device)
+    return node.with_control_inputs(*control_inputs).with_attrs(T=type_)
 
 
 def fold_dead_branches(graph: Graph) -> bool:
@@ -72,7 +72,8 @@ def fold_dead_branches(graph: Graph) -> bool:
     decided.check()
     _splice(graph, decided)
     for name, index in decided.branches.items():
-        graph.replace(graph[name], _call(graph[name], index))
+        if name in graph:
+            graph.absorb([graph[name]], into=_call(graph[name], index))
     _drop_idle_waits(graph)
     graph.prune()
     return bool(decided.branches)
@@ -118,7 +119,10 @@ class _Decisions:
                 raise GraphError(f"output '{tensor}' lies in a branch that is never taken")
         for tensor in self._graph.inputs:
             if any(map(self.is_dead, self._graph.producer(tensor).inputs)):
-                raise GraphError(f"input '{tensor}' lies in a branch that is never taken")
+                raise GraphError(
+                    f"input '{tensor}' lies in a branch that is never taken, or behind one; "
+                    "strip_unused_nodes first makes a Placeholder of it"
+                )
         partly = [name for name, live in self.live_inputs.items() if len(live) > 1]
         read = _tensors_read(self._graph) if partly else set()
         for name in partly:
@@ -237,20 +241,32 @@ def _splice(graph: Graph, decided: _Decisions) -> None:
     for name, port in map(split, graph.outputs):
         fetched[name] = max(port, fetched.get(name, 0))
     read = _tensors_read(graph)
+    lost = _LostWaits(graph, decided)
+    waits_of = {
+        node.name: [i for i in node.control_inputs if not decided.is_dead(i)] + lost.behind(node)
+        for node in graph
+        if node.op in MERGE_OPS | {"ControlTrigger"} and node.name not in decided.dead
+    }
     moves: dict[str, str] = {}
     for name, port in decided.live_ports.items():
+        if name not in graph:
+            continue
         node = graph[name]
         source = node.data_inputs[0]
         tensors = [source] * (fetched.get(name, 0) + 1)
-        graph.replace(node, _stand_in(node, tensors, [node.attr("T")] * len(tensors)))
-        if not node.control_inputs:
+        stand_in = _stand_in(node, tensors, [node.attr("T")] * len(tensors))
+        stand_in = graph.absorb([node], into=stand_in)
+        if not stand_in.control_inputs:
             moves[tensor_name(name, port)] = source
         elif port:
             moves[tensor_name(name, port)] = name
+    for name, waits in waits_of.items():
+        data = graph[name].data_inputs
+        graph.replace(graph[name], replace(graph[name], inputs=(*data, *dict.fromkeys(waits))))
     for name, live in decided.live_inputs.items():
+        waits = waits_of.get(name, [])
         kept = [graph[name].data_inputs[port] for port in live]
-        waits = [i for i in graph[name].control_inputs if not decided.is_dead(i)]
-        node = graph.replace(graph[name], graph[name].with_inputs(*kept, *waits))
+        node = graph.replace(graph[name], graph[name].with_data_inputs(*kept))
         if name in decided.loops or len(live) > 1:
             graph.replace(node, node.with_attrs(N=len(live)))
             continue
@@ -268,11 +284,45 @@ def _splice(graph: Graph, decided: _Decisions) -> None:
         if not waits:
             moves[name] = kept[0]
     graph.redirect(moves)
-    for node in graph:
-        if node.op in MERGE_OPS or node.op == "ControlTrigger":
-            waits = [i for i in node.inputs if i[:1] != "^" or not decided.is_dead(i)]
-            if len(waits) < len(node.inputs):
-                graph.replace(node, node.with_inputs(*waits))
+
+
+class _LostWaits:
+    """What only dead nodes wait for, or what they read: it ran before, and must run on."""
+
+    def __init__(self, graph: Graph, decided: _Decisions) -> None:
+        self._graph, self._decided = graph, decided
+        self._seen: set[str] = set()
+        library = Library(graph)
+        self._acting: set[str] = set()
+        """The nodes that act, and those that read or wait for one."""
+        for name in graph.order():
+            node = graph[name]
+            producers = map(producer_name, node.inputs)
+            if library.has_effect(node, node.attrs) or not self._acting.isdisjoint(producers):
+                self._acting.add(name)
+
+    def behind(self, node: Node) -> list[str]:
+        """Return the control inputs of dead nodes behind a Merge that act, each but once in all.
+
+        What acts and is only read by what is dead, such as a queue of training data, goes with it.
+        """
+        found: dict[str, None] = {}
+        waiting = [tensor for tensor in node.inputs if self._decided.is_dead(tensor)]
+        while waiting:
+            current = self._graph.producer(waiting.pop())
+            if current.name in self._seen or self._graph.is_input(current.name):
+                continue
+            self._seen.add(current.name)
+            for tensor in current.inputs:
+                name, is_wait = producer_name(tensor), tensor[:1] == "^"
+                if self._decided.is_dead(tensor):
+                    waiting.append(tensor)
+                elif name in self._acting:
+                    if is_wait or self._graph[name].op in EXIT_OPS:
+                        found[f"^{name}"] = None
+                    else:
+                        waiting.append(tensor)
+        return list(found)
 
 
 def _tensors_read(graph: Graph) -> set[str]:
@@ -294,9 +344,9 @@ def _drop_idle_waits(graph: Graph) -> None:
     idle: set[str] = set()
     for name in graph.order():
         node = graph[name]
-        waits = [i for i in node.control_inputs if i[1:] not in idle]
-        if len(waits) < len(node.control_inputs):
-            node = graph.replace(node, node.with_inputs(*node.data_inputs, *waits))
+        idle_waits = [i for i in node.control_inputs if i[1:] in idle]
+        if idle_waits:
+            node = graph.replace(node, node.without_control_inputs(*idle_waits))
         is_pure = node.op in KERNELS or node.op in ("Const", "NoOp")
         producers = map(producer_name, node.inputs)
         if is_pure and not graph.is_input(name) and idle.issuperset(producers):

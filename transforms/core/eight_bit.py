@@ -4,6 +4,7 @@ The ops are those of TensorFlow's first 8-bit graphs (quint8, mode MIN_FIRST); t
 nodes are those that the Graph Transform Tool gave.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -58,10 +59,11 @@ def float_constant(graph: Graph, tensor: str) -> tuple[Node, Array] | None:
         node = graph.producer(reshape.data_inputs[0])
     if node.op != "Dequantize" or graph.is_input(node.name):
         return None
-    parts = [graph.constant(each) for each in (*node.data_inputs, *_shape_of(reshape))]
-    known = [part.value for part in parts if part is not None]
-    if len(known) < len(parts) or parts[0] is None:
+    found = [graph.constant(each) for each in (*node.data_inputs, *_shape_of(reshape))]
+    parts = [part for part in found if part is not None]
+    if len(parts) < len(found):
         return None
+    known = [part.value for part in parts]
     if (node.attr("T"), node.attr("mode")) != ("qint8", "SCALED"):
         return None
     codes, low, high = known[:3]
@@ -70,7 +72,10 @@ def float_constant(graph: Graph, tensor: str) -> tuple[Node, Array] | None:
         axis = node.attr("axis", -1)
         step = step.reshape([-1 if axis == place else 1 for place in range(codes.ndim)])
     value = codes * step.astype(np.float32)
-    return parts[0], value.reshape(known[3]) if reshape is not None else value
+    waits = [wait for each in (node, *parts) for wait in each.control_inputs]
+    if reshape is not None:
+        value, waits = value.reshape(known[3]), [*waits, *reshape.control_inputs]
+    return parts[0].with_control_inputs(*waits), value
 
 
 def _shape_of(reshape: Node | None) -> tuple[str, ...]:
@@ -112,20 +117,19 @@ def quantize_constant(graph: Graph, name: str, const: Node, value: Array) -> Eig
     parts = (("quantize", codes, QUINT8), ("min", low, None), ("max", high, None))
     names = []
     for part, array, dtype in parts:
-        new = Node.constant(graph.unique_name(f"{name}/{part}"), array, dtype)
-        names.append(graph.add(new.with_control_inputs(*const.control_inputs)).name)
+        names.append(graph.constant_beside(const, array, f"{name}/{part}", dtype).name)
     return EightBit(*names)
 
 
 def constant_range(
-    graph: Graph, name: str, low: float, high: float, *control_inputs: str
+    graph: Graph, name: str, low: float, high: float, reader: Node
 ) -> tuple[str, str]:
-    """Add a range that is known: `name` is followed by min and max."""
-    names = []
-    for end, value in (("min", low), ("max", high)):
-        const = Node.constant(graph.unique_name(f"{name}{end}"), np.array(value, np.float32))
-        names.append(graph.add(const.with_control_inputs(*control_inputs)).name)
-    return names[0], names[1]
+    """Add a range that is known, for a node to read: `name` is followed by min and max."""
+    reader = replace(reader, device="")
+    return (
+        graph.constant_beside(reader, np.array(low, np.float32), f"{name}min").name,
+        graph.constant_beside(reader, np.array(high, np.float32), f"{name}max").name,
+    )
 
 
 def measured_range(graph: Graph, name: str, wide: EightBit) -> tuple[str, str]:
@@ -135,13 +139,13 @@ def measured_range(graph: Graph, name: str, wide: EightBit) -> tuple[str, str]:
 
 
 def cut_range(
-    graph: Graph, name: str, measured: tuple[str, str], low: float, high: float, *waits: str
+    graph: Graph, reader: Node, measured: tuple[str, str], low: float, high: float
 ) -> tuple[str, str]:
-    """Add nodes that cut a measured range off at two ends; zero stays in it."""
-    ends = []
+    """Add nodes that cut a measured range off at two ends for a node; zero stays in it."""
+    name, ends = reader.name, []
     limited = (low, 0), (0, min(high, float(np.finfo(np.float32).max)))
     for part, end, limits in zip(("min", "max"), measured, limited, strict=True):
-        bounds = constant_range(graph, f"{name}/{part}_within_", *limits, *waits)
+        bounds = constant_range(graph, f"{name}/{part}_within_", *limits, reader)
         node = Node(graph.unique_name(f"{name}/{part}"), "ClipByValue", (end, *bounds))
         ends.append(graph.add(node.with_attrs(T=DType("float32"))).name)
     return ends[0], ends[1]

@@ -117,9 +117,8 @@ def _axis_from_the_front(graph: Graph, node: Node, shapes: Shapes) -> str:
     place = axis(graph, node, shapes)
     if const is None or (const.attr("dtype") == "int32" and const.value == place):
         return tensor
-    name = graph.unique_name(f"{node.name}/eightbit/axis")
-    new = Node.constant(name, np.array(place, np.int32))
-    return graph.add(new.with_control_inputs(*const.control_inputs)).name
+    name = f"{node.name}/eightbit/axis"
+    return graph.constant_beside(const, np.array(place, np.int32), name).name
 
 
 def _convolution_limit(_: Graph, node: Node, shapes: Shapes) -> str | None:

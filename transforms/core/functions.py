@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from transforms.core.control_flow import conditional_names
 from transforms.core.errors import GraphError, nearest
 from transforms.core.graph import Graph
 from transforms.core.node import Node, producer_name, tensor_name
@@ -222,14 +221,17 @@ class _Reader:
         function, nodes = self._function, []
         for node, proto in zip(self._nodes, function.node_def, strict=True):
             inputs = [tensor for i in proto.input for tensor in self._tensors(i, proto.name)]
-            nodes.append(node.with_inputs(*inputs))
+            data = [tensor for tensor in inputs if tensor[:1] != "^"]
+            waits = [tensor for tensor in inputs if tensor[:1] == "^"]
+            bare = replace(node, inputs=())
+            nodes.append(bare.with_data_inputs(*data).with_control_inputs(*waits))
         results = []
         for argument in function.signature.output_arg:
             results += self._tensors(function.ret.get(argument.name, ""), argument.name)
         control_results = [function.control_ret[n] for n in function.signature.control_output]
         calls = {node.name: self._library.callee(node) for node in nodes}
         graph = Graph(nodes)
-        conditional = conditional_names(graph)
+        conditional = graph.conditional_names()
         acting = [n.name for n in nodes if self._library.has_effect(n, n.attrs)]
         effects = tuple(name for name in acting if name not in conditional)
         return Body(

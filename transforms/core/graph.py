@@ -1,17 +1,32 @@
-"""A graph: nodes that never change, an index that cannot go stale, and six methods that edit.
+"""A graph: nodes that never change, an index that cannot go stale, and eight methods that edit.
 
-The edits are `add`, `remove`, `replace`, `redirect`, `prune` and `sort`. All of them keep the index
-(name -> node, name -> consumers), and none recurses: a chain of 100,000 nodes is an ordinary graph.
+The edits are `add`, `remove`, `replace`, `redirect`, `prune` and `sort`, and two that transforms
+build on: `absorb` puts one node in the place of several and loses no effect that was waited for,
+`constant_beside` adds a constant where another node can read it, in a loop or a branch. All of them
+keep the index (name -> node, name -> consumers), and none recurses: a chain of 100,000 nodes is an
+ordinary graph.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from transforms.core.errors import GraphError, nearest
-from transforms.core.node import Node, delimited, normal, producer_name, split
+from transforms.core.node import (
+    ENTER_OPS,
+    EXIT_OPS,
+    MERGE_OPS,
+    SWITCH_OPS,
+    Node,
+    delimited,
+    normal,
+    producer_name,
+    split,
+)
 from transforms.core.order import execution_order
 from transforms.core.protos import FunctionDefLibrary, GraphDef, VersionDef
+from transforms.core.tensors import Array
 
 if TYPE_CHECKING:
     from transforms.core.pattern import Match, Op
@@ -45,6 +60,9 @@ class Graph:
         self.skipped: list[str] = []
         self._nodes: dict[str, Node] = {}
         self._consumers: dict[str, dict[str, bool]] = {}  # True: reads data, False: only waits
+        self._reader_counts: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}  # of `name`: the last number that made a unique name
+        self._depths: dict[str, int] | None = None  # in how many loops, once somebody has asked
         self._order: tuple[str, ...] | None = None
         for node in nodes:
             self.add(node)
@@ -110,11 +128,10 @@ class Graph:
 
     def feeds_only(self, node: Node, consumer: Node) -> bool:
         """Say whether nobody else reads the node, and it is neither fed nor fetched."""
-        return (
-            not self.is_input(node.name)
-            and not self.is_output(node.name)
-            and all(reader.name == consumer.name for reader in self.readers(node.name))
-        )
+        if self.is_input(node.name) or self.is_output(node.name):
+            return False
+        reads = self._consumers.get(node.name, {}).get(consumer.name, False)
+        return self._reader_counts.get(node.name, 0) == reads
 
     def is_input(self, name: str) -> bool:
         """Say whether a node is fed when the graph runs."""
@@ -125,16 +142,25 @@ class Graph:
         return name in self._output_names
 
     def constant(self, tensor: str) -> Node | None:
-        """Return the Const that a tensor's value comes from, directly or through Identity nodes."""
-        tensor = self.source(tensor)
+        """Return the Const that a tensor's value comes from, directly or through Identity nodes.
+
+        It is shown with all that is waited for on the way to it as its control inputs: whoever puts
+        another constant in its place hands these on.
+        """
+        waits: list[str] = []
         node = self.producer(tensor)
-        is_constant = node.op == "Const" and split(tensor)[1] == 0 and not self.is_input(node.name)
-        return node if is_constant else None
+        while _names_again(node, tensor) and not self.is_input(node.name):
+            waits += node.control_inputs
+            tensor = node.inputs[0]
+            node = self.producer(tensor)
+        if node.op != "Const" or split(tensor)[1] or self.is_input(node.name):
+            return None
+        return node.with_control_inputs(*waits)
 
     def source(self, tensor: str) -> str:
         """Return the tensor whose value a tensor has, directly or through Identity nodes."""
         node = self.producer(tensor)
-        while node.op == "Identity" and split(tensor)[1] == 0 and not self.is_input(node.name):
+        while _names_again(node, tensor) and not self.is_input(node.name):
             tensor = node.inputs[0]
             node = self.producer(tensor)
         return tensor
@@ -148,11 +174,17 @@ class Graph:
 
     def unique_name(self, name: str) -> str:
         """Return `name`, or the first of `name_1`, `name_2`, ... that no node bears."""
-        candidate, number = name, 0
-        while candidate in self._nodes:
+        if name not in self._nodes:
+            return name
+        number = self._numbers.get(name, 0) + 1
+        while f"{name}_{number}" in self._nodes:
             number += 1
-            candidate = f"{name}_{number}"
-        return candidate
+        self._numbers[name] = number - 1  # the name may stay free
+        return f"{name}_{number}"
+
+    def conditional_names(self) -> set[str]:
+        """Return the nodes below a Switch or an Enter: they may be dead, or run in a loop."""
+        return self.descendants(n.name for n in self if n.op in SWITCH_OPS | ENTER_OPS)
 
     def skip(self, node: Node, reason: str) -> None:
         """Note that a match was left alone, and why."""
@@ -176,6 +208,7 @@ class Graph:
             raise GraphError(f"node '{node.name}' cannot be removed: '{reader}' reads it")
         self._unlink(self._nodes.pop(node.name))
         self._consumers.pop(node.name, None)
+        self._reader_counts.pop(node.name, None)
 
     def replace(self, old: Node, new: Node) -> Node:
         """Put `new` in the place of `old`, under the name of `old`; return it as it stands then."""
@@ -202,21 +235,85 @@ class Graph:
         for consumer in touched:
             node = self._nodes[consumer]
             if any(tensor in moved for tensor in node.inputs):
-                inputs = [new for tensor in node.inputs for new in _follow(tensor, moved)]
-                self.replace(node, node.with_inputs(*inputs))
+                self.replace(node, node.rewired(lambda tensor: _follow(tensor, moved)))
+
+    def absorb(self, nodes: Sequence[Node], into: Node) -> Node:
+        """Let one node do what several did, and lose nothing that was waited for; return it.
+
+        `into` takes the place of the node whose name it bears, or is added. It waits for all that
+        `nodes` waited for, and all that goes with them as nobody else needs it, such as constants
+        that are folded. Who waited for one of `nodes` that goes waits for what that one needed.
+        """
+        waits = [wait for node in nodes for wait in node.control_inputs]
+        dropped = [producer_name(tensor) for node in nodes for tensor in node.data_inputs]
+        into = self.replace(into, into) if into.name in self._nodes else self.add(into)
+        gone: dict[str, list[str]] = {}
+        for node in reversed(nodes):
+            if node.name in self._nodes and node.name != into.name and not self._is_read(node.name):
+                needed = [t if t[:1] == "^" else f"^{producer_name(t)}" for t in node.inputs]
+                gone[f"^{node.name}"] = [n for n in needed if not self._orders_nothing(n)]
+                if self._consumers.get(node.name):
+                    self.redirect({f"^{node.name}": gone[f"^{node.name}"]})
+                self.remove(self._nodes[node.name])
+        while dropped:
+            node_or_none = self._nodes.get(dropped.pop())
+            if node_or_none is not None and not self._is_needed(node_or_none.name):
+                waits += node_or_none.control_inputs
+                dropped += map(producer_name, node_or_none.data_inputs)
+                self.remove(node_or_none)
+        into = self._nodes[into.name]
+        known = {into.name, *map(producer_name, into.data_inputs)}
+        waits = [wait for wait in _expanded(waits, gone) if wait[1:] not in known]
+        return self.replace(into, into.with_control_inputs(*waits))
+
+    def _is_read(self, name: str) -> bool:
+        """Say whether somebody needs the value of a node."""
+        is_port = self.is_input(name) or self.is_output(name)
+        return is_port or self._reader_counts.get(name, 0) > 0
+
+    def _is_needed(self, name: str) -> bool:
+        """Say whether somebody needs the value of a node, or waits for it."""
+        return self.is_input(name) or self.is_output(name) or bool(self._consumers.get(name))
+
+    def constant_beside(
+        self, node: Node, array: Array, name: str = "", dtype: str | None = None
+    ) -> Node:
+        """Add a constant that can be read where a node is, in its loop or branch; return it.
+
+        It is placed on the node's device and bears `name` or the first of `name_1`, ... that is
+        free. Beside another Const it waits for what that one waits for, in a loop of TensorFlow 1
+        for what the node reads; what a branch reads need not lie in it.
+        """
+        const = Node.constant(self.unique_name(name or f"{node.name}/const"), array, dtype)
+        return self.add(replace(const, device=node.device, inputs=self.waits_beside(node)))
+
+    def waits_beside(self, node: Node) -> tuple[str, ...]:
+        """Return what a constant waits for that is to be read where a node is."""
+        if not node.data_inputs:
+            return node.control_inputs
+        first = producer_name(node.data_inputs[0])
+        return (f"^{first}",) if self._gives_into_a_loop(first) else ()
 
     def prune(self) -> int:
         """Drop what no output needs; return how many nodes went. Inputs stay.
 
         A control edge from a constant orders nothing, so it goes first: TensorFlow 2 leaves
-        hundreds of them behind when it freezes, and each would keep dead weights alive.
+        hundreds of them behind when it freezes, and each would keep dead weights alive. So does an
+        edge that a node has that this one reads; a Conv2D and a BiasAdd that wait for the same
+        nodes end the process under oneDNN, which fuses them and does not reckon with the edges.
         """
         if self._pruned_at == self._edits:
             return 0
         for node in tuple(self._nodes.values()):
-            if any(map(self._orders_nothing, node.control_inputs)):
-                kept = [tensor for tensor in node.inputs if not self._orders_nothing(tensor)]
-                self.replace(node, node.with_inputs(*kept))
+            if node.control_inputs:
+                waits_of_read = self._waits_of_read(node)
+                idle = [
+                    wait
+                    for wait in node.control_inputs
+                    if wait in waits_of_read or self._orders_nothing(wait)
+                ]
+                if idle:
+                    self.replace(node, node.without_control_inputs(*idle))
         roots = [producer_name(tensor) for tensor in (*self.outputs, *self.inputs)]
         live = self.ancestors(name for name in roots if name in self._nodes)
         dead = [name for name in self._nodes if name not in live]
@@ -224,6 +321,7 @@ class Graph:
             self._unlink(self._nodes.pop(name))
         for name in dead:
             self._consumers.pop(name, None)
+            self._reader_counts.pop(name, None)
         self._forget_lost_colocations()
         self._pruned_at = self._edits
         return len(dead)
@@ -295,6 +393,7 @@ class Graph:
         result._pruned_at, result._checked_at = self._pruned_at, self._checked_at
         result._nodes = dict(self._nodes)
         result._consumers = {name: dict(names) for name, names in self._consumers.items()}
+        result._reader_counts = dict(self._reader_counts)
         return result
 
     @classmethod
@@ -330,15 +429,45 @@ class Graph:
     def _link(self, node: Node) -> None:
         self._order = None
         self._edits += 1
+        producers: dict[str, bool] = {}
         for tensor in node.inputs:
-            consumers = self._consumers.setdefault(producer_name(tensor), {})
-            consumers[node.name] = consumers.get(node.name, False) or tensor[:1] != "^"
+            name = producer_name(tensor)
+            producers[name] = producers.get(name, False) or tensor[:1] != "^"
+        for name, reads in producers.items():
+            self._consumers.setdefault(name, {})[node.name] = reads
+            if reads:
+                self._reader_counts[name] = self._reader_counts.get(name, 0) + 1
+        if self._depths is not None:
+            depth = self._depth(node, self._depths)
+            if depth < 0 or (depth != self._depths.get(node.name) and self.consumers(node.name)):
+                self._depths = None
+            else:
+                self._depths[node.name] = depth
 
     def _unlink(self, node: Node) -> None:
         self._order = None
         self._edits += 1
-        for tensor in node.inputs:
-            self._consumers.get(producer_name(tensor), {}).pop(node.name, None)
+        for name in dict.fromkeys(map(producer_name, node.inputs)):
+            if self._consumers.get(name, {}).pop(node.name, False):
+                self._reader_counts[name] -= 1
+
+    def _gives_into_a_loop(self, name: str) -> bool:
+        """Say whether what reads a node runs in a loop of TensorFlow 1."""
+        if self._depths is None:
+            self._depths = {}
+            for each in self.order():
+                self._depths[each] = self._depth(self._nodes[each], self._depths)
+        return self._depths[name] > (self._nodes[name].op in EXIT_OPS)
+
+    def _depth(self, node: Node, depths: Mapping[str, int]) -> int:
+        """Return in how many loops a node lies; -1 where that of nothing that it reads is known."""
+        if not node.inputs:
+            return 0
+        found = [
+            depths.get(name, -1) - (name in self._nodes and self._nodes[name].op in EXIT_OPS)
+            for name in map(producer_name, node.inputs)
+        ]
+        return max(found) + (node.op in ENTER_OPS)
 
     def _forget_lost_colocations(self) -> None:
         """Drop `loc:@a` from `_class` where node a is gone; TensorFlow would not load the graph."""
@@ -350,9 +479,34 @@ class Graph:
                     kept = [c for c in classes if c not in lost]
                     self.replace(node, node.with_attrs(_class=kept or None))
 
+    def _waits_of_read(self, node: Node) -> set[str]:
+        """Return what those nodes wait for that a node reads; a Merge does not read all."""
+        if node.op in MERGE_OPS:
+            return set()
+        names = {producer_name(t) for t in node.data_inputs} - self._input_names
+        read = [self._nodes[name] for name in names if name in self._nodes]
+        return {wait for each in read for wait in each.control_inputs}
+
     def _orders_nothing(self, tensor: str) -> bool:
         node = self._nodes.get(tensor[1:]) if tensor[:1] == "^" else None
         return node is not None and node.op == "Const" and not node.inputs
+
+
+def _names_again(node: Node, tensor: str) -> bool:
+    """Say whether a tensor is what an Identity reads."""
+    return node.op == "Identity" and split(tensor)[1] == 0
+
+
+def _expanded(waits: Iterable[str], gone: Mapping[str, list[str]]) -> list[str]:
+    """Return control inputs with those on nodes that are gone replaced by what these needed."""
+    found: dict[str, None] = {}
+    waiting = list(waits)[::-1]
+    while waiting:
+        wait = waiting.pop()
+        if wait not in found:
+            found[wait] = None
+            waiting += reversed(gone.get(wait, []))
+    return [wait for wait in found if wait not in gone]
 
 
 def _follow(tensor: str, moved: dict[str, list[str]]) -> list[str]:

@@ -79,14 +79,13 @@ def own_weights(graph: Graph, layer: Node) -> bool:
 
 def with_weights(graph: Graph, layer: Node, old: Node, weights: Array) -> Node:
     """Return the layer with other weights: under the old name, or a Const of its own if shared."""
-    new = Node.constant(old.name, weights, old.attr("dtype"), old.device)
     if own_weights(graph, layer):
-        graph.replace(graph[old.name], new.with_control_inputs(*old.control_inputs))
+        graph.replace(graph[old.name], graph[old.name].with_value(weights))
         return layer
-    new = graph.add(new.with_name(graph.unique_name(f"{layer.name}/weights")))
-    inputs = list(layer.inputs)
+    new = graph.constant_beside(old, weights, f"{layer.name}/weights", old.attr("dtype"))
+    inputs = list(layer.data_inputs)
     inputs[WEIGHTS] = new.name
-    return layer.with_inputs(*inputs)
+    return layer.with_data_inputs(*inputs)
 
 
 def scaled(weights: Array, scale: Array) -> Array:
@@ -100,7 +99,7 @@ def scaled(weights: Array, scale: Array) -> Array:
 def bias_add(graph: Graph, name: str, layer: Node, bias: Array, ending: str = "_bn_offset") -> Node:
     """Return a BiasAdd behind the layer, one value a channel; the Const that it reads is added."""
     value = bias.astype(numpy_type(layer.attr("T")))
-    const = Node.constant(graph.unique_name(layer.name + ending), value, device=layer.device)
-    add = Node(name, "BiasAdd", (layer.name, graph.add(const).name), device=layer.device)
+    const = graph.constant_beside(layer, value, layer.name + ending)
+    add = Node(name, "BiasAdd", (layer.name, const.name), device=layer.device)
     data_format = "NCHW" if channels_first(layer) else "NHWC"
     return add.with_attrs(T=layer.attr("T"), data_format=data_format)

@@ -1,6 +1,6 @@
 """A node of a graph. It never changes: an edit makes another one."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -12,6 +12,15 @@ from transforms.core.protos import AttrValue, NodeDef, TensorProto
 from transforms.core.tensors import Array, DType
 
 T = TypeVar("T")
+
+# TensorFlow 1's control flow: a Switch passes on to one of its outputs, what is below it may be
+# dead, and a Merge passes on whichever input is not. What is between Enter and Exit runs in a loop,
+# whose edge back is a NextIteration.
+SWITCH_OPS = frozenset({"Switch", "RefSwitch", "_SwitchN"})
+MERGE_OPS = frozenset({"Merge", "RefMerge"})
+ENTER_OPS = frozenset({"Enter", "RefEnter"})
+EXIT_OPS = frozenset({"Exit", "RefExit"})
+LOOP_EDGE_OPS = frozenset({"NextIteration", "RefNextIteration"})
 
 
 def split(tensor: str) -> tuple[str, int]:
@@ -141,15 +150,36 @@ class Node:
         """Return the node under another name."""
         return Node(name, self.op, self.inputs, self.attrs, self.device)
 
-    def with_inputs(self, *inputs: str) -> "Node":
-        """Return the node with these inputs; control inputs are put last, each once."""
-        data = [i for i in inputs if i[:1] != "^"]
-        control = dict.fromkeys([i for i in inputs if i[:1] == "^"])
-        return Node(self.name, self.op, (*data, *control), self.attrs, self.device)
+    def with_data_inputs(self, *tensors: str) -> "Node":
+        """Return the node with these data inputs; it waits for what it waited for."""
+        return Node(self.name, self.op, (*tensors, *self.control_inputs), self.attrs, self.device)
 
     def with_control_inputs(self, *control_inputs: str) -> "Node":
-        """Return the node with more control inputs."""
-        return self.with_inputs(*self.inputs, *control_inputs) if control_inputs else self
+        """Return the node with more control inputs (`^a`), each once; they stand last."""
+        if not control_inputs:
+            return self
+        waits = dict.fromkeys((*self.control_inputs, *control_inputs))
+        return Node(self.name, self.op, (*self.data_inputs, *waits), self.attrs, self.device)
+
+    def without_control_inputs(self, *control_inputs: str) -> "Node":
+        """Return the node without these control inputs (`^a`)."""
+        kept = [tensor for tensor in self.inputs if tensor not in control_inputs]
+        return Node(self.name, self.op, tuple(kept), self.attrs, self.device)
+
+    def rewired(self, move: Callable[[str], Iterable[str]]) -> "Node":
+        """Return the node with each input, `^a` included, replaced by what `move` gives for it.
+
+        A control input may become several or none.
+        """
+        moved = [new for tensor in self.inputs for new in move(tensor)]
+        data = [tensor for tensor in moved if tensor[:1] != "^"]
+        waits = dict.fromkeys([tensor for tensor in moved if tensor[:1] == "^"])
+        return Node(self.name, self.op, (*data, *waits), self.attrs, self.device)
+
+    def with_value(self, array: Array) -> "Node":
+        """Return a Const with another value, of its own type."""
+        new = Node.constant(self.name, array, self.attr("dtype"), self.device)
+        return new.with_control_inputs(*self.control_inputs)
 
     def with_attrs(self, **values: Any) -> "Node":
         """Return the node with these attributes set; a value of None removes one.

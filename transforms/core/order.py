@@ -4,9 +4,7 @@ import heapq
 from collections.abc import Iterable, Mapping
 
 from transforms.core.errors import GraphError
-from transforms.core.node import Node, producer_name
-
-LOOP_EDGE_OPS = frozenset({"NextIteration", "RefNextIteration"})
+from transforms.core.node import LOOP_EDGE_OPS, Node, producer_name
 
 
 def execution_order(

@@ -150,6 +150,10 @@ def _convert(value: str, type_: Any) -> Any:
     return value
 
 
+# What no output needs is out of the way of each transform, but of those that look for it.
+LOOKING_BEYOND = frozenset({"sparsify_gather"})
+
+
 def run(graph: "Graph", steps: list[Step]) -> Iterator[Result]:
     """Yield the graph after each step; the given graph stays as it is.
 
@@ -160,6 +164,8 @@ def run(graph: "Graph", steps: list[Step]) -> Iterator[Result]:
         start = time.perf_counter()
         work, failure = graph.copy(), None
         try:
+            if step.name not in LOOKING_BEYOND:
+                work.prune()
             function(step.name)(work, **step.arguments)
             work.prune()
             work.check()

@@ -33,7 +33,7 @@ def rename(graph: Graph, names: Mapping[str, str]) -> None:
 
     nodes = list(graph)
     for node in nodes:  # without readers, each may go whatever the order
-        graph.replace(node, node.with_inputs())
+        graph.replace(node, replace(node, inputs=()))
     for node in nodes:
         graph.remove(node)
     for node in nodes:

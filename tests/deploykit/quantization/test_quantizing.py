@@ -286,7 +286,7 @@ class Planted:
             for node in list(graph):
                 if node.op in INT8_OPS and "Requantize" in node.attr("fused_ops"):
                     inputs = swap(node, list(node.inputs))
-                    graph.replace(node, node.with_inputs(*inputs))
+                    graph.replace(node, node.with_data_inputs(*inputs))
 
         monkeypatch.setattr(quantize_static._Rewriting, "run", wrongly)
 

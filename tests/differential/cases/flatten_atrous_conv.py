@@ -47,7 +47,7 @@ def without_blocks():
 
 def layer_read_twice():
     graph = atrous(conv2d(2, 2, 2, 1))()
-    graph.add(graph["out"].with_name("other").with_inputs("conv"))
+    graph.add(graph["out"].with_name("other").with_data_inputs("conv"))
     graph.outputs = ("out", "other")
     return graph
 

@@ -29,7 +29,7 @@ def computed_weights(x):
 
 def shared_weights():
     graph = PLAIN()
-    graph.add(graph["conv"].with_name("plain").with_inputs("x", "conv/w"))
+    graph.add(graph["conv"].with_name("plain").with_data_inputs("x", "conv/w"))
     graph.outputs = ("out", "plain")
     return graph
 

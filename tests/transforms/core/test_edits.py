@@ -24,13 +24,14 @@ def apply(graph: Graph, edit: str, pick: int, picks: list[tuple[int, int]], numb
     nodes = list(graph)
     place = pick % len(nodes) if nodes else 0
     if edit == "add":
-        graph.add(Node(f"n{number}", "Op").with_inputs(*tensors(graph, picks, len(nodes))))
+        new = Node(f"n{number}", "Op", tuple(tensors(graph, picks, len(nodes))))
+        graph.add(new.rewired(lambda tensor: [tensor]))
     elif edit == "remove" and nodes and not graph.consumers(nodes[place].name):
         if not graph.is_output(nodes[place].name):
             graph.remove(nodes[place])
     elif edit == "replace" and nodes:
-        new = Node("any", "New").with_inputs(*tensors(graph, picks, place))
-        graph.replace(nodes[place], new)
+        new = Node("any", "New", tuple(tensors(graph, picks, place)))
+        graph.replace(nodes[place], new.rewired(lambda tensor: [tensor]))
     elif edit == "redirect" and place:
         new = tensors(graph, [(n, max(port, 0)) for n, port in picks[:1]], place)
         if new:

@@ -86,7 +86,7 @@ def test_a_broken_graph_is_refused_before_and_after_a_step(monkeypatch):
         list(pipeline.run(graph, pipeline.parse("remove_device")))
 
     def breaks(graph):
-        graph.replace(graph["out"], graph["out"].with_inputs("gone"))
+        graph.replace(graph["out"], graph["out"].with_data_inputs("gone"))
 
     monkeypatch.setattr(pipeline, "function", lambda name: breaks)
     with pytest.raises(GraphError, match="remove_device: node 'out'"):
