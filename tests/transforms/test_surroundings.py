@@ -1,0 +1,137 @@
+"""Each transform keeps numbers and effects, whatever stands around what it rewrites."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from deploykit.verification import compare
+from tests.support import call_here, run, transform
+from tests.transforms import surroundings
+from tests.transforms.examples import Example, examples
+from transforms.core import pipeline
+from transforms.core.errors import Error, GraphError
+from transforms.core.graph import Graph
+from transforms.core.ops import FEEDABLE_OPS
+
+EXAMPLES = examples()
+NAMES = [f"{number}-{example.text}" for number, example in enumerate(EXAMPLES)]
+each_example = pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
+Around = Callable[[Graph], Graph]
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch):
+    """Ask TensorFlow in this process, in which it has been started."""
+    from transforms import sparsify_gather
+    from transforms.core import evaluate, static_shapes
+
+    for module in (evaluate, static_shapes, sparsify_gather):
+        monkeypatch.setattr(module, "call", call_here)
+
+
+def check(example: Example, graph: Graph, text: str, feeds=None, about="") -> Graph | None:
+    """Return the graph after its transform, whose values must be the same; None: none had any."""
+    try:
+        feeds = {**example.fed(graph), **(feeds or {})}
+        expected = run(graph, feeds)
+    except GraphError:  # what is fetched or fed there ends the run
+        return None
+    after = transform(graph, text)
+    renamed = set(graph.inputs) - set(after.inputs), set(after.inputs) - set(graph.inputs)
+    names = dict(zip(*map(sorted, renamed), strict=False))
+    kept = {names.get(n, n): v for n, v in feeds.items() if names.get(n, n) in after.inputs}
+    found = compare(expected, run(example.runnable(after), kept))
+    worst = max(max(each.max_relative_error, each.rms_relative_error) for each in found)
+    assert worst <= example.bar, (about, worst, [each.fault for each in found])
+    return after
+
+
+def outcome(graph: Graph, feeds: dict[str, np.ndarray]) -> str:
+    """Return an empty string if the graph runs, or what ends the run."""
+    try:
+        run(graph, {name: value for name, value in feeds.items() if name in graph.inputs})
+    except GraphError as error:
+        return "the Assert" if "assertion failed" in str(error) else str(error)
+    return ""
+
+
+def lost_effects(example: Example, text: str, around: Around = lambda graph: graph, **more):
+    """Return the control edges on which an Assert that fired no longer does."""
+    lost = []
+    graph = example.make()
+    feeds = example.fed(graph) | more
+    for about, inner in surroundings.with_asserts(graph):
+        whole = around(inner)
+        if outcome(whole, feeds) == "the Assert":  # or the edge cannot be, as from loop to loop
+            after = example.runnable(transform(whole, text))
+            ended_by = outcome(after, feeds)
+            if ended_by != "the Assert":
+                lost.append(f"{about}: {ended_by or 'nothing'}")
+    return lost
+
+
+@each_example
+def test_changes_the_graph_and_keeps_the_numbers(example, tmp_path):
+    graph = example.make()
+    text = example.prepared(graph, tmp_path)
+    after = check(example, graph, text)
+    assert after is not None
+    graph.prune()
+    assert b"".join(after.serialized()) != b"".join(graph.serialized())
+
+
+@each_example
+def test_effects_stay(example, tmp_path):
+    lost = lost_effects(example, example.prepared(example.make(), tmp_path))
+    assert bool(lost) == bool(example.lost), lost
+
+
+@each_example
+@pytest.mark.parametrize("around", surroundings.USES, ids=lambda function: function.__name__)
+def test_what_is_used_elsewhere_keeps_its_values(example, around, tmp_path):
+    text = example.prepared(example.make(), tmp_path)
+    graphs = list(around(example.make()))
+    compared = 0
+    for about, graph in graphs:
+        try:
+            compared += check(example, graph, text, about=about) is not None
+        except Error as error:
+            if around.__name__ not in example.refused:
+                raise AssertionError(f"{about}: {error}") from error
+    assert compared or not graphs
+
+
+def is_fed_at_placeholders(example: Example) -> bool:
+    graph = example.make()
+    return all(graph[name].op in FEEDABLE_OPS for name in graph.inputs)
+
+
+NESTED = [number for number, each in enumerate(EXAMPLES) if is_fed_at_placeholders(each)]
+WRAPS = {
+    "in a loop": (surroundings.in_a_loop, {}),
+    "in a branch": (surroundings.in_a_branch, {"branch/taken": np.array(True)}),
+    "in a branch that is not taken": (
+        surroundings.in_a_branch,
+        {"branch/taken": np.array(False)},
+    ),
+}
+
+
+@pytest.mark.parametrize("number", NESTED, ids=[NAMES[number] for number in NESTED])
+@pytest.mark.parametrize("wrap", WRAPS)
+def test_in_loops_and_branches(number, wrap, tmp_path):
+    example, (around, feeds) = EXAMPLES[number], WRAPS[wrap]
+    graph = example.make()
+    text = example.prepared(graph, tmp_path)
+    if wrap in example.refused:
+        with pytest.raises(Error):
+            transform(around(graph), text)
+        return
+    assert check(example, around(graph), text, feeds) is not None
+    lost = lost_effects(example, text, around, **feeds)
+    assert bool(lost) == bool(example.lost and feeds.get("branch/taken", True)), lost
+
+
+def test_each_transform_is_tried_in_a_loop():
+    assert {EXAMPLES[number].name for number in NESTED} == set(pipeline.names())
