@@ -1,17 +1,29 @@
-"""A large float constant is 8-bit codes, and ranges that turn the codes back into floats."""
+"""Weights of layers and tables of rows are 8-bit codes, and ranges that make floats of them again.
 
+What counts is the error of what the reader computes. A layer sums products, y_c = sum_i W_ic x_i;
+with inputs x_i that are independent and of unit variance, and codes that stand for V instead of W,
+the signal of output channel c is sum_i W_ic^2, and its noise sum_i (V_ic - W_ic)^2. The sums run
+over all axes of W but those that number output channels: of a convolution the last, of a
+transposed MatMul the first, of an Einsum those that its result keeps. What looks rows up in a table
+gives them as they are, so there each row is a channel. The worst channel of all readers decides.
+"""
+
+import itertools
 import logging
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-from transforms.core.affine import BIAS_OPS
+from transforms.core.affine import BATCH_NORM_OPS
 from transforms.core.eight_bit import TINY, min_first
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
-from transforms.core.layers import FLOATS, LAYER_OPS, WEIGHTS, channel_axes
+from transforms.core.layers import FLOATS
 from transforms.core.node import Node
 from transforms.core.ops import op_defs, output_types
+from transforms.core.readings import Reading, Readings
+from transforms.core.roles import Axes
 from transforms.core.tensors import Array, DType
 
 logger = logging.getLogger("transforms")
@@ -19,11 +31,13 @@ logger = logging.getLogger("transforms")
 MIN_DECIBELS = 30.0
 MIN_VALUES_PER_RANGE = 4  # a range takes 8 bytes; with fewer values it would outweigh what is saved
 
-ROW_OPS = frozenset({"Gather", "GatherNd", "GatherV2", "SparseSegmentMean", "SparseSegmentSum"})
-SHAPE_OPS = frozenset({"Rank", "Shape", "ShapeN", "Size"})
+# What looks rows up gives them to others. These make much of little, or whole numbers.
+LOOKUP_OPS = frozenset({"Gather", "GatherNd", "GatherV2"})
+STEEP_OPS = frozenset({"Inv", "Log", "Pow", "Reciprocal", "Rsqrt", "Sqrt"})
+DIVISIONS = frozenset({"Div", "DivNoNan", "FloorDiv", "RealDiv"})
 ROUNDING_OPS = frozenset({"Ceil", "Floor", "Rint", "Round", "Sign"})
 
-Axes = tuple[int, ...]  # adjacent axes that together number the channels; () for one range in all
+Uses = list[tuple[Reading, Axes]]  # who reads a constant, and the channels of what each reads
 
 
 def quantize_weights(
@@ -33,10 +47,14 @@ def quantize_weights(
     per_channel: bool = True,
     skip: tuple[str, ...] = (),
 ) -> None:
-    """Store large float32 constants in 8 bits: about a quarter of the file, and no gain in time.
+    """Store large weights and tables in 8 bits: about a quarter of the file, and no gain in time.
 
-    Each becomes a Const of codes and a Dequantize under its name. What would keep less than 30 dB
-    of a channel stays float, with a warning, and so do biases, unless there is one range for all.
+    Takes float32 constants that are weights of layers (convolutions, matrix products, recurrent
+    cells) or tables that rows are looked up in, also in loops, branches and functions, and where a
+    Reshape or Transpose stands between. Each becomes a Const of codes and a Dequantize under its
+    name. What is read in any other role stays float: biases, batch norms, scales, masks, positions
+    that are added. So does, with a warning, what would keep less than 30 dB of an output channel
+    (sum of W^2 by sum of error^2, over the weights that make it) or of a row, for any reader.
     GraphError: a layer's weights hold NaN or Inf, or `skip` names no node.
 
     Args:
@@ -46,102 +64,130 @@ def quantize_weights(
         skip: the name of a constant that stays float; may be given several times.
     """
     listed = {graph[name].name for name in skip}
+    readings = Readings(graph)
     for node in graph:
         if node.op != "Const" or node.attr("dtype") not in FLOATS:
             continue
         if math.prod(node.shape) < max(minimum_size, 1):
             continue
-        uses = _uses(graph, node)
-        reason = (
-            "it is listed in skip"
-            if node.name in listed
-            else _reason(graph, node, uses, per_channel)
-        )
-        if reason is not None:
+        found = readings.of(node)
+        channels = [reading.channels(node.shape) for reading in found]
+        uses = [(r, axes) for r, axes in zip(found, channels, strict=True) if axes is not None]
+        if node.name in listed:
+            graph.skip(node, "it is listed in skip")
+        elif (reason := _reason(graph, node, readings, found, uses)) is not None:
             graph.skip(node, reason)
         elif uses:
             _quantize(graph, node, uses, per_channel)
 
 
-def _uses(graph: Graph, const: Node) -> list[tuple[Node, int]]:
-    """Return who reads a Const, directly or through Identity nodes, and as which input."""
-    uses, waiting = [], [const]
-    while waiting:
-        node = waiting.pop()
-        for reader in graph.readers(node.name):
-            if reader.op == "Identity" and not graph.is_output(reader.name):
-                waiting.append(reader)
-            else:
-                uses += [(reader, i) for i, t in enumerate(reader.data_inputs) if t == node.name]
-    return uses
-
-
 def _reason(
-    graph: Graph, node: Node, uses: list[tuple[Node, int]], per_channel: bool
+    graph: Graph, node: Node, readings: Readings, found: list[Reading], uses: Uses
 ) -> str | None:
     """Return why a Const has to keep its exact values, or None."""
     if graph.is_input(node.name):
         return "it is an input of the graph"
-    if any(graph.is_output(n.name) for n in (node, *(r for r, _ in uses if r.op == "Identity"))):
+    if any(reading.is_fetched for reading in found):
         return "it is an output of the graph"
     if node.attr("dtype") != "float32":
         return f"it holds {node.attr('dtype')}, and only float32 is quantized"
-    if per_channel and any(reader.op in BIAS_OPS for reader, _ in uses):
-        return "it is a bias: small, and its error stays in every value of its channel"
-    exact = next((reader for reader, _ in uses if _needs_exact_values(reader)), None)
-    return None if exact is None else f"'{exact.name}' ({exact.op}) needs its exact values"
+    allowed = [reading for reading, _ in uses]
+    for reading in found:
+        reader = reading.reader
+        if reading not in allowed:
+            return f"'{reader.name}' ({reader.op}) reads it neither as weights nor as a table"
+        if reader.op in LOOKUP_OPS:
+            for behind in readings.of_rows(reading):
+                if _needs_exact_values(behind.reader, behind.place):
+                    name = behind.reader.name
+                    return f"'{name}' ({behind.reader.op}) needs the exact values of its rows"
+    return None
 
 
-def _needs_exact_values(reader: Node) -> bool:
-    """Say whether an op makes whole numbers, truth values, ranges or a table of what it reads."""
-    if reader.op in ROUNDING_OPS or "uant" in reader.op:  # Dequantize, QuantizeV2, FakeQuant...
+def _needs_exact_values(reader: Node, place: int) -> bool:
+    """Say whether an op makes whole numbers, truth values or much of little of what it reads."""
+    if reader.op in BATCH_NORM_OPS | DIVISIONS:
+        return place > 0
+    if reader.op in ROUNDING_OPS | STEEP_OPS or "uant" in reader.op:  # QuantizeV2, FakeQuant...
         return True
-    if reader.op in SHAPE_OPS or reader.op not in op_defs():
+    if place < 0 or reader.op not in op_defs():
         return False
     types = output_types(reader)
     return types is not None and not any(t in FLOATS or t.startswith("complex") for t in types)
 
 
-def _channels(uses: list[tuple[Node, int]], rank: int) -> list[Axes]:
-    """Return the axes that number the channels of a Const for those who read it, layers first.
-
-    A table that is looked up counts by row: the norms of its rows differ far more than those of its
-    columns (half the rows of a text classifier kept under 28 dB by column, under 43 dB by row).
-    """
-    layers = [channel_axes(r) for r, place in uses if r.op in LAYER_OPS and place == WEIGHTS]
-    rows = [(0,) for reader, place in uses if reader.op in ROW_OPS and place == 0]
-    return [axes for axes in dict.fromkeys([*layers, *rows]) if axes[-1] < rank]
-
-
-def _quantize(graph: Graph, node: Node, uses: list[tuple[Node, int]], per_channel: bool) -> None:
+def _quantize(graph: Graph, node: Node, uses: Uses, per_channel: bool) -> None:
     """Rewrite a Const whose error stays small on the channels of everybody who reads it."""
     weights = node.value
-    channels = _channels(uses, weights.ndim)
     if not np.isfinite([weights.min(), weights.max()]).all():
-        if not channels:  # a mask, for instance
-            return graph.skip(node, "it holds NaN or Inf")
         hint = f"quantize_weights(skip={node.name}) leaves it as it is"
         raise GraphError(f"node '{node.name}': the weights hold NaN or Inf ({hint})")
     if weights.min() == weights.max():
         graph.replace(node, node.with_attrs(value=weights))
         return graph.skip(node, "all its values are equal, so that one of them is stored")
-    channels = channels or [(weights.ndim - 1,) if weights.ndim > 1 else ()]
-    few = weights.size < MIN_VALUES_PER_RANGE * _extent(weights.shape, channels[0])[1]
-    axes = channels[0] if per_channel and not few else ()
-    view = weights.reshape(_extent(weights.shape, axes))
-    with np.errstate(all="ignore"):  # what overflows shows in the worst channel
-        codes, low, high, noise = _symmetric(view) if per_channel else min_first(view)
-        noise -= view
-        decibels, channel = min(_worst_channel(weights, noise, axes) for axes in channels)
-    if decibels < MIN_DECIBELS:
-        stays = per_channel or not np.isfinite(noise).all()
-        kept = f"8 bits keep only {decibels:.1f} dB of channel {channel}"
+    ranges = _ranges(weights.shape, uses) if per_channel else [()]
+    coded = max((_coded(weights, axes, uses, per_channel) for axes in ranges), key=_decibels)
+    if coded.decibels < MIN_DECIBELS:
+        stays = per_channel or not coded.is_finite
+        kept = f"8 bits keep only {coded.decibels:.1f} dB of channel {coded.channel}"
         if weights.ndim > 1:
             end = "it stays float" if stays else "per_channel=true keeps more"
             logger.warning("node '%s': %s (%s)", node.name, kept, end)
         if stays:
             return graph.skip(node, kept)
-    return _rewrite(graph, node, axes, codes, low, high)
+    return _rewrite(graph, node, coded)
+
+
+class _Coded(NamedTuple):
+    """Codes, the axes that their ranges lie along, and what is worst: how clear, which channel."""
+
+    axes: Axes
+    codes: Array
+    low: Array
+    high: Array
+    decibels: float
+    channel: int
+    is_finite: bool
+
+
+def _decibels(coded: _Coded) -> float:
+    return coded.decibels
+
+
+def _coded(weights: Array, axes: Axes, uses: Uses, per_channel: bool) -> _Coded:
+    view = weights.reshape(_extent(weights.shape, axes))
+    with np.errstate(all="ignore"):  # what overflows shows in the worst channel
+        codes, low, high, noise = _symmetric(view) if per_channel else min_first(view)
+        noise -= view
+        noise = noise.reshape(weights.shape)
+        is_finite = bool(np.isfinite(noise).all())
+        worst = min(_worst_channel(r.moved(weights), r.moved(noise), axes) for r, axes in uses)
+    return _Coded(axes, codes, low, high, *worst, is_finite)
+
+
+def _ranges(shape: tuple[int, ...], uses: Uses) -> list[Axes]:
+    """Return the adjacent axes of a Const along which ranges may lie, for any of its readers."""
+    found: dict[Axes, None] = {}
+    for reading, axes in uses:
+        if reading.is_moved:
+            axes = _axes_before(reading, axes, shape)
+        starts = [i for i, axis in enumerate(axes) if axis - 1 not in axes]
+        for start, end in itertools.pairwise([*starts, len(axes)]):
+            few = math.prod(shape) < MIN_VALUES_PER_RANGE * _extent(shape, axes[start:end])[1]
+            found[() if few else axes[start:end]] = None
+    return list(found) or [()]
+
+
+def _axes_before(reading: Reading, axes: Axes, shape: tuple[int, ...]) -> Axes:
+    """Return the axes of a Const along which the channels of what is read from it change."""
+    places = reading.moved(np.arange(math.prod(shape)).reshape(shape))
+    sizes = [places.shape[axis] for axis in axes]
+    numbers = np.arange(math.prod(sizes)).reshape(sizes)
+    others = [axis for axis in range(places.ndim) if axis not in axes]
+    channels = np.empty(places.size, np.int64)
+    channels[places] = np.expand_dims(numbers, others)
+    channels = channels.reshape(shape)
+    return tuple(i for i in range(len(shape)) if np.diff(channels, axis=i).any())
 
 
 def _extent(shape: tuple[int, ...], axes: Axes) -> tuple[int, int, int]:
@@ -163,14 +209,17 @@ def _symmetric(weights: Array) -> tuple[Array, Array, Array, Array]:
 
 def _worst_channel(weights: Array, noise: Array, axes: Axes) -> tuple[float, int]:
     """Return the lowest signal-to-noise ratio of a channel along these axes, in dB, and which."""
-    parts = [part.reshape(_extent(weights.shape, axes)) for part in (weights, noise)]
-    signal, rest = (np.einsum("bca,bca->c", part, part, dtype=np.float64) for part in parts)
+    every = list(range(weights.ndim))
+    signal, rest = (
+        np.einsum(part, every, part, every, list(axes), dtype=np.float64).reshape(-1)
+        for part in (weights, noise)
+    )
     decibels = np.where(rest == 0, np.inf, 10 * np.log10(signal / rest))
     decibels[np.isnan(decibels)] = -np.inf
     return float(decibels.min()), int(decibels.argmin())
 
 
-def _rewrite(graph: Graph, node: Node, axes: Axes, codes: Array, low: Array, high: Array) -> None:
+def _rewrite(graph: Graph, node: Node, coded: _Coded) -> None:
     """Put a Dequantize in the place of a Const, with a Reshape if its channels span two axes."""
 
     def add(part: str, array: Array, dtype: str | None = None) -> str:
@@ -179,6 +228,7 @@ def _rewrite(graph: Graph, node: Node, axes: Axes, codes: Array, low: Array, hig
         # what the Const waited for is its loop or branch, and all of them belong there
         return graph.add(const.with_control_inputs(*node.control_inputs)).name
 
+    axes, codes, low, high = coded[:4]
     shape = form = node.shape
     attrs: dict[str, object] = {"T": DType("quint8"), "mode": "MIN_FIRST"}
     if codes.dtype == np.int8:

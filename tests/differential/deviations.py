@@ -247,4 +247,10 @@ DEVIATIONS = {
         "a Const of one value stays one: a file stores that value once, in less than 8 bits each",
         _restored,
     ),
+    "other roles": Deviation(
+        "only weights of layers and tables of rows become 8 bits; the original stores whatever is"
+        " large, and what is added or divided by has other errors",
+        _restored,
+        rounds=True,
+    ),
 }

@@ -159,6 +159,12 @@ def functions_in(value: AttrValue) -> Sequence[NameAttrList]:
     return [value.func] if value.HasField("func") else value.list.func
 
 
+def callees(node: Node, attr: str) -> list[Callee]:
+    """Return what a node may call by one attribute, such as the body of a While."""
+    value = node.attrs.get(attr, AttrValue())
+    return [_callee(function.name, function.attr) for function in functions_in(value)]
+
+
 def names_in(values: Iterable[AttrValue]) -> Iterator[str]:
     """Yield the functions that attributes name, at any depth."""
     waiting = list(values)

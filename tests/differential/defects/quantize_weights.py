@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tests.differential.cases.quantize_weights import product_with
 from tests.differential.cases.remove_nodes import net
 from tests.differential.defects.defect import Defect
 from tests.differential.graphs import const, placeholder
@@ -11,16 +12,6 @@ from transforms.core.graph import Graph
 
 QUANTIZE = "quantize_weights"
 ONE_RANGE = "quantize_weights(per_channel=false)"
-
-
-def product_with(value):
-    def make():
-        import tensorflow as tf
-
-        x = placeholder(2, value.shape[0])
-        tf.raw_ops.MatMul(a=x, b=const(value, "w"), name="out")
-
-    return lambda: build(make, ["x"], ["out"])
 
 
 def with_one(value):
@@ -45,6 +36,22 @@ def positions(raw, x):
     y = raw.StridedSlice(input=floats, begin=const([100], "b"), end=const([103], "e"),
                          strides=const([1], "s"), name="some")  # fmt: skip
     raw.AddV2(x=x, y=y, name="out")
+
+
+def batch_norm() -> Graph:
+    """Return a batch norm of 1,024 channels whose variances differ as those of real nets do."""
+
+    def make():
+        import tensorflow as tf
+
+        variance = (10 ** random(1024, low=-4, high=2)).astype(np.float32)
+        values = {"offset": random(1024), "mean": random(1024, seed=1), "variance": variance}
+        parts = {name: const(value, name) for name, value in values.items()}
+        scale = const(random(1024, seed=2), "scale")
+        x = placeholder(2, 2, 2, 1024)
+        tf.raw_ops.FusedBatchNormV3(x=x, scale=scale, **parts, is_training=False, name="out")
+
+    return build(make, ["x"], ["out"])
 
 
 def weights_with_a_device() -> Graph:
@@ -80,6 +87,9 @@ DEFECTS = [
     Defect(QUANTIZE, "a table of positions stored as floats",
            net(positions), QUANTIZE,
            "the positions change", is_wrong, "keeps what must be exact", keeps(Dequantize=0)),
+    Defect(QUANTIZE, "a batch norm of 1,024 channels or more", batch_norm, QUANTIZE,
+           "other numbers", is_wrong, "keeps its vectors as floats",
+           keeps(Dequantize=0), ours=ONE_RANGE),
     Defect(QUANTIZE, "control inputs and device of the weights", weights_with_a_device, QUANTIZE,
            "are lost", makes(lambda before, after: not kept_with_a_device(before, after)),
            "are kept", gives(kept_with_a_device)),

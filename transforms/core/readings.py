@@ -1,0 +1,228 @@
+"""Who reads a constant: through what only moves its values, and into loops, branches and calls."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from transforms.core.evaluate import Constants
+from transforms.core.functions import Body, Callee, Library, callees
+from transforms.core.graph import Graph
+from transforms.core.kernels import KERNELS
+from transforms.core.layers import FLOATS
+from transforms.core.node import Node, producer_name, tensor_name
+from transforms.core.roles import Axes, Roles
+from transforms.core.shapes import Shapes
+from transforms.core.sizes import Shape
+from transforms.core.tensors import Array
+
+# Ops that give on what they read first as it is, and the number of outputs that do.
+_SAME = {
+    "CheckNumerics": 1,
+    "EnsureShape": 1,
+    "Enter": 1,
+    "GuaranteeConst": 1,
+    "Identity": 1,
+    "PreventGradient": 1,
+    "Snapshot": 1,
+    "StopGradient": 1,
+    "Switch": 2,
+}
+_MOVING = frozenset({"ExpandDims", "Reshape", "Squeeze", "Transpose"})
+_SUMS = frozenset({"Add", "AddV2"})
+_SHAPE_OPS = frozenset({"Rank", "Shape", "ShapeN", "Size"})
+_LOOPS = frozenset({"StatelessWhile", "While"})
+# Op: the place of its first argument, and the attributes that name what it calls with them.
+_CALLS = {
+    "Case": (1, ("branches",)),
+    "If": (1, ("then_branch", "else_branch")),
+    "PartitionedCall": (0, ("f",)),
+    "StatefulPartitionedCall": (0, ("f",)),
+    "StatelessCase": (1, ("branches",)),
+    "StatelessIf": (1, ("then_branch", "else_branch")),
+    "StatelessWhile": (0, ("body", "cond")),
+    "While": (0, ("body", "cond")),
+}
+_UNCLEAR = (ArithmeticError, IndexError, NotImplementedError, TypeError, ValueError)
+
+Move = Callable[[Array], Array]
+
+
+class Scope:
+    """A graph or the body of a function, with what is constant in it and the shapes in it."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._constants: Constants | None = None
+        self._shapes: Shapes | None = None
+        self.roles = Roles(graph, self.value, self.shape)
+
+    def value(self, tensor: str) -> Array | None:
+        """Return the value of a constant tensor."""
+        self._constants = self._constants or Constants(self.graph)
+        return self._constants.value(tensor)
+
+    def shape(self, tensor: str) -> Shape | None:
+        """Return the shape of a tensor."""
+        self._shapes = self._shapes or Shapes(self.graph)
+        return self._shapes.shape(tensor)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Where a function is called with a constant, and as which of its arguments."""
+
+    spot: "Spot"
+    node: Node
+    argument: int
+    is_condition: bool
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A tensor that holds a constant's values, and how they came to lie there."""
+
+    scope: Scope
+    tensor: str
+    moves: tuple[Move, ...] | None = ()  # None: it does not matter
+    caller: Caller | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """An op that does something with a constant's values, and as which of its inputs.
+
+    Place -1: they are fetched, or end where nobody follows them.
+    """
+
+    spot: Spot
+    reader: Node
+    place: int
+
+    @property
+    def is_fetched(self) -> bool:
+        """Say whether the values are an output of the graph."""
+        return self.place < 0 and self.spot.caller is None
+
+    @property
+    def is_moved(self) -> bool:
+        """Say whether the reader sees the values in another order or shape."""
+        return bool(self.spot.moves)
+
+    def moved(self, array: Array) -> Array:
+        """Return an array in the constant's shape as the reader sees it."""
+        for move in self.spot.moves or ():
+            array = move(array)
+        return array
+
+    def channels(self, shape: tuple[int, ...]) -> Axes | None:
+        """Return the axes that number channels in what is read, or None in another role."""
+        if self.place < 0:
+            return None
+        try:
+            rank = self.moved(np.broadcast_to(np.int8(0), shape)).ndim
+        except _UNCLEAR:  # TensorFlow would refuse it too
+            return None
+        return self.spot.scope.roles.channels(self.reader, self.place, rank)
+
+
+class Readings:
+    """The readings of a graph's constants."""
+
+    def __init__(self, graph: Graph) -> None:
+        """Take the graph as it is; what replaces a constant under its name changes nothing."""
+        self._top = Scope(graph)
+        self._library = Library(graph)
+        self._scopes: dict[Callee, tuple[Scope, Body]] = {}
+
+    def of(self, const: Node) -> list[Reading]:
+        """Return who reads a Const, those that ask for its shape alone left out."""
+        return list(self._of(Spot(self._top, const.name)))
+
+    def of_rows(self, lookup: Reading) -> list[Reading]:
+        """Return who reads what a table gives, after sums as well."""
+        spot = replace(lookup.spot, tensor=lookup.reader.name, moves=None)
+        return list(self._of(spot))
+
+    def _of(self, start: Spot) -> Iterator[Reading]:
+        waiting = [start]
+        for spot in waiting:  # it grows
+            graph, name = spot.scope.graph, producer_name(spot.tensor)
+            if spot.caller is None and graph.is_output(name):
+                yield Reading(spot, graph[name], -1)
+            for reader in graph.readers(name):
+                if reader.op in _SHAPE_OPS or graph.is_input(reader.name):
+                    continue
+                for place, tensor in enumerate(reader.data_inputs):
+                    if tensor == spot.tensor:
+                        following = self._behind(spot, reader, place)
+                        if following is None:
+                            yield Reading(spot, reader, place)
+                        else:
+                            waiting += following
+            if spot.caller is not None and spot.tensor in graph.outputs:
+                following = _returned(spot, spot.caller)
+                if following is None:
+                    yield Reading(spot.caller.spot, spot.caller.node, -1)
+                else:
+                    waiting += following
+
+    def _behind(self, spot: Spot, reader: Node, place: int) -> list[Spot] | None:
+        """Return where a node gives the values on, or None where it makes something of them."""
+        scope, moves = spot.scope, spot.moves
+        if reader.op in _CALLS:
+            return self._called(spot, reader, place)
+        if moves is None and reader.op in (_MOVING | _SUMS):
+            return [Spot(scope, reader.name, None, spot.caller)]
+        if place > 0:
+            return None
+        if moves is not None and reader.op in _MOVING:
+            move = _move(scope, reader)
+            return move and [Spot(scope, reader.name, (*moves, move), spot.caller)]
+        if reader.op in _SAME or (reader.op == "Cast" and reader.attr("DstT") in FLOATS):
+            ports = range(_SAME.get(reader.op, 1))
+            return [Spot(scope, tensor_name(reader.name, p), moves, spot.caller) for p in ports]
+        return None
+
+    def _called(self, spot: Spot, call: Node, place: int) -> list[Spot] | None:
+        first, attrs = _CALLS[call.op]
+        argument = place - first
+        if argument < 0:
+            return None
+        spots = []
+        for attr in attrs:
+            for callee in callees(call, attr):
+                scope, body = self._body(callee)
+                inner = f"@{argument}"
+                if attr == "body" and scope.graph.source(body.results[argument]) != inner:
+                    return None  # the next round of the loop has other values there
+                caller = Caller(spot, call, argument, attr == "cond")
+                spots.append(Spot(scope, inner, spot.moves, caller))
+        return spots
+
+    def _body(self, callee: Callee) -> tuple[Scope, Body]:
+        if callee not in self._scopes:
+            body = self._library.body(callee)
+            arguments = [Node(f"@{i}", "_Arg") for i in range(body.arguments)]
+            graph = Graph([*arguments, *body.nodes], outputs=body.results)
+            self._scopes[callee] = Scope(graph), body
+        return self._scopes[callee]
+
+
+def _returned(spot: Spot, caller: Caller) -> list[Spot] | None:
+    """Return where what a function returns arrives, or None where it is one more loop variable."""
+    ports = [i for i, tensor in enumerate(spot.scope.graph.outputs) if tensor == spot.tensor]
+    if caller.is_condition or (caller.node.op in _LOOPS and ports != [caller.argument]):
+        return None
+    outer = caller.spot
+    names = [tensor_name(caller.node.name, port) for port in ports]
+    return [Spot(outer.scope, name, spot.moves, outer.caller) for name in names]
+
+
+def _move(scope: Scope, node: Node) -> Move | None:
+    """Return how a node moves what it reads first, or None where that is not known."""
+    others = [scope.value(tensor) for tensor in node.data_inputs[1:]]
+    operands = [other for other in others if other is not None]
+    if len(operands) < len(others):
+        return None
+    return lambda array: KERNELS[node.op](node, array, *operands)
