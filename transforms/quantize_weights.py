@@ -35,6 +35,7 @@ MIN_VALUES_PER_RANGE = 4  # a range takes 8 bytes; with fewer values it would ou
 LOOKUP_OPS = frozenset({"Gather", "GatherNd", "GatherV2"})
 STEEP_OPS = frozenset({"Inv", "Log", "Pow", "Reciprocal", "Rsqrt", "Sqrt"})
 DIVISIONS = frozenset({"Div", "DivNoNan", "FloorDiv", "RealDiv"})
+INEXACT = FLOATS | {"resource", "variant"}  # a list of tensors, for instance
 ROUNDING_OPS = frozenset({"Ceil", "Floor", "Rint", "Round", "Sign"})
 
 Uses = list[tuple[Reading, Axes]]  # who reads a constant, and the channels of what each reads
@@ -113,7 +114,7 @@ def _needs_exact_values(reader: Node, place: int) -> bool:
     if place < 0 or reader.op not in op_defs():
         return False
     types = output_types(reader)
-    return types is not None and not any(t in FLOATS or t.startswith("complex") for t in types)
+    return types is not None and not any(t in INEXACT or t.startswith("complex") for t in types)
 
 
 def _quantize(graph: Graph, node: Node, uses: Uses, per_channel: bool) -> None:
@@ -179,15 +180,16 @@ def _ranges(shape: tuple[int, ...], uses: Uses) -> list[Axes]:
 
 
 def _axes_before(reading: Reading, axes: Axes, shape: tuple[int, ...]) -> Axes:
-    """Return the axes of a Const along which the channels of what is read from it change."""
+    """Return the axes of a Const that have one index for each channel of what is read from it."""
     places = reading.moved(np.arange(math.prod(shape)).reshape(shape))
-    sizes = [places.shape[axis] for axis in axes]
-    numbers = np.arange(math.prod(sizes)).reshape(sizes)
-    others = [axis for axis in range(places.ndim) if axis not in axes]
-    channels = np.empty(places.size, np.int64)
-    channels[places] = np.expand_dims(numbers, others)
-    channels = channels.reshape(shape)
-    return tuple(i for i in range(len(shape)) if np.diff(channels, axis=i).any())
+    channels = math.prod(places.shape[axis] for axis in axes)
+    places = np.moveaxis(places, axes, range(len(axes))).reshape(channels, -1)
+    found = []
+    for axis, size in enumerate(shape):
+        indices = places // math.prod(shape[axis + 1 :]) % size
+        if size > 1 and (indices == indices[:, :1]).all():
+            found.append(axis)
+    return tuple(found)
 
 
 def _extent(shape: tuple[int, ...], axes: Axes) -> tuple[int, int, int]:

@@ -249,6 +249,23 @@ def moved(m, tf):
     return tf.einsum("abc,bcd->ad", m.fed(2, *shape[:2]), w)
 
 
+def split(axis: int, op: str):
+    """Read parts of weights, as a ConvLSTM does with its gates."""
+
+    def make(m, tf):
+        w = m.held(3, 3, 4, 12)
+        if op == "Split":
+            parts = tf.split(w, 2, axis)
+        else:
+            half = [n // 2 if i == axis else n for i, n in enumerate(w.shape)]
+            rest = [n // 2 if i == axis else 0 for i, n in enumerate(w.shape)]
+            parts = [tf.slice(w, [0] * 4, half), w[tuple(slice(n, None) for n in rest)]]
+        x = m.fed(1, 6, 6, 2 if axis == 2 else 4)
+        return tf.nn.conv2d(x, parts[0], 1, "SAME") - tf.nn.conv2d(tf.abs(x), parts[1], 1, "SAME")
+
+    return make
+
+
 def in_half(m, tf):
     n = m.size()
     w = tf.cast(m.held(n, 9), tf.bfloat16)
@@ -303,6 +320,7 @@ LAYERS = {
     "branch_v2": in_branch(2),
     "function": in_function,
     "moved": moved,
+    **{f"{op}_{axis}": split(axis, op) for op in ("Split", "Slice") for axis in (2, 3)},
     "half": in_half,
     "two_ways": two_ways,
     "tied": tied,
@@ -363,6 +381,15 @@ def one_hot_einsum(m, tf):
     )
 
 
+def listed_table(m, tf):
+    """Look up what a loop then reads from a list of tensors."""
+    rows = tf.gather(m.held(12, 7), m.fed(4, whole_below=12))
+    values = tf.raw_ops.TensorListFromTensor(tensor=rows, element_shape=[7])
+    return tf.raw_ops.TensorListStack(
+        input_handle=values, element_shape=[7], element_dtype=tf.float32
+    )
+
+
 TABLES = {
     "gather_0": gather(0),
     "gather_1": gather(1),
@@ -377,6 +404,7 @@ TABLES = {
     },
     "sparse_product": sparse_product(False),
     "sparse_product_adjoint": sparse_product(True),
+    "listed_table": listed_table,
     "one_hot": one_hot(False),
     "one_hot_transposed": one_hot(True),
     "one_hot_einsum": one_hot_einsum,

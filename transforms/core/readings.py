@@ -28,7 +28,16 @@ _SAME = {
     "StopGradient": 1,
     "Switch": 2,
 }
-_MOVING = frozenset({"ExpandDims", "Reshape", "Squeeze", "Transpose"})
+# Ops that give on what they read or parts of it, at other places, and which input that is.
+_MOVING = {
+    "ExpandDims": 0,
+    "Reshape": 0,
+    "Slice": 0,
+    "Split": 1,
+    "Squeeze": 0,
+    "StridedSlice": 0,
+    "Transpose": 0,
+}
 _SUMS = frozenset({"Add", "AddV2"})
 _SHAPE_OPS = frozenset({"Rank", "Shape", "ShapeN", "Size"})
 _LOOPS = frozenset({"StatelessWhile", "While"})
@@ -43,6 +52,7 @@ _CALLS = {
     "StatelessWhile": (0, ("body", "cond")),
     "While": (0, ("body", "cond")),
 }
+_MOST_PARTS = 1024  # no honest weights are split into more
 _UNCLEAR = (ArithmeticError, IndexError, NotImplementedError, TypeError, ValueError)
 
 Move = Callable[[Array], Array]
@@ -120,10 +130,12 @@ class Reading:
         if self.place < 0:
             return None
         try:
-            rank = self.moved(np.broadcast_to(np.int8(0), shape)).ndim
+            seen = self.moved(np.broadcast_to(np.int8(0), shape))
         except _UNCLEAR:  # TensorFlow would refuse it too
             return None
-        return self.spot.scope.roles.channels(self.reader, self.place, rank)
+        if not seen.size:
+            return None
+        return self.spot.scope.roles.channels(self.reader, self.place, seen.ndim)
 
 
 class Readings:
@@ -172,13 +184,12 @@ class Readings:
         scope, moves = spot.scope, spot.moves
         if reader.op in _CALLS:
             return self._called(spot, reader, place)
-        if moves is None and reader.op in (_MOVING | _SUMS):
+        if moves is None and reader.op in _SUMS:
             return [Spot(scope, reader.name, None, spot.caller)]
+        if reader.op in _MOVING:
+            return _moved(spot, reader) if place == _MOVING[reader.op] else None
         if place > 0:
             return None
-        if moves is not None and reader.op in _MOVING:
-            move = _move(scope, reader)
-            return move and [Spot(scope, reader.name, (*moves, move), spot.caller)]
         if reader.op in _SAME or (reader.op == "Cast" and reader.attr("DstT") in FLOATS):
             ports = range(_SAME.get(reader.op, 1))
             return [Spot(scope, tensor_name(reader.name, p), moves, spot.caller) for p in ports]
@@ -219,10 +230,23 @@ def _returned(spot: Spot, caller: Caller) -> list[Spot] | None:
     return [Spot(outer.scope, name, spot.moves, outer.caller) for name in names]
 
 
-def _move(scope: Scope, node: Node) -> Move | None:
-    """Return how a node moves what it reads first, or None where that is not known."""
-    others = [scope.value(tensor) for tensor in node.data_inputs[1:]]
+def _moved(spot: Spot, node: Node) -> list[Spot] | None:
+    """Return where a node gives values on in other places, or None where these are not known."""
+    scope, place = spot.scope, _MOVING[node.op]
+    others = [scope.value(t) for i, t in enumerate(node.data_inputs) if i != place]
     operands = [other for other in others if other is not None]
-    if len(operands) < len(others):
+    parts = node.attr("num_split", 1)
+    if parts > _MOST_PARTS or (spot.moves is not None and len(operands) < len(others)):
         return None
+    spots = []
+    for port in range(parts):
+        moves = None if spot.moves is None else (*spot.moves, _move(node, operands, port))
+        spots.append(replace(spot, tensor=tensor_name(node.name, port), moves=moves))
+    return spots
+
+
+def _move(node: Node, operands: list[Array], port: int) -> Move:
+    if node.op == "Split":
+        count, axis = node.attr("num_split"), operands[0]
+        return lambda array: np.split(array, count, int(axis.item()))[port]
     return lambda array: KERNELS[node.op](node, array, *operands)
