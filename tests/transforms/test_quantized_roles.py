@@ -649,3 +649,25 @@ def test_channels_are_what_makes_outputs_of_their_own(seed):
         assert two.any(), name
         assert not (one * two).any(), name
         assert (element * other).any(), name
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("is_allowed", [False, True])
+def test_the_batch_norm_of_old_files_keeps_its_vectors(form, is_allowed, monkeypatch):
+    """TensorFlow takes this op in graphs of old producers alone, so it has a graph of its own."""
+    import tensorflow as tf
+
+    maker = Maker("old", 0)
+    make = fused_batch_norm("FusedBatchNorm")
+    before = build(lambda: tf.identity(make(maker, tf), name="old/y"), maker.feeds, ["old/y"])
+    (fused,) = (node for node in before if node.op == "FusedBatchNorm")
+    x, gamma, beta, mean, variance = fused.inputs
+    attrs = {"T": DType("float32"), "variance_epsilon": 1e-3, "scale_after_normalization": True}
+    node = Node(fused.name, "BatchNormWithGlobalNormalization", (x, mean, variance, beta, gamma))
+    before.replace(fused, node.with_attrs(**attrs))
+    before.versions.producer = 8
+    if is_allowed:
+        monkeypatch.setattr(Roles, "channels", lambda *_: ())
+    after = transform(before, form)
+    assert any(stored(before, after).values()) == is_allowed
+    assert bool(below_the_bar(before, after, maker.feeds)) == is_allowed
