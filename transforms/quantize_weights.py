@@ -74,34 +74,33 @@ def quantize_weights(
         found = readings.of(node)
         channels = [reading.channels(node.shape) for reading in found]
         uses = [(r, axes) for r, axes in zip(found, channels, strict=True) if axes is not None]
+        others = [r for r, axes in zip(found, channels, strict=True) if axes is None]
         if node.name in listed:
             graph.skip(node, "it is listed in skip")
-        elif (reason := _reason(graph, node, readings, found, uses)) is not None:
+        elif (reason := _reason(graph, node, readings, uses, others)) is not None:
             graph.skip(node, reason)
         elif uses:
             _quantize(graph, node, uses, per_channel)
 
 
 def _reason(
-    graph: Graph, node: Node, readings: Readings, found: list[Reading], uses: Uses
+    graph: Graph, node: Node, readings: Readings, uses: Uses, others: list[Reading]
 ) -> str | None:
     """Return why a Const has to keep its exact values, or None."""
     if graph.is_input(node.name):
         return "it is an input of the graph"
-    if any(reading.is_fetched for reading in found):
+    if any(reading.is_fetched for reading in others):
         return "it is an output of the graph"
     if node.attr("dtype") != "float32":
         return f"it holds {node.attr('dtype')}, and only float32 is quantized"
-    allowed = [reading for reading, _ in uses]
-    for reading in found:
+    for reading in others:
         reader = reading.reader
-        if reading not in allowed:
-            return f"'{reader.name}' ({reader.op}) reads it neither as weights nor as a table"
-        if reader.op in LOOKUP_OPS:
-            for behind in readings.of_rows(reading):
-                if _needs_exact_values(behind.reader, behind.place):
-                    name = behind.reader.name
-                    return f"'{name}' ({behind.reader.op}) needs the exact values of its rows"
+        return f"'{reader.name}' ({reader.op}) reads it neither as weights nor as a table"
+    lookups = [reading for reading, _ in uses if reading.reader.op in LOOKUP_OPS]
+    for behind in readings.of_rows(lookups):
+        if _needs_exact_values(behind.reader, behind.place):
+            name = behind.reader.name
+            return f"'{name}' ({behind.reader.op}) needs the exact values of its rows"
     return None
 
 
@@ -126,6 +125,7 @@ def _quantize(graph: Graph, node: Node, uses: Uses, per_channel: bool) -> None:
     if weights.min() == weights.max():
         graph.replace(node, node.with_attrs(value=weights))
         return graph.skip(node, "all its values are equal, so that one of them is stored")
+    uses = list({(reading.spot.moves, axes): (reading, axes) for reading, axes in uses}.values())
     ranges = _ranges(weights.shape, uses) if per_channel else [()]
     coded = max((_coded(weights, axes, uses, per_channel) for axes in ranges), key=_decibels)
     if coded.decibels < MIN_DECIBELS:
@@ -225,10 +225,7 @@ def _rewrite(graph: Graph, node: Node, coded: _Coded) -> None:
     """Put a Dequantize in the place of a Const, with a Reshape if its channels span two axes."""
 
     def add(part: str, array: Array, dtype: str | None = None) -> str:
-        name = graph.unique_name(f"{node.name}_{part}")
-        const = Node.constant(name, array, dtype, node.device)
-        # what the Const waited for is its loop or branch, and all of them belong there
-        return graph.add(const.with_control_inputs(*node.control_inputs)).name
+        return graph.constant_beside(node, array, f"{node.name}_{part}", dtype).name
 
     axes, codes, low, high = coded[:4]
     shape = form = node.shape

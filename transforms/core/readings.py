@@ -1,6 +1,6 @@
 """Who reads a constant: through what only moves its values, and into loops, branches and calls."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -151,14 +151,19 @@ class Readings:
         """Return who reads a Const, those that ask for its shape alone left out."""
         return list(self._of(Spot(self._top, const.name)))
 
-    def of_rows(self, lookup: Reading) -> list[Reading]:
-        """Return who reads what a table gives, after sums as well."""
-        spot = replace(lookup.spot, tensor=lookup.reader.name, moves=None)
-        return list(self._of(spot))
+    def of_rows(self, lookups: Iterable[Reading]) -> list[Reading]:
+        """Return who reads what tables give, after sums as well."""
+        spots = (replace(each.spot, tensor=each.reader.name, moves=None) for each in lookups)
+        return list(self._of(*spots))
 
-    def _of(self, start: Spot) -> Iterator[Reading]:
-        waiting = [start]
+    def _of(self, *start: Spot) -> Iterator[Reading]:
+        waiting = list(start)
+        summed: set[Spot] = set()
         for spot in waiting:  # it grows
+            if spot.moves is None:
+                if spot in summed:
+                    continue
+                summed.add(spot)
             graph, name = spot.scope.graph, producer_name(spot.tensor)
             if spot.caller is None and graph.is_output(name):
                 yield Reading(spot, graph[name], -1)
