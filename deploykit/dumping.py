@@ -48,8 +48,9 @@ class Dump:
             raise FileError(f"{self.folder}: cannot be written: {error.strerror}") from None
 
 
-def check_folder(folder: Path, force: bool, source: str) -> None:
+def check_folder(path: str, force: bool, source: str) -> None:
     """Raise FileError now for a folder that could not be written to after a long run."""
+    folder = Path(path)
     if not folder.exists():
         parent = folder.absolute().parent
         if not (parent.is_dir() and os.access(parent, os.W_OK)):

@@ -11,6 +11,7 @@ from typing import Any
 
 from deploykit.aliases import Callee, callee_of_graph, read_callee
 from deploykit.deploying import Manifests
+from deploykit.files import check_output_folder
 from deploykit.input.samples import open_feeds
 from deploykit.interface import Interface
 from deploykit.location import locate, model_sha256
@@ -110,6 +111,7 @@ def export(
     base = Path(base_dir)
     name = check_name(name or _default_name(model))
     manifests = manifests or Manifests()
+    check_output_folder(base / name)
     manifests.check(base)
     check_free(base / name, version)
     interface = Interface(tuple(inputs), tuple(outputs), tuple(tags), signature)

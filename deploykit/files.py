@@ -160,12 +160,11 @@ def write(path: str | os.PathLike[str], pieces: Iterable[bytes], force: bool = F
     return size
 
 
-def check_output(path: str | os.PathLike[str], force: bool, source: str | None = None) -> None:
+def check_output(path: str | os.PathLike[str], force: bool, *sources: str) -> None:
     """Raise FileError now for an output that could not be written after a long run."""
     path = Path(path)
-    if source is not None and os.path.exists(source) and path.exists():
-        same = os.path.samefile(path, source)
-        if same:
+    for source in sources if path.exists() else ():
+        if os.path.exists(source) and os.path.samefile(path, source):
             raise FileError(f"{path}: the output is the input; give another name with -o")
     if path.is_dir():
         raise FileError(f"{path}: this is a folder, expected the name of a file to write")
@@ -176,6 +175,16 @@ def check_output(path: str | os.PathLike[str], force: bool, source: str | None =
     if not os.access(path.parent, os.W_OK):
         raise FileError(f"{path}: the folder {path.parent} cannot be written to")
     _remove_leftovers(path)
+
+
+def check_output_folder(path: str | os.PathLike[str]) -> None:
+    """Raise FileError now for a folder that could not be made or written to after a long run."""
+    folder = Path(path).absolute()
+    there = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
+    if not there.is_dir():
+        raise FileError(f"{path}: {there} is no folder")
+    if not os.access(there, os.W_OK):
+        raise FileError(f"{path}: the folder {there} cannot be written to")
 
 
 def _remove_leftovers(path: Path) -> None:
@@ -197,14 +206,14 @@ def _removed_on_failure(path: Path) -> Iterator[None]:
         raise
 
 
-def default_output(source: str | os.PathLike[str], act: str) -> Path:
+def default_output(source: str | os.PathLike[str], act: str, end: str = ".pb") -> Path:
     """Return `X.act.pb` beside the input: X is its name without an end such as `.pb` or `.h5`."""
     path = Path(os.path.abspath(source))
     if path.name in ("saved_model.pb", "saved_model.pbtxt", ".index", ".meta"):
         path = path.parent  # the name says nothing; the folder is the model
     stem = path.name if path.is_dir() or path.suffix not in _ENDS else path.stem
     beside = Path(source).parent if path.name == Path(source).name else path.parent
-    return beside / f"{stem}.{act}.pb"
+    return beside / f"{stem}.{act}{end}"
 
 
 def load_data(path: str | os.PathLike[str]) -> dict[str, Array]:

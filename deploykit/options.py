@@ -23,6 +23,7 @@ from deploykit.option_types import (
     Switch,
     Threads,
 )
+from deploykit.outputs import Option, add, writes
 
 if TYPE_CHECKING:
     from serving.calling import Endpoint
@@ -47,17 +48,12 @@ def _as_one(
     """Return a decorator that hands the values of options to the command as one `kind`."""
 
     def apply(command: Callable[..., Any]) -> Callable[..., Any]:
-        before = len(getattr(command, "__click_params__", ()))
-
         @functools.wraps(command)
         def grouped(**values: Any) -> Any:
             values[name] = kind(**{each: values.pop(each) for each in names})
             return command(**values)
 
-        for option in reversed(options):
-            grouped = option(grouped)
-        parameters: list[click.Parameter] = grouped.__click_params__[before:]  # type: ignore[attr-defined]
-        names = [str(parameter.name) for parameter in parameters]
+        names = add(grouped, options)
         return grouped
 
     return apply
@@ -237,16 +233,20 @@ source = _as_one(
                  "Keras model whose weights are in an .h5 file."),
 )  # fmt: skip
 
-output = _all(
-    click.option("-o", "--output", metavar="FILE", help="File to write [default: beside the "
-                 "input, such as X.quantized.pb]."),
-    click.option("--force", is_flag=True, help="Replace an existing output file."),
-)  # fmt: skip
 
-result_file = _all(
-    click.option("-o", "--output", metavar="FILE", help="Write the JSON document to a file too."),
-    click.option("--force", is_flag=True, help="Replace an existing output file."),
-)  # fmt: skip
+def output(act: str, end: str = ".pb") -> Option:
+    """Return the options of a command that writes `X.act` with this end, unless told otherwise."""
+    text = f"File to write [default: beside the model, X.{act}{end}]."
+    return writes(click.option("-o", "--output", metavar="FILE", help=text), act=act, end=end)
+
+
+def results(*more: Option) -> Option:
+    """Return the options of a command that only writes what is asked for: JSON, or more files."""
+    text = "Write the JSON document to a file too."
+    return writes(*more, click.option("-o", "--output", metavar="FILE", help=text))
+
+
+result_file = results()
 
 preprocess = click.option(
     "--preprocess",

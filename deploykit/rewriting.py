@@ -5,8 +5,8 @@ from pathlib import Path
 
 from deploykit.bisection import failed, first_failure
 from deploykit.comparison import Comparison
-from deploykit.dumping import Dump, check_folder
-from deploykit.files import check_output, save_graph
+from deploykit.dumping import Dump
+from deploykit.files import save_graph
 from deploykit.freezing import model_bytes
 from deploykit.report import Report, progress
 from deploykit.transforming import run_steps
@@ -34,10 +34,7 @@ def rewrite(
     output is not written, and of the dump only the graphs before that step are kept.
     """
     assert report.input_file is not None
-    check_output(output, force, report.input_file)
     dumped = None if dump is None else Dump(Path(dump))
-    if dumped is not None:
-        check_folder(dumped.folder, force, report.input_file)
     report.bytes_in = model_bytes(report.input_file)
     report.of(graph)
     with progress(report.command) as advance:

@@ -20,16 +20,17 @@ from deploykit.option_types import Finite
 @click.option("--duration", type=Finite(min=0, min_open=True), default=10,
               show_default=True, metavar="SECONDS", help="How long each is measured.")  # fmt: skip
 @click.option("--runs", type=click.IntRange(min=1), metavar="N", help="How many calls instead.")
-@click.option("--csv", "csv_file", metavar="FILE", help="Write one line of figures for each.")
-@click.option("--plot", "plot_file", metavar="FILE.png|svg",
-              help="Draw latencies, throughput and batches.")  # fmt: skip
 @click.option("--profile", is_flag=True, help="Then trace some calls of each: time, memory and "
               "operations by op and node, against the machine's peak.")  # fmt: skip
 @click.option("--top", type=click.IntRange(min=0), default=10,
               show_default=True, metavar="N", help="Nodes that a profile lists.")  # fmt: skip
-@click.option("--trace", "trace_file", metavar="FILE.json", help="Profile, and write a call of "
-              "each as a trace for chrome://tracing or ui.perfetto.dev.")  # fmt: skip
-@options.result_file
+@options.results(
+    click.option("--csv", "csv_file", metavar="FILE", help="Write one line of figures for each."),
+    click.option("--plot", "plot_file", metavar="FILE.png|svg",
+                 help="Draw latencies, throughput and batches."),
+    click.option("--trace", "trace_file", metavar="FILE.json", help="Profile, and write a call of "
+                 "each as a trace for chrome://tracing or ui.perfetto.dev."),
+)  # fmt: skip
 @options.limits
 @options.everywhere
 def benchmark(
@@ -73,7 +74,7 @@ def benchmark(
     from deploykit.benchmarking.profile_tables import profile_tables
     from deploykit.benchmarking.profiling import RUNS
     from deploykit.benchmarking.tables import csv_lines, tables
-    from deploykit.files import check_output, write
+    from deploykit.files import write
     from deploykit.report import Report, progress, show
     from transforms.core.side_effects import refuse_side_effects
 
@@ -81,9 +82,6 @@ def benchmark(
     for path in (*models, *files):
         if (*models, *files).count(path) > 1:
             raise click.UsageError(f"{path} is given more than once")
-    for path in files:
-        for model in models:
-            check_output(path, force, model)
     if plot_file is not None:
         from deploykit.reporting.plots import check_plot, plot
 
@@ -149,7 +147,6 @@ def _behind_files(
     as_json: bool,
 ) -> None:
     """Measure a model behind each style of input."""
-    from deploykit.files import check_output
     from deploykit.input.measuring import measure_input
     from deploykit.input.opening import open_runnable
     from deploykit.input.pipeline import STYLES
@@ -167,8 +164,6 @@ def _behind_files(
         raise click.UsageError("--cache, --buckets and --private-threads are for --input tfdata")
     if piping.workers is not None and piping.address is not None:
         raise click.UsageError("give either --service or --service-address")
-    if output is not None:
-        check_output(output, force, model)
     arguments = piping.arguments()
     report = Report("benchmark", model)
     graph = open_runnable(model, interface, piping.fetches, piping.init, feeding.allowed_ops)

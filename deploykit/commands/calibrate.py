@@ -21,9 +21,7 @@ from deploykit.interface import Interface
 @click.option("--allow-op", "allowed_ops", metavar="OP", multiple=True,
               help="Run this op although it acts on files or processes; may be "
               "repeated.")  # fmt: skip
-@click.option("-o", "--output", metavar="FILE", help="File to write [default: beside the model, "
-              "X.ranges.json].")  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace an existing output file.")
+@options.output("ranges", ".json")
 @options.limits
 @options.everywhere
 def calibrate(
@@ -34,7 +32,7 @@ def calibrate(
     method: str,
     batch: int | None,
     allowed_ops: tuple[str, ...],
-    output: str | None,
+    output: str,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -44,16 +42,14 @@ def calibrate(
     and each channel's mean and smallest value, to a JSON file that can be edited. Quantization
     spreads its 8 bits over these ranges.
     """
-    from deploykit.files import check_output, default_output, write
+    from deploykit.files import write
     from deploykit.input.samples import open_feeds
     from deploykit.location import model_sha256
     from deploykit.quantization.calibration import calibrate
     from deploykit.report import Report, progress, show
     from transforms.core.side_effects import refuse_side_effects
 
-    target = output or str(default_output(model, "ranges").with_suffix(".json"))
-    check_output(target, force, model)
-    report = Report("calibrate", model, target)
+    report = Report("calibrate", model, output)
     graph = interface.open(model)
     refuse_side_effects(graph, allowed_ops)
     report.of(graph)
@@ -66,6 +62,6 @@ def calibrate(
             model_sha256=model_sha256(model) or "",
             advance=advance,
         )
-    report.bytes_out = write(target, [found.ranges.text().encode()], force)
+    report.bytes_out = write(output, [found.ranges.text().encode()], force)
     report.more = found.document()
-    show(report, as_json, text=found.lines(target))
+    show(report, as_json, text=found.lines(output))

@@ -17,11 +17,8 @@ def doctor(output: str | None, force: bool, as_json: bool) -> None:
     no GPU, the last line says why, and what to do.
     """
     from deploykit.doctoring import examine, lines
-    from deploykit.files import check_output
     from deploykit.report import Report, show
 
-    if output is not None:
-        check_output(output, force)
     report = Report("doctor")
     report.more = examine()
     show(report, as_json, text=lines(report.more), output=output, force=force)

@@ -7,12 +7,12 @@ from deploykit import options
 
 @click.command()
 @options.source
-@options.output
+@options.output("frozen")
 @options.limits
 @options.everywhere
 def freeze(
     source: options.Source,
-    output: str | None,
+    output: str,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -23,18 +23,16 @@ def freeze(
     placeholder named like is_training that is not fed is pinned to false. Lookup tables are filled
     within the graph.
     """
-    from deploykit.files import check_output, default_output, save_graph
+    from deploykit.files import save_graph
     from deploykit.freezing import model_bytes, model_nodes
     from deploykit.report import Report, progress, show
 
     model = source.model
-    report = Report("freeze", model, output or str(default_output(model, "frozen")))
-    assert report.output_file is not None
-    check_output(report.output_file, force, model)
+    report = Report("freeze", model, output)
     with progress("freeze"):
         graph = source.freeze()
     report.of(graph)
     report.nodes_in, report.nodes_out = model_nodes(model, source.tags), len(graph)
     report.bytes_in = model_bytes(model)
-    report.bytes_out = save_graph(graph, report.output_file, force=force)
+    report.bytes_out = save_graph(graph, output, force=force)
     show(report, as_json)

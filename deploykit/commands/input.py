@@ -4,6 +4,7 @@ import click
 
 from deploykit import options
 from deploykit.interface import Interface
+from deploykit.outputs import writes
 
 
 @click.group(name="input")
@@ -25,8 +26,7 @@ def input() -> None:  # noqa: A001  the command's name
               "scales, tokens.")  # fmt: skip
 @click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Records at once [default: "
               "what the model demands, or 32].")  # fmt: skip
-@click.option("-o", "--output", metavar="FILE.py", help="File to write [default: stdout].")
-@click.option("--force", is_flag=True, help="Replace an existing output file.")
+@writes(click.option("-o", "--output", metavar="FILE.py", help="File to write [default: stdout]."))
 @options.everywhere
 def write(
     data: str,
@@ -45,7 +45,6 @@ def write(
     What is written is short, imports TensorFlow alone (and NumPy for .npz), and gives the batches
     that `deploykit benchmark --input tfdata` measures.
     """
-    from deploykit.files import check_output
     from deploykit.files import write as write_file
     from deploykit.input.data import open_data
     from deploykit.input.measuring import pipeline_for
@@ -53,8 +52,6 @@ def write(
     from deploykit.input.writing import written
     from deploykit.report import Report, show
 
-    if output is not None:
-        check_output(output, force, data)
     report = Report("input write", data, output)
     declared = Preprocessing() if preprocess is None else load_preprocessing(preprocess)
     found = open_data(data, declared.columns)

@@ -32,10 +32,11 @@ from deploykit.option_types import Counts, Finite
               metavar="S", help="How long each load lasts.")  # fmt: skip
 @click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N",
               help="Processes that send the calls, where one cannot make the load.")  # fmt: skip
-@click.option("--plot", "plot_file", metavar="FILE.png|svg",
-              help="Draw latency over throughput.")  # fmt: skip
 @options.connection
-@options.result_file
+@options.results(
+    click.option("--plot", "plot_file", metavar="FILE.png|svg",
+                 help="Draw latency over throughput."),
+)  # fmt: skip
 @options.everywhere
 def load_test(
     address: str,
@@ -71,7 +72,7 @@ def load_test(
             "give one of --concurrency, --rate and --search-latency-limit, each makes its own load"
         )
     from deploykit.asking import chosen_signature, feeds_from_data
-    from deploykit.files import check_output, write
+    from deploykit.files import write
     from deploykit.load_testing import Generators, document, notes, search, table
     from deploykit.report import Report, progress, show
     from deploykit.reporting.load_plot import plot_loads
@@ -79,8 +80,6 @@ def load_test(
     from serving.loading import Step
     from serving.requests import predict_request
 
-    for each in filter(None, (output, plot_file)):
-        check_output(each, force)
     if plot_file is not None:
         check_plot(plot_file)
     report = Report("load-test", data, output)

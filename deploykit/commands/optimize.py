@@ -8,14 +8,14 @@ from deploykit.comparison import Comparison
 
 @click.command()
 @options.source
-@options.output
+@options.output("optimized")
 @click.option("--verify", is_flag=True, help="Run both graphs and compare before writing.")
 @options.comparison
 @options.limits
 @options.everywhere
 def optimize(
     source: options.Source,
-    output: str | None,
+    output: str,
     force: bool,
     verify: bool,
     comparison: Comparison,
@@ -26,7 +26,6 @@ def optimize(
     Runs inline_functions, strip_unused_nodes, remove_nodes, fold_constants, fold_batch_norms,
     merge_duplicate_nodes and sort_by_execution_order.
     """
-    from deploykit.files import default_output
     from deploykit.report import Report, show
     from deploykit.rewriting import rewrite
     from deploykit.transforming import OPTIMIZE
@@ -34,5 +33,4 @@ def optimize(
     report = Report("optimize", source.model)
     graph = source.freeze()
     check = comparison if verify or comparison.data else None
-    target = output or default_output(source.model, "optimized")
-    show(rewrite(report, graph, OPTIMIZE, target, force=force, comparison=check), as_json)
+    show(rewrite(report, graph, OPTIMIZE, output, force=force, comparison=check), as_json)

@@ -46,7 +46,6 @@ def placement(
 
     To try other devices, set them first: deploykit transform, with set_device.
     """
-    from deploykit.files import check_output
     from deploykit.placement import lines
     from deploykit.placement import placement as find
     from deploykit.report import Report, show
@@ -55,8 +54,6 @@ def placement(
 
     if log and as_json:
         raise click.UsageError("give either --log or --json")
-    if output is not None:
-        check_output(output, force, model)
     report = Report("placement", model)
     graph = interface.open(model)
     refuse_side_effects(graph, feeding.allowed_ops)

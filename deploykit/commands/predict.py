@@ -52,12 +52,9 @@ def predict(
     """  # noqa: D301  click reads the backslash
     from deploykit.answering import classes, document, lines
     from deploykit.asking import arrays_from, chosen_signature
-    from deploykit.files import check_output
     from deploykit.labelling import read_labels
     from deploykit.report import Report, progress, show
 
-    if output is not None:
-        check_output(output, force)
     report = Report("predict")
     names = None if labels is None else read_labels(labels)
     with progress("predict"), connection.client(address) as client:

@@ -30,7 +30,7 @@ _OTHERS = ("minimum_size", "skip", "data", "input_range")
 
 @click.command()
 @options.source
-@options.output
+@options.output("quantized")
 @click.option("--mode", type=click.Choice(MODES), default="auto", show_default=True,
               help="static: compute in 8 bits with calibrated ranges; weights: store weights in 8 "
               "bits, compute in float; nodes: as the Graph Transform Tool did; auto: static with "
@@ -67,7 +67,7 @@ _OTHERS = ("minimum_size", "skip", "data", "input_range")
 @options.everywhere
 def quantize(
     source: options.Source,
-    output: str | None,
+    output: str,
     force: bool,
     mode: str,
     calibration: str | None,
@@ -95,7 +95,6 @@ def quantize(
     The result is compared with the original before it is written. After Ctrl-C, the same command
     goes on.
     """
-    from deploykit.files import default_output
     from deploykit.report import Report, show
     from deploykit.rewriting import rewrite
     from deploykit.transforming import quantize_string
@@ -115,20 +114,19 @@ def quantize(
         _refuse_given(("metric", "max_drop"), "needs --eval DATA")
     if len(threads) > 1:
         raise click.UsageError("--threads takes one pair here, such as 2x1")
-    target = str(output or default_output(source.model, "quantized"))
     report = Report("quantize", source.model)
     graph = source.freeze()
     if calibration is None:
         bar = QUANTIZED_BAR_DB if min_sqnr is None else min_sqnr
         steps = quantize_string(minimum_size, skip, nodes=mode == "nodes")
-        rewrite(report, graph, steps, target, force=force,
+        rewrite(report, graph, steps, output, force=force,
                 comparison=replace(comparison, min_sqnr=bar))  # fmt: skip
         show(report, as_json)
         if mode == "weights" and not as_json:
             logger.info(_HINT)
         return
     from deploykit.benchmarking.settings import Settings
-    from deploykit.files import check_output, save_graph
+    from deploykit.files import save_graph
     from deploykit.freezing import model_bytes
     from deploykit.quantization.checking import refuse_quantized
     from deploykit.quantization.holding import MIN_SQNR_DB
@@ -137,7 +135,6 @@ def quantize(
     from deploykit.transforming import optimize
     from transforms.core.side_effects import refuse_side_effects
 
-    check_output(target, force, source.model)
     refuse_quantized(graph)
     refuse_side_effects(graph, comparison.allowed_ops)
     report.bytes_in = model_bytes(source.model)
@@ -151,10 +148,10 @@ def quantize(
     with progress("quantize") as advance:
         found = quantize_calibrated(
             optimize(graph), data, wanted,
-            evaluation=labelled, state=f"{target}.state", advance=advance,
+            evaluation=labelled, state=f"{output}.state", advance=advance,
         )  # fmt: skip
-    report.bytes_out = save_graph(found.graph, target, force=force)
-    report.output_file, report.nodes_out = target, len(found.graph)
+    report.bytes_out = save_graph(found.graph, output, force=force)
+    report.output_file, report.nodes_out = output, len(found.graph)
     report.more = found.document()
     show(report, as_json, text=[files_table(report), *found.lines()])
 

@@ -84,10 +84,12 @@ def convert(
     from deploykit.machine import usable_cores
     from deploykit.records.conversion import Options, check_apart, convert
     from deploykit.records.opening import open_source
+    from deploykit.records.resuming import check_free
     from deploykit.report import Report, progress, show
 
     target = Path(folder)
     check_apart(sources, target)
+    check_free(target, name, force)
     report = Report("records convert", ", ".join(sources), folder)
     source = open_source(sources, kind=kind, label=label, labels=labels, raw=raw)
     how = Options(

@@ -43,15 +43,13 @@ def sensitivity(
     bits and measures the signal-to-noise ratio of its answers: the lower, the noisier. Layers that
     cannot be in 8 bits are listed with the reason.
     """
-    from deploykit.files import check_output, naming
+    from deploykit.files import naming
     from deploykit.input.samples import load_samples
     from deploykit.quantization.sensitivity import measure_sensitivity, samples_for_ranking
     from deploykit.report import Report, progress, show
     from deploykit.transforming import optimize
     from transforms.core.side_effects import refuse_side_effects
 
-    if output is not None:
-        check_output(output, force, source.model)
     report = Report("sensitivity", source.model, output)
     graph = source.freeze()
     refuse_side_effects(graph, allowed_ops)

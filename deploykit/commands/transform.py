@@ -1,5 +1,6 @@
 """Run a transform string on a graph: the Graph Transform Tool's command."""
 
+import os
 from dataclasses import replace
 
 import click
@@ -7,20 +8,27 @@ import click
 from deploykit import options
 from deploykit.comparison import Comparison
 from deploykit.interface import Interface
+from deploykit.outputs import writes
+
+
+def _expanded(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    return None if value is None else os.path.expanduser(value)  # as the original does
 
 
 @click.command()
-@click.option("--in_graph", "--in-graph", required=True, metavar="FILE", help="Graph to read.")
-@click.option("--out_graph", "--out-graph", "-o", "--output", "out_graph", required=True,
-              metavar="FILE", help="Graph to write.")  # fmt: skip
+@click.option("--in_graph", "--in-graph", required=True, metavar="FILE", callback=_expanded,
+              help="Graph to read.")  # fmt: skip
+@writes(
+    click.option("--out_graph", "--out-graph", "-o", "--output", "out_graph", required=True,
+                 metavar="FILE", callback=_expanded, help="Graph to write."),
+)  # fmt: skip
 @options.interface
 @click.option("--transforms", required=True, metavar="STRING",
               help="Such as 'fold_constants(ignore_errors=true) fold_batch_norms'.")  # fmt: skip
 @click.option("--output_as_text", "--output-as-text", is_flag=False, flag_value="true",
               default="false", type=click.BOOL, help="Write a text proto.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace an existing output file.")
-@click.option("--dump", metavar="DIR", help="Write the graph after each step there: "
-              "DIR/01-NAME.pb, and so on.")  # fmt: skip
+@click.option("--dump", metavar="DIR", callback=_expanded, help="Write the graph after each step "
+              "there: DIR/01-NAME.pb, and so on.")  # fmt: skip
 @click.option("--verify", is_flag=True, help="Run both graphs and compare before writing; if the "
               "result differs, name the step that did it.")  # fmt: skip
 @click.option("--tolerance", type=click.FloatRange(min=0), metavar="T",
@@ -49,18 +57,18 @@ def transform(
     Where --verify finds a difference, it names the first step that breaks the bar, writes no
     out_graph, and exits with 5; with --dump, DIR keeps the graphs before that step.
     """
-    import os
-
     from transforms.core.errors import PipelineError
     from transforms.core.pipeline import parse
 
     if not parse(transforms):
         raise PipelineError("--transforms names no transform; give at least one")
 
+    from deploykit.dumping import check_folder
     from deploykit.report import Report, show
     from deploykit.rewriting import rewrite
 
-    in_graph, out_graph = map(os.path.expanduser, (in_graph, out_graph))  # as the original does
+    if dump is not None:
+        check_folder(dump, force, in_graph)
     report = Report("transform", in_graph)
     graph = interface.open(in_graph)
     check = replace(comparison, tolerance=tolerance) if verify else None
@@ -72,6 +80,6 @@ def transform(
         force=force,
         as_text=output_as_text,
         comparison=check,
-        dump=None if dump is None else os.path.expanduser(dump),
+        dump=dump,
     )
     show(report, as_json)

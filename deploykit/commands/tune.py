@@ -20,9 +20,7 @@ from deploykit.option_types import Counts, Finite
               help="What 99 % of the calls must keep to at the highest throughput.")  # fmt: skip
 @click.option("--budget", type=Finite(min=0, min_open=True), default=2.8,
               show_default=True, metavar="MINUTES", help="How long all may take.")  # fmt: skip
-@click.option("-o", "--output", metavar="FILE", help="File to write [default: beside the model, "
-              "X.tuned.json].")  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace an existing output file.")
+@options.output("tuned", ".json")
 @options.limits
 @options.everywhere
 def tune(
@@ -33,7 +31,7 @@ def tune(
     goal: str,
     latency_limit: float | None,
     budget: float,
-    output: str | None,
+    output: str,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -47,14 +45,11 @@ def tune(
     The file can be given to `deploykit benchmark --tuned`. After Ctrl-C, the same command goes on.
     """
     from deploykit.benchmarking.tuning import tune
-    from deploykit.files import check_output, default_output
     from deploykit.report import Report, progress, show
     from transforms.core.errors import CrashError, LimitError
     from transforms.core.side_effects import refuse_side_effects
 
-    target = output or str(default_output(model, "tuned").with_suffix(".json"))
-    check_output(target, force, model)
-    report = Report("tune", model, target)
+    report = Report("tune", model, output)
     graph = interface.open(model)
     refuse_side_effects(graph, feeding.allowed_ops)
     report.of(graph)
@@ -68,10 +63,10 @@ def tune(
                 goal=goal,
                 latency_limit=latency_limit,
                 minutes=budget,
-                state=f"{target}.state",
+                state=f"{output}.state",
                 advance=advance,
             )
         except CrashError as error:
             raise LimitError(f"{model}: {error}") from None
     report.more = found.document()
-    show(report, as_json, text=found.lines(target), output=target, force=force)
+    show(report, as_json, text=found.lines(output), output=output, force=force)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from deploykit.files import check_output_folder
 from deploykit.records.checking import sha256_of
 from deploykit.records.index import index_path, shard_files
 from deploykit.state import State
@@ -14,28 +15,33 @@ from transforms.core.errors import FileError, GraphError
 _NAME = re.compile(r"\w[\w.-]*")
 
 
+def check_free(folder: Path, name: str, force: bool) -> None:
+    """Raise FileError for records that may not be replaced, and that no interrupted run left."""
+    if not _NAME.fullmatch(name):
+        raise GraphError(f"{name!r} is no name for records; use letters, digits, . _ and -")
+    check_output_folder(folder)
+    if not (force or _state_file(folder, name).exists()):
+        _refuse(index_path(folder, name), *shard_files(folder, name))
+
+
 def prepared(folder: Path, name: str, bound: Mapping[str, Any], force: bool) -> State:
     """Return what an interrupted run has kept, in a folder that holds nothing else of this name.
 
     `bound` is what decides the bytes of the shards. FileError: the folder holds records that may
     not be replaced.
     """
-    if not _NAME.fullmatch(name):
-        raise GraphError(f"{name!r} is no name for records; use letters, digits, . _ and -")
+    check_free(folder, name, force)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"{folder}: {error.strerror or error}") from None
-    index, path = index_path(folder, name), folder / f".{name}.state.json"
-    interrupted = path.exists()
-    state = State(path, "records", bound)
+    index = index_path(folder, name)
+    state = State(_state_file(folder, name), "records", bound)
     if state.found:
         return state
-    shards = shard_files(folder, name)
-    if not force and (index.exists() or (shards and not interrupted)):
-        there = index if index.exists() else shards[0]
-        raise FileError(f"{there}: these records exist (use --force to replace them)")
-    for each in (index, *shards, *_leftovers(folder, name)):
+    if not force:
+        _refuse(index)
+    for each in (index, *shard_files(folder, name), *_leftovers(folder, name)):
         try:
             each.unlink(missing_ok=True)
         except OSError as error:
@@ -49,6 +55,16 @@ def is_whole(path: Path, facts: Any) -> bool:
     if not isinstance(facts, dict) or not path.is_file():
         return False
     return bool(path.stat().st_size == facts["bytes"] and sha256_of(path) == facts["sha256"])
+
+
+def _state_file(folder: Path, name: str) -> Path:
+    return folder / f".{name}.state.json"
+
+
+def _refuse(*paths: Path) -> None:
+    for path in paths:
+        if path.exists():
+            raise FileError(f"{path}: these records exist (use --force to replace them)")
 
 
 def _leftovers(folder: Path, name: str) -> list[Path]:

@@ -1,0 +1,163 @@
+"""What cannot be written is refused before anything is read, whichever command is to write it."""
+
+import re
+import subprocess
+import time
+
+import click
+import numpy as np
+import pytest
+
+from deploykit.cli import cli
+
+FILES = re.compile(r"\b[Ww]rite|^Draw")
+VALUES = {"transforms": "remove_device", "name": "fold_constants"}
+
+
+def leaves(group=cli, path=()):
+    """Yield the words and the click command of every command."""
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        if isinstance(command, click.Group):
+            yield from leaves(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+LEAVES = dict(leaves())
+OUTPUTS = [
+    (words, option.name)
+    for words, command in LEAVES.items()
+    for option in command.params
+    if isinstance(option, click.Option) and not option.is_flag
+    if (option.metavar or "").startswith("FILE") and FILES.search(option.help)
+    if any(parameter.name == "force" for parameter in command.params)
+]
+DEFAULTS = {
+    words: found[1]
+    for words, name in OUTPUTS
+    for option in LEAVES[words].params
+    if option.name == name and (found := re.search(r"beside the model, X(\S+)\]", option.help))
+}
+
+
+def filled(words, output, path, *more, garbage):
+    """Return a command line whose every file is garbage, and that writes to this path."""
+    line = list(words)
+    for parameter in LEAVES[words].params:
+        value = VALUES.get(parameter.name, garbage)
+        if isinstance(parameter, click.Argument):
+            line.append(value)
+        elif parameter.required and parameter.name != output:
+            line += [parameter.opts[0], value]
+        elif parameter.name == output and path is not None:
+            line += [parameter.opts[0], path]
+    return [*line, *more]
+
+
+@pytest.fixture
+def garbage(tmp_path):
+    path = tmp_path / "model.pb"
+    path.write_bytes(b"garbage")
+    return path
+
+
+@pytest.fixture
+def refused(deploykit, monkeypatch):
+    """Run a command line, and return why it was refused: at once, and without a child process."""
+
+    def call(*arguments, **more):
+        raise AssertionError("a child process was started")
+
+    monkeypatch.setattr(subprocess, "Popen", call)
+
+    def run(line):
+        deploykit(line[0], "--help")  # imports
+        begun = time.perf_counter()
+        found = deploykit(*line)
+        assert time.perf_counter() - begun < 0.7
+        assert (found.status, found.stdout) == (4, ""), found.stderr
+        return found.stderr.removeprefix("deploykit: error: ").removesuffix("\n")
+
+    return run
+
+
+def test_outputs_are_found():
+    """What the tests below walk: at least these, so that no change of help hides them."""
+    assert {words for words, _ in OUTPUTS} == {
+        words for words, command in LEAVES.items()
+        if any({"-o", "--output"} & set(parameter.opts) for parameter in command.params)
+    }  # fmt: skip
+    assert len(OUTPUTS) >= 23
+    assert {("benchmark",), ("load-test",)} == {w for w, n in OUTPUTS if n == "plot_file"}
+    assert {words[0] for words in DEFAULTS} == {
+        "freeze", "optimize", "quantize", "calibrate", "tune",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "output"), OUTPUTS)
+def test_a_file_that_cannot_be_written(refused, tmp_path, garbage, words, output):
+    there = tmp_path / "there.svg"
+    there.write_bytes(b"precious")
+    missing = tmp_path / "no" / "out.svg"
+    for path, why in (
+        (there, "the file exists (use --force to replace it)"),
+        (missing, f"the folder {missing.parent} does not exist"),
+        (tmp_path, "this is a folder, expected the name of a file to write"),
+    ):
+        for given in (garbage, tmp_path / "gone.pb"):
+            assert refused(filled(words, output, path, garbage=given)) == f"{path}: {why}"
+    if words not in (("doctor",), ("transforms",)):  # which read no file
+        message = refused(filled(words, output, garbage, "--force", garbage=garbage))
+        assert message == f"{garbage}: the output is the input; give another name with -o"
+    assert there.read_bytes() == b"precious"
+    assert garbage.read_bytes() == b"garbage"
+    assert sorted(tmp_path.iterdir()) == [garbage, there]
+
+
+@pytest.mark.parametrize(("words", "end"), DEFAULTS.items())
+def test_the_default_output_too(refused, tmp_path, garbage, words, end):
+    there = tmp_path / f"model{end}"
+    there.write_bytes(b"precious")
+    assert refused(filled(words, "output", None, garbage=garbage)).startswith(
+        f"{there}: the file exists"
+    )
+    gone = tmp_path / "no" / "model.pb"
+    assert refused(filled(words, "output", None, garbage=gone)).startswith(f"{gone}: No such file")
+
+
+def test_folders(refused, tmp_path, garbage):
+    folder = tmp_path / "out"
+    for part in ("net/1", "steps"):
+        (folder / part).mkdir(parents=True)
+    for name in ("steps/mine.txt", "models.config", "data.index.json"):
+        (folder / name).write_text("precious")
+    changing = ("transform", f"--in_graph={garbage}", f"--out_graph={tmp_path / 'x.pb'}",
+                "--transforms=remove_device")  # fmt: skip
+    exporting = ("export", garbage, folder, "--name=net")
+    for line, message in (
+        ((*changing, f"--dump={folder / 'steps'}"), "steps: the folder is not empty"),
+        ((*changing, f"--dump={garbage}"), "model.pb: this is a file, expected a folder"),
+        ((*exporting, "--version=1"), "net/1: this version exists"),
+        ((*exporting, "--manifests=config"), "models.config: the file exists"),
+        (("export", garbage, garbage), f"model.pb/model: {garbage} is no folder"),
+        (("records", garbage, folder), "data.index.json: these records exist"),
+        (("records", garbage, garbage / "x"), f"model.pb/x: {garbage} is no folder"),
+    ):
+        assert message in refused(line)
+
+
+def test_an_output_that_can_be_written_is_no_hindrance(deploykit, small, tmp_path):
+    """So that the tests above do not pass where everything is refused."""
+    data = tmp_path / "data.npz"
+    np.savez(data, x=np.zeros((2, 8, 8, 3), np.float32))
+    out = tmp_path / "out"
+    for line in (
+        ("freeze", small), ("optimize", small), ("inspect", small), ("diff", small, small),
+        ("transform", f"--in_graph={small}", "--transforms=remove_device"), ("doctor",),
+    ):  # fmt: skip
+        for more in ((), ("--force",)):
+            found = deploykit(*line, f"--output={out}", *more)
+            assert found.status == 0, found.stderr
+            assert out.exists()
+        out.unlink()
