@@ -25,8 +25,8 @@ def rewrite(
     as_text: bool = False,
     comparison: Comparison | None = None,
     dump: str | os.PathLike[str] | None = None,
-) -> Report:
-    """Transform a graph, compare it with the original, write it, and return the finished report.
+) -> Graph:
+    """Transform a graph, compare it with the original, write it, finish the report, and return it.
 
     With `dump`, the graph after each step is written to that folder.
 
@@ -58,7 +58,7 @@ def rewrite(
     report.output_file, report.nodes_out = os.fspath(output), len(result)
     if dumped is not None:
         report.more["dump"] = [str(path) for path in dumped.files]
-    return report
+    return result
 
 
 def _kept(dump: Dump | None, place: int, output: str | os.PathLike[str]) -> str:

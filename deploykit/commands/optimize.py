@@ -33,4 +33,5 @@ def optimize(
     report = Report("optimize", source.model)
     graph = source.freeze()
     check = comparison if verify or comparison.data else None
-    show(rewrite(report, graph, OPTIMIZE, output, force=force, comparison=check), as_json)
+    rewrite(report, graph, OPTIMIZE, output, force=force, comparison=check)
+    show(report, as_json)

@@ -95,6 +95,7 @@ def quantize(
     The result is compared with the original before it is written. After Ctrl-C, the same command
     goes on.
     """
+    from deploykit.advice import SLOW
     from deploykit.report import Report, show
     from deploykit.rewriting import rewrite
     from deploykit.transforming import quantize_string
@@ -122,8 +123,8 @@ def quantize(
         rewrite(report, graph, steps, output, force=force,
                 comparison=replace(comparison, min_sqnr=bar))  # fmt: skip
         show(report, as_json)
-        if mode == "weights" and not as_json:
-            logger.info(_HINT)
+        if not as_json:
+            logger.info(_HINT if mode == "weights" else SLOW)
         return
     from deploykit.benchmarking.settings import Settings
     from deploykit.files import save_graph

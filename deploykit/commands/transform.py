@@ -1,5 +1,6 @@
 """Run a transform string on a graph: the Graph Transform Tool's command."""
 
+import logging
 import os
 from dataclasses import replace
 
@@ -9,6 +10,8 @@ from deploykit import options
 from deploykit.comparison import Comparison
 from deploykit.interface import Interface
 from deploykit.outputs import writes
+
+logger = logging.getLogger("deploykit")
 
 
 def _expanded(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -63,6 +66,7 @@ def transform(
     if not parse(transforms):
         raise PipelineError("--transforms names no transform; give at least one")
 
+    from deploykit.advice import advice
     from deploykit.dumping import check_folder
     from deploykit.report import Report, show
     from deploykit.rewriting import rewrite
@@ -72,7 +76,7 @@ def transform(
     report = Report("transform", in_graph)
     graph = interface.open(in_graph)
     check = replace(comparison, tolerance=tolerance) if verify else None
-    rewrite(
+    result = rewrite(
         report,
         graph,
         transforms,
@@ -83,3 +87,5 @@ def transform(
         dump=dump,
     )
     show(report, as_json)
+    for line in () if as_json else advice(graph, result, transforms, bool(interface.inputs)):
+        logger.info("%s", line)
