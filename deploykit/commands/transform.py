@@ -18,6 +18,15 @@ def _expanded(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     return None if value is None else os.path.expanduser(value)  # as the original does
 
 
+def _steps(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    from transforms.core.errors import PipelineError
+    from transforms.core.pipeline import parse
+
+    if not parse(value):
+        raise PipelineError("--transforms names no transform; give at least one")
+    return value
+
+
 @click.command()
 @click.option("--in_graph", "--in-graph", required=True, metavar="FILE", callback=_expanded,
               help="Graph to read.")  # fmt: skip
@@ -26,7 +35,7 @@ def _expanded(ctx: click.Context, param: click.Parameter, value: str | None) -> 
                  metavar="FILE", callback=_expanded, help="Graph to write."),
 )  # fmt: skip
 @options.interface
-@click.option("--transforms", required=True, metavar="STRING",
+@click.option("--transforms", required=True, metavar="STRING", callback=_steps,
               help="Such as 'fold_constants(ignore_errors=true) fold_batch_norms'.")  # fmt: skip
 @click.option("--output_as_text", "--output-as-text", is_flag=False, flag_value="true",
               default="false", type=click.BOOL, help="Write a text proto.")  # fmt: skip
@@ -60,12 +69,6 @@ def transform(
     Where --verify finds a difference, it names the first step that breaks the bar, writes no
     out_graph, and exits with 5; with --dump, DIR keeps the graphs before that step.
     """
-    from transforms.core.errors import PipelineError
-    from transforms.core.pipeline import parse
-
-    if not parse(transforms):
-        raise PipelineError("--transforms names no transform; give at least one")
-
     from deploykit.advice import advice
     from deploykit.dumping import check_folder
     from deploykit.report import Report, show
