@@ -10,8 +10,10 @@ import click
 Command = Callable[..., Any]
 Option = Callable[[Any], Any]
 
-_READ = ("model", "models", "in_graph", "image", "data", "first", "second", "reference", "result",
-         "a", "b")  # fmt: skip
+_READ = (
+    "model", "models", "graph", "graph_file", "in_graph", "image", "image_file", "data",
+    "first", "second", "reference", "result", "a", "b",
+)  # fmt: skip
 _FORCE = click.option("--force", is_flag=True, help="Replace an existing output file.")
 
 

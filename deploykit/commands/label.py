@@ -5,10 +5,37 @@ import click
 from deploykit import options
 from deploykit.interface import Interface
 
+_ROOT = "deploykit.root_dir"
+
+
+def _keep_root(ctx: click.Context, param: click.Parameter, value: str) -> None:
+    ctx.meta[_ROOT] = value
+
+
+def _under_root(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Return a path below --root_dir; as for label_image, an absolute one too."""
+    root = ctx.meta[_ROOT]
+    return value if value is None or not root else f"{root.rstrip('/')}/{value.lstrip('/')}"
+
+
+def _one(first: str, value: str | None, second: str, other: str | None) -> str:
+    """Return what was given in one of two ways. UsageError: it is not there, or twice."""
+    found = [each for each in (value, other) if each is not None]
+    if len(found) != 1:
+        raise click.UsageError(f"give one of {first} and {second}")
+    return found[0]
+
 
 @click.command()
-@click.argument("image")
-@click.option("--model", required=True, metavar="MODEL", help="Model that scores the image.")
+@click.option("--root_dir", "--root-dir", default="", metavar="DIR", is_eager=True,
+              expose_value=False, callback=_keep_root,
+              help="Where image and model lie [default: here].")  # fmt: skip
+@click.argument("image", required=False, callback=_under_root)
+@click.option("--image", "image_file", metavar="FILE", callback=_under_root,
+              help="The image, in place of IMAGE.")  # fmt: skip
+@click.option("--model", metavar="MODEL", callback=_under_root,
+              help="Model that scores the image.")  # fmt: skip
+@click.option("--graph", metavar="MODEL", callback=_under_root, help="The same.")
 @click.option("--labels", required=True, metavar="FILE", help="Names of the classes, one a line.")
 @click.option("--input_mean", "--input-mean", "mean", type=float, metavar="MEAN",
               help="Taken from each pixel [default: 0].")  # fmt: skip
@@ -24,15 +51,18 @@ from deploykit.interface import Interface
               help="Width to resize to [default: the model's, or 299].")  # fmt: skip
 @click.option("--preprocess", metavar="FILE.json", help="What becomes of the image, declared as "
               "for calibrate and benchmark [default: by the options above].")  # fmt: skip
-@click.option("--top", type=click.IntRange(min=1), default=5, show_default=True, metavar="K",
+@click.option("--top", "--num_top_predictions", "--num-top-predictions", "top",
+              type=click.IntRange(min=1), default=5, show_default=True, metavar="K",
               help="Show this many classes.")  # fmt: skip
 @options.classifier
 @options.result_file
 @options.limits
 @options.everywhere
 def label(
-    image: str,
-    model: str,
+    image: str | None,
+    image_file: str | None,
+    model: str | None,
+    graph: str | None,
     labels: str,
     mean: float | None,
     std: float | None,
@@ -46,6 +76,8 @@ def label(
     as_json: bool,
 ) -> None:
     """Name what an image shows, with a model and its labels.
+
+    Takes the flags of TensorFlow's label_image, and more.
 
     IMAGE is a JPEG, PNG, BMP or GIF file. It is resized to the size that the model takes
     (bilinear, as label_image does), and each pixel x becomes (x - mean) / std. With --preprocess,
@@ -65,6 +97,8 @@ def label(
     )
     from deploykit.report import Report, progress, show
 
+    image = _one("IMAGE", image, "--image", image_file)
+    model = _one("--model", model, "--graph", graph)
     given = {"mean": mean, "std": std, "height": height, "width": width}
     if preprocess is not None:
         for name, value in given.items():
@@ -74,15 +108,15 @@ def label(
     read_image(image)  # what is wrong with it is said before the model is read
     names = read_labels(labels)
     declared = None if preprocess is None else load_preprocessing(preprocess)
-    graph = interface.frozen(model)
-    report.of(graph)
+    frozen = interface.frozen(model)
+    report.of(frozen)
     report.bytes_in = model_bytes(model)
     if declared is None:
-        taken_as = image_input(graph, height=height, width=width, mean=mean, std=std)
+        taken_as = image_input(frozen, height=height, width=width, mean=mean, std=std)
     else:
-        taken_as = declared_input(graph, image, declared)
+        taken_as = declared_input(frozen, image, declared)
     with progress("label"):
-        found = scores(graph, image, taken_as)
+        found = scores(frozen, image, taken_as)
     report.more = {
         "image": image,
         "labels": labels,

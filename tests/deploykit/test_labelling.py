@@ -399,3 +399,69 @@ def test_labels_of_another_count_are_said(label):
     assert "warning: the model scores 75 classes, but there are 48 labels" in found.stderr
     labels = {each["class"]: each["label"] for each in found.document["predictions"]}
     assert (labels[47], labels[48]) == ("label 47", None)
+
+
+@pytest.fixture
+def files(label, tmp_path):
+    """Write an image, a model and labels; return what `deploykit label` says of them."""
+    found = label(encoded("png"), None, "--json")
+    return {name: tmp_path / name for name in ("image", "model.pb", "labels.txt")}, found.document
+
+
+SPELLINGS = {  # of label_image in C++ and in Python, of its first version, and our own
+    "image": (("IMAGE",), ("--image=IMAGE",), ("--image", "IMAGE")),
+    "model": (("--model=MODEL",), ("--graph=MODEL",), ("--graph", "MODEL")),
+    "top": ((), ("--top=5",), ("--num_top_predictions=5",), ("--num-top-predictions", "5")),
+    "root": ((), ("--root_dir=ROOT",), ("--root-dir", "ROOT/")),
+}
+
+
+@pytest.mark.parametrize("root", SPELLINGS["root"])
+def test_the_flags_of_label_image(deploykit, files, tmp_path, root):
+    """Every spelling of each with every spelling of the others says the same."""
+    paths, expected = files
+    below = "" if root else f"{tmp_path}/"
+    words = {"IMAGE": f"{below}image", "MODEL": f"{below}model.pb"}
+    rest = ["--input_layer=x", "--output_layer=scores", "--input_mean=0", "--input_std=255",
+            "--input_width=4", "--input_height=4", f"--labels={paths['labels.txt']}"]  # fmt: skip
+    for image in SPELLINGS["image"]:
+        for model in SPELLINGS["model"]:
+            for top in SPELLINGS["top"]:
+                given = " ".join((*image, *model, *top, *root)).replace("ROOT", str(tmp_path))
+                for word, path in words.items():
+                    given = given.replace(word, path)
+                found = deploykit("label", *given.split(), *rest, "--json")
+                assert found.status == 0, found.stderr
+                assert found.document | {"seconds": 0} == expected | {"seconds": 0}
+
+
+def test_a_folder_before_all_paths_is_joined_as_label_image_does(deploykit, files, tmp_path):
+    """An absolute path lies below it too; labels lie where they are said to."""
+    paths, expected = files
+    found = deploykit(
+        "label", "--root_dir=/", f"--image={tmp_path}/image", f"--graph={tmp_path}/model.pb",
+        f"--labels={paths['labels.txt']}", "--output_layer=scores", "--json",
+    )  # fmt: skip
+    assert found.document["predictions"] == expected["predictions"]
+    found = deploykit("label", f"{tmp_path}/image", f"--graph={tmp_path}/model.pb",
+                      f"--labels={paths['labels.txt']}", f"--root_dir={tmp_path}")  # fmt: skip
+    assert found.status == 4
+    assert f"{tmp_path}{tmp_path}/image: No such file" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("IMAGE", "--model=MODEL", "--graph=MODEL"), "give one of --model and --graph"),
+        (("IMAGE",), "give one of --model and --graph"),
+        (("IMAGE", "--image=IMAGE", "--graph=MODEL"), "give one of IMAGE and --image"),
+        (("--graph=MODEL",), "give one of IMAGE and --image"),
+    ],
+)
+def test_image_and_model_are_each_given_once(deploykit, files, given, message):
+    paths, _ = files
+    words = [word.replace("IMAGE", str(paths["image"])).replace("MODEL", str(paths["model.pb"]))
+             for word in given]  # fmt: skip
+    found = deploykit("label", *words, f"--labels={paths['labels.txt']}")
+    assert (found.status, found.stdout) == (2, "")
+    assert found.stderr.startswith(f"deploykit: error: {message} (")
