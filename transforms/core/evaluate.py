@@ -12,10 +12,11 @@ import numpy as np
 from transforms.core.child import call
 from transforms.core.errors import Error, LimitError
 from transforms.core.graph import Graph
-from transforms.core.kernels import KERNELS, check_bytes
+from transforms.core.kernels import KERNELS, MOVING_OPS, check_bytes
 from transforms.core.node import Node, producer_name, split
 from transforms.core.ops import op_defs, output_types
 from transforms.core.protos import GraphDef
+from transforms.core.subnormals import refuse_subnormals
 from transforms.core.tensors import Array, numpy_type
 
 # Pure ops that NumPy does not compute here; where one is constant, TensorFlow computes it.
@@ -146,8 +147,13 @@ def _computed(node: Node, arrays: list[Array]) -> Array | None:
     if kernel is None:
         return None
     try:
+        computes = node.op not in MOVING_OPS
+        if computes:
+            refuse_subnormals(*arrays)
         with np.errstate(all="ignore"):
             value = np.asarray(kernel(node, *arrays))
+        if computes:
+            refuse_subnormals(value)
     except LimitError:
         raise
     except (

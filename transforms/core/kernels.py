@@ -14,6 +14,7 @@ import numpy as np
 
 from transforms.core.errors import LimitError
 from transforms.core.node import Node
+from transforms.core.subnormals import refuse_subnormals
 from transforms.core.tensors import Array, numpy_type
 
 Kernel = Callable[..., Array]
@@ -44,8 +45,12 @@ def _integer_divisor(y: Array) -> None:
 
 def _floor_div(x: Array, y: Array) -> Array:
     _integer_divisor(y)
-    quotient: Array = x // y if x.dtype.kind in "iu" else np.floor(x / y)
-    return quotient
+    if x.dtype.kind in "iu":
+        quotient: Array = x // y
+        return quotient
+    quotient = x / y
+    refuse_subnormals(quotient)
+    return np.floor(quotient)
 
 
 def _floor_mod(x: Array, y: Array) -> Array:
@@ -54,6 +59,7 @@ def _floor_mod(x: Array, y: Array) -> Array:
         rest: Array = x % y
         return rest
     rest = np.fmod(x, y)
+    refuse_subnormals(rest)
     return np.where((rest != 0) & ((y < 0) != (rest < 0)), rest + y, rest)
 
 
@@ -209,6 +215,35 @@ def _like(function: Callable[..., Array]) -> Callable[..., Array]:
 
     return like
 
+
+# These hand on what they read, or look at its shape alone; the others compute.
+MOVING_OPS = frozenset(
+    {
+        "BroadcastTo",
+        "Concat",
+        "ConcatV2",
+        "ExpandDims",
+        "Fill",
+        "GatherV2",
+        "Identity",
+        "OnesLike",
+        "Pack",
+        "Rank",
+        "Reshape",
+        "Select",
+        "SelectV2",
+        "Shape",
+        "Size",
+        "Slice",
+        "Snapshot",
+        "Squeeze",
+        "StopGradient",
+        "StridedSlice",
+        "Tile",
+        "Transpose",
+        "ZerosLike",
+    }
+)
 
 KERNELS: dict[str, Kernel] = {
     "Abs": _elementwise(np.abs),
