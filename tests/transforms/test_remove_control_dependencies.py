@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 import re
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -278,4 +277,6 @@ def test_many_random_loops_and_branches():
     assert min(check_random(range(1000, 3000)).values()) >= 100
 
 
-GRAPHS = [Example("remove_control_dependencies", frozen, lost="it is asked to", refused=("in a loop",))]
+GRAPHS = [
+    Example("remove_control_dependencies", frozen, lost="it is asked to", refused=("in a loop",))
+]

@@ -7,11 +7,15 @@ wait for the pivot of its loop or branch.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from transforms.core.control_flow import ENTER_OPS, MERGE_OPS, SWITCH_OPS
-from transforms.core.graph import LOOP_EDGE_OPS, Graph
-from transforms.core.node import split
-
-_EXIT_OPS = frozenset({"Exit", "RefExit"})
+from transforms.core.graph import Graph
+from transforms.core.node import (
+    ENTER_OPS,
+    EXIT_OPS,
+    LOOP_EDGE_OPS,
+    MERGE_OPS,
+    SWITCH_OPS,
+    split,
+)
 
 Way = tuple[str, int, int]  # what decides, the port of the Switch, and within how many loops
 
@@ -40,7 +44,7 @@ def when_nodes_run(graph: Graph) -> dict[str, When]:
             when = _all(read(graph, found, tensor) for tensor in node.inputs)
             if node.op in ENTER_OPS:
                 when = When((*when.loops, str(node.attr("frame_name"))), when.ways)
-            elif node.op in _EXIT_OPS:
+            elif node.op in EXIT_OPS:
                 loops = when.loops[:-1]
                 when = When(loops, frozenset(way for way in when.ways if way[2] <= len(loops)))
             found[name] = when
