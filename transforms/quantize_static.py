@@ -31,7 +31,8 @@ def quantize_static(
 
     Conv2D, DepthwiseConv2dNative and MatMul with constant weights become private ops of TensorFlow
     that run on x86 CPUs in builds with oneDNN, as pip installs them, with and without its flag.
-    They give an empty batch the channels that they read, so it may be refused further on.
+    As all of oneDNN's convolutions, they give an empty batch the sizes that they read, so it may be
+    refused further on; `deploykit serve` answers it without them.
     Max pools, joins, paddings and reshapes between them hand the codes on. Fold batch norms
     and shift activations first, and calibrate the graph that comes of it. GraphError: the ranges
     are another graph's, weights hold NaN or Inf, or `keep_float` names no node.
@@ -143,9 +144,10 @@ class _Rewriting:
         """Give a node that makes codes another name, and its own to the floats they stand for."""
         codes = self._graph.add(node.with_name(self._name(node.name, "codes")))
         self._codes[node.name] = codes.name
-        floats = Node(node.name, "Dequantize", (codes.name, *self._ends(form, node)))
-        floats = replace(floats, device=node.device)
-        floats = floats.with_attrs(T=DType(form.type), mode=_mode(form), dtype=FLOAT)
+        # oneDNN's kernel for SCALED ends the process where a batch is empty
+        ends = self._number(_lowest(form), node), self._number(form.peak, node)
+        floats = Node(node.name, "Dequantize", (codes.name, *ends), {}, node.device)
+        floats = floats.with_attrs(T=DType(form.type), mode="MIN_COMBINED", dtype=FLOAT)
         self._graph.replace(node, floats)
 
     def _parameters(
@@ -184,7 +186,7 @@ class _Rewriting:
             node = Node(
                 name, "QuantizeV2", (tensor, *ends), {}, self._graph.producer(tensor).device
             )
-            mode = _mode(form)
+            mode = "SCALED" if form.signed else "MIN_COMBINED"
             attrs = {"T": DType(form.type), "mode": mode, "ensure_minimum_range": 0.0}
             self._graph.add(node.with_attrs(**attrs))
             self._quantized[tensor, form] = name
@@ -220,6 +222,6 @@ class _Rewriting:
         return self._graph.unique_name(f"{name}/{part}")
 
 
-def _mode(form: Form) -> str:
-    """Return how codes are made and read; oneDNN's kernels for SCALED abort at an empty batch."""
-    return "SCALED" if form.signed else "MIN_COMBINED"
+def _lowest(form: Form) -> float:
+    """Return what the lowest code stands for: with a sign it is -128, and the largest 127."""
+    return -form.peak * (LARGEST + 1) / LARGEST if form.signed else form.low

@@ -12,6 +12,7 @@ from deploykit.verification import compare
 from tests.support import assert_golden, build, ops, random, run, transform
 from tests.transforms.examples import Example
 from tests.transforms.int8_nets import C, calibrated, feeds_of, image, layer, ranges_of, relu
+from tests.transforms.layer_matrix import Runner
 from transforms.core import pipeline
 from transforms.core.child import Worker
 from transforms.core.errors import GraphError
@@ -176,15 +177,30 @@ def test_golden(tmp_path):
     assert_golden("quantize_static", str(quantized(graph, str(path))))
 
 
-def test_an_empty_batch_stays_empty(tmp_path):
-    graph = residual()
-    content = b"".join(quantized(graph, calibrated(graph, tmp_path)).serialized())
-    for onednn in "01":
-        forced = {"TF_ENABLE_ONEDNN_OPTS": onednn}
-        worker = Worker("transforms.core.session:Session", content, False, forced=forced)
-        (found,) = worker.ask("run", ["out"], feeds_of(graph, 0))
-        worker.close()
-        assert found.shape == (0, 9, 8, C)
+def signed_end():
+    """Layers whose results have a sign: their codes are made and read in another way."""
+    y = relu(layer("conv", image(), "first"))
+    layer("depthwise", layer("conv", y, "out"), "again")
+
+
+def test_codes_with_a_sign_are_read(tmp_path):
+    result = equal(net(signed_end, outputs=("out/biased", "again/biased")), tmp_path)
+    assert [n.attr("T") for n in result if n.op == "Dequantize"] == ["qint8"] * 2
+
+
+@pytest.mark.parametrize("onednn", "01")
+def test_an_empty_batch_stays_empty(onednn, tmp_path):
+    """It must not end the process; oneDNN's convolutions give it the sizes that they read."""
+    runner = Runner(onednn)
+    for make, outputs in ((residual, ("out",)), (signed_end, ("out/biased", "again/biased"))):
+        graph = net(make, outputs=outputs) if make is signed_end else make()
+        result = quantized(graph, calibrated(graph, tmp_path))
+        found = runner.run(result, feeds_of(graph, 0))
+        assert [each.shape for each in found] == [(0, 9, 8, C)] * len(outputs)
+    graph = inception()
+    refused = runner.run(quantized(graph, calibrated(graph, tmp_path)), feeds_of(graph, 0))
+    assert "input depth must be evenly divisible by filter depth" in refused
+    runner.close()
 
 
 def test_groups_behind_an_8_bit_layer_stay(tmp_path):

@@ -1,7 +1,8 @@
 """Which of TensorFlow's private ops run here, found by running each once in a child process.
 
 They come without a promise: a later TensorFlow, another build or another processor may lack one,
-and a wrong one can end the process. So each is tried on a graph of one op whose result is known.
+and a wrong one can end the process. So each is tried on a graph of one op whose result is known,
+and on an empty batch.
 """
 
 import functools
@@ -122,17 +123,32 @@ def _right_alone(op: str) -> frozenset[str]:
 
 
 def _right(ops: tuple[str, ...]) -> frozenset[str]:
-    """Return the ops that give the right number, tried together in one child process."""
+    """Return the ops that give the right number, and of no rows nothing, tried in one child."""
     graph = Graph()
     for op in ops:
         values, attrs, _ = _TRIALS[op]
-        inputs = [f"{op[1:]}/{place}" for place in range(len(values))]
-        for name, (value, type_) in zip(inputs, values, strict=True):
-            graph.add(Node.constant(name, value, type_))
-        graph.add(Node(op[1:], op, tuple(inputs)).with_attrs(**attrs))
-    content, names = b"".join(graph.serialized()), [op[1:] for op in ops]
+        (first, type_), *rest = values
+        for name, read in ((op[1:], values), (_without_rows(op), [(first[:0], type_), *rest])):
+            inputs = [f"{name}/{place}" for place in range(len(read))]
+            for tensor, (value, kind) in zip(inputs, read, strict=True):
+                graph.add(Node.constant(tensor, value, kind))
+            graph.add(Node(name, op, tuple(inputs)).with_attrs(**attrs))
+    content = b"".join(graph.serialized())
+    names = [name for op in ops for name in (op[1:], _without_rows(op))]
     found = call("transforms.core.session:run_each", content, names)
-    return frozenset(op for op in ops if op[1:] in found and _is(found[op[1:]], _TRIALS[op][2]))
+    return frozenset(op for op in ops if _gives(found, op))
+
+
+def _without_rows(op: str) -> str:
+    """Return the name of the node that tries an op on an empty batch, which may be deadly."""
+    return f"{op[1:]}_without_rows"
+
+
+def _gives(found: Mapping[str, Array], op: str) -> bool:
+    """Say whether an op gave what it must."""
+    value, empty = found.get(op[1:]), found.get(_without_rows(op))
+    number = _TRIALS[op][2]
+    return value is not None and _is(value, number) and empty is not None and not empty.size
 
 
 def _is(value: Array, number: float) -> bool:

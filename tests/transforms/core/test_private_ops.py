@@ -3,8 +3,11 @@
 import pytest
 
 from transforms.core import private_ops
+from transforms.core.errors import CrashError
+from transforms.core.graph import Graph
 from transforms.core.ops import op_defs
 from transforms.core.private_ops import probe
+from transforms.core.protos import GraphDef
 from transforms.quantize_static import OPS
 from transforms.use_onednn_kernels import KERNELS
 
@@ -39,3 +42,19 @@ def test_what_is_missing_wrong_or_deadly_is_left_out(monkeypatch):
         trials[op] = (*trials[op][:2], trials[op][2] + 1)
     monkeypatch.setattr(private_ops, "_TRIALS", trials)
     assert probe(trials) == {conv, conv8}
+
+
+def test_what_dies_of_an_empty_batch_is_left_out(monkeypatch):
+    """No private op does, in TensorFlow 2.21."""
+    deadly, real = OPS["MatMul"], private_ops.call
+
+    def mortal(function, content, names):
+        graph = Graph.from_graph_def(GraphDef.FromString(content))
+        for node in graph:
+            empty = node.op == deadly and not graph[node.inputs[0]].value.size
+            if empty and node.name in names:
+                raise CrashError("TensorFlow died of SIGABRT on this graph")
+        return real(function, content, names)
+
+    monkeypatch.setattr(private_ops, "call", mortal)
+    assert probe(WRITTEN) == WRITTEN - {deadly}
