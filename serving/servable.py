@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from serving.empty_batches import needs_rows, one_row, without_row
 from serving.errors import ServingError
 from serving.free_shapes import free_inputs
 from serving.safety import check_safe
@@ -61,6 +62,7 @@ class Servable:
         check_safe(meta, loading.allowed_ops)
         self.signatures = signatures_of(meta)
         self._free = free_inputs(meta, self.signatures)
+        self._needs_rows = needs_rows(meta)
         del meta
         config = tf.compat.v1.ConfigProto(
             intra_op_parallelism_threads=loading.intra_op,
@@ -105,8 +107,9 @@ class Servable:
             _check_type(number, alias, array, tensor)
             if tensor.name not in self._free:
                 _check_shape(alias, array, tensor)
+        row = one_row(chosen.inputs, feeds) if self._needs_rows else None
         fetched = self._fetched(signature, outputs, tuple(chosen.outputs))
-        fed = {self._tensors[chosen.inputs[alias].name]: a for alias, a in feeds.items()}
+        fed = {self._tensors[chosen.inputs[alias].name]: a for alias, a in (row or feeds).items()}
         fetches = [self._tensors[chosen.outputs[alias].name] for alias in fetched]
         try:
             values = self._call(signature, fed, fetches, seconds)
@@ -114,6 +117,8 @@ class Servable:
             code = _CODES[error.error_code] if error.error_code < len(_CODES) else "INTERNAL"
             raise ServingError("INTERNAL" if code == "UNKNOWN" else code, error.message) from None
         by_alias = dict(zip(fetched, values, strict=True))
+        if row is not None:
+            by_alias = {a: without_row(chosen.outputs[a], each) for a, each in by_alias.items()}
         return {alias: by_alias[alias] for alias in outputs}
 
     def seconds(self, signature: str) -> float:
