@@ -6,6 +6,8 @@ import numpy as np
 
 from transforms.core.evaluate import Constants
 from transforms.core.graph import Graph
+from transforms.core.kernel_limits import limit
+from transforms.core.layers import LAYER_OPS as LAYER_RANKS
 from transforms.core.layers import weights_of, with_weights
 from transforms.core.node import Node
 from transforms.core.padding import Zeros, per_axis, spatial_axes, with_zeros_around, zeros_around
@@ -42,13 +44,14 @@ def fuse_dilations(graph: Graph) -> None:
     """
     for atrous in atrous_layers(graph):
         layer = atrous.layer
-        if layer.op != "Conv2D":
-            graph.skip(layer, f"{layer.op} has dilations under oneDNN alone")
-            continue
-        dilations = list(layer.attr("dilations") or [1] * 4)
+        dilations = list(layer.attr("dilations") or [1] * LAYER_RANKS[layer.op])
         for axis, rate in atrous.rates.items():
             dilations[axis] *= rate
-        replace_atrous(graph, atrous, layer.with_attrs(dilations=dilations), atrous.kernel)
+        dilated = layer.with_attrs(dilations=dilations)
+        if reason := limit(layer.op, dilated):
+            graph.skip(layer, reason)
+        else:
+            replace_atrous(graph, atrous, dilated, atrous.kernel)
 
 
 def atrous_layers(graph: Graph) -> list[Atrous]:

@@ -3,9 +3,8 @@
 import numpy as np
 
 from transforms.core.graph import Graph
-from transforms.core.layers import channels_first
+from transforms.core.kernel_limits import limit
 from transforms.core.node import Node
-from transforms.core.padding import per_axis
 from transforms.core.pattern import Any, Match, Op, needed_elsewhere
 from transforms.core.static_shapes import static_shapes
 from transforms.core.tensors import Array
@@ -32,13 +31,12 @@ def fuse_before_conv(graph: Graph, before: Op) -> None:
             graph.skip(match["conv"], reason)
         else:
             found.append(match)
-    shapes = static_shapes(graph, {match.tensor("image") for match in found})
+    read = ("image", "weights")
+    shapes = static_shapes(graph, {match.tensor(name) for match in found for name in read})
     for match in found:
-        if (shapes[match.tensor("image")] or (-1,))[0] != 1:
-            reason = (
-                "TensorFlow computes the fused op right for a batch of 1 only, and the batch is"
-            )
-            graph.skip(match["conv"], f"{reason} not known to be 1")
+        known = [shapes[match.tensor(name)] for name in read]
+        if reason := limit(_op(match), match["conv"], known):
+            graph.skip(match["conv"], reason)
             continue
         nodes = [match[name] for name in ("resize", "pad", "conv") if name in match.nodes]
         graph.absorb(nodes, into=_fused(graph, match))
@@ -50,12 +48,8 @@ def _reason(graph: Graph, match: Match) -> str:
     chain = [node for node in (resize, pad, conv) if node is not None]
     if reason := needed_elsewhere(graph, chain):
         return reason
-    if channels_first(conv):
-        return "the fused op knows no data format but NHWC"
-    if set(per_axis(conv, "dilations").values()) != {1}:
-        return "the fused op has no dilations"
-    if conv.attr("padding") not in ("SAME", "VALID"):
-        return f"the fused op has no padding {conv.attr('padding')}"
+    if reason := limit(_op(match), conv):
+        return reason
     if resize is not None:
         if resize.attr("half_pixel_centers", False):
             return f"the fused op cannot resize by half pixel centers as '{resize.name}' does"
@@ -72,6 +66,10 @@ def _reason(graph: Graph, match: Match) -> str:
     return ""
 
 
+def _op(match: Match) -> str:
+    return "FusedResizeAndPadConv2D" if "resize" in match.nodes else "FusedPadConv2D"
+
+
 def _fused(graph: Graph, match: Match) -> Node:
     conv, pad, resize = match["conv"], match.nodes.get("pad"), match.nodes.get("resize")
     attrs = {name: conv.attrs[name] for name in ("T", "padding", "strides")}
@@ -85,8 +83,7 @@ def _fused(graph: Graph, match: Match) -> Node:
         none: Array = np.zeros((4, 2), np.int32)
         inputs.append(graph.constant_beside(conv, none, f"{conv.name}_dummy_paddings").name)
         mode = "REFLECT"
-    op = "FusedPadConv2D" if resize is None else "FusedResizeAndPadConv2D"
-    fused = Node(conv.name, op, (*inputs, match.tensor("weights")), attrs, conv.device)
+    fused = Node(conv.name, _op(match), (*inputs, match.tensor("weights")), attrs, conv.device)
     fused = fused.with_attrs(mode=mode)
     if resize is None:
         return fused

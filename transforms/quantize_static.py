@@ -7,7 +7,7 @@ import numpy as np
 
 from transforms.core.chains import Chain
 from transforms.core.graph import Graph
-from transforms.core.int8_plan import Form, Plan, plan
+from transforms.core.int8_plan import OPS, Form, Plan, plan
 from transforms.core.int8_weights import LARGEST, restored, weight_codes
 from transforms.core.layers import channel_axes, weights_of
 from transforms.core.node import Node, split
@@ -16,11 +16,6 @@ from transforms.core.ranges import load_ranges
 from transforms.core.tensors import Array, DType
 
 FLOAT, QINT8, UINT8 = DType("float32"), DType("qint8"), DType("uint8")
-OPS = {
-    "Conv2D": "_FusedQuantizedConv2D",
-    "DepthwiseConv2dNative": "_FusedQuantizedDepthwiseConv2D",
-    "MatMul": "_QuantizedMatMul",
-}
 _KEPT = ("data_format", "dilations", "explicit_paddings", "padding", "strides")
 
 

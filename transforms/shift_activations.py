@@ -7,6 +7,7 @@ import numpy as np
 from transforms.core.chains import ADD_OPS, Chain, chain, channel_count, shape_comparison
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
+from transforms.core.kernel_limits import limit
 from transforms.core.layers import bias_add, channels_first, weights_of
 from transforms.core.node import Node
 from transforms.core.padding import zeros_around
@@ -81,9 +82,7 @@ def _reason(graph: Graph, layer: Node) -> str:
         return "it is fed"
     if channels_first(layer):
         return "its data format is NCHW; convert_layout makes it NHWC"
-    if layer.op == "DepthwiseConv2dNative" and layer.attr("padding") == "EXPLICIT":
-        return "with explicit padding and a bias it can end TensorFlow under oneDNN"
-    return ""
+    return limit(layer.op, layer.with_attrs(dilations=None))  # those that it has run already
 
 
 def _obstacles(graph: Graph, chains: Mapping[str, Chain], same_shape: SameShape) -> dict[str, str]:

@@ -53,7 +53,8 @@ def use_onednn_kernels(graph: Graph, *, matmul: bool = False, skip: tuple[str, .
     same_shape = shape_comparison(graph)
     for match in graph.match(Op("|".join(ops), name="layer")):
         layer = match["layer"]
-        reason = "it is listed in skip" if layer.name in listed else unfit(graph, layer)
+        op = KERNELS[layer.op].op
+        reason = "it is listed in skip" if layer.name in listed else unfit(graph, op, layer)
         if reason:
             graph.skip(layer, reason)
             continue

@@ -6,10 +6,10 @@ import numpy as np
 
 from transforms.core.errors import GraphError, nearest
 from transforms.core.graph import Graph
+from transforms.core.int8_plan import OPS
 from transforms.core.layers import LAYER_OPS
 from transforms.core.node import producer_name
 from transforms.core.tensors import Array
-from transforms.quantize_static import OPS
 
 NAMED = 3  # layers in a message
 EIGHT_BIT_OPS = frozenset({*OPS.values(), "Dequantize", "QuantizeV2", "QuantizedConv2D",

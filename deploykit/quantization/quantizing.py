@@ -44,12 +44,11 @@ from deploykit.state import State, digest, pieces
 from deploykit.verification import QUANTIZED_BAR_DB
 from transforms.core.errors import Error, GraphError, VerificationError
 from transforms.core.graph import Graph
-from transforms.core.int8_plan import Plan, plan
+from transforms.core.int8_plan import OPS, Plan, plan
 from transforms.core.private_ops import probe
 from transforms.core.processor import sums_exactly
 from transforms.core.ranges import load_ranges
 from transforms.core.tensors import Array
-from transforms.quantize_static import OPS
 
 logger = logging.getLogger("deploykit")
 

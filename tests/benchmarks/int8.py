@@ -31,8 +31,8 @@ from tests.benchmarks.figures import RESULTS, Figure
 from tests.benchmarks.measuring import Run, deploykit, run
 from tests.benchmarks.nets import MODELS, frozen_keras_net, made_by
 from transforms.core.graph import Graph
+from transforms.core.int8_plan import OPS
 from transforms.core.layers import LAYER_OPS
-from transforms.quantize_static import OPS
 
 SECONDS, ROUNDS = 10.0, 20  # of each graph in a place
 TO_QUANTIZE = 240

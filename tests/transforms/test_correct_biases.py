@@ -11,10 +11,10 @@ from tests.transforms.examples import Example
 from tests.transforms.int8_nets import C, calibrated, image, layer, ranges_of, relu
 from transforms.core import pipeline
 from transforms.core.graph import Graph
+from transforms.core.int8_plan import OPS
 from transforms.core.int8_weights import restored, weight_codes
 from transforms.core.layers import WEIGHTS
 from transforms.core.node import Node
-from transforms.quantize_static import OPS
 
 
 def corrected(graph: Graph, path: str, more: str = "isa=avx2") -> Graph:

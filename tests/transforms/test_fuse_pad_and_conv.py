@@ -47,7 +47,7 @@ def test_the_check_catches_paddings_that_change_sides():
 @pytest.mark.parametrize(
     ("pad", "conv", "reason"),
     [
-        ({}, {"dilations": [1, 2, 2, 1]}, "the fused op has no dilations"),
+        ({}, {"dilations": [1, 2, 2, 1]}, "FusedPadConv2D takes no dilations"),
         (
             {"paddings": ((1, 0), (0, 0), (0, 0), (0, 0))},
             {},
@@ -61,7 +61,7 @@ def test_the_check_catches_paddings_that_change_sides():
         (
             {},
             {"padding": "EXPLICIT", "explicit_paddings": [0, 0, 1, 1, 0, 0, 0, 0]},
-            "the fused op has no padding EXPLICIT",
+            "FusedPadConv2D takes no explicit padding",
         ),
     ],
 )

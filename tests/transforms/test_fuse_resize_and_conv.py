@@ -43,12 +43,12 @@ def test_the_check_catches_other_corners():
             {},
             "the fused op cannot resize by half pixel centers as 'resize' does",
         ),
-        ({}, {"data_format": "NCHW"}, "the fused op knows no data format but NHWC"),
-        ({}, {"dilations": [1, 2, 1, 1]}, "the fused op has no dilations"),
+        ({}, {"data_format": "NCHW"}, "its data format is NCHW; convert_layout makes it NHWC"),
+        ({}, {"dilations": [1, 2, 1, 1]}, "FusedResizeAndPadConv2D takes no dilations"),
         (
             {},
             {"padding": "EXPLICIT", "explicit_paddings": [0, 0, 1, 1, 0, 0, 0, 0]},
-            "the fused op has no padding EXPLICIT",
+            "FusedResizeAndPadConv2D takes no explicit padding",
         ),
     ],
 )

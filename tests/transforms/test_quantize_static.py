@@ -17,13 +17,13 @@ from transforms.core import pipeline
 from transforms.core.child import Worker
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
+from transforms.core.int8_plan import OPS
 from transforms.core.int8_weights import restored, weight_codes
 from transforms.core.layers import channel_axes
 from transforms.core.node import Node
 from transforms.core.processor import sums_exactly
 from transforms.core.ranges import Ranges, TensorRange, load_ranges
 from transforms.core.shapes import Shapes
-from transforms.quantize_static import OPS
 
 BAR_DB = 30.0  # 8 bits give 6.02 * 8 + 1.76 = 50 dB at best; these nets have up to five layers
 
@@ -69,6 +69,7 @@ LAYERS = {
         0.0,
         EXPLICIT | {"explicit_paddings": [0, 0, 1, 2, 0, 1, 0, 0], "strides": [1, 2, 2, 1]},
     ),
+    "conv, dilated": ("conv", 0.0, {"dilations": [1, 2, 3, 1]}),
     "conv, signed": ("conv", -0.5, VALID),
     "conv, explicit nothing, signed": ("conv", -2.0, EXPLICIT | {"explicit_paddings": [0] * 8}),
     "conv 1x1, signed": ("conv", -1.0, {"weights": random(1, 1, C, 7)}),
@@ -459,17 +460,16 @@ LEFT_ALONE = {
         lambda: other(shape=(None, C, 9, 8), data_format="NCHW", weights=random(3, 3, C, 2)),
         "its data format is NCHW; convert_layout makes it NHWC",
     ),
-    "dilated": (
-        lambda: other(dilations=[1, 2, 2, 1]),
-        "the 8-bit kernels take no dilations",
+    "groups": (
+        lambda: other(weights=random(3, 3, C // 2, 4)),
+        "_FusedQuantizedConv2D takes no groups",
     ),
-    "groups": (lambda: other(weights=random(3, 3, C // 2, 4)), "its weights are in groups"),
     "explicit depthwise": (
         lambda: other("depthwise", **EXPLICIT, explicit_paddings=[0, 0, 1, 1, 1, 1, 0, 0]),
-        "the depthwise kernel takes no explicit padding",
+        "_FusedQuantizedDepthwiseConv2D takes no explicit padding",
     ),
     "signed input": (signed_conv, "the input has a sign, which would cost one of the 8 bits"),
-    "a GPU": (placed, "it is placed on /device:GPU:0, and the kernels run on CPUs"),
+    "a GPU": (placed, "it is placed on /device:GPU:0, and _FusedQuantizedConv2D runs on CPUs"),
     "never active": (
         lambda: other(weights=np.zeros((3, 3, C, 2), np.float32)),
         "'layer' was never active when it was calibrated",

@@ -450,7 +450,7 @@ NO_LAYERS = {
     "channels first": (channels_first, "its data format is NCHW; convert_layout makes it NHWC"),
     "depthwise, explicit padding": (
         depthwise_explicit,
-        "with explicit padding and a bias it can end TensorFlow under oneDNN",
+        "DepthwiseConv2dNative with explicit padding and a bias can end TensorFlow under oneDNN",
     ),
 }
 

@@ -336,11 +336,11 @@ LEFT_ALONE = {
     ),
     "explicit padding of a depthwise convolution": (
         lambda: net("depthwise", **EXPLICIT),
-        "the depthwise kernel takes no explicit padding",
+        "_MklNativeFusedDepthwiseConv2dNative takes no explicit padding",
     ),
     "transposed input": (
         lambda: net("matmul", shape=(C, 3), transpose_a=True),
-        "the kernel does not transpose its input",
+        "_MklNativeFusedMatMul does not transpose its input",
     ),
     "double": (
         lambda: net(dtype="float64", behind=lambda y: y, weights=np.ones((3, 3, C, 2))),
@@ -357,7 +357,7 @@ LEFT_ALONE = {
     "fed weights": (fed_weights, "its weights are not constant"),
     "a GPU": (
         lambda: placed("/device:GPU:0"),
-        "it is placed on /device:GPU:0, and the kernels run on CPUs",
+        "it is placed on /device:GPU:0, and _MklNativeFusedConv2D runs on CPUs",
     ),
 }
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from transforms.core.graph import Graph
+from transforms.core.kernel_limits import limit
 from transforms.core.layers import channel_axes, channels_first, weights_of
 from transforms.core.node import Node
 from transforms.core.ops import FEEDABLE_OPS
@@ -55,23 +56,13 @@ def chain(
     return Chain(tuple(nodes), bias, summand)
 
 
-def unfit(graph: Graph, layer: Node) -> str:
-    """Return why no private kernel of oneDNN takes a layer, or an empty string."""
-    if layer.attr("T") != "float32":
-        return f"its type is {layer.attr('T')}, not float32"
+def unfit(graph: Graph, op: str, layer: Node) -> str:
+    """Return why a private op of oneDNN cannot take a layer, or an empty string."""
+    if reason := limit(op, layer):
+        return reason
     if weights_of(graph, layer) is None:
         return "its weights are not constant"
-    if graph.is_input(layer.name):
-        return "it is fed"
-    if "GPU" in layer.device.upper():
-        return f"it is placed on {layer.device}, and the kernels run on CPUs"
-    if channels_first(layer):
-        return "its data format is NCHW; convert_layout makes it NHWC"
-    if layer.op == "DepthwiseConv2dNative" and layer.attr("padding") == "EXPLICIT":
-        return "the depthwise kernel takes no explicit padding"
-    if layer.attr("transpose_a", False):
-        return "the kernel does not transpose its input"
-    return ""
+    return "it is fed" if graph.is_input(layer.name) else ""
 
 
 def channel_count(graph: Graph, layer: Node) -> int:

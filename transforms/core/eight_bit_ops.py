@@ -1,4 +1,4 @@
-"""TensorFlow's first 8-bit ops: the float ops they stand for, and what their kernels cannot do."""
+"""TensorFlow's first 8-bit ops, and the float ops they stand for."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,11 +7,9 @@ import numpy as np
 
 from transforms.core.eight_bit import QINT32, QUINT8, EightBit
 from transforms.core.graph import Graph
-from transforms.core.layers import channels_first
+from transforms.core.kernel_limits import limit
 from transforms.core.node import Node
-from transforms.core.ops import input_types
 from transforms.core.shapes import Shapes
-from transforms.core.sizes import Shape
 
 
 @dataclass(frozen=True)
@@ -64,19 +62,15 @@ def reason(graph: Graph, node: Node, shapes: Shapes) -> str | None:
     """Return why an op stays float, or None."""
     if graph.is_input(node.name):
         return "it is an input of the graph"
-    kernel = KERNELS[node.op]
-    types = dict(zip(node.data_inputs, input_types(node) or (), strict=False))
-    others = [types.get(t) for t in float_operands(node) if types.get(t) != "float32"]
-    if others:
-        return f"it reads {others[0]}, and only float32 becomes 8 bits"
-    if channels_first(node):
-        return f"{kernel.op} has no data_format"
-    if node.attr("padding") == "EXPLICIT":
-        return f"{kernel.op} has no explicit_paddings"
-    if any(dilation != 1 for dilation in node.attr("dilations") or ()):
-        return f"{kernel.op} takes no dilations"
-    check = _LIMITS.get(kernel.op)
-    return None if check is None else check(graph, node, shapes)
+    known = [shapes.shape(tensor) for tensor in node.data_inputs]
+    if found := limit(KERNELS[node.op].op, node, known):
+        return found
+    if KERNELS[node.op].op == "QuantizedConcat" and axis(graph, node, shapes) is None:
+        return "its axis is not known"
+    layer = graph.producer(node.data_inputs[0])
+    if node.op == "BiasAdd" and layer.op in UNFIT:  # rounding twice costs 5 dB on Lite0
+        return f"it follows a {layer.op}, which stays float"
+    return None
 
 
 def operands(node: Node) -> tuple[str, ...]:
@@ -121,52 +115,6 @@ def _axis_from_the_front(graph: Graph, node: Node, shapes: Shapes) -> str:
     return graph.constant_beside(const, np.array(place, np.int32), name).name
 
 
-def _convolution_limit(_: Graph, node: Node, shapes: Shapes) -> str | None:
-    strides = node.attr("strides")
-    if strides != [1, *strides[2:3] * 2, 1]:
-        return "QuantizedConv2D takes one stride for height and width"
-    image, weights = (shapes.shape(tensor) for tensor in node.data_inputs)
-    channels = {image[-1] if image else -1, *(weights[2:3] if weights else ())} - {-1}
-    return "QuantizedConv2D takes no groups" if len(channels) > 1 else None
-
-
-def _bias_limit(graph: Graph, node: Node, _: Shapes) -> str | None:
-    """Return why a bias stays float: rounding twice behind a float layer costs 5 dB on Lite0."""
-    layer = graph.producer(node.data_inputs[0])
-    return f"it follows a {layer.op}, which stays float" if layer.op in UNFIT else None
-
-
-def _pool_limit(_: Graph, node: Node, __: Shapes) -> str | None:
-    sizes = [size for name in ("ksize", "strides") for size in node.attr(name)[::3]]
-    return None if sizes == [1] * 4 else "the 8-bit kernel pools over height and width alone"
-
-
-def _broadcast_limit(_: Graph, node: Node, shapes: Shapes) -> str | None:
-    """Return why two shapes are too much for a kernel that repeats a vector and nothing else."""
-    if node.data_inputs[0] == node.data_inputs[1]:
-        return None
-    known = [shapes.shape(tensor) for tensor in node.data_inputs]
-    parts = sorted((_without_leading_ones(s) for s in known if s is not None), key=len)
-    if parts and not parts[0]:
-        return None
-    if len(parts) < 2:
-        return "the shapes of what it reads are not known, and its 8-bit kernel takes few"
-    if parts[1][len(parts[1]) - len(parts[0]) :] != parts[0]:
-        return f"its 8-bit kernel cannot broadcast {known[0]} and {known[1]}"
-    return None
-
-
-def _without_leading_ones(shape: Shape) -> Shape:
-    start = next((place for place, size in enumerate(shape) if size != 1), len(shape))
-    return shape[start:]
-
-
-def _concat_limit(graph: Graph, node: Node, shapes: Shapes) -> str | None:
-    if len(node.data_inputs) < 3:
-        return "QuantizedConcat takes at least two tensors"
-    return None if axis(graph, node, shapes) is not None else "its axis is not known"
-
-
 def axis(graph: Graph, node: Node, shapes: Shapes) -> int | None:
     """Return the axis of a concatenation, counted from the front, or None if it is not known."""
     first, *tensors = operands(node)
@@ -177,14 +125,3 @@ def axis(graph: Graph, node: Node, shapes: Shapes) -> int | None:
         return int(const.value)
     ranks = [len(shape) for shape in map(shapes.shape, tensors) if shape is not None]
     return ranks[0] + int(const.value) if ranks else None
-
-
-_LIMITS = {
-    "QuantizedAdd": _broadcast_limit,
-    "QuantizedAvgPool": _pool_limit,
-    "QuantizedBiasAdd": _bias_limit,
-    "QuantizedConcat": _concat_limit,
-    "QuantizedConv2D": _convolution_limit,
-    "QuantizedMaxPool": _pool_limit,
-    "QuantizedMul": _broadcast_limit,
-}

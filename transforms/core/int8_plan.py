@@ -8,11 +8,19 @@ import numpy as np
 from transforms.core.chains import ADD_OPS, Chain, chain, shape_comparison, unfit
 from transforms.core.errors import GraphError
 from transforms.core.graph import Graph
-from transforms.core.layers import LAYER_OPS, WEIGHTS, channels_first, weights_of
+from transforms.core.kernel_limits import limit
+from transforms.core.layers import LAYER_OPS, WEIGHTS, weights_of
 from transforms.core.node import Node, normal, producer_name, split
 from transforms.core.ops import FEEDABLE_OPS
 from transforms.core.ranges import Ranges, TensorRange
+from transforms.core.shapes import Shapes
+from transforms.core.sizes import Shape
 
+OPS = {
+    "Conv2D": "_FusedQuantizedConv2D",
+    "DepthwiseConv2dNative": "_FusedQuantizedDepthwiseConv2D",
+    "MatMul": "_QuantizedMatMul",
+}
 # What the kernel of a layer computes behind it; MatMul's gives floats, which have no range.
 ACTIVATIONS = {
     "Conv2D": frozenset({"Relu", "Relu6"}),
@@ -102,6 +110,7 @@ class _Planner:
         self._ranges = ranges
         self._listed = listed
         self._same_shape: Callable[[str, str], bool] | None = None
+        self._known: Shapes | None = None
         self._place = {name: place for place, name in enumerate(graph.order())}
         self._behind_layers = graph.descendants(n.name for n in graph if n.op in LAYER_OPS)
         self._leaders: dict[str, str] = {}
@@ -113,8 +122,6 @@ class _Planner:
         if reason:
             return reason
         source = layer.data_inputs[0]
-        if self._is_grouped(layer, source):
-            return "its weights are in groups"
         reads = self.plan.forms.get(source) or self._form_of_float(layer, source)
         if isinstance(reads, str):
             return reads
@@ -177,21 +184,25 @@ class _Planner:
             return "it is to stay float"
         if layer.op not in ACTIVATIONS:
             return f"there is no 8-bit kernel for {layer.op}"
-        if any(dilation != 1 for dilation in layer.attr("dilations") or ()):
-            return "the 8-bit kernels take no dilations"
-        if reason := unfit(self._graph, layer):
+        op = OPS[layer.op]
+        if reason := unfit(self._graph, op, layer) or limit(op, layer, self._shapes(layer)):
             return reason
         weights = weights_of(self._graph, layer)
         if weights is not None and not np.isfinite(weights.value).all():
             raise GraphError(f"node '{layer.name}': the weights hold NaN or Inf")
         return ""
 
-    def _is_grouped(self, layer: Node, source: str) -> bool:
-        """Say whether each output channel of a Conv2D sees a part of the input channels alone."""
-        weights, found = weights_of(self._graph, layer), self._ranges.tensors.get(normal(source))
-        if layer.op != "Conv2D" or weights is None or found is None:
-            return False
-        return len(found.channel_mean) not in (0, weights.shape[2])
+    def _shapes(self, layer: Node) -> list[Shape | None]:
+        """Return the shapes of what a layer reads; the channels may be known from the ranges."""
+        source, weights = layer.data_inputs[0], weights_of(self._graph, layer)
+        found = self._ranges.tensors.get(normal(source))
+        if found is not None and found.channel_mean:
+            image: Shape | None = (len(found.channel_mean),)
+        else:
+            if self._known is None:
+                self._known = Shapes(self._graph)
+            image = self._known.shape(source)
+        return [image, None if weights is None else weights.shape]
 
     def _form_of_float(self, layer: Node, source: str) -> Form | str:
         """Return how a float tensor is to be quantized for a layer, or why it is not."""
@@ -280,11 +291,8 @@ def _with_offset(found: TensorRange) -> Form:
 
 def _passes(graph: Graph, node: Node) -> bool:
     """Say whether the 8-bit form of an op does what the op does."""
-    if channels_first(node):
-        return False
     if node.op == "MaxPool":
-        sizes = [size for name in ("ksize", "strides") for size in node.attr(name)[::3]]
-        return sizes == [1] * 4 and node.attr("padding") in ("SAME", "VALID")
+        return not limit("QuantizedMaxPool", node)
     if node.op == "Pad":
         return graph.constant(node.data_inputs[1]) is not None
     return True

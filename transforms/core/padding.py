@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from transforms.core.kernel_limits import takes_explicit_padding
 from transforms.core.layers import LAYER_OPS, channels_first
 from transforms.core.node import Node
 from transforms.core.sizes import Shape
@@ -41,15 +42,14 @@ def with_zeros_around(
 ) -> Node | None:
     """Return the convolution with these zeros: VALID, SAME where it means them, or EXPLICIT.
 
-    None: only EXPLICIT would do, and it is no Conv2D. Conv3D has no such padding, and with it a
-    depthwise convolution that is followed by a BiasAdd ends TensorFlow under oneDNN.
+    None: only EXPLICIT would do, and the op does not take it.
     """
     explicit: list[int] = []
     if not any(map(any, zeros.values())):
         padding = "VALID"
     elif zeros == _same(layer, kernel, image):
         padding = "SAME"
-    elif layer.op == "Conv2D":
+    elif takes_explicit_padding(layer.op):
         padding, explicit = "EXPLICIT", [0] * (2 * LAYER_OPS[layer.op])
         for axis, pair in zeros.items():
             explicit[2 * axis : 2 * axis + 2] = pair

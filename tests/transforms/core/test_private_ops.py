@@ -5,10 +5,10 @@ import pytest
 from transforms.core import private_ops
 from transforms.core.errors import CrashError
 from transforms.core.graph import Graph
+from transforms.core.int8_plan import OPS
 from transforms.core.ops import op_defs
 from transforms.core.private_ops import probe
 from transforms.core.protos import GraphDef
-from transforms.quantize_static import OPS
 from transforms.use_onednn_kernels import KERNELS
 
 WRITTEN = {kernel.op for kernel in KERNELS.values()} | set(OPS.values())
