@@ -129,7 +129,7 @@ def _cut_ranges(graph: Graph) -> None:
         if node.op != "Requantize" or survives.get(node.name, EVERYTHING) == EVERYTHING:
             continue
         measured = node.data_inputs[3], node.data_inputs[4]
-        if {graph.producer(end).op for end in measured} == {"RequantizationRange"}:
+        if graph.producer(measured[0]).op == "RequantizationRange":
             ends = eight_bit.cut_range(graph, node, measured, *survives[node.name])
             graph.replace(node, node.with_data_inputs(*node.data_inputs[:3], *ends))
 

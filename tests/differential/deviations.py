@@ -19,6 +19,7 @@ from transforms.core.eight_bit_ops import KERNELS
 from transforms.core.graph import Graph
 from transforms.core.node import Node
 from transforms.core.ops import with_op
+from transforms.core.tensors import DType
 
 # What the original writes without some of their attributes; those that it has are complete.
 ATTRIBUTES_ARE_KEPT = {
@@ -149,6 +150,26 @@ def _with_attributes_that_are_kept(graph: Graph) -> Graph:
     for node in graph:
         if node.op in ATTRIBUTES_ARE_KEPT:
             result.replace(node, complete[node.name])
+    return result
+
+
+def with_wide_ranges(graph: Graph) -> Graph:
+    """Return the original's graph where each measured range has a width, as in all of deploykit's.
+
+    The original's is without one where all values are equal and below zero, and its graph then
+    gives other numbers or dies.
+    """
+    result = graph.copy()
+    for node in graph:
+        if node.op == "Requantize":
+            found = graph.producer(node.data_inputs[4])
+            if found.name.endswith("/requant_range"):
+                ends = (found.name, f"{found.name}/max")
+                least = Node.constant(f"{found.name}/least_max", np.array(SMALLEST_RANGE))
+                result.add(least.with_control_inputs(f"^{found.name}"))
+                high = Node(ends[1], "Maximum", (f"{found.name}:1", least.name))
+                result.add(high.with_attrs(T=DType("float32")))
+                result.replace(node, node.with_data_inputs(*node.data_inputs[:3], *ends))
     return result
 
 

@@ -329,6 +329,31 @@ def test_left_float(case):
     assert any(reason in skipped for skipped in graph.skipped), graph.skipped
 
 
+@pytest.mark.parametrize("value", [0.0, -0.5, 0.5])
+@pytest.mark.parametrize("behind", ["matmul", "add", "mul", "conv"])
+def test_values_that_are_all_equal(value, behind):
+    """As a batch of one holds behind a layer with one output: a range without width is refused."""
+    import tensorflow as tf
+
+    def make():
+        y = tf.matmul(placeholder(None, 1), tf.ones([1, 1]))
+        if behind == "matmul":
+            tf.matmul(y, weights(1, 5), name="y")
+        elif behind == "conv":
+            tf.nn.conv2d(tf.reshape(y, [-1, 1, 1, 1]), weights(1, 1, 1, 4), 1, "SAME", name="y")
+        else:
+            op = tf.raw_ops.AddV2 if behind == "add" else tf.raw_ops.Mul
+            op(x=y, y=weights(), name="y")
+
+    before = build(make, ["x"], ["y"])
+    after = transform(before, "quantize_nodes")
+    assert after["y"].op == "Dequantize", after.skipped
+    for rows in (1, 3):
+        fed = {"x": np.full((rows, 1), value, np.float32)}
+        expected, found = run(before, fed)[0], run(after, fed)[0]
+        assert np.abs(found - expected).max() <= ONE_OP * max(np.abs(expected).max(), 1e-4)
+
+
 def test_unknown_shapes_stay_float():
     def make(tf, _):
         a, b = (tf.compat.v1.placeholder(tf.float32, name=name) for name in "ab")

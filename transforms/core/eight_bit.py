@@ -133,9 +133,17 @@ def constant_range(
 
 
 def measured_range(graph: Graph, name: str, wide: EightBit) -> tuple[str, str]:
-    """Add a node that finds the range of a 32-bit result."""
+    """Add nodes that find the range of a 32-bit result.
+
+    RequantizationRange finds one without width where all values are equal and below zero, as in a
+    batch of one: the next 8-bit op would refuse it, or give the values another sign.
+    """
     node = Node(graph.unique_name(name), "RequantizationRange", wide).with_attrs(Tinput=QINT32)
-    return graph.add(node).name, f"{node.name}:1"
+    graph.add(node)
+    least = Node.constant(graph.unique_name(f"{name}/least_max"), np.array(SMALLEST_RANGE))
+    graph.add(least.with_control_inputs(f"^{node.name}"))  # it belongs to the same loop or branch
+    high = Node(graph.unique_name(f"{name}/max"), "Maximum", (f"{node.name}:1", least.name))
+    return node.name, graph.add(high.with_attrs(T=DType("float32"))).name
 
 
 def cut_range(
