@@ -139,7 +139,9 @@ def measured_range(graph: Graph, name: str, wide: EightBit) -> tuple[str, str]:
     batch of one: the next 8-bit op would refuse it, or give the values another sign.
     """
     node = Node(graph.unique_name(name), "RequantizationRange", wide).with_attrs(Tinput=QINT32)
-    least = graph.constant_beside(graph.add(node), np.array(SMALLEST_RANGE), f"{name}/least_max")
+    graph.add(node)
+    least = Node.constant(graph.unique_name(f"{name}/least_max"), np.array(SMALLEST_RANGE))
+    graph.add(least.with_control_inputs(f"^{node.name}"))  # it belongs to the same loop or branch
     high = Node(graph.unique_name(f"{name}/max"), "Maximum", (f"{node.name}:1", least.name))
     return node.name, graph.add(high.with_attrs(T=DType("float32"))).name
 
