@@ -31,6 +31,7 @@ def inline_calls(graph: Graph, ops: frozenset[str] | None = None) -> None:
         return
     _check_sizes(graph, library, calls)
     conditional = graph.conditional_names()
+    acting = graph.descendants(n.name for n in graph if library.has_effect(n, n.attrs))
     waiting = [(name, callee, name in conditional) for name, callee in calls.items()]
     moves: dict[str, list[str]] = {}
     inlined: list[str] = []
@@ -40,8 +41,13 @@ def inline_calls(graph: Graph, ops: frozenset[str] | None = None) -> None:
         if reason:
             graph.skip(graph[name], reason)
             continue
-        call = _Call(graph, library, graph[name], library.body(callee), is_conditional)
+        body = library.body(callee)
+        is_gated = is_conditional or any(
+            producer_name(tensor) in acting for tensor in graph[name].data_inputs
+        )
+        call = _Call(graph, library, graph[name], body, is_conditional, is_gated)
         call.expand()
+        acting |= call.acting(is_gated)
         moves |= call.moves()
         waiting += call.inner_calls()
         if graph.is_output(name):
@@ -108,14 +114,27 @@ def _reason_to_stay(graph: Graph, library: Library, call: Node, callee: Callee) 
     if graph.is_input(call.name):
         return "it is fed, so its function does not run"
     op = library.unknown_op(callee.name)
-    return f"its function '{callee.name}' holds the unknown op {op}" if op else ""
+    if op:
+        return f"its function '{callee.name}' holds the unknown op {op}"
+    for name in library.body(callee).hidden_effects:
+        return (
+            f"its function '{callee.name}' runs '{name}' in a branch or a loop, where nothing "
+            "waits for it; without the function nobody would run it"
+        )
+    return ""
 
 
 class _Call:
     """A call on its way to becoming nodes."""
 
     def __init__(
-        self, graph: Graph, library: Library, node: Node, body: Body, is_conditional: bool
+        self,
+        graph: Graph,
+        library: Library,
+        node: Node,
+        body: Body,
+        is_conditional: bool,
+        is_gated: bool,
     ) -> None:
         if len(node.data_inputs) != body.arguments:
             raise GraphError(
@@ -128,7 +147,7 @@ class _Call:
         self._body = body
         self._is_conditional = is_conditional
         self._constants = {n.name for n in body.nodes if n.op == "Const" and not n.inputs}
-        self._arguments, self._waits = self._gated()
+        self._arguments, self._waits = self._arrive(is_gated)
         self._prefix = self._free_prefix()
         self._results: list[str] = []
         self._ends: list[str] = []
@@ -156,6 +175,11 @@ class _Call:
         moves = {tensor_name(name, port): [r] for port, r in enumerate(self._results)}
         return {**moves, f"^{name}": self._ends}
 
+    def acting(self, is_gated: bool) -> set[str]:
+        """Return the nodes of the body that act, or read or wait for something that does."""
+        names = {node.name for node in self._body.nodes} if is_gated else self._body.acting
+        return set(map(self._outside, names))
+
     def inner_calls(self) -> list[tuple[str, Callee, bool]]:
         """Return the calls inside the body, and whether each lies below a Switch or in a loop."""
         return [
@@ -171,15 +195,16 @@ class _Call:
         kept = pass_on(node.name, self._results, types, after, node.device)
         self._graph.replace(node, kept)
 
-    def _gated(self) -> tuple[list[str], list[str]]:
+    def _arrive(self, is_gated: bool) -> tuple[list[str], list[str]]:
         """Return the tensors that the body reads, and what its first nodes wait for.
 
         A call reads all arguments at once, its body one by one. That makes no difference except
-        below a Switch or in a loop: there all pass one node, so that the body is dead as a whole,
-        and its constants live in the loop.
+        below a Switch or in a loop, and where an argument waits for what acts: there all pass one
+        node, so that the body is dead as a whole, its constants live in the loop, and arguments
+        that a result does not need are computed.
         """
         node = self._node
-        if not self._is_conditional or not node.data_inputs:
+        if not is_gated or not node.data_inputs:
             return list(node.data_inputs), self._joined("inputs", list(node.control_inputs))
         types = input_types(node, self._op_def)
         name = self._graph.unique_name(f"{node.name}/arguments")

@@ -1,25 +1,17 @@
 """The functions of a graph's library: who refers to whom, and a function's body as graph nodes."""
 
 import functools
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from transforms.core.errors import GraphError, nearest
 from transforms.core.graph import Graph
 from transforms.core.node import Node, producer_name, tensor_name
-from transforms.core.ops import input_ports, op_defs, output_ports
+from transforms.core.ops import acts, input_ports, op_defs, output_ports
 from transforms.core.protos import AttrValue, FunctionDef, NameAttrList, NodeDef, OpDef
 
 CALL_OPS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 
-# Stateful for the registry, yet nothing outside of the graph learns whether they ran.
-_UNSEEN_OPS = re.compile(
-    r"ReadVariableOp|ResourceGather(Nd)?|VarHandleOp|VarIsInitializedOp|VariableShape|Variable(V2)?"
-    r"|(Anonymous)?(Mutable(Dense)?)?HashTable(OfTensors)?(V2)?|LookupTable(Find|Size|Export)V2"
-    r"|Random\w+|TruncatedNormal|ParameterizedTruncatedNormal|Multinomial|Stateless\w+|(?!Save|Initialize)\w+Dataset\w*"
-    r"|TensorArray\w*|Empty|GuaranteeConst|DeviceIndex|Timestamp|DtypeWithDefaultOp"
-)
 _MAX_ATTR_BYTES = 1 << 20  # attributes can double from call to call; no honest one comes near this
 
 
@@ -43,6 +35,10 @@ class Body:
     """The nodes that run even where no result needs them."""
     effects_beside: tuple[tuple[str, ...], ...]
     """For each result, the effects that it does not need."""
+    hidden_effects: tuple[str, ...]
+    """The nodes that run in a branch or a loop, and that nothing outside of it needs."""
+    acting: frozenset[str]
+    """The nodes that act upon the outside, and what reads or waits for one."""
     conditional: frozenset[str]
     """The nodes that lie below a Switch or in a loop."""
     calls: Mapping[str, Callee]
@@ -101,13 +97,13 @@ class Library:
         used = list(names_in(attrs.values()))
         if used or node.op in self.functions:
             return any(name in self._with_effects for name in (*used, node.op))
-        return _acts(node.op)
+        return acts(node.op)
 
     @functools.cached_property
     def _with_effects(self) -> frozenset[str]:
         def has_effect(node: NodeDef) -> bool:
             names_none = next(names_in(node.attr.values()), None) is None
-            return names_none and node.op not in self.functions and _acts(node.op)
+            return names_none and node.op not in self.functions and acts(node.op)
 
         return self.reaching(has_effect)
 
@@ -136,11 +132,6 @@ class Library:
 def _callee(name: str, attrs: Mapping[str, AttrValue]) -> Callee:
     content = ((key, attrs[key].SerializeToString(deterministic=True)) for key in sorted(attrs))
     return Callee(name, tuple(content))
-
-
-def _acts(op: str) -> bool:
-    op_def = op_defs().get(op)
-    return op_def is None or (op_def.is_stateful and not _UNSEEN_OPS.fullmatch(op))
 
 
 def _beside(
@@ -240,6 +231,8 @@ class _Reader:
         conditional = graph.conditional_names()
         acting = [n.name for n in nodes if self._library.has_effect(n, n.attrs)]
         effects = tuple(name for name in acting if name not in conditional)
+        ends = [*map(producer_name, results), *control_results, *effects]
+        needed = graph.ancestors(name for name in ends if name in graph) if acting else set()
         return Body(
             nodes=tuple(nodes),
             arguments=sum(map(len, self._arguments.values())),
@@ -247,6 +240,8 @@ class _Reader:
             control_results=tuple(n for n in control_results if n in self._ports),
             effects=effects,
             effects_beside=_beside(graph, effects, results),
+            hidden_effects=tuple(name for name in acting if name not in needed),
+            acting=frozenset(graph.descendants(acting)),
             conditional=frozenset(conditional),
             calls={name: callee for name, callee in calls.items() if callee is not None},
         )

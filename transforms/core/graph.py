@@ -24,6 +24,7 @@ from transforms.core.node import (
     producer_name,
     split,
 )
+from transforms.core.ops import acts
 from transforms.core.order import execution_order
 from transforms.core.protos import FunctionDefLibrary, GraphDef, VersionDef
 from transforms.core.tensors import Array
@@ -242,7 +243,8 @@ class Graph:
 
         `into` takes the place of the node whose name it bears, or is added. It waits for all that
         `nodes` waited for, and all that goes with them as nobody else needs it, such as constants
-        that are folded. Who waited for one of `nodes` that goes waits for what that one needed.
+        that are folded; what acts upon the outside does not go. Who waited for one of `nodes` that
+        goes waits for what that one needed.
         """
         waits = [wait for node in nodes for wait in node.control_inputs]
         dropped = [producer_name(tensor) for node in nodes for tensor in node.data_inputs]
@@ -257,7 +259,11 @@ class Graph:
                 self.remove(self._nodes[node.name])
         while dropped:
             node_or_none = self._nodes.get(dropped.pop())
-            if node_or_none is not None and not self._is_needed(node_or_none.name):
+            if node_or_none is None or self._is_needed(node_or_none.name):
+                continue
+            if acts(node_or_none.op):
+                waits.append(f"^{node_or_none.name}")
+            else:
                 waits += node_or_none.control_inputs
                 dropped += map(producer_name, node_or_none.data_inputs)
                 self.remove(node_or_none)

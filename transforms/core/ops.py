@@ -6,6 +6,7 @@ transforms.core.ops` writes it anew; a test compares it with the TensorFlow that
 
 import functools
 import gzip
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,14 @@ LAST_VERSION_WITHOUT_SCALARS = 21  # up to here a placeholder's shape [] meant a
 REF_VARIABLE_OPS = frozenset({"Variable", "VariableV2"})  # of TensorFlow 1, read without another op
 VARIABLE_OPS = REF_VARIABLE_OPS | {"VarHandleOp"}
 
+# Stateful for the registry, yet nothing outside of the graph learns whether they ran.
+_UNSEEN_OPS = re.compile(
+    r"ReadVariableOp|ResourceGather(Nd)?|VarHandleOp|VarIsInitializedOp|VariableShape|Variable(V2)?"
+    r"|(Anonymous)?(Mutable(Dense)?)?HashTable(OfTensors)?(V2)?|LookupTable(Find|Size|Export)V2"
+    r"|Random\w+|TruncatedNormal|ParameterizedTruncatedNormal|Multinomial|Stateless\w+|(?!Save|Initialize)\w+Dataset\w*"
+    r"|TensorArray\w*|Empty|GuaranteeConst|DeviceIndex|Timestamp|DtypeWithDefaultOp"
+)
+
 TABLE = Path(__file__).with_name("ops.pb.gz")
 
 
@@ -27,6 +36,12 @@ TABLE = Path(__file__).with_name("ops.pb.gz")
 def op_defs() -> Mapping[str, OpDef]:
     """Return the definition of every op by name."""
     return {op.name: op for op in OpList.FromString(gzip.decompress(TABLE.read_bytes())).op}
+
+
+def acts(op: str) -> bool:
+    """Say whether something outside of the graph may learn that a node of this op has run."""
+    op_def = op_defs().get(op)
+    return op_def is None or (op_def.is_stateful and not _UNSEEN_OPS.fullmatch(op))
 
 
 def input_types(node: Node, op_def: OpDef | None = None) -> list[DType] | None:
