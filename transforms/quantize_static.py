@@ -54,7 +54,7 @@ class _Rewriting:
         self._codes: dict[str, str] = {}
         """By float tensor that has a form in the plan: the tensor with its codes."""
         self._quantized: dict[tuple[str, Form], str] = {}
-        self._constants: dict[tuple[object, ...], str] = {}
+        self._constants: dict[tuple[object, ...], Node] = {}
         """The ends of ranges: one for each value and loop."""
 
     def run(self) -> None:
@@ -210,8 +210,11 @@ class _Rewriting:
             array: Array = np.array(value, np.float32)
             name = f"int8/{'zero' if not value else f'end_{len(self._constants)}'}"
             free = replace(node, device="")
-            self._constants[key] = self._graph.constant_beside(free, array, name).name
-        return self._constants[key]
+            self._constants[key] = self._graph.constant_beside(free, array, name)
+        const = self._constants[key]
+        if const.name not in self._graph:  # it went with the only node that read it
+            self._graph.add(const)
+        return const.name
 
     def _name(self, name: str, part: str) -> str:
         return self._graph.unique_name(f"{name}/{part}")

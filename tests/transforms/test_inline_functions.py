@@ -152,6 +152,25 @@ def v1_loop():
     tf.identity(q, name="q")
 
 
+def unused():
+    """An argument that no result needs, and one that no node needs: a call computes them too."""
+    import tensorflow as tf
+
+    x = placeholder()
+
+    @tf.function
+    def inner(a, b):
+        return a * 2.0
+
+    @tf.function
+    def outer(a, b):
+        return inner(a + 1.0, tf.identity(b)), tf.constant(random(6))
+
+    p, q = outer(x, tf.identity(x * 3.0))
+    tf.identity(p, name="p")
+    tf.identity(q, name="q")
+
+
 MADE = [nested, variadic, direct, branch_and_loop, v1_branch, v1_loop]
 
 
@@ -544,4 +563,7 @@ def test_a_graph_without_calls_stays():
     assert str(graph) == before
 
 
-GRAPHS = [Example("inline_functions", lambda make=make: build(make, ["x"], ["p"])) for make in MADE]
+GRAPHS = [
+    *(Example("inline_functions", lambda make=make: build(make, ["x"], ["p"])) for make in MADE),
+    Example("inline_functions", lambda: build(unused, ["x"], ["q"])),
+]

@@ -108,6 +108,7 @@ def is_fed_at_placeholders(example: Example) -> bool:
 
 
 NESTED = [number for number, each in enumerate(EXAMPLES) if is_fed_at_placeholders(each)]
+FIRST = list({EXAMPLES[n].name: n for n in reversed(NESTED)}.values())  # one of each transform
 WRAPS = {
     "in a loop": (surroundings.in_a_loop, {}),
     "in a branch": (surroundings.in_a_branch, {"branch/taken": np.array(True)}),
@@ -129,8 +130,26 @@ def test_in_loops_and_branches(number, wrap, tmp_path):
             transform(around(graph), text)
         return
     assert check(example, around(graph), text, feeds) is not None
-    lost = lost_effects(example, text, around, **feeds)
-    assert bool(lost) == bool(example.lost and feeds.get("branch/taken", True)), lost
+
+
+def check_effects_inside(number, wrap, folder) -> None:
+    example, (around, feeds) = EXAMPLES[number], WRAPS[wrap]
+    if wrap not in example.refused:
+        text = example.prepared(example.make(), folder)
+        lost = lost_effects(example, text, around, **feeds)
+        assert bool(lost) == bool(example.lost and feeds.get("branch/taken", True)), lost
+
+
+@pytest.mark.parametrize("number", FIRST, ids=[NAMES[number] for number in FIRST])
+def test_effects_stay_in_a_loop(number, tmp_path):
+    check_effects_inside(number, "in a loop", tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", NESTED, ids=[NAMES[number] for number in NESTED])
+@pytest.mark.parametrize("wrap", WRAPS)
+def test_effects_stay_in_all_loops_and_branches(number, wrap, tmp_path):
+    check_effects_inside(number, wrap, tmp_path)
 
 
 def test_each_transform_is_tried_in_a_loop():
