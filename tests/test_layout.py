@@ -100,6 +100,7 @@ def test_a_transform_is_a_documented_tested_function_of_its_file_name(name):
     assert len(own) <= 1, f"{name} composes more than one transform: {own}"
     test = ROOT / "tests" / "transforms" / f"test_{name}.py"
     assert test.exists(), f"{name} has no test; write {test.relative_to(ROOT)}"
+    assert re.search(r"^GRAPHS = ", test.read_text(), re.M), f"{test.name} exports no GRAPHS"
 
 
 def test_every_module_starts_with_a_docstring():

@@ -41,6 +41,7 @@ def check(example: Example, graph: Graph, text: str, feeds=None, about="") -> Gr
     renamed = set(graph.inputs) - set(after.inputs), set(after.inputs) - set(graph.inputs)
     names = dict(zip(*map(sorted, renamed), strict=False))
     kept = {names.get(n, n): v for n, v in feeds.items() if names.get(n, n) in after.inputs}
+    assert "different frames" not in outcome(after, kept)  # even if no processor has its layout
     found = compare(expected, run(example.runnable(after), kept))
     worst = max(max(each.max_relative_error, each.rms_relative_error) for each in found)
     assert worst <= example.bar, (about, worst, [each.fault for each in found])

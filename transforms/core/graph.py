@@ -1,10 +1,8 @@
 """A graph: nodes that never change, an index that cannot go stale, and eight methods that edit.
 
-The edits are `add`, `remove`, `replace`, `redirect`, `prune` and `sort`, and two that transforms
-build on: `absorb` puts one node in the place of several and loses no effect that was waited for,
-`constant_beside` adds a constant where another node can read it, in a loop or a branch. All of them
-keep the index (name -> node, name -> consumers), and none recurses: a chain of 100,000 nodes is an
-ordinary graph.
+The edits are `add`, `remove` and `replace` of the index, `redirect`, `prune` and `sort`, and two
+that transforms build on: `absorb` puts one node in the place of several and loses nothing that was
+waited for, `constant_beside` adds a constant where another node can read it, also in a loop.
 """
 
 import logging
@@ -13,19 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from transforms.core.errors import GraphError, nearest
-from transforms.core.node import (
-    ENTER_OPS,
-    EXIT_OPS,
-    MERGE_OPS,
-    SWITCH_OPS,
-    Node,
-    delimited,
-    normal,
-    producer_name,
-    split,
-)
+from transforms.core.node import MERGE_OPS, Node, delimited, normal, producer_name, split
+from transforms.core.node_index import NodeIndex
 from transforms.core.ops import acts
-from transforms.core.order import execution_order
 from transforms.core.protos import FunctionDefLibrary, GraphDef, VersionDef
 from transforms.core.tensors import Array
 
@@ -35,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("transforms")
 
 
-class Graph:
+class Graph(NodeIndex):
     """Nodes by name, the graph's inputs and outputs (tensor names), versions and function library.
 
     `inputs` are fed when the graph runs, so nothing above them counts and none of them is constant;
@@ -52,19 +40,13 @@ class Graph:
         library: FunctionDefLibrary | None = None,
     ) -> None:
         """Build the index. GraphError: a name occurs twice."""
-        self._edits = 0  # counts changes: what was found out at this number still holds
+        super().__init__()
         self._pruned_at = self._checked_at = -1
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self.versions = versions or VersionDef()
         self.library = library or FunctionDefLibrary()
         self.skipped: list[str] = []
-        self._nodes: dict[str, Node] = {}
-        self._consumers: dict[str, dict[str, bool]] = {}  # True: reads data, False: only waits
-        self._reader_counts: dict[str, int] = {}
-        self._numbers: dict[str, int] = {}  # of `name`: the last number that made a unique name
-        self._depths: dict[str, int] | None = None  # in how many loops, once somebody has asked
-        self._order: tuple[str, ...] | None = None
         for node in nodes:
             self.add(node)
 
@@ -91,41 +73,6 @@ class Graph:
         self._edits += 1
 
     # ------------------------------------------------------------------ reading
-
-    def __getitem__(self, name: str) -> Node:
-        """Return a node by name. GraphError: there is none; the nearest names are given."""
-        try:
-            return self._nodes[name]
-        except KeyError:
-            hint = nearest(name, tuple(self._nodes))
-            raise GraphError(f"the graph has no node '{name}'{hint}") from None
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._nodes
-
-    def __len__(self) -> int:
-        return len(self._nodes)
-
-    def __iter__(self) -> Iterator[Node]:
-        """Iterate over the nodes as they are now; edits meanwhile do not disturb it."""
-        return iter(tuple(self._nodes.values()))
-
-    def __str__(self) -> str:
-        """Return one line a node, in order."""
-        return "".join(f"{node}\n" for node in self._nodes.values())
-
-    def producer(self, tensor: str) -> Node:
-        """Return the node that makes a tensor (or that a control input names)."""
-        return self[producer_name(tensor)]
-
-    def consumers(self, name: str) -> list[Node]:
-        """Return the nodes that read any output of a node or wait for it, each once."""
-        return [self._nodes[consumer] for consumer in self._consumers.get(name, ())]
-
-    def readers(self, name: str) -> list[Node]:
-        """Return the consumers that read data of a node; control edges do not count."""
-        consumers = self._consumers.get(name, {})
-        return [self._nodes[consumer] for consumer, reads in consumers.items() if reads]
 
     def feeds_only(self, node: Node, consumer: Node) -> bool:
         """Say whether nobody else reads the node, and it is neither fed nor fetched."""
@@ -173,52 +120,12 @@ class Graph:
             if node is not None and (match := pattern.match(self, node)) is not None:
                 yield match
 
-    def unique_name(self, name: str) -> str:
-        """Return `name`, or the first of `name_1`, `name_2`, ... that no node bears."""
-        if name not in self._nodes:
-            return name
-        number = self._numbers.get(name, 0) + 1
-        while f"{name}_{number}" in self._nodes:
-            number += 1
-        self._numbers[name] = number - 1  # the name may stay free
-        return f"{name}_{number}"
-
-    def conditional_names(self) -> set[str]:
-        """Return the nodes below a Switch or an Enter: they may be dead, or run in a loop."""
-        return self.descendants(n.name for n in self if n.op in SWITCH_OPS | ENTER_OPS)
-
     def skip(self, node: Node, reason: str) -> None:
         """Note that a match was left alone, and why."""
         logger.debug("node '%s' left alone: %s", node.name, reason)
         self.skipped.append(f"node '{node.name}': {reason}")
 
     # ------------------------------------------------------------------ editing
-
-    def add(self, node: Node) -> Node:
-        """Add a node. GraphError: its name is taken."""
-        if node.name in self._nodes:
-            raise GraphError(f"node '{node.name}' occurs more than once")
-        self._nodes[node.name] = node
-        self._link(node)
-        return node
-
-    def remove(self, node: Node) -> None:
-        """Remove a node that nobody reads or waits for. GraphError: somebody does."""
-        if self._consumers.get(node.name):
-            reader = next(iter(self._consumers[node.name]))
-            raise GraphError(f"node '{node.name}' cannot be removed: '{reader}' reads it")
-        self._unlink(self._nodes.pop(node.name))
-        self._consumers.pop(node.name, None)
-        self._reader_counts.pop(node.name, None)
-
-    def replace(self, old: Node, new: Node) -> Node:
-        """Put `new` in the place of `old`, under the name of `old`; return it as it stands then."""
-        if new.name != old.name:
-            new = new.with_name(old.name)
-        self._unlink(self[old.name])
-        self._nodes[old.name] = new
-        self._link(new)
-        return new
 
     def redirect(self, moves: Mapping[str, str | Iterable[str]]) -> None:
         """Let every consumer of a tensor (`a`, `a:1`, `^a`) read another, for each pair in `moves`.
@@ -249,28 +156,29 @@ class Graph:
         waits = [wait for node in nodes for wait in node.control_inputs]
         dropped = [producer_name(tensor) for node in nodes for tensor in node.data_inputs]
         into = self.replace(into, into) if into.name in self._nodes else self.add(into)
-        gone: dict[str, list[str]] = {}
+        gone: set[str] = set()
         for node in reversed(nodes):
-            if node.name in self._nodes and node.name != into.name and not self._is_read(node.name):
-                needed = [t if t[:1] == "^" else f"^{producer_name(t)}" for t in node.inputs]
-                gone[f"^{node.name}"] = [n for n in needed if not self._orders_nothing(n)]
-                if self._consumers.get(node.name):
-                    self.redirect({f"^{node.name}": gone[f"^{node.name}"]})
-                self.remove(self._nodes[node.name])
+            name = node.name
+            if name in self._nodes and name != into.name and not self._is_read(name):
+                gone.add(f"^{name}")
+                if self._consumers.get(name):
+                    needed = [t if t[:1] == "^" else f"^{producer_name(t)}" for t in node.inputs]
+                    kept = [wait for wait in needed if not self._orders_nothing(wait)]
+                    self.redirect({f"^{name}": kept})
+                self.remove(self._nodes[name])
         while dropped:
-            node_or_none = self._nodes.get(dropped.pop())
-            if node_or_none is None or self._is_needed(node_or_none.name):
+            lonely = self._nodes.get(dropped.pop())
+            if lonely is None or self._is_needed(lonely.name):
                 continue
-            if acts(node_or_none.op):
-                waits.append(f"^{node_or_none.name}")
+            if acts(lonely.op):
+                waits.append(f"^{lonely.name}")
             else:
-                waits += node_or_none.control_inputs
-                dropped += map(producer_name, node_or_none.data_inputs)
-                self.remove(node_or_none)
+                waits += lonely.control_inputs
+                dropped += map(producer_name, lonely.data_inputs)
+                self.remove(lonely)
         into = self._nodes[into.name]
-        known = {into.name, *map(producer_name, into.data_inputs)}
-        waits = [wait for wait in _expanded(waits, gone) if wait[1:] not in known]
-        return self.replace(into, into.with_control_inputs(*waits))
+        known = {f"^{name}" for name in (into.name, *map(producer_name, into.data_inputs))} | gone
+        return self.replace(into, into.with_control_inputs(*(w for w in waits if w not in known)))
 
     def _is_read(self, name: str) -> bool:
         """Say whether somebody needs the value of a node."""
@@ -338,38 +246,6 @@ class Graph:
 
     # ------------------------------------------------------------------ the whole graph
 
-    def ancestors(self, names: Iterable[str]) -> set[str]:
-        """Return the names of these nodes and of all that they need."""
-        found = set(names)
-        waiting = list(found)
-        while waiting:
-            for tensor in self._nodes[waiting.pop()].inputs:
-                name = producer_name(tensor)
-                if name not in found and name in self._nodes:
-                    found.add(name)
-                    waiting.append(name)
-        return found
-
-    def descendants(self, names: Iterable[str], control: bool = True) -> set[str]:
-        """Return the names of these nodes and of all that read them or, with `control`, wait."""
-        found = set(names)
-        waiting = list(found)
-        while waiting:
-            for consumer, reads in self._consumers.get(waiting.pop(), {}).items():
-                if consumer not in found and (reads or control):
-                    found.add(consumer)
-                    waiting.append(consumer)
-        return found
-
-    def order(self) -> tuple[str, ...]:
-        """Return the names in execution order, ties as they stand. GraphError: a cycle.
-
-        Of the nodes that may come next it is the first that comes, so an order that is right stays.
-        """
-        if self._order is None:
-            self._order = execution_order(self._nodes, self._consumers)
-        return self._order
-
     def check(self) -> None:
         """Raise GraphError for an input that dangles, a missing output or input, or a cycle."""
         if self._checked_at == self._edits:
@@ -430,51 +306,6 @@ class Graph:
         rest = GraphDef(versions=self.versions, library=self.library)
         yield rest.SerializeToString(deterministic=True)
 
-    # ------------------------------------------------------------------ the index
-
-    def _link(self, node: Node) -> None:
-        self._order = None
-        self._edits += 1
-        producers: dict[str, bool] = {}
-        for tensor in node.inputs:
-            name = producer_name(tensor)
-            producers[name] = producers.get(name, False) or tensor[:1] != "^"
-        for name, reads in producers.items():
-            self._consumers.setdefault(name, {})[node.name] = reads
-            if reads:
-                self._reader_counts[name] = self._reader_counts.get(name, 0) + 1
-        if self._depths is not None:
-            depth = self._depth(node, self._depths)
-            if depth < 0 or (depth != self._depths.get(node.name) and self.consumers(node.name)):
-                self._depths = None
-            else:
-                self._depths[node.name] = depth
-
-    def _unlink(self, node: Node) -> None:
-        self._order = None
-        self._edits += 1
-        for name in dict.fromkeys(map(producer_name, node.inputs)):
-            if self._consumers.get(name, {}).pop(node.name, False):
-                self._reader_counts[name] -= 1
-
-    def _gives_into_a_loop(self, name: str) -> bool:
-        """Say whether what reads a node runs in a loop of TensorFlow 1."""
-        if self._depths is None:
-            self._depths = {}
-            for each in self.order():
-                self._depths[each] = self._depth(self._nodes[each], self._depths)
-        return self._depths[name] > (self._nodes[name].op in EXIT_OPS)
-
-    def _depth(self, node: Node, depths: Mapping[str, int]) -> int:
-        """Return in how many loops a node lies; -1 where that of nothing that it reads is known."""
-        if not node.inputs:
-            return 0
-        found = [
-            depths.get(name, -1) - (name in self._nodes and self._nodes[name].op in EXIT_OPS)
-            for name in map(producer_name, node.inputs)
-        ]
-        return max(found) + (node.op in ENTER_OPS)
-
     def _forget_lost_colocations(self) -> None:
         """Drop `loc:@a` from `_class` where node a is gone; TensorFlow would not load the graph."""
         for node in tuple(self._nodes.values()):
@@ -501,18 +332,6 @@ class Graph:
 def _names_again(node: Node, tensor: str) -> bool:
     """Say whether a tensor is what an Identity reads."""
     return node.op == "Identity" and split(tensor)[1] == 0
-
-
-def _expanded(waits: Iterable[str], gone: Mapping[str, list[str]]) -> list[str]:
-    """Return control inputs with those on nodes that are gone replaced by what these needed."""
-    found: dict[str, None] = {}
-    waiting = list(waits)[::-1]
-    while waiting:
-        wait = waiting.pop()
-        if wait not in found:
-            found[wait] = None
-            waiting += reversed(gone.get(wait, []))
-    return [wait for wait in found if wait not in gone]
 
 
 def _follow(tensor: str, moved: dict[str, list[str]]) -> list[str]:

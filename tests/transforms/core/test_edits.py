@@ -8,7 +8,7 @@ from transforms.core.graph import Graph
 from transforms.core.node import Node, tensor_name
 
 EDITS = st.tuples(
-    st.sampled_from(["add", "remove", "replace", "redirect", "prune", "sort", "copy"]),
+    st.sampled_from(["add", "remove", "replace", "redirect", "absorb", "prune", "sort", "copy"]),
     st.integers(0, 99),
     st.lists(st.tuples(st.integers(0, 99), st.integers(-1, 2)), max_size=4),
 )
@@ -24,7 +24,8 @@ def apply(graph: Graph, edit: str, pick: int, picks: list[tuple[int, int]], numb
     nodes = list(graph)
     place = pick % len(nodes) if nodes else 0
     if edit == "add":
-        new = Node(f"n{number}", "Op", tuple(tensors(graph, picks, len(nodes))))
+        op = ("Op", "Enter", "Exit")[number % 3]
+        new = Node(f"n{number}", op, tuple(tensors(graph, picks, len(nodes))))
         graph.add(new.rewired(lambda tensor: [tensor]))
     elif edit == "remove" and nodes and not graph.consumers(nodes[place].name):
         if not graph.is_output(nodes[place].name):
@@ -32,6 +33,12 @@ def apply(graph: Graph, edit: str, pick: int, picks: list[tuple[int, int]], numb
     elif edit == "replace" and nodes:
         new = Node("any", "New", tuple(tensors(graph, picks, place)))
         graph.replace(nodes[place], new.rewired(lambda tensor: [tensor]))
+    elif edit == "absorb" and place:
+        old = nodes[place]
+        before = [n for n in map(graph.producer, old.inputs) if n.name != old.name]
+        before = [n for n in nodes if n in before and n.name not in tensors(graph, picks, place)]
+        into = Node(old.name, "New", tuple(tensors(graph, picks, place)))
+        graph.absorb([*before, old], into=into.rewired(lambda tensor: [tensor]))
     elif edit == "redirect" and place:
         new = tensors(graph, [(n, max(port, 0)) for n, port in picks[:1]], place)
         if new:
@@ -52,6 +59,9 @@ def assert_sound(graph: Graph) -> None:
         for read in ("consumers", "readers"):
             kept = {n.name for n in getattr(graph, read)(node.name)}
             assert kept == {n.name for n in getattr(rebuilt, read)(node.name)}
+        for reader in graph.readers(node.name):
+            assert graph.feeds_only(node, reader) == rebuilt.feeds_only(node, reader)
+        assert graph.waits_beside(node) == rebuilt.waits_beside(node)
     assert graph.order() == rebuilt.order()
     graph.check()
 

@@ -1,0 +1,175 @@
+"""Nodes by name, who reads and who waits for each: an index that cannot go stale.
+
+All edits of a graph come down to `add`, `remove` and `replace`, which keep it. Nothing recurses: a
+chain of 100,000 nodes is an ordinary graph.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from transforms.core.errors import GraphError, nearest
+from transforms.core.node import ENTER_OPS, EXIT_OPS, SWITCH_OPS, Node, producer_name
+from transforms.core.order import execution_order
+
+
+class NodeIndex:
+    """Nodes by name, in an order of their own, with their consumers."""
+
+    def __init__(self) -> None:
+        """Start without nodes."""
+        self._edits = 0  # counts changes: what was found out at this number still holds
+        self._nodes: dict[str, Node] = {}
+        self._consumers: dict[str, dict[str, bool]] = {}  # True: reads data, False: only waits
+        self._reader_counts: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}  # of `name`: the last number that made a unique name
+        self._depths: dict[str, int] | None = None  # in how many loops, once somebody has asked
+        self._order: tuple[str, ...] | None = None
+
+    def __getitem__(self, name: str) -> Node:
+        """Return a node by name. GraphError: there is none; the nearest names are given."""
+        try:
+            return self._nodes[name]
+        except KeyError:
+            hint = nearest(name, tuple(self._nodes))
+            raise GraphError(f"the graph has no node '{name}'{hint}") from None
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._nodes
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __iter__(self) -> Iterator[Node]:
+        """Iterate over the nodes as they are now; edits meanwhile do not disturb it."""
+        return iter(tuple(self._nodes.values()))
+
+    def __str__(self) -> str:
+        """Return one line a node, in order."""
+        return "".join(f"{node}\n" for node in self._nodes.values())
+
+    def producer(self, tensor: str) -> Node:
+        """Return the node that makes a tensor (or that a control input names)."""
+        return self[producer_name(tensor)]
+
+    def consumers(self, name: str) -> list[Node]:
+        """Return the nodes that read any output of a node or wait for it, each once."""
+        return [self._nodes[consumer] for consumer in self._consumers.get(name, ())]
+
+    def readers(self, name: str) -> list[Node]:
+        """Return the consumers that read data of a node; control edges do not count."""
+        consumers = self._consumers.get(name, {})
+        return [self._nodes[consumer] for consumer, reads in consumers.items() if reads]
+
+    def unique_name(self, name: str) -> str:
+        """Return `name`, or the first of `name_1`, `name_2`, ... that no node bears."""
+        if name not in self._nodes:
+            return name
+        number = self._numbers.get(name, 0) + 1
+        while f"{name}_{number}" in self._nodes:
+            number += 1
+        self._numbers[name] = number - 1  # the name may stay free
+        return f"{name}_{number}"
+
+    def conditional_names(self) -> set[str]:
+        """Return the nodes below a Switch or an Enter: they may be dead, or run in a loop."""
+        return self.descendants(n.name for n in self if n.op in SWITCH_OPS | ENTER_OPS)
+
+    def ancestors(self, names: Iterable[str]) -> set[str]:
+        """Return the names of these nodes and of all that they need."""
+        found = set(names)
+        waiting = list(found)
+        while waiting:
+            for tensor in self._nodes[waiting.pop()].inputs:
+                name = producer_name(tensor)
+                if name not in found and name in self._nodes:
+                    found.add(name)
+                    waiting.append(name)
+        return found
+
+    def descendants(self, names: Iterable[str], control: bool = True) -> set[str]:
+        """Return the names of these nodes and of all that read them or, with `control`, wait."""
+        found = set(names)
+        waiting = list(found)
+        while waiting:
+            for consumer, reads in self._consumers.get(waiting.pop(), {}).items():
+                if consumer not in found and (reads or control):
+                    found.add(consumer)
+                    waiting.append(consumer)
+        return found
+
+    def order(self) -> tuple[str, ...]:
+        """Return the names in execution order, ties as they stand. GraphError: a cycle.
+
+        Of the nodes that may come next it is the first that comes, so an order that is right stays.
+        """
+        if self._order is None:
+            self._order = execution_order(self._nodes, self._consumers)
+        return self._order
+
+    def add(self, node: Node) -> Node:
+        """Add a node. GraphError: its name is taken."""
+        if node.name in self._nodes:
+            raise GraphError(f"node '{node.name}' occurs more than once")
+        self._nodes[node.name] = node
+        self._link(node)
+        return node
+
+    def remove(self, node: Node) -> None:
+        """Remove a node that nobody reads or waits for. GraphError: somebody does."""
+        if self._consumers.get(node.name):
+            reader = next(iter(self._consumers[node.name]))
+            raise GraphError(f"node '{node.name}' cannot be removed: '{reader}' reads it")
+        self._unlink(self._nodes.pop(node.name))
+        self._consumers.pop(node.name, None)
+        self._reader_counts.pop(node.name, None)
+
+    def replace(self, old: Node, new: Node) -> Node:
+        """Put `new` in the place of `old`, under the name of `old`; return it as it stands then."""
+        if new.name != old.name:
+            new = new.with_name(old.name)
+        self._unlink(self[old.name])
+        self._nodes[old.name] = new
+        self._link(new)
+        return new
+
+    def _link(self, node: Node) -> None:
+        self._order = None
+        self._edits += 1
+        producers: dict[str, bool] = {}
+        for tensor in node.inputs:
+            name = producer_name(tensor)
+            producers[name] = producers.get(name, False) or tensor[:1] != "^"
+        for name, reads in producers.items():
+            self._consumers.setdefault(name, {})[node.name] = reads
+            if reads:
+                self._reader_counts[name] = self._reader_counts.get(name, 0) + 1
+        if self._depths is not None:
+            depth = self._depth(node, self._depths)
+            if depth < 0 or (depth != self._depths.get(node.name) and self.consumers(node.name)):
+                self._depths = None
+            else:
+                self._depths[node.name] = depth
+
+    def _unlink(self, node: Node) -> None:
+        self._order = None
+        self._edits += 1
+        for name in dict.fromkeys(map(producer_name, node.inputs)):
+            if self._consumers.get(name, {}).pop(node.name, False):
+                self._reader_counts[name] -= 1
+
+    def _gives_into_a_loop(self, name: str) -> bool:
+        """Say whether what reads a node runs in a loop of TensorFlow 1."""
+        if self._depths is None:
+            self._depths = {}
+            for each in self.order():
+                self._depths[each] = self._depth(self._nodes[each], self._depths)
+        return self._depths[name] > (self._nodes[name].op in EXIT_OPS)
+
+    def _depth(self, node: Node, depths: Mapping[str, int]) -> int:
+        """Return in how many loops a node lies; -1 where that of nothing that it reads is known."""
+        if not node.inputs:
+            return 0
+        found = [
+            depths.get(name, -1) - (name in self._nodes and self._nodes[name].op in EXIT_OPS)
+            for name in map(producer_name, node.inputs)
+        ]
+        return max(found) + (node.op in ENTER_OPS)
