@@ -42,12 +42,11 @@ def inline_calls(graph: Graph, ops: frozenset[str] | None = None) -> None:
             graph.skip(graph[name], reason)
             continue
         body = library.body(callee)
-        is_gated = is_conditional or any(
-            producer_name(tensor) in acting for tensor in graph[name].data_inputs
-        )
-        call = _Call(graph, library, graph[name], body, is_conditional, is_gated)
+        producers = dict.fromkeys(map(producer_name, graph[name].data_inputs))
+        effects = [f"^{producer}" for producer in producers if producer in acting]
+        call = _Call(graph, library, graph[name], body, is_conditional, effects)
         call.expand()
-        acting |= call.acting(is_gated)
+        acting |= call.acting()
         moves |= call.moves()
         waiting += call.inner_calls()
         if graph.is_output(name):
@@ -134,7 +133,7 @@ class _Call:
         node: Node,
         body: Body,
         is_conditional: bool,
-        is_gated: bool,
+        effects: list[str],
     ) -> None:
         if len(node.data_inputs) != body.arguments:
             raise GraphError(
@@ -147,7 +146,8 @@ class _Call:
         self._body = body
         self._is_conditional = is_conditional
         self._constants = {n.name for n in body.nodes if n.op == "Const" and not n.inputs}
-        self._arguments, self._waits = self._arrive(is_gated)
+        self._effects = effects  # which arguments wait for, or are
+        self._arguments, self._waits = self._gated()
         self._prefix = self._free_prefix()
         self._results: list[str] = []
         self._ends: list[str] = []
@@ -175,10 +175,10 @@ class _Call:
         moves = {tensor_name(name, port): [r] for port, r in enumerate(self._results)}
         return {**moves, f"^{name}": self._ends}
 
-    def acting(self, is_gated: bool) -> set[str]:
+    def acting(self) -> set[str]:
         """Return the nodes of the body that act, or read or wait for something that does."""
-        names = {node.name for node in self._body.nodes} if is_gated else self._body.acting
-        return set(map(self._outside, names))
+        all_names = {node.name for node in self._body.nodes}
+        return set(map(self._outside, all_names if self._effects else self._body.acting))
 
     def inner_calls(self) -> list[tuple[str, Callee, bool]]:
         """Return the calls inside the body, and whether each lies below a Switch or in a loop."""
@@ -195,17 +195,17 @@ class _Call:
         kept = pass_on(node.name, self._results, types, after, node.device)
         self._graph.replace(node, kept)
 
-    def _arrive(self, is_gated: bool) -> tuple[list[str], list[str]]:
+    def _gated(self) -> tuple[list[str], list[str]]:
         """Return the tensors that the body reads, and what its first nodes wait for.
 
-        A call reads all arguments at once, its body one by one. That makes no difference except
-        below a Switch or in a loop, and where an argument waits for what acts: there all pass one
-        node, so that the body is dead as a whole, its constants live in the loop, and arguments
-        that a result does not need are computed.
+        A call reads all arguments at once, its body one by one. Where an argument acts, the body
+        waits for it, needed or not. Below a Switch or in a loop all arguments pass one node, so
+        that the body is dead as a whole, and its constants live in the loop.
         """
         node = self._node
-        if not is_gated or not node.data_inputs:
-            return list(node.data_inputs), self._joined("inputs", list(node.control_inputs))
+        if not self._is_conditional or not node.data_inputs:
+            waits = dict.fromkeys([*node.control_inputs, *self._effects])
+            return list(node.data_inputs), self._joined("inputs", list(waits))
         types = input_types(node, self._op_def)
         name = self._graph.unique_name(f"{node.name}/arguments")
         gate = pass_on(name, node.data_inputs, types, node.control_inputs, node.device)
