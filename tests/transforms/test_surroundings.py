@@ -17,6 +17,15 @@ from transforms.core.ops import FEEDABLE_OPS
 EXAMPLES = examples()
 NAMES = [f"{number}-{example.text}" for number, example in enumerate(EXAMPLES)]
 each_example = pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
+ONE_EACH = {example.name: number for number, example in reversed(list(enumerate(EXAMPLES)))}
+one_example_quick = pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(each, marks=[] if number in ONE_EACH.values() else pytest.mark.slow)
+        for number, each in enumerate(EXAMPLES)
+    ],
+    ids=NAMES,
+)
 Around = Callable[[Graph], Graph]
 
 
@@ -88,7 +97,7 @@ def test_effects_stay(example, tmp_path):
     assert bool(lost) == bool(example.lost), lost
 
 
-@each_example
+@one_example_quick
 @pytest.mark.parametrize("around", surroundings.USES, ids=lambda function: function.__name__)
 def test_what_is_used_elsewhere_keeps_its_values(example, around, tmp_path):
     text = example.prepared(example.make(), tmp_path)
@@ -120,7 +129,11 @@ WRAPS = {
 }
 
 
-@pytest.mark.parametrize("number", NESTED, ids=[NAMES[number] for number in NESTED])
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(n, marks=[] if n in FIRST else pytest.mark.slow) for n in NESTED],
+    ids=[NAMES[number] for number in NESTED],
+)
 @pytest.mark.parametrize("wrap", WRAPS)
 def test_in_loops_and_branches(number, wrap, tmp_path):
     example, (around, feeds) = EXAMPLES[number], WRAPS[wrap]

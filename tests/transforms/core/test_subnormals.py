@@ -2,7 +2,6 @@
 
 import inspect
 import itertools
-import time
 
 import ml_dtypes
 import numpy as np
@@ -28,8 +27,8 @@ def edges(dtype: str) -> np.ndarray:
     return np.array([0.0, 0.5, 1.0, 3.0, -0.0, *low, *(-x for x in low)], numpy_type(dtype))
 
 
-def calls(op: str, dtype: str):
-    """Yield an op on numbers one at a time, and on all at once, in each way that it takes."""
+def calls(op: str, dtype: str, step: int):
+    """Yield an op on every step-th pair of numbers, and on all at once, in each way it takes."""
     import tensorflow as tf
 
     function, x = getattr(tf.raw_ops, op), edges(dtype)
@@ -40,11 +39,11 @@ def calls(op: str, dtype: str):
         for to, value in itertools.product((*FLOATS, "int32", "bool"), (*x, *more, x)):
             yield function(x=value, DstT=to)
     elif "axis" in names:
-        for a, b in itertools.product(x, x):
+        for a, b in itertools.islice(itertools.product(x, x), 0, None, step):
             yield function(input=np.array([a, b]), axis=0)
         yield function(input=np.stack([x, x[::-1]]), axis=[1])
     elif names[:2] == ["x", "y"]:
-        for a, b in itertools.product(x, x):
+        for a, b in itertools.islice(itertools.product(x, x), 0, None, step):
             yield function(x=a, y=b)
         for shift in range(x.size):
             yield function(x=x, y=np.roll(x, shift))
@@ -74,11 +73,12 @@ def differ(found: np.ndarray, expected: np.ndarray, signs: bool) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("op", COMPUTING)
-def test_what_is_folded_is_what_tensorflow_computes(in_process, op, dtype):
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_what_is_folded_is_what_tensorflow_computes(in_process, op, dtype, step):
     def body():
         import tensorflow as tf
 
-        for number, value in enumerate(calls(op, dtype)):
+        for number, value in enumerate(calls(op, dtype, step)):
             tf.raw_ops.Identity(input=value, name=f"out{number}")
 
     try:
@@ -140,12 +140,3 @@ def test_what_only_moves_is_left_to_numpy(monkeypatch):
     folded = transform(build(body, outputs=["out"]), "fold_constants")
     assert any(has_subnormals(node.value) for node in folded if node.op == "Const")
     assert "Transpose" not in {node.op for node in folded}
-
-
-def test_25_million_numbers_cost_less_than_computing_with_them():
-    values = np.ones(25_000_000, np.float32)
-    begun = time.perf_counter()
-    np.sqrt(values * values + values)
-    computed = time.perf_counter()
-    assert not has_subnormals(values)
-    assert time.perf_counter() - computed < 2 * (computed - begun)
