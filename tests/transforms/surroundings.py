@@ -200,6 +200,3 @@ def _tensors(graph: Graph) -> Iterator[tuple[str, DType, int]]:
     for tensor in sorted(read):
         name, port = split(tensor)
         yield name, _type(graph, tensor), port
-
-
-USES = (with_feeds, with_fetches, with_shared_constants, with_devices)

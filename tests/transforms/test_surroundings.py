@@ -91,14 +91,23 @@ def test_changes_the_graph_and_keeps_the_numbers(example, tmp_path):
     assert b"".join(after.serialized()) != b"".join(graph.serialized())
 
 
-@each_example
+@one_example_quick
 def test_effects_stay(example, tmp_path):
     lost = lost_effects(example, example.prepared(example.make(), tmp_path))
     assert bool(lost) == bool(example.lost), lost
 
 
 @one_example_quick
-@pytest.mark.parametrize("around", surroundings.USES, ids=lambda function: function.__name__)
+@pytest.mark.parametrize(
+    "around",
+    [
+        surroundings.with_feeds,
+        surroundings.with_shared_constants,
+        pytest.param(surroundings.with_fetches, marks=pytest.mark.slow),
+        pytest.param(surroundings.with_devices, marks=pytest.mark.slow),
+    ],
+    ids=lambda function: function.__name__,
+)
 def test_what_is_used_elsewhere_keeps_its_values(example, around, tmp_path):
     text = example.prepared(example.make(), tmp_path)
     graphs = list(around(example.make()))
@@ -152,11 +161,6 @@ def check_effects_inside(number, wrap, folder) -> None:
         text = example.prepared(example.make(), folder)
         lost = lost_effects(example, text, around, **feeds)
         assert bool(lost) == bool(example.lost and feeds.get("branch/taken", True)), lost
-
-
-@pytest.mark.parametrize("number", FIRST, ids=[NAMES[number] for number in FIRST])
-def test_effects_stay_in_a_loop(number, tmp_path):
-    check_effects_inside(number, "in a loop", tmp_path)
 
 
 @pytest.mark.slow

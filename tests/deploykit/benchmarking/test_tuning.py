@@ -289,6 +289,7 @@ def test_batches_that_cannot_be_tried(small, batch):
     assert f"a batch of {batch[-1]} cannot be tried" in str(error.value)
 
 
+@pytest.mark.slow
 def test_trials_share_a_start(small):
     graph = load_graph(small)
 

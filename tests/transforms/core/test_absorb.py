@@ -6,7 +6,7 @@ import pytest
 from tests.support import build, call_here, random, run, transform
 from tests.transforms import surroundings
 from tests.transforms.test_fold_batch_norms import layer_with_norm
-from tests.transforms.test_surroundings import EXAMPLES, NAMES, lost_effects
+from tests.transforms.test_surroundings import EXAMPLES, NAMES, ONE_EACH, lost_effects
 from transforms.core.graph import Graph
 from transforms.core.node import Node
 
@@ -128,7 +128,7 @@ def test_a_merge_keeps_its_waits():
     assert graph["out"].control_inputs == ("^effect",)
 
 
-FOLDS = [n for n, e in enumerate(EXAMPLES) if e.name in ("fold_batch_norms", "fuse_dilations")]
+FOLDS = [ONE_EACH[name] for name in ("fold_batch_norms", "fuse_dilations")]
 
 
 @pytest.mark.parametrize("number", FOLDS, ids=[NAMES[number] for number in FOLDS])
