@@ -218,9 +218,7 @@ def _forget_idle_waits(graph: Graph) -> None:
     TensorFlow 2 lets a function's results wait for all that read variables, so each result would
     keep alive what the others need. Below a Switch an edge also tells whether a node runs.
     """
-    library = Library(graph)
-    acting = [node.name for node in graph if library.has_effect(node, node.attrs)]
-    kept = graph.descendants(acting) | graph.conditional_names()
+    kept = Library(graph).acting(graph) | graph.conditional_names()
     for node in graph:
         idle = {i for i in node.control_inputs if i[1:] not in kept}
         if idle:

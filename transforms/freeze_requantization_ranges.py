@@ -49,8 +49,8 @@ def freeze_requantization_ranges(
                 f"range [{low:g}, {high:g}]; choose lower ones"
             )
         for port, (part, value) in enumerate((("min", low), ("max", high))):
-            free = graph.unique_name(f"{name}/frozen_{part}")
-            const = graph.constant_beside(node, np.array(value, np.float32), free)
+            frozen = np.array(value, np.float32)
+            const = graph.constant_beside(node, frozen, f"{name}/frozen_{part}")
             moves[tensor_name(name, port)] = graph.absorb([node], into=const).name
     graph.redirect(moves)
 

@@ -31,7 +31,7 @@ def inline_calls(graph: Graph, ops: frozenset[str] | None = None) -> None:
         return
     _check_sizes(graph, library, calls)
     conditional = graph.conditional_names()
-    acting = graph.descendants(n.name for n in graph if library.has_effect(n, n.attrs))
+    acting = library.acting(graph)
     waiting = [(name, callee, name in conditional) for name, callee in calls.items()]
     moves: dict[str, list[str]] = {}
     inlined: list[str] = []
@@ -115,9 +115,10 @@ def _reason_to_stay(graph: Graph, library: Library, call: Node, callee: Callee) 
     op = library.unknown_op(callee.name)
     if op:
         return f"its function '{callee.name}' holds the unknown op {op}"
-    for name in library.body(callee).hidden_effects:
+    hidden = library.body(callee).hidden_effects
+    if hidden:
         return (
-            f"its function '{callee.name}' runs '{name}' in a branch or a loop, where nothing "
+            f"its function '{callee.name}' runs '{hidden[0]}' in a branch or a loop, where nothing "
             "waits for it; without the function nobody would run it"
         )
     return ""

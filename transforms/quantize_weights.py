@@ -93,8 +93,8 @@ def _reason(
         return "it is an output of the graph"
     if node.attr("dtype") != "float32":
         return f"it holds {node.attr('dtype')}, and only float32 is quantized"
-    for reading in others:
-        reader = reading.reader
+    if others:
+        reader = others[0].reader
         return f"'{reader.name}' ({reader.op}) reads it neither as weights nor as a table"
     lookups = [reading for reading, _ in uses if reading.reader.op in LOOKUP_OPS]
     for behind in readings.of_rows(lookups):

@@ -292,14 +292,7 @@ class _LostWaits:
     def __init__(self, graph: Graph, decided: _Decisions) -> None:
         self._graph, self._decided = graph, decided
         self._seen: set[str] = set()
-        library = Library(graph)
-        self._acting: set[str] = set()
-        """The nodes that act, and those that read or wait for one."""
-        for name in graph.order():
-            node = graph[name]
-            producers = map(producer_name, node.inputs)
-            if library.has_effect(node, node.attrs) or not self._acting.isdisjoint(producers):
-                self._acting.add(name)
+        self._acting = Library(graph).acting(graph)
 
     def behind(self, node: Node) -> list[str]:
         """Return the control inputs of dead nodes behind a Merge that act, each but once in all.

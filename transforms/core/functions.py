@@ -99,6 +99,10 @@ class Library:
             return any(name in self._with_effects for name in (*used, node.op))
         return acts(node.op)
 
+    def acting(self, graph: Graph) -> set[str]:
+        """Return the nodes that act upon the outside, and those that read or wait for one."""
+        return graph.descendants(n.name for n in graph if self.has_effect(n, n.attrs))
+
     @functools.cached_property
     def _with_effects(self) -> frozenset[str]:
         def has_effect(node: NodeDef) -> bool:
@@ -217,11 +221,8 @@ class _Reader:
     def body(self) -> Body:
         function, nodes = self._function, []
         for node, proto in zip(self._nodes, function.node_def, strict=True):
-            inputs = [tensor for i in proto.input for tensor in self._tensors(i, proto.name)]
-            data = [tensor for tensor in inputs if tensor[:1] != "^"]
-            waits = [tensor for tensor in inputs if tensor[:1] == "^"]
-            bare = replace(node, inputs=())
-            nodes.append(bare.with_data_inputs(*data).with_control_inputs(*waits))
+            written = replace(node, inputs=tuple(proto.input))
+            nodes.append(written.rewired(functools.partial(self._tensors, reader=proto.name)))
         results = []
         for argument in function.signature.output_arg:
             results += self._tensors(function.ret.get(argument.name, ""), argument.name)
@@ -241,7 +242,7 @@ class _Reader:
             effects=effects,
             effects_beside=_beside(graph, effects, results),
             hidden_effects=tuple(name for name in acting if name not in needed),
-            acting=frozenset(graph.descendants(acting)),
+            acting=frozenset(self._library.acting(graph)),
             conditional=frozenset(conditional),
             calls={name: callee for name, callee in calls.items() if callee is not None},
         )

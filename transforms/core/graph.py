@@ -76,7 +76,7 @@ class Graph(NodeIndex):
 
     def feeds_only(self, node: Node, consumer: Node) -> bool:
         """Say whether nobody else reads the node, and it is neither fed nor fetched."""
-        if self.is_input(node.name) or self.is_output(node.name):
+        if self._is_end(node.name):
             return False
         reads = self._consumers.get(node.name, {}).get(consumer.name, False)
         return self._reader_counts.get(node.name, 0) == reads
@@ -180,14 +180,16 @@ class Graph(NodeIndex):
         known = {f"^{name}" for name in (into.name, *map(producer_name, into.data_inputs))} | gone
         return self.replace(into, into.with_control_inputs(*(w for w in waits if w not in known)))
 
+    def _is_end(self, name: str) -> bool:
+        return self.is_input(name) or self.is_output(name)
+
     def _is_read(self, name: str) -> bool:
         """Say whether somebody needs the value of a node."""
-        is_port = self.is_input(name) or self.is_output(name)
-        return is_port or self._reader_counts.get(name, 0) > 0
+        return self._is_end(name) or self._reader_counts.get(name, 0) > 0
 
     def _is_needed(self, name: str) -> bool:
         """Say whether somebody needs the value of a node, or waits for it."""
-        return self.is_input(name) or self.is_output(name) or bool(self._consumers.get(name))
+        return self._is_end(name) or bool(self._consumers.get(name))
 
     def constant_beside(
         self, node: Node, array: Array, name: str = "", dtype: str | None = None
