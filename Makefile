@@ -41,7 +41,7 @@ bench: setup  ## run the benchmarks, print their tables, write JSON to benchmark
 	$(BIN)/python -m tests.benchmarks
 
 ops: setup  ## rewrite the table of ops from the installed TensorFlow
-	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m transforms.core.ops
+	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m deploykit.transforms.core.ops
 
 clean:  ## remove .venv and what tools left behind
 	rm -rf $(VENV) build dist .demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

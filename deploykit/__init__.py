@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from deploykit.exporting import export
     from deploykit.files import load_graph, save_graph
     from deploykit.freezing import freeze
+    from deploykit.serving.client import Client
     from deploykit.transforming import TransformGraph, optimize, quantize, transform
     from deploykit.verification import verify
-    from serving.client import Client
+
+__version__ = "0.1.0"
 
 # Where each public name lives; it is imported when first used, so that `--help` is quick.
 _HOMES = {
@@ -59,9 +61,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])
+
+
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'deploykit' has no attribute '{name}'")
-    home = _HOMES[name]
-    module = home if home.startswith("serving.") else f"deploykit.{home}"
-    return getattr(importlib.import_module(module), name)
+    return getattr(importlib.import_module(f"deploykit.{_HOMES[name]}"), name)

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from transforms.core import pipeline
-from transforms.core.graph import Graph
-from transforms.core.layers import LAYER_OPS
-from transforms.core.node import Node
+from deploykit.transforms.core import pipeline
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.layers import LAYER_OPS
+from deploykit.transforms.core.node import Node
 
 SLOW = (
     "quantize_nodes makes a graph five to eight times slower than float on today's processors; "

@@ -8,8 +8,8 @@ import numpy as np
 
 from deploykit.labelling import lines as class_lines
 from deploykit.labelling import predictions
-from transforms.core.errors import GraphError
-from transforms.core.tensors import Array, type_of
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.tensors import Array, type_of
 
 _SHOWN_VALUES = 20
 

@@ -13,11 +13,11 @@ from deploykit.files import check_regular, naming, read_bytes
 from deploykit.input.data import IMAGE_ENDS, Data
 from deploykit.input.preprocessing import Preprocessing, load_preprocessing
 from deploykit.records.features import Feature
-from serving.signatures import DEFAULT, Signature, Tensor
-from transforms.core.errors import FileError, GraphError, nearest
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.tensors import Array, DType, numpy_type
+from deploykit.serving.signatures import DEFAULT, Signature, Tensor
+from deploykit.transforms.core.errors import FileError, GraphError, nearest
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.tensors import Array, DType, numpy_type
 
 MOST_REQUESTS, MOST_BYTES = 256, 64 << 20  # of data that are sent again and again
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from types import NoneType
 from typing import Any
 
-from transforms.core import pipeline
+from deploykit.transforms.core import pipeline
 
 
 def describe(name: str) -> dict[str, Any]:

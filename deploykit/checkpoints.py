@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 
 from deploykit.files import check_regular, read_bytes
-from transforms.core.errors import FileError, GraphError
-from transforms.core.protos import MetaGraphDef
+from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.protos import MetaGraphDef
 
 _END = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})")
 

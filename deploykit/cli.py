@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import click
 
-from transforms.core.errors import BugError, Error
+from deploykit.transforms.core.errors import BugError, Error
 
 COMMANDS = (
     "freeze", "inspect", "diff", "transforms", "transform", "optimize", "calibrate", "sensitivity",
@@ -35,7 +35,7 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            from transforms.core.errors import nearest
+            from deploykit.transforms.core.errors import nearest
 
             raise click.UsageError(f"there is no command {args[0]}{nearest(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
@@ -65,11 +65,10 @@ class _Lines(logging.Formatter):
 def _log_to_stderr() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_Lines())
-    for name in ("deploykit", "serving", "transforms"):
-        logger = logging.getLogger(name)
-        logger.handlers = [handler]
-        logger.propagate = False
-        logger.setLevel(logging.INFO)
+    logger = logging.getLogger("deploykit")
+    logger.handlers = [handler]
+    logger.propagate = False
+    logger.setLevel(logging.INFO)
 
 
 def main() -> NoReturn:
@@ -114,7 +113,3 @@ def run(arguments: list[str]) -> int:
 
 def _complain(message: str) -> None:
     click.echo(f"deploykit: {message}", err=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from deploykit.transforms.core.graph import Graph
     from deploykit.verification import Verification
-    from transforms.core.graph import Graph
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Comparison:
         FileError, GraphError: the data are damaged, or do not fit the inputs of the reference.
         """
         from deploykit.input.samples import load_samples
+        from deploykit.transforms.core.errors import GraphError
+        from deploykit.transforms.core.side_effects import refuse_side_effects
         from deploykit.verification import verify
-        from transforms.core.errors import GraphError
-        from transforms.core.side_effects import refuse_side_effects
 
         for graph in (reference, result):
             refuse_side_effects(graph, self.allowed_ops)

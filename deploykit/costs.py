@@ -5,14 +5,14 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.layers import PRIVATE_OPS, WEIGHTS
-from transforms.core.node import Node
-from transforms.core.ops import VARIABLE_OPS, op_defs, output_types
-from transforms.core.shapes import Shapes, variable_shape
-from transforms.core.sizes import Shape
-from transforms.core.tensors import numpy_type
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.layers import PRIVATE_OPS, WEIGHTS
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.ops import VARIABLE_OPS, op_defs, output_types
+from deploykit.transforms.core.shapes import Shapes, variable_shape
+from deploykit.transforms.core.sizes import Shape
+from deploykit.transforms.core.tensors import numpy_type
 
 GIVES_ON = frozenset(
     {"ExpandDims", "Identity", "PreventGradient", "Reshape", "Snapshot", "Squeeze", "StopGradient"}

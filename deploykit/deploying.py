@@ -8,10 +8,10 @@ from pathlib import Path
 from deploykit.benchmarking.settings import Settings
 from deploykit.files import check_output, write
 from deploykit.machine import usable_cores
-from serving.export import models_in
-from serving.manifests import Deployment, manifests, names
-from serving.signatures import Tensor
-from transforms.core.errors import GraphError
+from deploykit.serving.export import models_in
+from deploykit.serving.manifests import Deployment, manifests, names
+from deploykit.serving.signatures import Tensor
+from deploykit.transforms.core.errors import GraphError
 
 _MIB = 1 << 20
 _SERVER_MIB = 512

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deploykit.files import save_graph
-from transforms.core import pipeline
-from transforms.core.errors import FileError
-from transforms.core.graph import Graph
+from deploykit.transforms.core import pipeline
+from deploykit.transforms.core.errors import FileError
+from deploykit.transforms.core.graph import Graph
 
 _FILE = re.compile(rf"\d\d+-({'|'.join(pipeline.names())})\.pb")
 

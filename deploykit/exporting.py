@@ -17,16 +17,16 @@ from deploykit.interface import Interface
 from deploykit.location import locate, model_sha256
 from deploykit.methods import signatures_for
 from deploykit.report import size
-from serving.export import check_free, check_name, write_version
-from serving.protos import SignatureDef
-from serving.saved_model import saved_model
-from serving.signatures import PREDICT, described
-from serving.warmup import FILE as WARM_UP
-from serving.warmup import MOST, requests, write_requests
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.node import Node, producer_name
-from transforms.core.tensors import Array, DType
+from deploykit.serving.export import check_free, check_name, write_version
+from deploykit.serving.protos import SignatureDef
+from deploykit.serving.saved_model import saved_model
+from deploykit.serving.signatures import PREDICT, described
+from deploykit.serving.warmup import FILE as WARM_UP
+from deploykit.serving.warmup import MOST, requests, write_requests
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node, producer_name
+from deploykit.transforms.core.tensors import Array, DType
 
 PROVENANCE = "assets.extra/deploykit.json"
 FORMAT = 1

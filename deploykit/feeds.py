@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.node import split
-from transforms.core.ops import op_defs, output_types
-from transforms.core.tensors import Array, numpy_type
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import split
+from deploykit.transforms.core.ops import op_defs, output_types
+from deploykit.transforms.core.tensors import Array, numpy_type
 
 logger = logging.getLogger("deploykit")
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
-from transforms.core.errors import nearest
+from deploykit.transforms.core.errors import nearest
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -17,18 +17,18 @@ from deploykit.meta_graphs import answering_graph, whole_graph
 from deploykit.resaving import saved_again
 from deploykit.saved_models import function_to_load, parse_saved_model
 from deploykit.training_switches import is_training_switch, tell_what_hides_batch_norms
+from deploykit.transforms.core import pipeline
+from deploykit.transforms.core.errors import Error, GraphError
+from deploykit.transforms.core.functions import Library, reachable
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.layers import FLOATS
+from deploykit.transforms.core.node import Node, split
+from deploykit.transforms.core.ops import op_defs, output_types
+from deploykit.transforms.core.pipeline import Step
+from deploykit.transforms.core.protos import MetaGraphDef
+from deploykit.transforms.core.state import contents_of, held_by
 from deploykit.updates import settle_updates
 from deploykit.xla_convolutions import mark_convolutions, rewrite_convolutions
-from transforms.core import pipeline
-from transforms.core.errors import Error, GraphError
-from transforms.core.functions import Library, reachable
-from transforms.core.graph import Graph
-from transforms.core.layers import FLOATS
-from transforms.core.node import Node, split
-from transforms.core.ops import op_defs, output_types
-from transforms.core.pipeline import Step
-from transforms.core.protos import MetaGraphDef
-from transforms.core.state import contents_of, held_by
 
 logger = logging.getLogger("deploykit")
 

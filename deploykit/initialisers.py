@@ -15,21 +15,21 @@ import numpy as np
 from deploykit.checkpoints import Checkpoint
 from deploykit.files import check_regular
 from deploykit.meta_graphs import trained_variables
+from deploykit.transforms.core.child import call
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node, producer_name
+from deploykit.transforms.core.ops import VARIABLE_OPS, with_op
+from deploykit.transforms.core.protos import AssetFileDef, MetaGraphDef
+from deploykit.transforms.core.restoring import place_of
+from deploykit.transforms.core.side_effects import refuse_side_effects
+from deploykit.transforms.core.state import TABLE_OPS
+from deploykit.transforms.core.tensors import Array, DType
+from deploykit.transforms.core.validate import validate
+from deploykit.transforms.inline_functions import inline_functions
+from deploykit.transforms.remove_unused_functions import remove_unused_functions
 from deploykit.updates import Updates
 from deploykit.variables import fill_variables
-from transforms.core.child import call
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.node import Node, producer_name
-from transforms.core.ops import VARIABLE_OPS, with_op
-from transforms.core.protos import AssetFileDef, MetaGraphDef
-from transforms.core.restoring import place_of
-from transforms.core.side_effects import refuse_side_effects
-from transforms.core.state import TABLE_OPS
-from transforms.core.tensors import Array, DType
-from transforms.core.validate import validate
-from transforms.inline_functions import inline_functions
-from transforms.remove_unused_functions import remove_unused_functions
 
 logger = logging.getLogger("deploykit")
 
@@ -127,7 +127,9 @@ class Initialisers:
         if not places:
             return {}
         self.checkpoint.check()
-        read = call("transforms.core.restoring:read_checkpoint", self.checkpoint.prefix, places)
+        read = call(
+            "deploykit.transforms.core.restoring:read_checkpoint", self.checkpoint.prefix, places
+        )
         contents: dict[str, list[Array]] = {}
         for key, number in sorted(read):
             contents.setdefault(key, []).append(read[key, number])
@@ -164,7 +166,7 @@ class Initialisers:
         graph.prune()
         refuse_side_effects(graph, _READING_FILES)
         content = b"".join(graph.serialized())
-        values = call("transforms.core.session:run_each", content, list(graph.outputs))
+        values = call("deploykit.transforms.core.session:run_each", content, list(graph.outputs))
         return {
             key: [values[tensor] for tensor in tensors]
             for key, tensors in sources.items()

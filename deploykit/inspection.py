@@ -7,13 +7,13 @@ from typing import Any
 
 from deploykit.costs import flops, memory
 from deploykit.report import Report, size
-from transforms.core.affine import BATCH_NORM_OPS
-from transforms.core.graph import Graph
-from transforms.core.layers import LAYER_OPS
-from transforms.core.node import Node, split
-from transforms.core.ops import VARIABLE_OPS, op_defs, output_types
-from transforms.core.shapes import Shapes, variable_shape
-from transforms.fold_batch_norms import foldable
+from deploykit.transforms.core.affine import BATCH_NORM_OPS
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.layers import LAYER_OPS
+from deploykit.transforms.core.node import Node, split
+from deploykit.transforms.core.ops import VARIABLE_OPS, op_defs, output_types
+from deploykit.transforms.core.shapes import Shapes, variable_shape
+from deploykit.transforms.fold_batch_norms import foldable
 
 _NO_OUTPUT_OPS = frozenset({"Assign", "Const", "NoOp", "Placeholder"})  # as summarize_graph has it
 _SHOWN = 10  # of a list of names in the text; --json has them all

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from transforms.core.graph import Graph
+    from deploykit.transforms.core.graph import Graph
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from deploykit.initialisers import Initialisers
 from deploykit.keras_2_archives import WEIGHTS, has_old_layout, write_archive, write_weights
 from deploykit.location import KERAS_FOLDER
 from deploykit.resaving import input_name, named_outputs, saved_again, writing
-from transforms.core.errors import Error, GraphError, RefusedError
-from transforms.core.graph import Graph
+from deploykit.transforms.core.errors import Error, GraphError, RefusedError
+from deploykit.transforms.core.graph import Graph
 
 _CONFIG, _METADATA = KERAS_FOLDER
 _OLD = ("1.", "2.")  # versions of Keras whose files today's Keras no longer reads

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from deploykit.report import new_table
-from serving.calling import Endpoint
-from serving.loading import DIGITS, LONGEST_US, OK, Step, Taken
-from transforms.core.child import Worker
+from deploykit.serving.calling import Endpoint
+from deploykit.serving.loading import DIGITS, LONGEST_US, OK, Step, Taken
+from deploykit.transforms.core.child import Worker
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -71,7 +71,7 @@ class Generators:
     def __init__(self, endpoint: Endpoint, requests: Sequence[bytes], processes: int) -> None:
         """Start them, and let each call the server for a moment, so that it is warm."""
         self._workers = [
-            Worker("serving.loading:Generator", endpoint, [*requests[n:], *requests[:n]])
+            Worker("deploykit.serving.loading:Generator", endpoint, [*requests[n:], *requests[:n]])
             for n in (len(requests) * n // processes for n in range(processes))
         ]
         self.measure(Step(_WARM_UP_SECONDS, callers=processes))

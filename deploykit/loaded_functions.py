@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from deploykit.resaving import input_name, named_outputs, writing
-from transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import GraphError
 
 
 def resave(folder: str, path: str, tags: list[str], name: str) -> tuple[list[str], list[str]]:

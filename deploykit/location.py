@@ -8,7 +8,7 @@ from typing import Literal
 
 from deploykit.checkpoints import Checkpoint, find_checkpoint
 from deploykit.files import check_regular
-from transforms.core.errors import FileError
+from deploykit.transforms.core.errors import FileError
 
 KERAS_ENDS = (".keras", ".h5", ".hdf5")
 KERAS_FOLDER = ("config.json", "metadata.json")  # what a .keras archive that is unpacked holds

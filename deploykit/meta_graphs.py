@@ -7,15 +7,15 @@ from typing import Any
 
 from deploykit.interface import Interface
 from deploykit.signature import guess_inputs, guess_outputs
-from transforms.core.errors import GraphError, nearest
-from transforms.core.functions import Library
-from transforms.core.graph import Graph
-from transforms.core.node import Node, normal, producer_name, split
-from transforms.core.ops import output_types
-from transforms.core.protos import MetaGraphDef, VariableDef
-from transforms.core.validate import validate
-from transforms.remove_device import remove_device
-from transforms.remove_unused_functions import remove_unused_functions
+from deploykit.transforms.core.errors import GraphError, nearest
+from deploykit.transforms.core.functions import Library
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node, normal, producer_name, split
+from deploykit.transforms.core.ops import output_types
+from deploykit.transforms.core.protos import MetaGraphDef, VariableDef
+from deploykit.transforms.core.validate import validate
+from deploykit.transforms.remove_device import remove_device
+from deploykit.transforms.remove_unused_functions import remove_unused_functions
 
 logger = logging.getLogger("deploykit")
 

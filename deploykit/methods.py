@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from deploykit.aliases import Callee
-from serving.examples import parse_in_front
-from serving.protos import SignatureDef
-from serving.saved_model import signature_def
-from serving.signatures import (
+from deploykit.serving.examples import parse_in_front
+from deploykit.serving.protos import SignatureDef
+from deploykit.serving.saved_model import signature_def
+from deploykit.serving.signatures import (
     CLASSES,
     CLASSIFY,
     DEFAULT,
@@ -18,8 +18,8 @@ from serving.signatures import (
     Tensor,
     sizes,
 )
-from transforms.core.errors import GraphError
-from transforms.core.tensors import DType
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.tensors import DType
 
 METHODS = {"predict": PREDICT, "classify": CLASSIFY, "regress": REGRESS}
 

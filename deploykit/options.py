@@ -26,9 +26,9 @@ from deploykit.option_types import (
 from deploykit.outputs import Option, add, writes
 
 if TYPE_CHECKING:
-    from serving.calling import Endpoint
-    from serving.client import Client
-    from transforms.core.graph import Graph
+    from deploykit.serving.calling import Endpoint
+    from deploykit.serving.client import Client
+    from deploykit.transforms.core.graph import Graph
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -155,34 +155,33 @@ class Connection:
 
     def client(self, address: str) -> "Client":
         """Return a client. Error: the address is none. FileError: a certificate is not there."""
-        from serving.client import Client
+        from deploykit.serving.client import Client
 
         return Client(address, **asdict(self))
 
     def endpoint(self, address: str) -> "Endpoint":
         """Return it for whoever counts each call, so none is repeated."""
-        from serving.calling import Endpoint
+        from deploykit.serving.calling import Endpoint
 
         return Endpoint(address, **asdict(self), retries=0)
 
 
 def _debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value:
-        from transforms.core.child import limits
+        from deploykit.transforms.core.child import limits
 
         limits.show_log = True
-        for name in ("deploykit", "serving", "transforms"):
-            logging.getLogger(name).setLevel(logging.DEBUG)
+        logging.getLogger("deploykit").setLevel(logging.DEBUG)
 
 
 def _timeout(ctx: click.Context, param: click.Parameter, value: float) -> None:
-    from transforms.core.child import limits
+    from deploykit.transforms.core.child import limits
 
     limits.seconds = value
 
 
 def _memory(ctx: click.Context, param: click.Parameter, value: int | None) -> None:
-    from transforms.core.child import limits
+    from deploykit.transforms.core.child import limits
 
     limits.memory = None if value is None else value << 20
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from deploykit.transforming import StepReport
+    from deploykit.transforms.core.graph import Graph
     from deploykit.verification import Verification
-    from transforms.core.graph import Graph
 
 
 @dataclass

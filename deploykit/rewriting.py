@@ -10,9 +10,9 @@ from deploykit.files import save_graph
 from deploykit.freezing import model_bytes
 from deploykit.report import Report, progress
 from deploykit.transforming import run_steps
-from transforms.core.errors import VerificationError
-from transforms.core.graph import Graph
-from transforms.core.pipeline import Result
+from deploykit.transforms.core.errors import VerificationError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.pipeline import Result
 
 
 def rewrite(

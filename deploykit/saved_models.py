@@ -5,8 +5,8 @@ from pathlib import Path
 
 from deploykit.files import read_bytes
 from deploykit.meta_graphs import functions, signatures
-from transforms.core.errors import GraphError
-from transforms.core.protos import MetaGraphDef, SavedModel
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.protos import MetaGraphDef, SavedModel
 
 CALL = "__call__"
 _SERVE = "serve"

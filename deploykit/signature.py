@@ -1,9 +1,15 @@
 """The inputs and outputs of a graph where nothing says them."""
 
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.ops import FEEDABLE_OPS, PLACEHOLDER_OPS, VARIABLE_OPS, op_defs, output_types
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.ops import (
+    FEEDABLE_OPS,
+    PLACEHOLDER_OPS,
+    VARIABLE_OPS,
+    op_defs,
+    output_types,
+)
 
 # What training leaves unread: it saves, updates, asserts or logs, and answers nothing.
 _NO_ANSWER_OPS = VARIABLE_OPS | frozenset(

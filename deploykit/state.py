@@ -10,8 +10,8 @@ from typing import Any
 
 from deploykit.benchmarking.results import FORMAT, load_document
 from deploykit.files import write
-from transforms.core.errors import Error, FileError
-from transforms.core.tensors import Array
+from deploykit.transforms.core.errors import Error, FileError
+from deploykit.transforms.core.tensors import Array
 
 logger = logging.getLogger("deploykit")
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from deploykit.benchmarking.settings import Settings
-from transforms.core.errors import GraphError
-from transforms.core.node import split
-from transforms.core.tensors import Array, numpy_type, type_name
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.node import split
+from deploykit.transforms.core.tensors import Array, numpy_type, type_name
 
 _SENDS = frozenset({"_HostSend", "_Send"})
 _RECEIVES = frozenset({"_HostRecv", "_Recv"})
@@ -49,7 +49,7 @@ def look(
 ) -> dict[str, Any]:
     """Run a graph without and with Grappler; this is done in a child process."""
     from deploykit.benchmarking.runner import config
-    from transforms.core.session import Session
+    from deploykit.transforms.core.session import Session
 
     wanted = config(settings)
     wanted.device_count["CPU"] = cpu_devices

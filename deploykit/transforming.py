@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from deploykit.transforms.core import pipeline
+from deploykit.transforms.core.errors import VerificationError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.protos import GraphDef
+from deploykit.transforms.core.tensors import Array
 from deploykit.verification import QUANTIZED_BAR_DB, verify
-from transforms.core import pipeline
-from transforms.core.errors import VerificationError
-from transforms.core.graph import Graph
-from transforms.core.protos import GraphDef
-from transforms.core.tensors import Array
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

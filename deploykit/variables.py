@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from transforms.core.errors import GraphError
-from transforms.core.functions import Library, functions_in, names_in
-from transforms.core.graph import Graph
-from transforms.core.node import Node, split, tensor_name
-from transforms.core.ops import FEEDABLE_OPS, input_ports, op_defs, output_ports
-from transforms.core.protos import AttrValue, FunctionDef
-from transforms.core.state import passed_ports
-from transforms.core.tensors import Array, DType, type_number
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.functions import Library, functions_in, names_in
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node, split, tensor_name
+from deploykit.transforms.core.ops import FEEDABLE_OPS, input_ports, op_defs, output_ports
+from deploykit.transforms.core.protos import AttrValue, FunctionDef
+from deploykit.transforms.core.state import passed_ports
+from deploykit.transforms.core.tensors import Array, DType, type_number
 
 _READING_OPS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})
 # Ops that hand their inputs to functions: the attributes that hold the inputs' types and the

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from transforms.core.errors import GraphError
-from transforms.core.functions import Library, names_in
-from transforms.core.graph import Graph
-from transforms.core.layers import channels_first
-from transforms.core.node import Node, tensor_name
-from transforms.core.static_shapes import static_shapes
-from transforms.core.tensors import DType
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.functions import Library, names_in
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.layers import channels_first
+from deploykit.transforms.core.node import Node, tensor_name
+from deploykit.transforms.core.static_shapes import static_shapes
+from deploykit.transforms.core.tensors import DType
 
 _COMPILED = "_XlaMustCompile"
 _MARK = "_deploykit_xla"

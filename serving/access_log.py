@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 import grpc
 
-from transforms.core.errors import FileError
+from deploykit.transforms.core.errors import FileError
 
 STANDARD_OUTPUT = "-"
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from serving.codec import decode
-from serving.errors import ServingError
-from serving.signatures import Signature
-from transforms.core.tensors import Array
+from deploykit.serving.codec import decode
+from deploykit.serving.errors import ServingError
+from deploykit.serving.signatures import Signature
+from deploykit.transforms.core.tensors import Array
 
 
 def with_defaults(signature: Signature, inputs: Mapping[str, Array]) -> dict[str, Array]:

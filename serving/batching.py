@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from serving.configs import Batching
-from serving.errors import ServingError
-from serving.servable import Servable
-from serving.signatures import Signature
-from transforms.core.tensors import Array
+from deploykit.serving.configs import Batching
+from deploykit.serving.errors import ServingError
+from deploykit.serving.servable import Servable
+from deploykit.serving.signatures import Signature
+from deploykit.transforms.core.tensors import Array
 
 Run = Callable[[Mapping[str, Array], float | None], dict[str, Array]]
 """Computes a batch within so many seconds."""

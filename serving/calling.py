@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from transforms.core.errors import Error, FileError
+from deploykit.transforms.core.errors import Error, FileError
 
 PREDICTION = "tensorflow.serving.PredictionService"
 MODEL = "tensorflow.serving.ModelService"

@@ -5,9 +5,9 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from serving.versions import VersionStatus
+from deploykit.serving.versions import VersionStatus
 
-logger = logging.getLogger("serving")
+logger = logging.getLogger("deploykit")
 
 
 class Changes:

@@ -6,10 +6,10 @@ from typing import Any
 import grpc
 import numpy as np
 
-from serving.calling import CallError, Endpoint
-from serving.codec import decode
-from serving.errors import ServingError
-from serving.protos import (
+from deploykit.serving.calling import CallError, Endpoint
+from deploykit.serving.codec import decode
+from deploykit.serving.errors import ServingError
+from deploykit.serving.protos import (
     ClassificationRequest,
     GetModelMetadataRequest,
     GetModelStatusRequest,
@@ -22,11 +22,11 @@ from serving.protos import (
     ReloadConfigRequest,
     SignatureDefMap,
 )
-from serving.requests import Features, examples_input, model_spec, predict_request
-from serving.signatures import Signature, signatures_of
-from serving.versions import VersionStatus
-from transforms.core.errors import Error
-from transforms.core.tensors import Array
+from deploykit.serving.requests import Features, examples_input, model_spec, predict_request
+from deploykit.serving.signatures import Signature, signatures_of
+from deploykit.serving.versions import VersionStatus
+from deploykit.transforms.core.errors import Error
+from deploykit.transforms.core.tensors import Array
 
 _HEALTH = {b"\x08\x01": "SERVING", b"\x08\x02": "NOT_SERVING"}  # a HealthCheckResponse, whole
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from serving.errors import ServingError
-from serving.protos import TensorProto
-from transforms.core.errors import GraphError
-from transforms.core.tensors import (
+from deploykit.serving.errors import ServingError
+from deploykit.serving.protos import TensorProto
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.tensors import (
     MAX_DECLARED_BYTES,
     MAX_RANK,
     STRING_BYTES,

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from serving.errors import ServingError
-from serving.protos import ModelConfig, ModelServerConfig
-from serving.source import All, Latest, Policy, Specific
-from serving.text_protos import ConfigError, parse
+from deploykit.serving.errors import ServingError
+from deploykit.serving.protos import ModelConfig, ModelServerConfig
+from deploykit.serving.source import All, Latest, Policy, Specific
+from deploykit.serving.text_protos import ConfigError, parse
 
-logger = logging.getLogger("serving")
+logger = logging.getLogger("deploykit")
 
 TENSORFLOW = "tensorflow"
 METRICS_PATH = "/monitoring/prometheus/metrics"

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import orjson
 
-from serving.http_requests import HttpError, Limits, Parser, Request
+from deploykit.serving.http_requests import HttpError, Limits, Parser, Request
 
 logger = logging.getLogger("deploykit")
 

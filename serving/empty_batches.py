@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from serving.errors import ServingError
-from serving.protos import MetaGraphDef
-from serving.signatures import Tensor
-from transforms.core.protos import NodeDef
-from transforms.core.tensors import Array
+from deploykit.serving.errors import ServingError
+from deploykit.serving.protos import MetaGraphDef
+from deploykit.serving.signatures import Tensor
+from deploykit.transforms.core.protos import NodeDef
+from deploykit.transforms.core.tensors import Array
 
 _HARMED = re.compile(r"_?(Fused)?Quantized\w+|_MklNative\w+")
 

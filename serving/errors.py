@@ -5,9 +5,9 @@ The data plane raises it, gRPC and REST translate it; no other place maps errors
 
 import logging
 
-from transforms.core.errors import Error
+from deploykit.transforms.core.errors import Error
 
-logger = logging.getLogger("serving")
+logger = logging.getLogger("deploykit")
 
 MESSAGE_LENGTH = 1024  # TensorFlow Serving cuts there
 

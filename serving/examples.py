@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from serving.protos import Example
-from serving.signatures import Tensor
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.node import Node, split
-from transforms.core.ops import FEEDABLE_OPS
-from transforms.core.tensors import Array, DType, numpy_type
+from deploykit.serving.protos import Example
+from deploykit.serving.signatures import Tensor
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node, split
+from deploykit.transforms.core.ops import FEEDABLE_OPS
+from deploykit.transforms.core.tensors import Array, DType, numpy_type
 
 _PARSER = "parse_examples"
 

@@ -15,8 +15,8 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from serving.source import number_of
-from transforms.core.errors import Error, FileError
+from deploykit.serving.source import number_of
+from deploykit.transforms.core.errors import Error, FileError
 
 MOST_VERSION = (1 << 63) - 1  # TensorFlow Serving reads an int64
 _HIDDEN = ".tmp-"

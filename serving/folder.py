@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
-from serving.configs import ModelSettings
-from serving.source import number_of
-from transforms.core.errors import FileError, GraphError
+from deploykit.serving.configs import ModelSettings
+from deploykit.serving.source import number_of
+from deploykit.transforms.core.errors import FileError, GraphError
 
 
 def models_in(folder: Path, name: str = "") -> tuple[ModelSettings, ...]:

@@ -7,11 +7,11 @@ the process over a shape that they were not made for: only inputs that reach non
 
 from collections.abc import Mapping
 
-from serving.protos import MetaGraphDef
-from serving.signatures import Signature, Tensor
-from transforms.core.functions import CALL_OPS
-from transforms.core.graph import Graph
-from transforms.core.node import producer_name
+from deploykit.serving.protos import MetaGraphDef
+from deploykit.serving.signatures import Signature, Tensor
+from deploykit.transforms.core.functions import CALL_OPS
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import producer_name
 
 _ELEMENTWISE = frozenset(
     ("Abs", "Add", "AddV2", "Exp", "Identity", "Maximum", "Minimum", "Mul", "Neg", "RealDiv",

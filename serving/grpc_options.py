@@ -1,6 +1,6 @@
 """What gRPC is told about connections: sizes, patience, and who may share a port."""
 
-from serving.settings import Settings
+from deploykit.serving.settings import Settings
 
 Option = tuple[str, str | int]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import grpc
 
-from serving.codec import decode_all, encode
-from serving.errors import ServingError, told
-from serving.inference import Class
-from serving.models import Models
-from serving.plane import Answer, Call, Plane, Target
-from serving.protos import (
+from deploykit.serving.codec import decode_all, encode
+from deploykit.serving.errors import ServingError, told
+from deploykit.serving.inference import Class
+from deploykit.serving.models import Models
+from deploykit.serving.plane import Answer, Call, Plane, Target
+from deploykit.serving.protos import (
     ClassificationResponse,
     ClassificationResult,
     GetModelMetadataResponse,
@@ -29,7 +29,7 @@ from serving.protos import (
     ReloadConfigResponse,
     SignatureDefMap,
 )
-from serving.signatures import CLASSIFY
+from deploykit.serving.signatures import CLASSIFY
 
 SIGNATURE_DEF = "signature_def"
 Reload = Callable[[Any, str, float | None], None]

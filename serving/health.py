@@ -12,8 +12,8 @@ from grpc_health.v1.health_pb2 import HealthCheckResponse
 from grpc_reflection.v1alpha import reflection
 from grpc_reflection.v1alpha import reflection_pb2 as messages
 
-from serving.protos import MODEL_SERVICE, PREDICTION_SERVICE
-from serving.threads import Threads, answered_by
+from deploykit.serving.protos import MODEL_SERVICE, PREDICTION_SERVICE
+from deploykit.serving.threads import Threads, answered_by
 
 SERVICES = (
     MODEL_SERVICE.services_by_name["ModelService"].full_name,

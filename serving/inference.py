@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from serving.aliases import as_set
-from serving.errors import ServingError
-from serving.signatures import CLASSES, EXAMPLES, RESULTS, SCORES, Signature
-from transforms.core.tensors import Array
+from deploykit.serving.aliases import as_set
+from deploykit.serving.errors import ServingError
+from deploykit.serving.signatures import CLASSES, EXAMPLES, RESULTS, SCORES, Signature
+from deploykit.transforms.core.tensors import Array
 
 Class = tuple[str, float]
 """A label and its score."""

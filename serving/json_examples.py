@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from serving.json_values import is_binary, kind, narrowed, refused, shown, to_bytes
-from serving.protos import Example
+from deploykit.serving.json_values import is_binary, kind, narrowed, refused, shown, to_bytes
+from deploykit.serving.protos import Example
 
 EXAMPLES, CONTEXT = "examples", "context"
 

@@ -6,11 +6,11 @@ from itertools import chain
 import numpy as np
 import orjson
 
-from serving.errors import ServingError
-from serving.inference import Class
-from serving.json_tensors import COLUMNS, ROWS
-from serving.json_values import FLOATS, INTEGERS, from_bytes, refused
-from transforms.core.tensors import Array
+from deploykit.serving.errors import ServingError
+from deploykit.serving.inference import Class
+from deploykit.serving.json_tensors import COLUMNS, ROWS
+from deploykit.serving.json_values import FLOATS, INTEGERS, from_bytes, refused
+from deploykit.transforms.core.tensors import Array
 
 _BINARY_SUFFIX = "_bytes"
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from serving.errors import ServingError
-from serving.json_values import (
+from deploykit.serving.errors import ServingError
+from deploykit.serving.json_values import (
     FLOATS,
     INTEGERS,
     is_binary,
@@ -21,8 +21,8 @@ from serving.json_values import (
     shown,
     to_bytes,
 )
-from serving.signatures import Tensor
-from transforms.core.tensors import MAX_RANK, Array, numpy_type
+from deploykit.serving.signatures import Tensor
+from deploykit.transforms.core.tensors import MAX_RANK, Array, numpy_type
 
 ROWS, COLUMNS = "instances", "inputs"
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from serving.errors import ServingError
-from transforms.core.tensors import Array
+from deploykit.serving.errors import ServingError
+from deploykit.transforms.core.tensors import Array
 
 BINARY = "b64"
 FLOATS = ("float16", "bfloat16", "float32", "float64")

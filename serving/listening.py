@@ -12,9 +12,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from serving.connection import Connection, Response
-from serving.http_requests import Limits, Request
-from transforms.core.errors import Error
+from deploykit.serving.connection import Connection, Response
+from deploykit.serving.http_requests import Limits, Request
+from deploykit.transforms.core.errors import Error
 
 
 class Listener:

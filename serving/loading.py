@@ -19,7 +19,7 @@ from typing import Any
 
 import grpc
 
-from serving.calling import PREDICTION, Endpoint
+from deploykit.serving.calling import PREDICTION, Endpoint
 
 OK = "OK"
 LATE_SECONDS = 0.01  # a call that is sent later than this after it was due was held back here

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from serving.errors import ServingError
-from serving.versions import AVAILABLE, Model, Servable, Version, VersionStatus
+from deploykit.serving.errors import ServingError
+from deploykit.serving.versions import AVAILABLE, Model, Servable, Version, VersionStatus
 
 
 def find(

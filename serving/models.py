@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Generic
 
-from serving.changes import Changes
-from serving.configs import ModelSettings
-from serving.errors import ServingError
-from serving.lookup import find, statuses
-from serving.reloading import check, raise_trouble, take
-from serving.source import Found, find_versions
-from serving.versions import (
+from deploykit.serving.changes import Changes
+from deploykit.serving.configs import ModelSettings
+from deploykit.serving.errors import ServingError
+from deploykit.serving.lookup import find, statuses
+from deploykit.serving.reloading import check, raise_trouble, take
+from deploykit.serving.source import Found, find_versions
+from deploykit.serving.versions import (
     AVAILABLE,
     LOADING,
     UNLOADING,
@@ -30,9 +30,9 @@ from serving.versions import (
     failure,
     next_to_load,
 )
-from transforms.core.errors import FileError
+from deploykit.transforms.core.errors import FileError
 
-logger = logging.getLogger("serving")
+logger = logging.getLogger("deploykit")
 
 
 class Models(Generic[Servable]):

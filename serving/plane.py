@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from serving.aliases import wanted, with_defaults
-from serving.batching import Batches, rows_of
-from serving.errors import ServingError
-from serving.inference import Class, check_some, classes_of, values_of
-from serving.servable import Servable
-from serving.signatures import CLASSIFY, DEFAULT, REGRESS, Signature
-from transforms.core.tensors import Array
+from deploykit.serving.aliases import wanted, with_defaults
+from deploykit.serving.batching import Batches, rows_of
+from deploykit.serving.errors import ServingError
+from deploykit.serving.inference import Class, check_some, classes_of, values_of
+from deploykit.serving.servable import Servable
+from deploykit.serving.signatures import CLASSIFY, DEFAULT, REGRESS, Signature
+from deploykit.transforms.core.tensors import Array
 
 AT_ONCE = 0.001
 """Seconds: a call that is quicker gains nothing from waiting for a thread."""
@@ -29,7 +29,7 @@ NOT_IN_GRAPH = "Requested signature not found in model graph: "
 
 
 class Models(Protocol):
-    """What the plane needs of `serving.models.Models`."""
+    """What the plane needs of `deploykit.serving.models.Models`."""
 
     def using(
         self, name: str, version: int | None, label: str

@@ -4,8 +4,8 @@ import errno
 import os
 import socket
 
-from serving.settings import Settings
-from transforms.core.errors import FileError
+from deploykit.serving.settings import Settings
+from deploykit.transforms.core.errors import FileError
 
 
 def check_ports(settings: Settings) -> None:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
-from serving.ports import check_ports
-from serving.server import Server
-from serving.settings import Settings
+from deploykit.serving.ports import check_ports
+from deploykit.serving.server import Server
+from deploykit.serving.settings import Settings
 
-logger = logging.getLogger("serving")
+logger = logging.getLogger("deploykit")
 
 _LOG_LEVEL, _SILENT = "TF_CPP_MIN_LOG_LEVEL", "3"
 _LOG_SECONDS = 1.0  # between two lines of gRPC's own log

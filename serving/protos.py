@@ -1,6 +1,6 @@
 """The official stubs of tensorflow-serving-api, without TensorFlow's start."""
 
-from transforms.core.protos import without_tensorflow_start
+from deploykit.transforms.core.protos import without_tensorflow_start
 
 with without_tensorflow_start():
     from tensorflow.core.example.example_pb2 import Example

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from serving.configs import TENSORFLOW, ModelSettings
-from serving.errors import ServingError
-from serving.versions import AVAILABLE, Model, Servable
+from deploykit.serving.configs import TENSORFLOW, ModelSettings
+from deploykit.serving.errors import ServingError
+from deploykit.serving.versions import AVAILABLE, Model, Servable
 
 
 def check(

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from serving.codec import encode
-from serving.protos import Example, Input, ModelSpec, PredictRequest
-from transforms.core.errors import Error
-from transforms.core.tensors import Array
+from deploykit.serving.codec import encode
+from deploykit.serving.protos import Example, Input, ModelSpec, PredictRequest
+from deploykit.transforms.core.errors import Error
+from deploykit.transforms.core.tensors import Array
 
 Features = Mapping[str, Any]
 """What a tf.Example holds: by name a number, a text, bytes, or several of one kind."""

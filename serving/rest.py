@@ -14,19 +14,19 @@ from typing import Any, Protocol
 
 import orjson
 
-from serving.connection import Response, error_response
-from serving.errors import ServingError, told
-from serving.http_requests import HttpError, Limits, Request
-from serving.json_examples import read_examples
-from serving.json_outputs import write_classes, write_outputs, write_values
-from serving.json_tensors import read_inputs
-from serving.json_values import parse, refused, signature_name
-from serving.listening import Listener
-from serving.monitoring import CONTENT_TYPE, ENTRYPOINT, Metrics
-from serving.plane import Answer, Call, Plane, Target
-from serving.protos import ModelSpec, SignatureDefMap
-from serving.rest_paths import parse_path, path_of
-from serving.signatures import DEFAULT
+from deploykit.serving.connection import Response, error_response
+from deploykit.serving.errors import ServingError, told
+from deploykit.serving.http_requests import HttpError, Limits, Request
+from deploykit.serving.json_examples import read_examples
+from deploykit.serving.json_outputs import write_classes, write_outputs, write_values
+from deploykit.serving.json_tensors import read_inputs
+from deploykit.serving.json_values import parse, refused, signature_name
+from deploykit.serving.listening import Listener
+from deploykit.serving.monitoring import CONTENT_TYPE, ENTRYPOINT, Metrics
+from deploykit.serving.plane import Answer, Call, Plane, Target
+from deploykit.serving.protos import ModelSpec, SignatureDefMap
+from deploykit.serving.rest_paths import parse_path, path_of
+from deploykit.serving.signatures import DEFAULT
 
 logger = logging.getLogger("deploykit")
 
@@ -51,7 +51,7 @@ class VersionStatus(Protocol):
 
 
 class Models(Protocol):
-    """What REST needs of `serving.models.Models`."""
+    """What REST needs of `deploykit.serving.models.Models`."""
 
     def status(self, name: str, version: int | None, label: str) -> Sequence[VersionStatus]:
         """Return how versions fare. ServingError: there are none."""

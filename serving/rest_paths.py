@@ -3,8 +3,8 @@
 import re
 from urllib.parse import unquote, urlsplit
 
-from serving.json_values import refused
-from serving.plane import Target
+from deploykit.serving.json_values import refused
+from deploykit.serving.plane import Target
 
 # As in TensorFlow Serving's http_rest_api_util.cc: what a path means.
 _WHOM = r"/v1/models{}(?:/versions/(\d+)|/labels/([^/:]+))?"

@@ -5,12 +5,12 @@ It acts as soon as it is loaded, so its proto is checked before; this is no sand
 
 from collections.abc import Iterable
 
-from serving.protos import MetaGraphDef
-from serving.signatures import HIDDEN
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.side_effects import refuse_side_effects
-from transforms.core.validate import validate
+from deploykit.serving.protos import MetaGraphDef
+from deploykit.serving.signatures import HIDDEN
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.side_effects import refuse_side_effects
+from deploykit.transforms.core.validate import validate
 
 # A model reads its own variables and vocabularies.
 _READING = (

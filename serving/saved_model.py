@@ -3,19 +3,19 @@
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 
-from serving.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
-from serving.signatures import SERVE, Tensor
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.node import delimited, split, tensor_name
-from transforms.core.ops import (
+from deploykit.serving.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
+from deploykit.serving.signatures import SERVE, Tensor
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import delimited, split, tensor_name
+from deploykit.transforms.core.ops import (
     FEEDABLE_OPS,
     LAST_VERSION_WITHOUT_SCALARS,
     op_defs,
     output_types,
 )
-from transforms.core.static_shapes import static_shapes
-from transforms.core.tensors import type_number
+from deploykit.transforms.core.static_shapes import static_shapes
+from deploykit.transforms.core.tensors import type_number
 
 MAX_BYTES = 2 << 30  # protobuf reads no message above 2 GiB
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from serving.empty_batches import needs_rows, one_row, without_row
-from serving.errors import ServingError
-from serving.free_shapes import free_inputs
-from serving.safety import check_safe
-from serving.signatures import SERVE, Tensor, read_meta_graph, signatures_of
-from transforms.core.errors import GraphError
-from transforms.core.tensors import Array, numpy_type
+from deploykit.serving.empty_batches import needs_rows, one_row, without_row
+from deploykit.serving.errors import ServingError
+from deploykit.serving.free_shapes import free_inputs
+from deploykit.serving.safety import check_safe
+from deploykit.serving.signatures import SERVE, Tensor, read_meta_graph, signatures_of
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.tensors import Array, numpy_type
 
 # Each set of outputs has an executor of its own, with its own copy of a frozen graph's weights.
 MAX_EXECUTORS = 8

@@ -9,32 +9,32 @@ from typing import Any
 
 import grpc
 
-from serving.access_log import AccessLog, LoggedCalls
-from serving.batching import Batches
-from serving.configs import ModelSettings, model_settings, read_models
-from serving.errors import ServingError
-from serving.grpc_options import channel_options
-from serving.grpc_services import ModelService, PredictionService
-from serving.health import Health, add_health, add_reflection
-from serving.http_requests import Limits
-from serving.models import Models
-from serving.monitoring import Metrics
-from serving.plane import Plane
-from serving.ports import bracketed, check_ports, refused_port
-from serving.protos import (
+from deploykit.serving.access_log import AccessLog, LoggedCalls
+from deploykit.serving.batching import Batches
+from deploykit.serving.configs import ModelSettings, model_settings, read_models
+from deploykit.serving.errors import ServingError
+from deploykit.serving.grpc_options import channel_options
+from deploykit.serving.grpc_services import ModelService, PredictionService
+from deploykit.serving.health import Health, add_health, add_reflection
+from deploykit.serving.http_requests import Limits
+from deploykit.serving.models import Models
+from deploykit.serving.monitoring import Metrics
+from deploykit.serving.plane import Plane
+from deploykit.serving.ports import bracketed, check_ports, refused_port
+from deploykit.serving.protos import (
     add_ModelServiceServicer_to_server,
     add_PredictionServiceServicer_to_server,
 )
-from serving.rest import Rest
-from serving.servable import Servable
-from serving.settings import Settings
-from serving.threads import Admission, Arrival, Threads
-from serving.tls import credentials
-from serving.versions import AVAILABLE, VersionStatus
-from serving.warming import warm_up
-from transforms.core.errors import Error
+from deploykit.serving.rest import Rest
+from deploykit.serving.servable import Servable
+from deploykit.serving.settings import Settings
+from deploykit.serving.threads import Admission, Arrival, Threads
+from deploykit.serving.tls import credentials
+from deploykit.serving.versions import AVAILABLE, VersionStatus
+from deploykit.serving.warming import warm_up
+from deploykit.transforms.core.errors import Error
 
-logger = logging.getLogger("serving")
+logger = logging.getLogger("deploykit")
 
 _ASKING = ("GetModelStatus", "GetModelMetadata", "HandleReloadConfigRequest")
 _LOCAL = ("unix:", "ipv4:127.", "ipv6:[::1]", "ipv6:%5B::1%5D")

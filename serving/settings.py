@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from serving.configs import Batching, ModelSettings, Monitoring, Tls
-from serving.servable import Loading
+from deploykit.serving.configs import Batching, ModelSettings, Monitoring, Tls
+from deploykit.serving.servable import Loading
 
 LOOPBACK = "127.0.0.1"
 MAX_MESSAGE = 256 << 20

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from serving.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
-from transforms.core.errors import FileError, GraphError
-from transforms.core.tensors import type_name
+from deploykit.serving.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
+from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.tensors import type_name
 
 SERVE = "serve"
 DEFAULT = "serving_default"

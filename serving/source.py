@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from transforms.core.errors import FileError
+from deploykit.transforms.core.errors import FileError
 
 _NUMBER = re.compile(r"[+-]?[0-9]+")
 _INT64 = range(-(1 << 63), 1 << 63)

@@ -12,7 +12,7 @@ from google.protobuf import (
     wrappers_pb2,
 )
 
-from transforms.core.errors import Error, FileError, nearest
+from deploykit.transforms.core.errors import Error, FileError, nearest
 
 # The official stubs lack these messages. A text names fields, never their numbers, so names and
 # types are enough; the package is our own, not to collide with the official one.

@@ -5,8 +5,8 @@ import ssl
 
 import grpc
 
-from serving.configs import Tls
-from transforms.core.errors import Error
+from deploykit.serving.configs import Tls
+from deploykit.transforms.core.errors import Error
 
 
 class CertificateError(Error):

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from serving.configs import ModelSettings
-from serving.errors import ServingError
-from serving.source import Found, Specific
-from transforms.core.errors import Error, FileError
+from deploykit.serving.configs import ModelSettings
+from deploykit.serving.errors import ServingError
+from deploykit.serving.source import Found, Specific
+from deploykit.transforms.core.errors import Error, FileError
 
-logger = logging.getLogger("serving")
+logger = logging.getLogger("deploykit")
 
 START, LOADING, AVAILABLE, UNLOADING, END = "START", "LOADING", "AVAILABLE", "UNLOADING", "END"
 """The states, in the only order in which a version goes through them; it may skip some."""

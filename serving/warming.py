@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from serving.codec import decode
-from serving.errors import ServingError
-from serving.grpc_services import examples_of
-from serving.plane import Call, Plane, Target
-from serving.protos import PredictionLog
-from serving.servable import Servable
-from serving.warmup import FILE, read_requests
-from transforms.core.errors import VerificationError
+from deploykit.serving.codec import decode
+from deploykit.serving.errors import ServingError
+from deploykit.serving.grpc_services import examples_of
+from deploykit.serving.plane import Call, Plane, Target
+from deploykit.serving.protos import PredictionLog
+from deploykit.serving.servable import Servable
+from deploykit.serving.warmup import FILE, read_requests
+from deploykit.transforms.core.errors import VerificationError
 
 _WITHOUT_END = Call()
 

@@ -6,8 +6,8 @@ https://www.tensorflow.org/tfx/serving/saved_model_warmup
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from serving.examples import example
-from serving.protos import (
+from deploykit.serving.examples import example
+from deploykit.serving.protos import (
     ClassificationRequest,
     Input,
     ModelSpec,
@@ -16,10 +16,10 @@ from serving.protos import (
     RegressionRequest,
     SignatureDef,
 )
-from serving.signatures import CLASSIFY, PREDICT, REGRESS
-from transforms.core.errors import GraphError
-from transforms.core.framing import framed, read_records
-from transforms.core.tensors import Array, encode, type_name
+from deploykit.serving.signatures import CLASSIFY, PREDICT, REGRESS
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.framing import framed, read_records
+from deploykit.transforms.core.tensors import Array, encode, type_name
 
 FILE = "assets.extra/tf_serving_warmup_requests"
 MOST = 1000  # TensorFlow Serving refuses a version with more records

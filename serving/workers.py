@@ -21,14 +21,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from serving.errors import ServingError
-from serving.ports import bound
-from serving.process import Ready, listen_to_signals
-from serving.process import serve as serve_alone
-from serving.settings import Settings
-from transforms.core.errors import Error
+from deploykit.serving.errors import ServingError
+from deploykit.serving.ports import bound
+from deploykit.serving.process import Ready, listen_to_signals
+from deploykit.serving.process import serve as serve_alone
+from deploykit.serving.settings import Settings
+from deploykit.transforms.core.errors import Error
 
-logger = logging.getLogger("serving")
+logger = logging.getLogger("deploykit")
 
 _SHORT_LIFE = 10.0  # a worker that ends sooner is replaced after a pause
 _PAUSES = (1.0, 30.0)
@@ -170,10 +170,17 @@ class _Worker:
     def _new(self) -> tuple["subprocess.Popen[bytes]", int]:
         """Start a process; return it, and where it says how it fares."""
         read, write = os.pipe()
-        root = str(Path(__file__).parents[1])
+        root = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "serving.workers", str(self._number), str(write)],
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "deploykit.serving.workers",
+                str(self._number),
+                str(write),
+            ],
             stdin=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path},
             pass_fds=[write],

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from deploykit.transforms.core import pipeline
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.session import Session
 from deploykit.verification import compare
-from transforms.core import pipeline
-from transforms.core.graph import Graph
-from transforms.core.session import Session
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from deploykit.catalogue import describe
 from deploykit.cli import COMMANDS
+from deploykit.transforms.core import pipeline
 from tests.differential.test_defects import table as defects
-from transforms.core import pipeline
 
 README = Path(__file__).parents[1] / "README.md"
 WRITTEN = re.compile(r"(<!-- (\w+): written by make golden -->\n).*?(?=<!-- end -->)", re.DOTALL)

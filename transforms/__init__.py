@@ -1,1 +1,1 @@
-"""Graph to graph: every module here is one transform; shared mechanism is in `transforms.core`."""
+"""Graph to graph: every module here is one transform; what they share is in `core`."""

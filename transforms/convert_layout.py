@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from transforms.core.errors import PipelineError
-from transforms.core.evaluate import Constants
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.tensors import Array, DType
+from deploykit.transforms.core.errors import PipelineError
+from deploykit.transforms.core.evaluate import Constants
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.tensors import Array, DType
 
 LAYOUTS = ("NCHW", "NHWC")
 

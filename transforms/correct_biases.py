@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from transforms.core.chains import Chain
-from transforms.core.graph import Graph
-from transforms.core.int8_plan import plan
-from transforms.core.int8_weights import restored, weight_codes
-from transforms.core.layers import bias_add, weights_of
-from transforms.core.node import Node, normal
-from transforms.core.processor import sums_exactly
-from transforms.core.ranges import load_ranges
-from transforms.core.tensors import Array
+from deploykit.transforms.core.chains import Chain
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8_plan import plan
+from deploykit.transforms.core.int8_weights import restored, weight_codes
+from deploykit.transforms.core.layers import bias_add, weights_of
+from deploykit.transforms.core.node import Node, normal
+from deploykit.transforms.core.processor import sums_exactly
+from deploykit.transforms.core.ranges import load_ranges
+from deploykit.transforms.core.tensors import Array
 
 
 def correct_biases(

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from transforms.core.graph import Graph
-from transforms.core.layers import weights_of
-from transforms.core.tensors import Array
-from transforms.fuse_dilations import Atrous, atrous_layers, replace_atrous
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.layers import weights_of
+from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.fuse_dilations import Atrous, atrous_layers, replace_atrous
 
 
 def flatten_atrous_conv(graph: Graph) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from transforms.core.affine import (
+from deploykit.transforms.core.affine import (
     ARITHMETIC_OPS,
     BATCH_NORM_OPS,
     BIAS_OPS,
@@ -12,9 +12,9 @@ from transforms.core.affine import (
     read_batch_norm,
     read_step,
 )
-from transforms.core.evaluate import Constants
-from transforms.core.graph import Graph
-from transforms.core.layers import (
+from deploykit.transforms.core.evaluate import Constants
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.layers import (
     LAYER_OPS,
     bias_add,
     channel_shape,
@@ -22,9 +22,9 @@ from transforms.core.layers import (
     weights_of,
     with_weights,
 )
-from transforms.core.node import Node, producer_name, split
-from transforms.core.pattern import Op
-from transforms.core.tensors import Array
+from deploykit.transforms.core.node import Node, producer_name, split
+from deploykit.transforms.core.pattern import Op
+from deploykit.transforms.core.tensors import Array
 
 LAYER = Op("|".join(LAYER_OPS), name="layer")
 

@@ -5,13 +5,13 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from transforms.core.errors import Error
-from transforms.core.evaluate import PURE_OPS, Constants, compute
-from transforms.core.graph import Graph
-from transforms.core.node import Node, producer_name, split
-from transforms.core.ops import LAST_VERSION_WITHOUT_SCALARS, op_defs, output_types
-from transforms.core.tensors import Array, numpy_type
-from transforms.remove_attribute import remove_attribute
+from deploykit.transforms.core.errors import Error
+from deploykit.transforms.core.evaluate import PURE_OPS, Constants, compute
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node, producer_name, split
+from deploykit.transforms.core.ops import LAST_VERSION_WITHOUT_SCALARS, op_defs, output_types
+from deploykit.transforms.core.tensors import Array, numpy_type
+from deploykit.transforms.remove_attribute import remove_attribute
 
 SLACK = 512  # bytes that a folded node may add to the file: scalars and shapes always fold
 _ROUNDS = 4  # each goes on below the results that turned out too large

@@ -3,14 +3,14 @@
 import math
 from dataclasses import dataclass
 
-from transforms.core.affine import BATCH_NORM_OPS, BIAS_OPS, read_step
-from transforms.core.evaluate import Constants
-from transforms.core.graph import Graph
-from transforms.core.layers import LAYER_OPS, channel_shape, channels_first, weights_of
-from transforms.core.node import Node
-from transforms.core.pattern import Any, Op
-from transforms.core.tensors import Array
-from transforms.fold_batch_norms import fold_steps, only_port_0
+from deploykit.transforms.core.affine import BATCH_NORM_OPS, BIAS_OPS, read_step
+from deploykit.transforms.core.evaluate import Constants
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.layers import LAYER_OPS, channel_shape, channels_first, weights_of
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.pattern import Any, Op
+from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.fold_batch_norms import fold_steps, only_port_0
 
 LAYERS = frozenset(op for op, rank in LAYER_OPS.items() if rank == 4)
 CHANNEL_AXIS = 3

@@ -1,12 +1,12 @@
 """An image padded with the zeros that SAME means is an image convolved with SAME padding."""
 
-from transforms.core.evaluate import Constants
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.padding import per_axis, with_zeros_around, zeros_around
-from transforms.core.pattern import Any, Const, Match, Op
-from transforms.core.sizes import Shape
-from transforms.core.static_shapes import static_shapes
+from deploykit.transforms.core.evaluate import Constants
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.padding import per_axis, with_zeros_around, zeros_around
+from deploykit.transforms.core.pattern import Any, Const, Match, Op
+from deploykit.transforms.core.sizes import Shape
+from deploykit.transforms.core.static_shapes import static_shapes
 
 LAYER_OPS = "Conv2D|Conv3D|DepthwiseConv2dNative"
 PAD = Op("Pad", Any("image"), Const("paddings"), name="pad")

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transforms.core.affine import ARITHMETIC_OPS, BIAS_OPS, Affine, read_step
-from transforms.core.evaluate import Constants
-from transforms.core.graph import Graph
-from transforms.core.layers import (
+from deploykit.transforms.core.affine import ARITHMETIC_OPS, BIAS_OPS, Affine, read_step
+from deploykit.transforms.core.evaluate import Constants
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.layers import (
     LAYER_OPS,
     bias_add,
     channel_axes,
@@ -16,12 +16,12 @@ from transforms.core.layers import (
     weights_of,
     with_weights,
 )
-from transforms.core.node import Node, producer_name, split
-from transforms.core.padding import zeros_around
-from transforms.core.pattern import Op, needed_elsewhere
-from transforms.core.static_shapes import static_shapes
-from transforms.core.tensors import Array
-from transforms.fold_batch_norms import fold_steps
+from deploykit.transforms.core.node import Node, producer_name, split
+from deploykit.transforms.core.padding import zeros_around
+from deploykit.transforms.core.pattern import Op, needed_elsewhere
+from deploykit.transforms.core.static_shapes import static_shapes
+from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.fold_batch_norms import fold_steps
 
 LAYER = Op("Conv2D|Conv3D|DepthwiseConv2dNative|MatMul", name="layer")
 

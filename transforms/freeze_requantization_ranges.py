@@ -5,9 +5,9 @@ import re
 
 import numpy as np
 
-from transforms.core.errors import FileError, GraphError, PipelineError
-from transforms.core.graph import Graph
-from transforms.core.node import tensor_name
+from deploykit.transforms.core.errors import FileError, GraphError, PipelineError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import tensor_name
 
 # What insert_logging(op=RequantizationRange, show_name=true, message="__requant_min_max:") prints.
 _RECORD = re.compile(r"(?:^|;)([^;]+)__print__;__requant_min_max:\[([^][;]*)\]\[([^][;]*)\]")

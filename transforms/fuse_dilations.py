@@ -4,15 +4,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transforms.core.evaluate import Constants
-from transforms.core.graph import Graph
-from transforms.core.kernel_limits import limit
-from transforms.core.layers import LAYER_OPS as LAYER_RANKS
-from transforms.core.layers import weights_of, with_weights
-from transforms.core.node import Node
-from transforms.core.padding import Zeros, per_axis, spatial_axes, with_zeros_around, zeros_around
-from transforms.core.pattern import Any, Const, Match, Op, needed_elsewhere
-from transforms.core.tensors import Array
+from deploykit.transforms.core.evaluate import Constants
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.kernel_limits import limit
+from deploykit.transforms.core.layers import LAYER_OPS as LAYER_RANKS
+from deploykit.transforms.core.layers import weights_of, with_weights
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.padding import (
+    Zeros,
+    per_axis,
+    spatial_axes,
+    with_zeros_around,
+    zeros_around,
+)
+from deploykit.transforms.core.pattern import Any, Const, Match, Op, needed_elsewhere
+from deploykit.transforms.core.tensors import Array
 
 SPLIT = Op("SpaceToBatchND", Any("image"), Const("block"), Const("paddings"), name="split")
 LAYER_OPS = "Conv2D|Conv3D|DepthwiseConv2dNative"

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from transforms.core.graph import Graph
-from transforms.core.kernel_limits import limit
-from transforms.core.node import Node
-from transforms.core.pattern import Any, Match, Op, needed_elsewhere
-from transforms.core.static_shapes import static_shapes
-from transforms.core.tensors import Array
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.kernel_limits import limit
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.pattern import Any, Match, Op, needed_elsewhere
+from deploykit.transforms.core.static_shapes import static_shapes
+from deploykit.transforms.core.tensors import Array
 
 RESIZE = Op("ResizeBilinear", Any("image"), Any("size"), name="resize")
 PAD = Op("MirrorPad", Any("image"), Any("paddings"), name="pad")

@@ -1,7 +1,7 @@
 """A graph computes the same under names that tell nothing."""
 
-from transforms.core.graph import Graph
-from transforms.core.renaming import rename
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.renaming import rename
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

@@ -4,17 +4,17 @@ import math
 
 import numpy as np
 
-from transforms.core import eight_bit, eight_bit_ops
-from transforms.core.eight_bit import QINT32, QUINT8, EightBit
-from transforms.core.eight_bit_ops import KERNELS, UNFIT
-from transforms.core.errors import PipelineError
-from transforms.core.graph import Graph
-from transforms.core.node import Node, split
-from transforms.core.pattern import Any, Op
-from transforms.core.shapes import Shapes
-from transforms.core.surviving import EVERYTHING, surviving_ranges
-from transforms.core.tensors import Array
-from transforms.merge_duplicate_nodes import merge_duplicate_nodes
+from deploykit.transforms.core import eight_bit, eight_bit_ops
+from deploykit.transforms.core.eight_bit import QINT32, QUINT8, EightBit
+from deploykit.transforms.core.eight_bit_ops import KERNELS, UNFIT
+from deploykit.transforms.core.errors import PipelineError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node, split
+from deploykit.transforms.core.pattern import Any, Op
+from deploykit.transforms.core.shapes import Shapes
+from deploykit.transforms.core.surviving import EVERYTHING, surviving_ranges
+from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.merge_duplicate_nodes import merge_duplicate_nodes
 
 FAKE_QUANT = "FakeQuantWithMinMaxVars"
 LARGEST = 1e37  # the kernels compute the width of a range in 32-bit floats

@@ -5,15 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from transforms.core.chains import Chain
-from transforms.core.graph import Graph
-from transforms.core.int8_plan import OPS, Form, Plan, plan
-from transforms.core.int8_weights import LARGEST, restored, weight_codes
-from transforms.core.layers import channel_axes, weights_of
-from transforms.core.node import Node, split
-from transforms.core.processor import sums_exactly
-from transforms.core.ranges import load_ranges
-from transforms.core.tensors import Array, DType
+from deploykit.transforms.core.chains import Chain
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8_plan import OPS, Form, Plan, plan
+from deploykit.transforms.core.int8_weights import LARGEST, restored, weight_codes
+from deploykit.transforms.core.layers import channel_axes, weights_of
+from deploykit.transforms.core.node import Node, split
+from deploykit.transforms.core.processor import sums_exactly
+from deploykit.transforms.core.ranges import load_ranges
+from deploykit.transforms.core.tensors import Array, DType
 
 FLOAT, QINT8, UINT8 = DType("float32"), DType("qint8"), DType("uint8")
 _KEPT = ("data_format", "dilations", "explicit_paddings", "padding", "strides")

@@ -15,18 +15,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transforms.core.affine import BATCH_NORM_OPS
-from transforms.core.eight_bit import TINY, min_first
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.layers import FLOATS
-from transforms.core.node import Node
-from transforms.core.ops import op_defs, output_types
-from transforms.core.readings import Reading, Readings
-from transforms.core.roles import Axes
-from transforms.core.tensors import Array, DType
+from deploykit.transforms.core.affine import BATCH_NORM_OPS
+from deploykit.transforms.core.eight_bit import TINY, min_first
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.layers import FLOATS
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.ops import op_defs, output_types
+from deploykit.transforms.core.readings import Reading, Readings
+from deploykit.transforms.core.roles import Axes
+from deploykit.transforms.core.tensors import Array, DType
 
-logger = logging.getLogger("transforms")
+logger = logging.getLogger("deploykit")
 
 MIN_DECIBELS = 30.0
 MIN_VALUES_PER_RANGE = 4  # a range takes 8 bytes; with fewer values it would outweigh what is saved

@@ -1,9 +1,9 @@
 """Without control inputs a graph computes the same values, if nothing relied on their order."""
 
-from transforms.core.aliveness import read, when_nodes_run
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.node import ENTER_OPS, MERGE_OPS, SWITCH_OPS
+from deploykit.transforms.core.aliveness import read, when_nodes_run
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import ENTER_OPS, MERGE_OPS, SWITCH_OPS
 
 _WAY_OUT = "remove_control_dependencies(force=true) does it anyway"
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from transforms.core.control_flow import pass_on
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.ops import input_types
-from transforms.core.pattern import Any, Const, Match, Op
-from transforms.remove_nodes import remove_nodes
+from deploykit.transforms.core.control_flow import pass_on
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.ops import input_types
+from deploykit.transforms.core.pattern import Any, Const, Match, Op
+from deploykit.transforms.remove_nodes import remove_nodes
 
 PASSING_OPS = ("CheckNumerics", "CheckNumericsV2", "PreventGradient", "Print", "StopGradient")
 WATCHING_OPS = frozenset(

@@ -1,10 +1,10 @@
 """A graph is the same whatever its nodes are called."""
 
-from transforms.core.errors import GraphError, PipelineError
-from transforms.core.graph import Graph
-from transforms.core.node import producer_name
-from transforms.core.node_rules import LEGAL_NAME
-from transforms.core.renaming import rename
+from deploykit.transforms.core.errors import GraphError, PipelineError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import producer_name
+from deploykit.transforms.core.node_rules import LEGAL_NAME
+from deploykit.transforms.core.renaming import rename
 
 
 def rename_node(graph: Graph, *, old_node_name: str, new_node_name: str) -> None:

@@ -3,13 +3,13 @@
 import logging
 from dataclasses import replace
 
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.ops import input_types, op_defs
-from transforms.core.selection import check_ops
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.ops import input_types, op_defs
+from deploykit.transforms.core.selection import check_ops
 
-logger = logging.getLogger("transforms")
+logger = logging.getLogger("deploykit")
 
 
 def rename_op(graph: Graph, *, old_op_name: str, new_op_name: str) -> None:

@@ -4,16 +4,16 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from transforms.core.chains import ADD_OPS, Chain, chain, channel_count, shape_comparison
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.kernel_limits import limit
-from transforms.core.layers import bias_add, channels_first, weights_of
-from transforms.core.node import Node
-from transforms.core.padding import zeros_around
-from transforms.core.pattern import Op
-from transforms.core.ranges import Ranges, load_ranges
-from transforms.core.tensors import Array
+from deploykit.transforms.core.chains import ADD_OPS, Chain, chain, channel_count, shape_comparison
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.kernel_limits import limit
+from deploykit.transforms.core.layers import bias_add, channels_first, weights_of
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.padding import zeros_around
+from deploykit.transforms.core.pattern import Op
+from deploykit.transforms.core.ranges import Ranges, load_ranges
+from deploykit.transforms.core.tensors import Array
 
 LAYER = Op("Conv2D|DepthwiseConv2dNative|MatMul", name="layer")
 SameShape = Callable[[str, str], bool]

@@ -2,15 +2,15 @@
 
 import re
 
-from transforms.core.errors import GraphError, PipelineError, nearest
-from transforms.core.functions import Library
-from transforms.core.graph import Graph
-from transforms.core.node import Node, normal, split
-from transforms.core.ops import output_types
-from transforms.core.sizes import Shape
-from transforms.core.static_shapes import static_shapes
-from transforms.core.tensors import DType, type_name, type_number
-from transforms.remove_attribute import remove_attribute
+from deploykit.transforms.core.errors import GraphError, PipelineError, nearest
+from deploykit.transforms.core.functions import Library
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node, normal, split
+from deploykit.transforms.core.ops import output_types
+from deploykit.transforms.core.sizes import Shape
+from deploykit.transforms.core.static_shapes import static_shapes
+from deploykit.transforms.core.tensors import DType, type_name, type_number
+from deploykit.transforms.remove_attribute import remove_attribute
 
 Wanted = tuple[DType | None, Shape | None]  # a None stays as the tensor has it
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from transforms.core.chains import Chain, chain, channel_count, shape_comparison, unfit
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.ops import with_op
-from transforms.core.pattern import Op
-from transforms.core.tensors import Array, DType
+from deploykit.transforms.core.chains import Chain, chain, channel_count, shape_comparison, unfit
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.ops import with_op
+from deploykit.transforms.core.pattern import Op
+from deploykit.transforms.core.tensors import Array, DType
 
 FLOAT = DType("float32")
 WITHOUT_FLAG = {"_kernel": "MklNameChangeOp"}  # the label under which oneDNN registers its kernels

@@ -7,7 +7,7 @@ from typing import Any
 
 from deploykit.benchmarking.results import Measurement, Result
 from deploykit.benchmarking.statistics import Ratio, ratio, summary
-from transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import GraphError
 
 _MACHINE = ("platform", "cpu", "cores", "cpus", "affinity", "flags", "governor", "cpu_limit")
 """What of a machine makes another speed; its load and free memory are never the same."""

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 
 from deploykit.benchmarking.settings import Settings
 from deploykit.doctoring import gpu_refusal
-from transforms.core.child import Worker
-from transforms.core.errors import GraphError
+from deploykit.transforms.core.child import Worker
+from deploykit.transforms.core.errors import GraphError
 
 CPU = "/CPU:0"
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from deploykit.feeds import can_be_made_up, demanded_batch, feeds_from, made_up, type_and_shape
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.tensors import Array, numpy_type
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.tensors import Array, numpy_type
 
 MADE_UP = 4  # different batches
 FROM_DATA = 16  # at most

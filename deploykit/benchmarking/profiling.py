@@ -18,9 +18,9 @@ from deploykit.benchmarking.execution import Event, ExecutedGraph
 from deploykit.benchmarking.inputs import samples_in
 from deploykit.benchmarking.roofline import Peak, peak
 from deploykit.costs import flops
-from transforms.core.graph import Graph
-from transforms.core.protos import GraphDef
-from transforms.core.shapes import Shapes
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.protos import GraphDef
+from deploykit.transforms.core.shapes import Shapes
 
 if TYPE_CHECKING:
     from deploykit.benchmarking.runner import Job, Runner

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deploykit.benchmarking.settings import Settings
-from transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.errors import FileError, GraphError
 
 if TYPE_CHECKING:
     from deploykit.benchmarking.profiling import Profile

@@ -47,8 +47,8 @@ def peak(settings: Settings) -> Peak:
     import tensorflow as tf
 
     from deploykit.benchmarking.runner import config
-    from transforms.core.errors import LimitError
-    from transforms.core.session import sentence
+    from deploykit.transforms.core.errors import LimitError
+    from deploykit.transforms.core.session import sentence
 
     try:
         with (

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from deploykit.benchmarking.settings import Settings
-from transforms.core.errors import Error
+from deploykit.transforms.core.errors import Error
 
 GOALS = ("latency", "throughput")
 CLEARLY = 0.03  # a smaller gain may be what the machine did meanwhile

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import GraphError
 
 # Activations of large batches go back to the kernel after every run, unless the C library keeps
 # them: 1.5 times faster at batch 8 where TensorFlow runs without oneDNN.

@@ -13,7 +13,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from deploykit.benchmarking.results import Measurement
-    from transforms.core.tensors import Array
+    from deploykit.transforms.core.tensors import Array
 
 # Two processes of one model differ by where their memory lies, which no number of rounds averages
 # away. Measured on 18 pairs of a 0.7 ms net, by the calls that nobody disturbed (5th percentile):

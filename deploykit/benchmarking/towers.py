@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from deploykit.benchmarking.devices import CPU
-from transforms.core.session import full_name
-from transforms.core.tensors import Array
+from deploykit.transforms.core.session import full_name
+from deploykit.transforms.core.tensors import Array
 
 _SCOPE = "deploykit_input"  # keeps the names of the graph free
 Batches = Sequence[tuple[Array, ...]]

@@ -41,7 +41,7 @@ def compare(
     from deploykit.benchmarking.comparing import compare, lines
     from deploykit.benchmarking.results import load_result
     from deploykit.report import Report, show
-    from transforms.core.errors import GraphError, VerificationError
+    from deploykit.transforms.core.errors import GraphError, VerificationError
 
     report = Report("compare", a, b)
     results = load_result(a), load_result(b)

@@ -33,7 +33,7 @@ def diff(
     from deploykit.differences import differences, lines, read, summary
     from deploykit.freezing import model_bytes
     from deploykit.report import Report, show
-    from transforms.core.errors import VerificationError
+    from deploykit.transforms.core.errors import VerificationError
 
     report = Report("diff", first, second)
     graphs = read(first, interface), read(second, interface)

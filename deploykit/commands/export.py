@@ -4,7 +4,7 @@ import click
 
 from deploykit import options
 from deploykit.option_types import Names
-from serving.manifests import KINDS
+from deploykit.serving.manifests import KINDS
 
 
 def _kinds(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:

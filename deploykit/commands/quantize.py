@@ -11,11 +11,11 @@ from click.core import ParameterSource
 from deploykit import options
 from deploykit.comparison import Comparison
 from deploykit.option_types import Finite, Threads
-from transforms.core.processor import ISAS
+from deploykit.transforms.core.processor import ISAS
 
 if TYPE_CHECKING:
-    from transforms.core.graph import Graph
-    from transforms.core.tensors import Array
+    from deploykit.transforms.core.graph import Graph
+    from deploykit.transforms.core.tensors import Array
 
 logger = logging.getLogger("deploykit")
 
@@ -134,7 +134,7 @@ def quantize(
     from deploykit.quantization.quantizing import Wanted, quantize_calibrated
     from deploykit.report import files_table, progress
     from deploykit.transforming import optimize
-    from transforms.core.side_effects import refuse_side_effects
+    from deploykit.transforms.core.side_effects import refuse_side_effects
 
     refuse_quantized(graph)
     refuse_side_effects(graph, comparison.allowed_ops)

@@ -158,7 +158,7 @@ def verify(folder: str, name: str | None, processes: int | None, as_json: bool) 
     from deploykit.machine import usable_cores
     from deploykit.records.checking import check_folder
     from deploykit.report import Report, progress, show
-    from transforms.core.errors import VerificationError
+    from deploykit.transforms.core.errors import VerificationError
 
     report = Report("records verify", folder)
     with progress("verify") as advance:

@@ -34,7 +34,7 @@ def status(
     """  # noqa: D301  click reads the backslash
     from deploykit.report import Report, show
     from deploykit.served import Health, Versions
-    from transforms.core.errors import VerificationError
+    from deploykit.transforms.core.errors import VerificationError
 
     if model is None and (version is not None or label):
         raise click.UsageError("--version and --version-label are of a model, but none is named")

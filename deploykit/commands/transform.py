@@ -19,8 +19,8 @@ def _expanded(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 
 
 def _steps(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    from transforms.core.errors import PipelineError
-    from transforms.core.pipeline import parse
+    from deploykit.transforms.core.errors import PipelineError
+    from deploykit.transforms.core.pipeline import parse
 
     if not parse(value):
         raise PipelineError("--transforms names no transform; give at least one")

@@ -16,7 +16,7 @@ def transforms(name: str | None, output: str | None, force: bool, as_json: bool)
     """
     from deploykit.catalogue import describe, lines
     from deploykit.report import Report, show
-    from transforms.core import pipeline
+    from deploykit.transforms.core import pipeline
 
     listed = sorted((*pipeline.names(), *pipeline.ALIASES))
     described = [describe(each) for each in ([name] if name else listed)]

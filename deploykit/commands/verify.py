@@ -42,7 +42,7 @@ def verify(
     """
     from deploykit.freezing import model_bytes
     from deploykit.report import Report, progress, show
-    from transforms.core.errors import VerificationError
+    from deploykit.transforms.core.errors import VerificationError
 
     report = Report("verify", reference, result)
     first = interface.open(reference)

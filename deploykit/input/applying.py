@@ -11,7 +11,7 @@ import numpy as np
 
 from deploykit.input.preprocessing import Steps, result_of
 from deploykit.records.features import Feature
-from transforms.core.tensors import Array, numpy_type
+from deploykit.transforms.core.tensors import Array, numpy_type
 
 
 def in_graph(steps: Steps, feature: Feature, value: Any) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 from deploykit.files import check_regular, load_data
 from deploykit.records.features import Feature
 from deploykit.records.index import find_index, load_index
-from transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.errors import FileError, GraphError
 
 IMAGE_ENDS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 LABELS = "labels.csv"

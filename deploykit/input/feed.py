@@ -12,8 +12,8 @@ from deploykit.input.applying import in_python, together
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import result_of
 from deploykit.input.reading import records
-from transforms.core.errors import Error, GraphError
-from transforms.core.tensors import Array
+from deploykit.transforms.core.errors import Error, GraphError
+from deploykit.transforms.core.tensors import Array
 
 
 def placeholders(pipeline: Pipeline) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from deploykit.input.feed import batches
 from deploykit.input.pipeline import Pipeline
-from transforms.core.child import Worker
-from transforms.core.tensors import Array
+from deploykit.transforms.core.child import Worker
+from deploykit.transforms.core.tensors import Array
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from deploykit.feeds import type_and_shape
 from deploykit.files import read_bytes
 from deploykit.input.data import Columns, Data
 from deploykit.records.features import Feature
-from transforms.core.errors import GraphError, nearest
-from transforms.core.graph import Graph
-from transforms.core.node import split
-from transforms.core.tensors import numpy_type
+from deploykit.transforms.core.errors import GraphError, nearest
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import split
+from deploykit.transforms.core.tensors import numpy_type
 
 FORMAT = 1
 _SIZES = ("resize", "crop")

@@ -11,8 +11,8 @@ from deploykit.input.parsing import decoded_lines, example_spec, inputs_of
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import result_of
 from deploykit.input.reading import as_objects
-from transforms.core.errors import GraphError
-from transforms.core.tensors import Array
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.tensors import Array
 
 BATCHES = 8  # that a queue holds
 PATIENCE = 5.0  # seconds for the first batch of a queue that nobody said would be filled

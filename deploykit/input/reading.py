@@ -9,8 +9,8 @@ import numpy as np
 
 from deploykit.files import load_data, read_bytes
 from deploykit.input.data import Columns, Data
-from transforms.core.errors import FileError, GraphError
-from transforms.core.tensors import Array
+from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.tensors import Array
 
 Record = tuple[str, dict[str, Any]]
 """Where it lies, in words, and its features as they lie there."""

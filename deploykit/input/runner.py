@@ -17,11 +17,11 @@ from deploykit.input.feed import batches, check_records, placeholders
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.queues import BATCHES, Queue
 from deploykit.input.tfdata import PREFETCHED, TfData
-from transforms.core.child import Worker
-from transforms.core.errors import GraphError
-from transforms.core.protos import GraphDef
-from transforms.core.session import full_name, sentence
-from transforms.core.tensors import Array
+from deploykit.transforms.core.child import Worker
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.protos import GraphDef
+from deploykit.transforms.core.session import full_name, sentence
+from deploykit.transforms.core.tensors import Array
 
 PHASES = ("input", "compute", "both")
 _SCOPE = "deploykit_input"  # keeps the names of the graph free

@@ -14,10 +14,10 @@ from deploykit.input.measuring import pipeline_for
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import Preprocessing, Steps, load_preprocessing
 from deploykit.quantization.calibration import BATCH, calibration_feeds
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.node import producer_name
-from transforms.core.tensors import Array
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import producer_name
+from deploykit.transforms.core.tensors import Array
 
 LABELS = ("labels", "label")
 

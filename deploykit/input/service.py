@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from deploykit.input.data import Data
-from transforms.core import child
-from transforms.core.errors import FileError, GraphError, VerificationError
-from transforms.core.tensors import Array
+from deploykit.transforms.core import child
+from deploykit.transforms.core.errors import FileError, GraphError, VerificationError
+from deploykit.transforms.core.tensors import Array
 
 SHARDING = "DYNAMIC"
 PROTOCOL = "grpc://"

@@ -13,8 +13,8 @@ from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import result_of
 from deploykit.input.reading import as_objects
 from deploykit.input.service import distributed
-from transforms.core.errors import FileError, GraphError
-from transforms.core.tensors import Array
+from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.tensors import Array
 
 NEARBY = 1024  # records among which one changes its place when they are shuffled
 PREFETCHED = 8  # batches at most; AUTOTUNE would take what it likes, which nobody could leave out

@@ -12,8 +12,8 @@ from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import Steps, result_of
 from deploykit.records.features import Feature
 from deploykit.records.index import shard_name
-from transforms.core.errors import GraphError
-from transforms.core.node import split
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.node import split
 
 STYLES = ("tfdata",)
 _TAKEN = {"tf", "np", "found", "numbers", "lines", "arrays", "examples", "example", "file"}

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from transforms.core.graph import Graph
-from transforms.core.pipeline import Step, run
-from transforms.core.private_ops import probe
-from transforms.use_onednn_kernels import KERNELS
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.pipeline import Step, run
+from deploykit.transforms.core.private_ops import probe
+from deploykit.transforms.use_onednn_kernels import KERNELS
 
 
 def int8_graph(

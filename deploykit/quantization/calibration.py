@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deploykit.feeds import demanded_batch, feeds_from, in_batches
-from transforms.convert_layout import ELEMENTWISE_OPS, PAD_OPS
-from transforms.core.child import Worker
-from transforms.core.errors import GraphError
-from transforms.core.functions import reachable
-from transforms.core.graph import Graph
-from transforms.core.layers import LAYER_OPS, channels_first
-from transforms.core.node import (
+from deploykit.transforms.convert_layout import ELEMENTWISE_OPS, PAD_OPS
+from deploykit.transforms.core.child import Worker
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.functions import reachable
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.layers import LAYER_OPS, channels_first
+from deploykit.transforms.core.node import (
     ENTER_OPS,
     LOOP_EDGE_OPS,
     MERGE_OPS,
@@ -28,9 +28,9 @@ from transforms.core.node import (
     producer_name,
     tensor_name,
 )
-from transforms.core.ops import op_defs, output_types
-from transforms.core.ranges import Ranges, TensorRange
-from transforms.core.tensors import Array
+from deploykit.transforms.core.ops import op_defs, output_types
+from deploykit.transforms.core.ranges import Ranges, TensorRange
+from deploykit.transforms.core.tensors import Array
 
 if TYPE_CHECKING:
     from rich.table import Table

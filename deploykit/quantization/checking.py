@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from transforms.core.errors import GraphError, nearest
-from transforms.core.graph import Graph
-from transforms.core.int8_plan import OPS
-from transforms.core.layers import LAYER_OPS
-from transforms.core.node import producer_name
-from transforms.core.tensors import Array
+from deploykit.transforms.core.errors import GraphError, nearest
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8_plan import OPS
+from deploykit.transforms.core.layers import LAYER_OPS
+from deploykit.transforms.core.node import producer_name
+from deploykit.transforms.core.tensors import Array
 
 NAMED = 3  # layers in a message
 EIGHT_BIT_OPS = frozenset({*OPS.values(), "Dequantize", "QuantizeV2", "QuantizedConv2D",

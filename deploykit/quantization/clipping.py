@@ -6,7 +6,7 @@ zero is a level of its own and has none. Outside, the error is the distance to t
 
 import numpy as np
 
-from transforms.core.tensors import Array
+from deploykit.transforms.core.tensors import Array
 
 BINS = 2048  # eight a level
 _STRIDE = 16  # bins between two ends that are tried: 128 a side

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from deploykit.quantization.judging import Judgement
-from transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import GraphError
 
 MIN_SQNR_DB = 24.0  # int8.md, rule 8
 MAX_DROP = 0.01

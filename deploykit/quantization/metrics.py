@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from transforms.core.errors import GraphError
-from transforms.core.tensors import Array
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.tensors import Array
 
 METRICS = ("top1", "top5", "mae")
 LOWER_IS_BETTER = frozenset({"mae"})

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from deploykit.quantization.clipping import BINS, least_error_range
-from transforms.core.errors import GraphError
-from transforms.core.ranges import TensorRange
-from transforms.core.session import Session, full_name
-from transforms.core.tensors import Array
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.ranges import TensorRange
+from deploykit.transforms.core.session import Session, full_name
+from deploykit.transforms.core.tensors import Array
 
 _FETCHES = 4  # of each tensor
 

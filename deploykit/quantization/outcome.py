@@ -9,10 +9,10 @@ from deploykit.quantization.judging import Judgement
 from deploykit.quantization.layer_times import Times
 from deploykit.quantization.sensitivity import Noise
 from deploykit.quantization.speed import Gain
-from transforms.core.graph import Graph
-from transforms.core.int8_plan import Plan
-from transforms.core.layers import LAYER_OPS
-from transforms.core.ranges import Ranges
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8_plan import Plan
+from deploykit.transforms.core.layers import LAYER_OPS
+from deploykit.transforms.core.ranges import Ranges
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -7,10 +7,10 @@ from pathlib import Path
 from deploykit.benchmarking.measuring import Advance
 from deploykit.quantization.calibration import calibrate
 from deploykit.state import State
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.tensors import Array
-from transforms.shift_activations import shift_activations
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.shift_activations import shift_activations
 
 
 def prepare(

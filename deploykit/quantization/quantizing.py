@@ -41,14 +41,14 @@ from deploykit.quantization.preparing import prepare
 from deploykit.quantization.sensitivity import JUDGED, Noise, rank
 from deploykit.quantization.speed import FEWER, INT8, choose, faster
 from deploykit.state import State, digest, pieces
+from deploykit.transforms.core.errors import Error, GraphError, VerificationError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8_plan import OPS, Plan, plan
+from deploykit.transforms.core.private_ops import probe
+from deploykit.transforms.core.processor import sums_exactly
+from deploykit.transforms.core.ranges import load_ranges
+from deploykit.transforms.core.tensors import Array
 from deploykit.verification import QUANTIZED_BAR_DB
-from transforms.core.errors import Error, GraphError, VerificationError
-from transforms.core.graph import Graph
-from transforms.core.int8_plan import OPS, Plan, plan
-from transforms.core.private_ops import probe
-from transforms.core.processor import sums_exactly
-from transforms.core.ranges import load_ranges
-from transforms.core.tensors import Array
 
 logger = logging.getLogger("deploykit")
 

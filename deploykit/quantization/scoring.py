@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from deploykit.quantization.metrics import Score, metric_named
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.session import Session
+from deploykit.transforms.core.tensors import Array
 from deploykit.verification import Sums
-from transforms.core.errors import GraphError
-from transforms.core.session import Session
-from transforms.core.tensors import Array
 
 
 @dataclass(frozen=True)

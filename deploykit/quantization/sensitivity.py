@@ -16,11 +16,11 @@ from deploykit.quantization.calibration import (
 )
 from deploykit.quantization.judging import Judge, Judgement
 from deploykit.quantization.preparing import prepare
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.int8_plan import Plan, plan
-from transforms.core.ranges import Ranges, TensorRange, load_ranges
-from transforms.core.tensors import Array
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8_plan import Plan, plan
+from deploykit.transforms.core.ranges import Ranges, TensorRange, load_ranges
+from deploykit.transforms.core.tensors import Array
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -9,8 +9,8 @@ import numpy as np
 from deploykit.files import load_data
 from deploykit.records.features import RAW, Feature
 from deploykit.records.source import Part, Problems, facts_of, numbered, split_items
-from transforms.core.errors import GraphError
-from transforms.core.tensors import Array
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.tensors import Array
 
 
 class Arrays:

@@ -12,8 +12,8 @@ import numpy as np
 from deploykit.records.features import Feature
 from deploykit.records.index import Index, Shard, find_index, load_index, shard_files
 from deploykit.records.workers import in_order
-from transforms.core.errors import FileError, GraphError, VerificationError
-from transforms.core.framing import is_gzip, read_records
+from deploykit.transforms.core.errors import FileError, GraphError, VerificationError
+from deploykit.transforms.core.framing import is_gzip, read_records
 
 SHOWN = 6  # numbers of a list, and characters of a string ten times as many
 
@@ -108,7 +108,7 @@ def sample(path: Path) -> dict[str, Any] | None:
     """
     from google.protobuf import message
 
-    from transforms.core.protos import Example
+    from deploykit.transforms.core.protos import Example
 
     for record in read_records(path, is_gzip(path)):
         try:

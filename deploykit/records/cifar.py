@@ -9,8 +9,8 @@ import numpy as np
 from deploykit.files import read_bytes
 from deploykit.records.arrays import Arrays
 from deploykit.records.pickles import read_pickle
-from transforms.core.errors import GraphError
-from transforms.core.tensors import Array
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.tensors import Array
 
 PIXELS = 3 * 32 * 32
 PICKLES = tuple(bytes((0x80, protocol)) for protocol in range(2, 6))

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from transforms.core.tensors import Array
+from deploykit.transforms.core.tensors import Array
 
 
 class Decoder:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import GraphError
 
 LISTS = ("float32", "int64", "string")  # what an Example holds as it is
 RAW = ("uint8", "int8", "uint16", "int16", "int32", "float16", "float64", "bool",

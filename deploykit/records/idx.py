@@ -10,9 +10,9 @@ from typing import IO, cast
 import numpy as np
 
 from deploykit.records.arrays import Arrays
-from transforms.core.errors import FileError, GraphError
-from transforms.core.framing import is_gzip
-from transforms.core.tensors import Array
+from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.framing import is_gzip
+from deploykit.transforms.core.tensors import Array
 
 TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 _MOST_BYTES = 16 << 30

@@ -9,7 +9,7 @@ from typing import Any
 
 from deploykit.files import read_bytes
 from deploykit.records.features import Feature, feature_from
-from transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.errors import FileError, GraphError
 
 FORMAT = 1
 END = ".index.json"

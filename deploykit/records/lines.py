@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from deploykit.records.source import PART, Facts, Part, opened
-from transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.errors import FileError, GraphError
 
 LONGEST = 64 << 20  # of a line; more is no text
 _BOM = b"\xef\xbb\xbf"

@@ -12,7 +12,7 @@ from deploykit.records.image_folder import Images
 from deploykit.records.lines import first_lines
 from deploykit.records.source import Source, none_found, opened
 from deploykit.records.tables import Numbers, Texts
-from transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.errors import FileError, GraphError
 
 _FILES = {  # what a folder holds of each kind; the first that is there decides
     "csv": ("*.csv",),

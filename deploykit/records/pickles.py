@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from deploykit.files import read_bytes
-from transforms.core.errors import GraphError, RefusedError
-from transforms.core.tensors import Array
+from deploykit.transforms.core.errors import GraphError, RefusedError
+from deploykit.transforms.core.tensors import Array
 
 _TYPES = ("b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8")
 

@@ -10,7 +10,7 @@ from deploykit.files import check_output_folder
 from deploykit.records.checking import sha256_of
 from deploykit.records.index import index_path, shard_files
 from deploykit.state import State
-from transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.errors import FileError, GraphError
 
 _NAME = re.compile(r"\w[\w.-]*")
 

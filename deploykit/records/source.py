@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol
 
 from deploykit.records.features import Feature
-from transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.errors import FileError, GraphError
 
 PART = 1 << 19  # bytes that one process takes at a time: small enough that all end together
 MOST_ITEMS = 256  # of a part, so that small files are shared out as well

@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
-from transforms.core.errors import Error, LimitError
+from deploykit.transforms.core.errors import Error, LimitError
 
 _PIPE = 1 << 20  # the most that the system gives without being asked
 _AHEAD = 4  # items for each process

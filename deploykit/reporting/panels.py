@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-    from transforms.core.tensors import Array
+    from deploykit.transforms.core.tensors import Array
 
 # Okabe and Ito's colours, which the colour-blind tell apart, without the yellow that white hides.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#666666")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from deploykit.benchmarking.results import Measurement, Result
 from deploykit.benchmarking.tables import machine_line
 from deploykit.reporting import panels
-from transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import GraphError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,8 +15,8 @@ from rich.table import Table
 import deploykit
 from deploykit.files import load_data
 from deploykit.report import size
+from deploykit.transforms.core.graph import Graph
 from deploykit.verification import Verification, verify
-from transforms.core.graph import Graph
 
 HERE = Path(__file__).parent
 OUTPUT = Path(".demo")

@@ -16,11 +16,11 @@ from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import Preprocessing, load_preprocessing, steps_for
 from deploykit.input.runner import InputJob
 from deploykit.input.service import service
+from deploykit.transforms.core.child import call
 from tests.benchmarks.feeding import AHEAD, ROUNDS, Experiment
 from tests.benchmarks.figures import RESULTS, Figure
 from tests.benchmarks.measuring import deploykit, run
 from tests.benchmarks.nets import frozen_keras_net, made_by
-from transforms.core.child import call
 
 THREADS = 2
 PARSED = 8.0  # times as fast as decode_csv

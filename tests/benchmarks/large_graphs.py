@@ -6,11 +6,11 @@ import time
 import numpy as np
 
 import deploykit
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.tensors import DType
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.measuring import in_turn
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.tensors import DType
 
 NODES = 100_000
 SECONDS = 10.0

@@ -22,7 +22,7 @@ class Run:
 
 def deploykit(*arguments: str) -> list[str]:
     """Return the command line of a deploykit command."""
-    return [sys.executable, "-m", "deploykit.cli", *arguments]
+    return [sys.executable, "-m", "deploykit", *arguments]
 
 
 def run(command: Sequence[str], check: bool = True) -> Run:

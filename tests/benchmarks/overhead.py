@@ -13,9 +13,9 @@ import numpy as np
 import deploykit as api
 from deploykit.benchmarking.runner import Job, Runner
 from deploykit.benchmarking.settings import Settings
+from deploykit.transforms.core.child import Worker
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.nets import MODELS
-from transforms.core.child import Worker
 
 ROUNDS, SECONDS = 30, 0.4
 RATIO = 1.03

@@ -17,9 +17,9 @@ from deploykit.records.conversion import Options, convert
 from deploykit.records.image_folder import Images
 from deploykit.records.source import Source
 from deploykit.records.tables import Numbers
+from deploykit.transforms.core.child import Worker
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.measuring import ROUNDS, deploykit, in_turn
-from transforms.core.child import Worker
 
 FILES, LINES, COLUMNS, TIMES = 20, 100, 1025, 10
 IMAGES, CLASSES, SIZE = 10_000, 10, 32

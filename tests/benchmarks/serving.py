@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from serving.codec import decode, encode
-from serving.protos import TensorProto
-from serving.signatures import read_meta_graph, signatures_of
+from deploykit.serving.codec import decode, encode
+from deploykit.serving.protos import TensorProto
+from deploykit.serving.signatures import read_meta_graph, signatures_of
+from deploykit.transforms.core.child import Worker, call
 from tests.benchmarks.figures import RESULTS, Figure
 from tests.benchmarks.measuring import deploykit, run
 from tests.benchmarks.nets import made_by
 from tests.benchmarks.served import Server, latency, needs_h2load, per_second, request, serving
-from transforms.core.child import Worker, call
 
 ROUNDS, SECONDS = 3, 4.0
 CALLS = 300

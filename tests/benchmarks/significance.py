@@ -20,10 +20,10 @@ from deploykit.benchmarking.results import Measurement
 from deploykit.benchmarking.runner import Job
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import Ratio, ratio
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.nets import made_by
-from transforms.core.graph import Graph
-from transforms.core.node import Node
 
 SETS, ALIKE, SHORT = 10, 5, 4.0  # seconds
 SLOWED, LONG = 5, 10.0

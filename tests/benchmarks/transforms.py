@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.protos import GraphDef
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.measuring import ROUNDS, run
 from tests.benchmarks.nets import frozen_keras_net, interface_of
 from tests.support import transform
-from transforms.core.graph import Graph
-from transforms.core.protos import GraphDef
 
 # The original's transform string, and ours where it is another. freeze_requantization_ranges needs
 # a log, and rename_node does next to nothing; some others find nothing to do and only read.

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from deploykit import cli, initialisers, labelling, resaving, updates, verification
+from deploykit.transforms.core.child import limited
+from deploykit.transforms.core.graph import Graph
 from tests.support import build, call_here, random
-from transforms.core.child import limited
-from transforms.core.graph import Graph
 
 FASHION = Path(__file__).parents[2] / "models" / "fashion"
 

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from deploykit.benchmarking.results import load_result
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
 from tests.deploykit.benchmarking.nets import aborting, dense, hanging, placeholder, written
 from tests.deploykit.conftest import command_line
-from transforms.core.graph import Graph
-from transforms.core.node import Node
 
 
 @pytest.fixture(scope="module")
@@ -300,7 +300,7 @@ def test_ctrl_c_in_the_rounds_keeps_what_was_measured(net):
     output = net.parent / "result.json"
     terminal, end = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "deploykit.cli", "benchmark", str(net), "--duration=20",
+        [sys.executable, "-m", "deploykit", "benchmark", str(net), "--duration=20",
          "-o", str(output)],
         stdout=subprocess.PIPE, stderr=end, text=True,
         env=os.environ | {"TERM": "xterm", "COLUMNS": "100"},

@@ -7,8 +7,8 @@ import pytest
 
 import deploykit
 from deploykit.checkpoints import Checkpoint, find_checkpoint
+from deploykit.transforms.core.errors import FileError, GraphError
 from tests.support import ops, run
-from transforms.core.errors import FileError, GraphError
 
 pytestmark = pytest.mark.usefixtures("in_process")
 

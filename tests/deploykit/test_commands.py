@@ -95,9 +95,9 @@ def test_verify(deploykit, small):
 
 
 def test_what_cannot_be_made_up_is_not_verified(deploykit, tmp_path):
-    from transforms.core.graph import Graph
-    from transforms.core.node import Node
-    from transforms.core.tensors import DType
+    from deploykit.transforms.core.graph import Graph
+    from deploykit.transforms.core.node import Node
+    from deploykit.transforms.core.tensors import DType
 
     nodes = [
         Node("text", "Placeholder").with_attrs(dtype=DType("string"), shape=(-1,)),
@@ -189,7 +189,7 @@ def test_a_bug_is_status_1_without_a_traceback(deploykit, small, monkeypatch):
 
 
 def test_the_environment_of_the_user_wins(monkeypatch):
-    from transforms.core.child import call
+    from deploykit.transforms.core.child import call
 
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
     env = {"TF_ENABLE_ONEDNN_OPTS": "1"}
@@ -202,7 +202,7 @@ def test_tensorflow_is_silent_unless_debugged(small):
     import subprocess
     import sys
 
-    command = [sys.executable, "-m", "deploykit.cli", "verify", str(small), str(small)]
+    command = [sys.executable, "-m", "deploykit", "verify", str(small), str(small)]
     quiet = subprocess.run(command, capture_output=True, text=True, check=True)
     assert quiet.stderr == ""
     assert "oneDNN" not in quiet.stdout

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from deploykit.costs import flops, memory
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.shapes import Shapes
+from deploykit.transforms.core.tensors import DType
 from tests.support import build, random, transform
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.shapes import Shapes
-from transforms.core.tensors import DType
 
 
 def body():
@@ -119,7 +119,7 @@ def test_the_top(top):
 
 
 def test_a_rewritten_graph_costs_the_same(small_bytes):
-    from transforms.core.protos import GraphDef
+    from deploykit.transforms.core.protos import GraphDef
 
     before = Graph.from_graph_def(GraphDef.FromString(small_bytes), ["x"], ["out"])
     after = transform(before, "fold_batch_norms quantize_weights(minimum_size=2)")

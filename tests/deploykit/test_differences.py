@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from deploykit.differences import differences, lines, summary
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.protos import FunctionDef, GraphDef
+from deploykit.transforms.core.tensors import DType
 from tests.support import assert_golden, random, transform
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.protos import FunctionDef, GraphDef
-from transforms.core.tensors import DType
 
 FLOAT = DType("float32")
 

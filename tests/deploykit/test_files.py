@@ -10,10 +10,10 @@ import pytest
 
 from deploykit import files
 from deploykit.files import default_output, load_graph, save_graph, write
-from transforms.core.child import call
-from transforms.core.errors import FileError, GraphError
-from transforms.core.graph import Graph
-from transforms.core.node import Node
+from deploykit.transforms.core.child import call
+from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
 
 
 def test_default_names_stand_beside_the_input(tmp_path):
@@ -119,4 +119,4 @@ def test_text_and_binary_read_back_the_same(small, tmp_path):
 
 def test_children_find_the_packages_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert call("transforms.core.node:normal", "a:0") == "a"
+    assert call("deploykit.transforms.core.node:normal", "a:0") == "a"

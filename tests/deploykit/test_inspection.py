@@ -4,11 +4,11 @@ import pytest
 
 from deploykit.files import load_graph
 from deploykit.inspection import inspect_graph
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.protos import FunctionDef
+from deploykit.transforms.core.tensors import DType
 from tests.support import assert_golden, build, random, transform
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.protos import FunctionDef
-from transforms.core.tensors import DType
 
 
 def training_graph() -> Graph:

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import deploykit
+from deploykit.transforms.core.errors import FileError, GraphError, RefusedError
 from tests.support import ops, random, run
-from transforms.core.errors import FileError, GraphError, RefusedError
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -149,7 +149,7 @@ def test_a_folder_and_files_with_other_names(model, feeds, tmp_path):
 def test_the_backend_that_the_user_has_set_for_training_does_not_count(model, tmp_path):
     model.save(tmp_path / "model.keras")
     environment = {**os.environ, "KERAS_BACKEND": "torch"}
-    command = [sys.executable, "-m", "deploykit.cli", "freeze", "model.keras"]
+    command = [sys.executable, "-m", "deploykit", "freeze", "model.keras"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
 

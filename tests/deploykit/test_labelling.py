@@ -8,10 +8,10 @@ import pytest
 
 from deploykit.files import load_graph
 from deploykit.input.samples import load_samples
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.tensors import DType
 from tests.support import build
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.tensors import DType
 
 pytestmark = pytest.mark.usefixtures("in_process")
 

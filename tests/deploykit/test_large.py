@@ -3,9 +3,9 @@
 import numpy as np
 
 import deploykit
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.tensors import DType
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.tensors import DType
 
 COUNT = 100_000
 

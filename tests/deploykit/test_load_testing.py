@@ -3,7 +3,7 @@
 import pytest
 
 from deploykit.load_testing import Load, _shares, notes, search, table
-from serving.loading import Step
+from deploykit.serving.loading import Step
 
 
 def load(step: Step, p99: float, limited: bool = False, failed: int = 0) -> Load:

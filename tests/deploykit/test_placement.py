@@ -11,10 +11,10 @@ from deploykit import placement as module
 from deploykit.placement import lines, placement
 from deploykit.tracing import _in_order as in_order
 from deploykit.tracing import look, satisfies
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.protos import GraphDef
 from tests.support import build, random
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.protos import GraphDef
 
 CPU0, CPU1 = (f"/job:localhost/replica:0/task:0/device:CPU:{n}" for n in (0, 1))
 

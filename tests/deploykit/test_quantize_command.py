@@ -236,9 +236,9 @@ def test_a_graph_in_8_bits_is_not_quantized_again(deploykit, net, data, clock):
 
 
 def test_a_model_without_layers_stays_as_it_is(deploykit, tmp_path, clock):
-    from transforms.core.graph import Graph
-    from transforms.core.node import Node
-    from transforms.core.tensors import DType
+    from deploykit.transforms.core.graph import Graph
+    from deploykit.transforms.core.node import Node
+    from deploykit.transforms.core.tensors import DType
 
     x = Node("x", "Placeholder").with_attrs(dtype=DType("float32"), shape=(-1, 2))
     graph = Graph([x, Node("out", "Relu", ("x",)).with_attrs(T=DType("float32"))], ["x"], ["out"])

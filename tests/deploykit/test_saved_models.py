@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import deploykit
+from deploykit.transforms.core.errors import FileError, GraphError, RefusedError
+from deploykit.transforms.core.protos import SavedModel
 from tests.support import ops, run
-from transforms.core.errors import FileError, GraphError, RefusedError
-from transforms.core.protos import SavedModel
 
 pytestmark = pytest.mark.usefixtures("in_process")
 

@@ -11,12 +11,12 @@ import pytest
 
 from deploykit.benchmarking.settings import Settings as Tuned
 from deploykit.flags import WITHOUT_EFFECT, Flags, switch
-from serving.configs import ModelSettings
-from serving.folder import models_in
+from deploykit.serving.configs import ModelSettings
+from deploykit.serving.folder import models_in
+from deploykit.transforms.core.errors import GraphError
 from tests.serving.served import Served
 from tests.serving.slow_model import LONG, slow
 from tests.serving.test_server import count
-from transforms.core.errors import GraphError
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 DRAINING = "deploykit: draining: new calls are refused, those in flight are answered\n"
@@ -213,7 +213,7 @@ def test_a_port_in_use_is_said_before_tensorflow_starts(tmp_path):
                         TF_CPP_MIN_LOG_LEVEL="0")  # fmt: skip
         status, said = server.ended()
     assert status == 4
-    assert "serving.process" in said
+    assert "deploykit.serving.process" in said
     assert "tensorflow.python" not in said
 
 

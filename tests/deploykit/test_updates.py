@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import deploykit
+from deploykit.transforms.core.errors import GraphError
 from tests.support import random, run
-from transforms.core.errors import GraphError
 
 pytestmark = pytest.mark.usefixtures("in_process")
 

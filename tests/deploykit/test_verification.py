@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.tensors import DType
 from deploykit.verification import compare, default_tolerance, verify
 from tests.support import build, random
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.tensors import DType
 
 pytestmark = pytest.mark.usefixtures("in_process")
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from transforms.core.graph import Graph
+from deploykit.transforms.core.graph import Graph
 
 
 def nothing(folder: Path) -> None:

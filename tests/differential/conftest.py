@@ -5,9 +5,9 @@ import importlib
 import pytest
 
 from deploykit import initialisers, resaving
+from deploykit.transforms.core import evaluate, static_shapes
 from tests.differential.original import Original
 from tests.support import call_here
-from transforms.core import evaluate, static_shapes
 
 
 @pytest.fixture(scope="package")
@@ -22,7 +22,7 @@ def in_process():
     """Run what would start TensorFlow in a child here, where it has been started."""
 
     with pytest.MonkeyPatch.context() as patch:
-        sparsify_gather = importlib.import_module("transforms.sparsify_gather")
+        sparsify_gather = importlib.import_module("deploykit.transforms.sparsify_gather")
         for module in (evaluate, initialisers, resaving, sparsify_gather, static_shapes):
             patch.setattr(module, "call", call_here)
         yield

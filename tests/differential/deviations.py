@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from deploykit.transforms.core.eight_bit import QUINT8, SMALLEST_RANGE
+from deploykit.transforms.core.eight_bit_ops import KERNELS
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.ops import with_op
+from deploykit.transforms.core.tensors import DType
 from tests.support import run, transform
-from transforms.core.eight_bit import QUINT8, SMALLEST_RANGE
-from transforms.core.eight_bit_ops import KERNELS
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.ops import with_op
-from transforms.core.tensors import DType
 
 # What the original writes without some of their attributes; those that it has are complete.
 ATTRIBUTES_ARE_KEPT = {

@@ -6,12 +6,12 @@ import numpy as np
 
 import deploykit
 from deploykit.feeds import feeds_for
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.ops import output_types
+from deploykit.transforms.core.session import static_shapes
 from tests.deploykit.conftest import FASHION
 from tests.support import build, random
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.ops import output_types
-from transforms.core.session import static_shapes
 
 
 def placeholder(*shape, name="x", dtype="float32"):

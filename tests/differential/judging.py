@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
+from deploykit.transforms.core.errors import Error, GraphError
+from deploykit.transforms.core.graph import Graph
 from tests.differential.graphs import feeds
 from tests.differential.original import Answer
 from tests.support import error, ops, run
-from transforms.core.errors import Error, GraphError
-from transforms.core.graph import Graph
 
 Shown = Callable[[Graph, Answer], bool]  # of the graph before and the original's answer
 Right = Callable[[Graph, Graph | Error], bool]  # of the graph before and deploykit's

@@ -10,8 +10,8 @@ import signal
 import tempfile
 from dataclasses import dataclass
 
-from transforms.core.graph import Graph
-from transforms.core.protos import GraphDef
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.protos import GraphDef
 
 SECONDS = 20.0
 

@@ -5,13 +5,13 @@ import pkgutil
 
 import pytest
 
+from deploykit.transforms.core.errors import Error
 from tests.differential import cases
 from tests.differential.case import Case, Refusal, placed
 from tests.differential.comparison import differences, left_over
 from tests.differential.deviations import DEVIATIONS, with_wide_ranges
 from tests.differential.graphs import feeds
 from tests.support import error, transform
-from transforms.core.errors import Error
 
 MODULES = sorted(module.name for module in pkgutil.iter_modules(cases.__path__))
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
 from tests.differential.comparison import differences, left_over
 from tests.differential.graphs import two_layers
-from transforms.core.graph import Graph
-from transforms.core.node import Node
 
 
 def edit(name: str, **attrs):

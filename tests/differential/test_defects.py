@@ -5,11 +5,11 @@ import pkgutil
 
 import pytest
 
+from deploykit.transforms.core.errors import Error
 from tests.differential import defects
 from tests.differential.case import placed
 from tests.differential.defects.defect import Defect
 from tests.support import transform
-from transforms.core.errors import Error
 
 MODULES = sorted(module.name for module in pkgutil.iter_modules(defects.__path__))
 DEFECTS: list[Defect] = [

@@ -3,8 +3,8 @@
 import pytest
 
 from deploykit import initialisers, resaving, updates
+from deploykit.transforms.core import static_shapes
 from tests.support import call_here
-from transforms.core import static_shapes
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import deploykit
+from deploykit.transforms.core.errors import GraphError
 from tests.matrix.kinds import kinds
 from tests.matrix.left_out import FORMS, WRITERS, drawn_at_random, left_out
 from tests.matrix.models import forms, randomise, writers
 from tests.support import run
-from transforms.core.errors import GraphError
 
 LIBRARIES = {"keras_3": "keras", "keras_2": "tf_keras"}
 NAMES = tuple(kinds(importlib.import_module("keras")))

@@ -4,12 +4,12 @@ import pytest
 
 import deploykit
 from deploykit.transforming import OPTIMIZE
+from deploykit.transforms.core.child import call
 from deploykit.verification import verify
 from models.fashion_nets.nets import NETS
 from tests.real.keras_nets import randomise
 from tests.real.leftovers import COMPUTED, FOLDABLE, NO_LAYER, SHARED, leftovers
 from tests.support import ops
-from transforms.core.child import call
 
 # Batch norms; scales and shifts that fold; those that stay, which are residual adds, gates and the
 # x of a hard swish (COMPUTED), its x + 3 (SHARED) and its division by 6 (NO_LAYER).

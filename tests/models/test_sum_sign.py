@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import deploykit
+from deploykit.transforms.core.session import Session
 from models.sum_sign import build
 from tests.models.training import losses
 from tests.support import ops
-from transforms.core.session import Session
 
 
 @pytest.fixture(scope="module")

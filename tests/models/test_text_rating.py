@@ -7,12 +7,12 @@ import pytest
 
 import deploykit
 from deploykit.records.index import load_index
+from deploykit.transforms.core.session import Session
 from models.text_rating import build
 from models.text_rating.net import training_graph
 from models.text_rating.reviews import OPINIONS, reviews, vocabulary
 from tests.models.training import losses
 from tests.support import ops
-from transforms.core.session import Session
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,9 @@
 
 from collections import Counter
 
-from transforms.core.graph import Graph
-from transforms.core.layers import LAYER_OPS
-from transforms.core.node import Node
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.layers import LAYER_OPS
+from deploykit.transforms.core.node import Node
 
 FOLDABLE = "a layer could take it in"
 COMPUTED = "both operands are computed"

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 import deploykit
+from deploykit.transforms.core import pipeline
+from deploykit.transforms.core.child import call
+from deploykit.transforms.core.graph import Graph
 from deploykit.verification import Verification, default_tolerance, verify
 from tests.differential.original import Answer, Original
 from tests.support import ops
-from transforms.core import pipeline
-from transforms.core.child import call
-from transforms.core.graph import Graph
 
 pytestmark = pytest.mark.slow
 

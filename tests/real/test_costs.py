@@ -4,10 +4,10 @@ import pytest
 
 import deploykit
 from deploykit.costs import flops
+from deploykit.transforms.core.child import call
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.shapes import Shapes
 from tests.real.keras_nets import save
-from transforms.core.child import call
-from transforms.core.graph import Graph
-from transforms.core.shapes import Shapes
 
 pytestmark = pytest.mark.slow
 

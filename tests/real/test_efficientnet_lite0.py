@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import deploykit
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.session import Session
 from deploykit.verification import verify
 from tests.real.everywhere import run_everywhere
 from tests.real.leftovers import COMPUTED, leftovers
 from tests.support import ops
-from transforms.core.graph import Graph
-from transforms.core.session import Session
 
 pytestmark = pytest.mark.slow
 

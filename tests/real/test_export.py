@@ -9,10 +9,10 @@ import pytest
 import deploykit
 from deploykit.files import load_data
 from deploykit.quantization.calibration import calibrate
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import normal
 from tests.real import tensorflow_2_20
 from tests.support import build, ops, random, run
-from transforms.core.graph import Graph
-from transforms.core.node import normal
 
 pytestmark = pytest.mark.slow
 
@@ -93,7 +93,7 @@ def test_a_loop(tmp_path):
 
 
 def test_tf_examples(fashion, tmp_path):
-    from serving.examples import example
+    from deploykit.serving.examples import example
 
     found = deploykit.export(fashion, tmp_path, name="m", method="classify")
     samples = [example({"images": image}).SerializeToString() for image in images()]

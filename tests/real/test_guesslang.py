@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import deploykit
+from deploykit.transforms.core.child import call
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.session import Session
 from tests.real.everywhere import run_everywhere
 from tests.support import ops
-from transforms.core.child import call
-from transforms.core.graph import Graph
-from transforms.core.session import Session
 
 pytestmark = pytest.mark.slow
 

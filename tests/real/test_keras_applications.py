@@ -6,12 +6,12 @@ import pytest
 
 import deploykit
 from deploykit.transforming import OPTIMIZE
+from deploykit.transforms.core.child import call
+from deploykit.transforms.core.graph import Graph
 from deploykit.verification import verify
 from tests.real.everywhere import run_everywhere
 from tests.real.leftovers import COMPUTED, FOLDABLE, NO_LAYER, SHARED, leftovers
 from tests.support import ops
-from transforms.core.child import call
-from transforms.core.graph import Graph
 
 pytestmark = pytest.mark.slow
 

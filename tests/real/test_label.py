@@ -42,7 +42,7 @@ def test_the_command(files, efficientnet_lite0, tmp_path):
     labels.write_text("".join(f"number {n}\n" for n in range(1000)))
     path, truth = files[2]
     command = [
-        sys.executable, "-m", "deploykit.cli", "label", path, "--labels", labels, "--json",
+        sys.executable, "-m", "deploykit", "label", path, "--labels", labels, "--json",
         "--model", efficientnet_lite0 / "saved_model", "--input_mean=127", "--input_std=128",
         "--output_layer=probabilities",
     ]  # fmt: skip

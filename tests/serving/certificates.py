@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from serving.configs import Tls
+from deploykit.serving.configs import Tls
 
 
 def openssl(*arguments: object) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from serving.protos import ModelServiceStub, PredictionServiceStub
+from deploykit.serving.protos import ModelServiceStub, PredictionServiceStub
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,7 +31,7 @@ class Served:
         # A pipe that nobody reads would block the server.
         self.log = tempfile.TemporaryFile()  # noqa: SIM115  it is read to the end of the test
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "deploykit.cli", "serve", *map(str, arguments),
+            [sys.executable, "-m", "deploykit", "serve", *map(str, arguments),
              "--port=0", "--json"],
             stdout=subprocess.PIPE,
             stderr=self.log,

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.batching import Batches, rows_of
-from serving.configs import Batching
-from serving.errors import ServingError
-from serving.protos import SignatureDef
-from serving.signatures import Signature, Tensor
+from deploykit.serving.batching import Batches, rows_of
+from deploykit.serving.configs import Batching
+from deploykit.serving.errors import ServingError
+from deploykit.serving.protos import SignatureDef
+from deploykit.serving.signatures import Signature, Tensor
 
 MODEL = object()
 

@@ -8,13 +8,13 @@ import threading
 import numpy as np
 import pytest
 
-from serving.calling import CallError
-from serving.client import Client
-from serving.signatures import Tensor
-from serving.versions import VersionStatus
+from deploykit.serving.calling import CallError
+from deploykit.serving.client import Client
+from deploykit.serving.signatures import Tensor
+from deploykit.serving.versions import VersionStatus
+from deploykit.transforms.core.errors import Error, FileError
 from tests.serving.certificates import Authority
 from tests.serving.official import Official, credentials, pixels
-from transforms.core.errors import Error, FileError
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.codec import MAX_FILLED_BYTES, decode, decode_all, encode
-from serving.errors import ServingError
-from serving.protos import TensorProto
-from transforms.core.tensors import type_name, value_field
+from deploykit.serving.codec import MAX_FILLED_BYTES, decode, decode_all, encode
+from deploykit.serving.errors import ServingError
+from deploykit.serving.protos import TensorProto
+from deploykit.transforms.core.tensors import type_name, value_field
 
 NUMBERS = [number for number in range(1, 26) if number not in (20, 21)]
 TYPES = [str(type_name(number)) for number in NUMBERS]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.configs import (
+from deploykit.serving.configs import (
     METRICS_PATH,
     Batching,
     ConfigError,
@@ -19,11 +19,11 @@ from serving.configs import (
     read_monitoring,
     read_tls,
 )
-from serving.errors import MESSAGE_LENGTH, ServingError
-from serving.protos import ModelServerConfig
-from serving.source import All, Latest, Specific
-from serving.text_protos import MESSAGES
-from transforms.core.errors import FileError
+from deploykit.serving.errors import MESSAGE_LENGTH, ServingError
+from deploykit.serving.protos import ModelServerConfig
+from deploykit.serving.source import All, Latest, Specific
+from deploykit.serving.text_protos import MESSAGES
+from deploykit.transforms.core.errors import FileError
 
 PEM = "-----BEGIN CERTIFICATE-----\\nMIIB\\n-----END CERTIFICATE-----\\n"
 KEY = "-----BEGIN PRIVATE KEY-----\\nMIIEsecret\\n-----END PRIVATE KEY-----\\n"

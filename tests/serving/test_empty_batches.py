@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serving.client import Client
-from serving.empty_batches import needs_rows, one_row, without_row
-from serving.errors import ServingError
-from serving.protos import MetaGraphDef
-from serving.signatures import Tensor
+from deploykit.serving.client import Client
+from deploykit.serving.empty_batches import needs_rows, one_row, without_row
+from deploykit.serving.errors import ServingError
+from deploykit.serving.protos import MetaGraphDef
+from deploykit.serving.signatures import Tensor
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.tensors import DType
 from tests.serving.served import Served, free_port
 from tests.support import build, transform
 from tests.transforms.int8_nets import C, calibrated, feeds_of, image, layer, relu
 from tests.transforms.layer_matrix import Runner
-from transforms.core.graph import Graph
-from transforms.core.tensors import DType
 
 IMAGES = Tensor("x:0", "float32", (-1, 9, 8, C))
 NUMBER = Tensor("n:0", "float32", ())

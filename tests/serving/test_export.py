@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from serving import export
-from serving.export import check_name, versions_in, write_version
-from transforms.core.errors import Error, FileError
+from deploykit.serving import export
+from deploykit.serving.export import check_name, versions_in, write_version
+from deploykit.transforms.core.errors import Error, FileError
 
 FILES = {"saved_model.pb": [b"graph", b" and signatures"], "variables/": (), "a/b": [b"c"]}
 EXPORTERS, EXPORTS = 6, 40
@@ -95,7 +95,7 @@ def test_names_that_are_fine():
 EXPORTER = """
 import sys
 from pathlib import Path
-from serving.export import write_version
+from deploykit.serving.export import write_version
 base, who, exports = sys.argv[1:]
 for number in range(int(exports)):
     mark = f"{who} {number}".encode()

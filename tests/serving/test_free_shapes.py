@@ -2,9 +2,9 @@
 
 import pytest
 
-from serving.free_shapes import free_inputs
-from serving.protos import MetaGraphDef
-from serving.signatures import Signature, Tensor
+from deploykit.serving.free_shapes import free_inputs
+from deploykit.serving.protos import MetaGraphDef
+from deploykit.serving.signatures import Signature, Tensor
 
 
 def free(make, shape) -> bool:

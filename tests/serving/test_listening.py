@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.connection import Response
-from serving.http_requests import Limits, Parser, Request
-from serving.listening import Listener
-from transforms.core.errors import Error
+from deploykit.serving.connection import Response
+from deploykit.serving.http_requests import Limits, Parser, Request
+from deploykit.serving.listening import Listener
+from deploykit.transforms.core.errors import Error
 
 POST = b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
 CHUNKED = (

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from google.protobuf import text_format
 
-from serving.configs import (
+from deploykit.serving.configs import (
     Batching,
     ModelSettings,
     Monitoring,
@@ -21,9 +21,9 @@ from serving.configs import (
     read_monitoring,
     read_tls,
 )
-from serving.manifests import KINDS, Deployment, dns_label, manifests, names
-from serving.protos import ModelServerConfig
-from serving.text_protos import ConfigError
+from deploykit.serving.manifests import KINDS, Deployment, dns_label, manifests, names
+from deploykit.serving.protos import ModelServerConfig
+from deploykit.serving.text_protos import ConfigError
 from tests.support import assert_golden
 
 PLAIN = Deployment(models=["fashion"], version=3, cores=2, memory=768, deploykit="0.1.0")

@@ -15,9 +15,9 @@ from hypothesis.stateful import (
     rule,
 )
 
-from serving.errors import ServingError
-from serving.source import All, Latest, Specific
-from serving.versions import AVAILABLE, END, LOADING, START, UNLOADING
+from deploykit.serving.errors import ServingError
+from deploykit.serving.source import All, Latest, Specific
+from deploykit.serving.versions import AVAILABLE, END, LOADING, START, UNLOADING
 from tests.serving.shelf import PATIENCE, Shelf
 
 NUMBERS = st.integers(1, 5)

@@ -6,13 +6,21 @@ import weakref
 
 import pytest
 
-from serving.changes import Changes
-from serving.configs import ModelSettings
-from serving.errors import ServingError
-from serving.source import All, Latest, Specific
-from serving.versions import AVAILABLE, END, ENDED_KEPT, LOADING, START, UNLOADING, VersionStatus
+from deploykit.serving.changes import Changes
+from deploykit.serving.configs import ModelSettings
+from deploykit.serving.errors import ServingError
+from deploykit.serving.source import All, Latest, Specific
+from deploykit.serving.versions import (
+    AVAILABLE,
+    END,
+    ENDED_KEPT,
+    LOADING,
+    START,
+    UNLOADING,
+    VersionStatus,
+)
+from deploykit.transforms.core.errors import FileError, GraphError
 from tests.serving.shelf import PATIENCE, Shelf
-from transforms.core.errors import FileError, GraphError
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ from grpc_reflection.v1alpha.reflection_pb2 import (
     ServerReflectionResponse,
 )
 
-from serving.configs import Tls
-from serving.errors import ServingError
-from serving.grpc_options import channel_arguments, channel_options
-from serving.protos import (
+from deploykit.serving.configs import Tls
+from deploykit.serving.errors import ServingError
+from deploykit.serving.grpc_options import channel_arguments, channel_options
+from deploykit.serving.protos import (
     GetModelStatusRequest,
     ModelServerConfig,
     ModelServiceStub,
@@ -29,11 +29,11 @@ from serving.protos import (
     PredictRequest,
     ReloadConfigRequest,
 )
-from serving.server import Server
-from serving.settings import Settings
-from serving.tls import CertificateError, server_context
+from deploykit.serving.server import Server
+from deploykit.serving.settings import Settings
+from deploykit.serving.tls import CertificateError, server_context
+from deploykit.transforms.core.errors import FileError
 from tests.serving.certificates import Authority
-from transforms.core.errors import FileError
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from serving.configs import METRICS_PATH, ModelSettings
-from serving.http_requests import Limits, Request
-from serving.models import Models
-from serving.monitoring import Metrics
-from serving.plane import Plane
-from serving.rest import Rest
-from serving.servable import Loading, Servable
-from serving.source import All
+from deploykit.serving.configs import METRICS_PATH, ModelSettings
+from deploykit.serving.http_requests import Limits, Request
+from deploykit.serving.models import Models
+from deploykit.serving.monitoring import Metrics
+from deploykit.serving.plane import Plane
+from deploykit.serving.rest import Rest
+from deploykit.serving.servable import Loading, Servable
+from deploykit.serving.source import All
 from tests.serving import rest_models
 
 CALLS = 4

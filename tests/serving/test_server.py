@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from serving.codec import encode
-from serving.configs import ModelSettings, Monitoring
-from serving.protos import (
+from deploykit.serving.codec import encode
+from deploykit.serving.configs import ModelSettings, Monitoring
+from deploykit.serving.protos import (
     GetModelStatusRequest,
     ModelServiceStub,
     PredictionLog,
     PredictionServiceStub,
     PredictRequest,
 )
-from serving.server import Server
-from serving.settings import Settings
-from serving.warmup import FILE, write_requests
+from deploykit.serving.server import Server
+from deploykit.serving.settings import Settings
+from deploykit.serving.warmup import FILE, write_requests
 from tests.serving.slow_model import LONG, slow
 from tests.serving.small_models import half_plus
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.source import All, Latest, Specific, find_versions, number_of
-from transforms.core.errors import FileError
+from deploykit.serving.source import All, Latest, Specific, find_versions, number_of
+from deploykit.transforms.core.errors import FileError
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import grpc
 import numpy as np
 import pytest
 
-from serving.configs import ModelSettings
-from serving.protos import (
+from deploykit.serving.configs import ModelSettings
+from deploykit.serving.protos import (
     ClassificationRequest,
     Example,
     GetModelMetadataRequest,
@@ -20,8 +20,8 @@ from serving.protos import (
     ReloadConfigRequest,
     SignatureDefMap,
 )
-from serving.server import Server, Settings
-from serving.signatures import CLASSIFY, REGRESS
+from deploykit.serving.server import Server, Settings
+from deploykit.serving.signatures import CLASSIFY, REGRESS
 from tests.serving.small_models import half_plus
 
 

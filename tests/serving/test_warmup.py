@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from serving import warmup
-from serving.protos import PredictionLog, SignatureDef
-from serving.saved_model import signature_def
-from serving.signatures import CLASSIFY, PREDICT, REGRESS, Tensor
-from serving.warmup import FILE, read_requests, requests, write_requests
-from transforms.core.errors import GraphError, VerificationError
-from transforms.core.tensors import DType, decode
+from deploykit.serving import warmup
+from deploykit.serving.protos import PredictionLog, SignatureDef
+from deploykit.serving.saved_model import signature_def
+from deploykit.serving.signatures import CLASSIFY, PREDICT, REGRESS, Tensor
+from deploykit.serving.warmup import FILE, read_requests, requests, write_requests
+from deploykit.transforms.core.errors import GraphError, VerificationError
+from deploykit.transforms.core.tensors import DType, decode
 
 FEEDS = [
     {"x": np.full((1, 2), n, np.float32), "ids": np.array([[n]], np.int32),

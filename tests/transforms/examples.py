@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
+from deploykit.transforms.core import pipeline
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.ops import FEEDABLE_OPS
+from deploykit.transforms.core.tensors import Array, numpy_type
 from tests.support import random, run
 from tests.transforms.int8_nets import ranges_of
-from transforms.core import pipeline
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.ops import FEEDABLE_OPS
-from transforms.core.tensors import Array, numpy_type
 
 
 @dataclass(frozen=True)

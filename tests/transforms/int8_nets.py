@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import producer_name
+from deploykit.transforms.core.ops import output_types
+from deploykit.transforms.core.ranges import Ranges, TensorRange
 from tests.support import random, run
-from transforms.core.graph import Graph
-from transforms.core.node import producer_name
-from transforms.core.ops import output_types
-from transforms.core.ranges import Ranges, TensorRange
 
 C = 6
 

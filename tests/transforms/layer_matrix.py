@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from deploykit.transforms.core.child import Worker
+from deploykit.transforms.core.errors import CrashError, GraphError
+from deploykit.transforms.core.graph import Graph
 from tests.support import build, random
-from transforms.core.child import Worker
-from transforms.core.errors import CrashError, GraphError
-from transforms.core.graph import Graph
 
 H, W, C, OUT = 7, 6, 4, 6
 TYPES = ("float32", "float64", "float16", "bfloat16")
@@ -129,7 +129,7 @@ def net(case: Case, before=lambda case, y: y, behind=biased) -> Graph:
 
 def feeds(case: Case, batch: int, low: float = 0.0) -> dict[str, np.ndarray]:
     """Return an image for a batch."""
-    from transforms.core.tensors import numpy_type
+    from deploykit.transforms.core.tensors import numpy_type
 
     return {"x": random(*case.sizes(batch), seed=batch, low=low).astype(numpy_type(case.dtype))}
 
@@ -142,7 +142,7 @@ class Sessions:
     """What runs in the child: one graph after the other."""
 
     def run(self, content: bytes, fetches: list[str], feeds: dict[str, np.ndarray]):
-        from transforms.core.session import Session
+        from deploykit.transforms.core.session import Session
 
         return Session(content, grappler=self.grappler).run(fetches, feeds)
 

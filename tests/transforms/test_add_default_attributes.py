@@ -1,13 +1,13 @@
 import pytest
 
+from deploykit.transforms.add_default_attributes import add_default_attributes
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.ops import op_defs
+from deploykit.transforms.core.protos import FunctionDefLibrary
 from tests.support import assert_golden, build, error, random, transform
 from tests.transforms.examples import Example
-from transforms.add_default_attributes import add_default_attributes
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.ops import op_defs
-from transforms.core.protos import FunctionDefLibrary
 
 LRN_DEFAULTS = {"depth_radius": 5, "bias": 1.0, "alpha": 1.0, "beta": 0.5}
 

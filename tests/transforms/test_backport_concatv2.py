@@ -1,8 +1,8 @@
 import pytest
 
+from deploykit.transforms.core.graph import Graph
 from tests.support import assert_golden, build, error, ops, random, transform
 from tests.transforms.examples import Example
-from transforms.core.graph import Graph
 
 X = {"x": random(2, 4, seed=1)}
 

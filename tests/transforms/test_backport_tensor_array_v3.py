@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
 from tests.support import assert_golden, build, error, ops, random, transform
 from tests.transforms.examples import Example
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.node import Node
 
 X = {"x": random(3, 2, seed=1)}
 

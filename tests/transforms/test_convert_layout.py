@@ -6,13 +6,13 @@ NCHW runs under oneDNN alone, so most tests go there and back, and one asks a ch
 import numpy as np
 import pytest
 
+from deploykit.transforms.convert_layout import convert_layout
+from deploykit.transforms.core.child import call
+from deploykit.transforms.core.errors import PipelineError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
 from tests.support import assert_golden, build, error, ops, random, transform
 from tests.transforms.examples import Example
-from transforms.convert_layout import convert_layout
-from transforms.core.child import call
-from transforms.core.errors import PipelineError
-from transforms.core.graph import Graph
-from transforms.core.node import Node
 
 X = {"x": random(2, 9, 8, 4, seed=9)}
 TO_NCHW, TO_NHWC = "convert_layout(to=NCHW)", "convert_layout(to=NHWC)"
@@ -99,7 +99,7 @@ def test_the_check_catches_an_axis_that_does_not_turn(net, name, attr, value):
 
 
 def is_broken(graph: Graph, result: Graph) -> bool:
-    from transforms.core.errors import GraphError
+    from deploykit.transforms.core.errors import GraphError
 
     try:
         return error(graph, result, X) > 0.01
@@ -153,7 +153,7 @@ def test_inner_inputs_keep_their_layout(net, fed):
 
 
 def small(*nodes: Node) -> Graph:
-    from transforms.core.tensors import DType
+    from deploykit.transforms.core.tensors import DType
 
     float32 = {"T": DType("float32")}
     conv = Node("conv", "Conv2D", ("x", "w")).with_attrs(

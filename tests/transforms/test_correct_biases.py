@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from deploykit.transforms.core import pipeline
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8_plan import OPS
+from deploykit.transforms.core.int8_weights import restored, weight_codes
+from deploykit.transforms.core.layers import WEIGHTS
+from deploykit.transforms.core.node import Node
 from tests.support import assert_golden, build, ops, random, run, transform
 from tests.transforms.examples import Example
 from tests.transforms.int8_nets import C, calibrated, image, layer, ranges_of, relu
-from transforms.core import pipeline
-from transforms.core.graph import Graph
-from transforms.core.int8_plan import OPS
-from transforms.core.int8_weights import restored, weight_codes
-from transforms.core.layers import WEIGHTS
-from transforms.core.node import Node
 
 
 def corrected(graph: Graph, path: str, more: str = "isa=avx2") -> Graph:

@@ -2,11 +2,11 @@
 
 import pytest
 
+from deploykit.transforms.core import pipeline
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.protos import FunctionDef
 from tests.support import build, ops, random, transform
 from tests.transforms.int8_nets import ranges_of
-from transforms.core import pipeline
-from transforms.core.graph import Graph
-from transforms.core.protos import FunctionDef
 
 # Parameters for the transforms that need some, or would do nothing to the graph below.
 PARAMETERS = {
@@ -65,7 +65,7 @@ def content() -> bytes:
 
 
 def read(content: bytes) -> Graph:
-    from transforms.core.protos import GraphDef
+    from deploykit.transforms.core.protos import GraphDef
 
     return Graph.from_graph_def(GraphDef.FromString(content), ["x", "switch"], ["out", "logits"])
 
@@ -98,6 +98,6 @@ def test_promises(name, content, tmp_path):
 
 
 def read_back(content: bytes, like: Graph) -> Graph:
-    from transforms.core.protos import GraphDef
+    from deploykit.transforms.core.protos import GraphDef
 
     return Graph.from_graph_def(GraphDef.FromString(content), like.inputs, like.outputs)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from deploykit.transforms.core.node import Node
 from tests.support import assert_golden, error, ops, random, transform
 from tests.transforms.examples import Example
 from tests.transforms.test_fuse_dilations import BAR, PADDINGS, conv1d, feeds, left_alone, net
-from transforms.core.node import Node
 
 NAME = "flatten_atrous_conv"
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.tensors import DType
 from tests.support import assert_golden, build, error, ops, random, run, transform
 from tests.transforms.examples import Example
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.tensors import DType
 
 BAR = 1e-6 * 6  # design: 1e-6 * (5 + depth), one layer
 
@@ -197,7 +197,7 @@ def test_golden(norm):
 
 def test_a_wrong_fold_is_caught():
     """Scaling the input channels instead of the output channels must not pass the check."""
-    from transforms import fold_batch_norms
+    from deploykit.transforms import fold_batch_norms
 
     before, feeds = layer_with_norm("matmul", "mul", "")
 
@@ -302,7 +302,7 @@ def test_left_alone(step, reason):
     before = build(body, ["x"], ["out"])
     before.prune()
     after = before.copy()
-    from transforms.fold_batch_norms import fold_batch_norms
+    from deploykit.transforms.fold_batch_norms import fold_batch_norms
 
     fold_batch_norms(after)
     assert str(after) == str(before)

@@ -5,16 +5,16 @@ import time
 import numpy as np
 import pytest
 
+from deploykit.transforms.core import evaluate
+from deploykit.transforms.core.child import call
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.session import run_each
+from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.fold_constants import SLACK, fold_constants
 from tests.support import assert_golden, build, error, ops, random, run, transform
 from tests.transforms.examples import Example
-from transforms.core import evaluate
-from transforms.core.child import call
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.session import run_each
-from transforms.core.tensors import DType
-from transforms.fold_constants import SLACK, fold_constants
 
 FLOAT = DType("float32")
 BAR = 1e-6  # 4 ulp of float32 for each of the few ops that are folded in a row

@@ -4,14 +4,14 @@ import importlib
 
 import pytest
 
+from deploykit.transforms.fold_old_batch_norms import fold_old_batch_norms
 from tests.differential.cases.fold_old_batch_norms import atrous, concatenated
 from tests.differential.graphs import conv, depthwise
 from tests.support import assert_golden, error, ops, random, transform
 from tests.transforms.examples import Example
 from tests.transforms.test_fold_batch_norms import BAR, LAYERS, NORMS, layer_with_norm
-from transforms.fold_old_batch_norms import fold_old_batch_norms
 
-fold_module = importlib.import_module("transforms.fold_old_batch_norms")
+fold_module = importlib.import_module("deploykit.transforms.fold_old_batch_norms")
 
 OPS = [norm for norm in NORMS if norm.startswith(("fused", "global"))]
 
@@ -131,7 +131,7 @@ def test_a_wrong_share_of_the_channels_is_caught():
 
 def test_a_wrong_fold_is_caught():
     """Forgetting the mean must not pass the check."""
-    from transforms.core import affine
+    from deploykit.transforms.core import affine
 
     before, feeds = layer_with_norm("conv2d", "fused v3", "")
     right = affine._batch_norm

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from deploykit.transforms.core import pipeline, static_shapes
+from deploykit.transforms.core.graph import Graph
 from tests.support import assert_golden, build, error, ops, random, transform
 from tests.transforms.examples import Example
-from transforms.core import pipeline, static_shapes
-from transforms.core.graph import Graph
 
 LAYERS = {"conv2d": 4, "depthwise": 4, "conv3d": 5}
 
@@ -51,7 +51,7 @@ def here(monkeypatch):
     """Infer shapes in this process, in which TensorFlow has been started."""
 
     def call(function, graph_def, tensors):
-        from transforms.core import session
+        from deploykit.transforms.core import session
 
         return session.static_shapes(graph_def, tensors)
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from deploykit.transforms.core import pipeline, static_shapes
+from deploykit.transforms.core.graph import Graph
 from tests.support import assert_golden, build, error, ops, random, run, transform
 from tests.transforms.examples import Example
-from transforms.core import pipeline, static_shapes
-from transforms.core.graph import Graph
 
 BAR = 1e-6 * 6  # design: 1e-6 * (5 + depth), one layer
 SHAPES = {"conv2d": (2, 7, 6, 3), "depthwise": (2, 7, 6, 3), "conv3d": (2, 5, 4, 4, 3),
@@ -319,7 +319,7 @@ def test_the_channels_of_an_inner_tensor_follow(monkeypatch):
 
 
 def test_a_chain_of_20_000_steps():
-    from transforms.core.node import Node
+    from deploykit.transforms.core.node import Node
 
     graph = net(lambda y: y * np.float32(1), "matmul")
     graph.prune()

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
+from deploykit.transforms.core.errors import FileError, GraphError, PipelineError
+from deploykit.transforms.core.graph import Graph
 from tests.support import assert_golden, build, ops, random, run, transform
 from tests.transforms.examples import Example
-from transforms.core.errors import FileError, GraphError, PipelineError
-from transforms.core.graph import Graph
 
 LOGGING = 'insert_logging(op=RequantizationRange, show_name=true, message="__requant_min_max:")'
 MARK = "2026-01-01 00:00:00.1: I logging_ops.cc:121] "

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from deploykit.transforms.core import pipeline
+from deploykit.transforms.core.graph import Graph
 from tests.support import assert_golden, build, error, ops, random, transform
 from tests.transforms.examples import Example
-from transforms.core import pipeline
-from transforms.core.graph import Graph
 
 BAR = 1e-6 * 6  # design: 1e-6 * (5 + depth), one layer
 SIZES = {"conv2d": (2, 9, 7, 3), "depthwise": (2, 9, 7, 3), "conv3d": (2, 6, 6, 6, 3)}

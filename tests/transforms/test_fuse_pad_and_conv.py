@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from deploykit.transforms.core.node import Node
 from tests.support import assert_golden, error, transform
 from tests.transforms.examples import Example
 from tests.transforms.test_fuse_resize_pad_and_conv import (
@@ -14,7 +15,6 @@ from tests.transforms.test_fuse_resize_pad_and_conv import (
     check_left_alone,
     net,
 )
-from transforms.core.node import Node
 
 NAME = "fuse_pad_and_conv"
 

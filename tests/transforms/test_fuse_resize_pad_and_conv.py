@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
 from tests.support import assert_golden, build, error, ops, random, run, transform
 from tests.transforms.examples import Example
-from transforms.core.graph import Graph
-from transforms.core.node import Node
 
 X = {"x": random(1, 6, 5, 3, seed=9)}
 PADDINGS = ((0, 0), (2, 1), (0, 3), (0, 0))
@@ -49,7 +49,7 @@ def check_fuses(text: str, graph: Graph, op: str) -> Graph:
 
 def check_left_alone(text: str, graph: Graph, reason: str) -> None:
     """Check that the graph stays as it is, for this reason."""
-    from transforms.core import pipeline
+    from deploykit.transforms.core import pipeline
 
     graph.prune()
     (done,) = pipeline.run(graph, pipeline.parse(text))

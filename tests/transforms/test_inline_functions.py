@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from google.protobuf import text_format
 
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.protos import AttrValue, FunctionDef, FunctionDefLibrary, NodeDef
+from deploykit.transforms.core.tensors import DType
 from tests.support import assert_golden, build, error, ops, random, run, transform
 from tests.transforms.examples import Example
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.protos import AttrValue, FunctionDef, FunctionDefLibrary, NodeDef
-from transforms.core.tensors import DType
 
 X = {"x": random(4, 6)}
 
@@ -546,7 +546,7 @@ def test_left_alone(function, fed, reason):
     graph = graph_of(node, last, functions=[function], outputs=["out"])
     graph.inputs = ("x", *fed)
     before = str(graph)
-    from transforms.inline_functions import inline_functions
+    from deploykit.transforms.inline_functions import inline_functions
 
     inline_functions(graph)
     assert str(graph) == before
@@ -554,7 +554,7 @@ def test_left_alone(function, fed, reason):
 
 
 def test_a_graph_without_calls_stays():
-    from transforms.inline_functions import inline_functions
+    from deploykit.transforms.inline_functions import inline_functions
 
     last = Node("out", "Neg", ("x",)).with_attrs(T=DType("float32"))
     graph = graph_of(last, functions=[F], outputs=["out"])

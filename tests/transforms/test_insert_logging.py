@@ -1,10 +1,10 @@
 import pytest
 
+from deploykit.transforms.core.errors import PipelineError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.insert_logging import insert_logging
 from tests.support import assert_golden, build, error, ops, random, run, transform
 from tests.transforms.examples import Example
-from transforms.core.errors import PipelineError
-from transforms.core.graph import Graph
-from transforms.insert_logging import insert_logging
 
 X = {"x": random(2, 4, seed=1)}
 
@@ -79,7 +79,7 @@ def test_what_is_printed(capfd):
 
 
 def test_first_n(capfd):
-    from transforms.core.session import Session
+    from deploykit.transforms.core.session import Session
 
     graph = transform(sums(), "insert_logging(op=Mul, show_name=true, first_n=2)")
     session = Session(b"".join(graph.serialized()))

@@ -12,6 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from deploykit.transforms.core import eight_bit_ops, int8_plan, kernel_limits
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.kernel_limits import LIMITS, Limits, limit
+from deploykit.transforms.core.ranges import Ranges, TensorRange
+from deploykit.transforms.fuse_resize_pad_and_conv import fuse_before_conv
+from deploykit.transforms.use_onednn_kernels import KERNELS as FLOAT_KERNELS
 from tests.support import build, random, transform
 from tests.transforms.layer_matrix import (
     OUT,
@@ -24,12 +30,6 @@ from tests.transforms.layer_matrix import (
     feeds,
     net,
 )
-from transforms.core import eight_bit_ops, int8_plan, kernel_limits
-from transforms.core.graph import Graph
-from transforms.core.kernel_limits import LIMITS, Limits, limit
-from transforms.core.ranges import Ranges, TensorRange
-from transforms.fuse_resize_pad_and_conv import fuse_before_conv
-from transforms.use_onednn_kernels import KERNELS as FLOAT_KERNELS
 
 BARS = {"float32": 1e-5, "float64": 1e-12, "float16": 1e-2, "bfloat16": 6e-2}
 EIGHT_BITS = 0.05  # of the largest value; a wrong channel or pixel is off by far more

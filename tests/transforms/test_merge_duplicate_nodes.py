@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
+from deploykit.transforms import merge_duplicate_nodes as module
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.merge_duplicate_nodes import merge_duplicate_nodes
 from tests.support import assert_golden, build, error, ops, random, run, transform
 from tests.transforms.examples import Example
-from transforms import merge_duplicate_nodes as module
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.tensors import DType
-from transforms.merge_duplicate_nodes import merge_duplicate_nodes
 
 X = {"x": random(2, 3, seed=9)}
 

@@ -1,10 +1,10 @@
 import pytest
 
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.obfuscate_names import obfuscate_names
 from tests.support import assert_golden, build, error, random, transform
 from tests.transforms.examples import Example
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.obfuscate_names import obfuscate_names
 
 X = {"x": random(2, 4, seed=1)}
 

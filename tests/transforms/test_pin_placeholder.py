@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from deploykit.transforms.core.control_flow import fold_dead_branches
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.protos import MetaGraphDef
+from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.pin_placeholder import pin_placeholder
 from tests.support import assert_golden, build, ops, random, run, transform
 from tests.transforms.examples import Example
-from transforms.core.control_flow import fold_dead_branches
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.protos import MetaGraphDef
-from transforms.core.tensors import DType
-from transforms.pin_placeholder import pin_placeholder
 
 X = random(2, 5, 5, 4)
 FASHION = Path(__file__).parents[2] / "models" / "fashion" / "tf1" / "model.ckpt.meta"

@@ -3,12 +3,12 @@ import dataclasses
 import numpy as np
 import pytest
 
+from deploykit.transforms.core import eight_bit_ops, kernel_limits, surviving
+from deploykit.transforms.core.child import call
+from deploykit.transforms.core.errors import PipelineError
+from deploykit.transforms.quantize_nodes import quantize_nodes
 from tests.support import assert_golden, build, error, ops, random, run, transform
 from tests.transforms.examples import Example
-from transforms.core import eight_bit_ops, kernel_limits, surviving
-from transforms.core.child import call
-from transforms.core.errors import PipelineError
-from transforms.quantize_nodes import quantize_nodes
 
 # A code is off by half a step, 1/510 of the range of its tensor. Both operands of an op and its
 # result are rounded, and a range may be twice the largest value: 3 * 2 / 510 in all, and as much
@@ -219,7 +219,9 @@ def test_net_with_and_without_onednn(onednn, monkeypatch):
     after.replace(after["x"], after["x"].constant("x", value))
     graph_def = b"".join(after.serialized())
     environment = {"TF_ENABLE_ONEDNN_OPTS": onednn}
-    found = call("transforms.core.session:run_each", graph_def, ["y"], env=environment)["y"]
+    found = call("deploykit.transforms.core.session:run_each", graph_def, ["y"], env=environment)[
+        "y"
+    ]
     expected = run(before, {"x": value})[0]
     assert np.abs(found - expected).max() < FEW_OPS * np.abs(expected).max()
 

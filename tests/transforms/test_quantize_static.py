@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 
 from deploykit.costs import flops
+from deploykit.transforms.core import pipeline
+from deploykit.transforms.core.child import Worker
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8_plan import OPS
+from deploykit.transforms.core.int8_weights import restored, weight_codes
+from deploykit.transforms.core.layers import channel_axes
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.processor import sums_exactly
+from deploykit.transforms.core.ranges import Ranges, TensorRange, load_ranges
+from deploykit.transforms.core.shapes import Shapes
 from deploykit.verification import compare
 from tests.support import assert_golden, build, ops, random, run, transform
 from tests.transforms.examples import Example
 from tests.transforms.int8_nets import C, calibrated, feeds_of, image, layer, ranges_of, relu
 from tests.transforms.layer_matrix import Runner
-from transforms.core import pipeline
-from transforms.core.child import Worker
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.int8_plan import OPS
-from transforms.core.int8_weights import restored, weight_codes
-from transforms.core.layers import channel_axes
-from transforms.core.node import Node
-from transforms.core.processor import sums_exactly
-from transforms.core.ranges import Ranges, TensorRange, load_ranges
-from transforms.core.shapes import Shapes
 
 BAR_DB = 30.0  # 8 bits give 6.02 * 8 + 1.76 = 50 dB at best; these nets have up to five layers
 
@@ -276,7 +276,9 @@ def assert_runs(graph: Graph, result: Graph) -> None:
     content = b"".join(result.serialized())
     for onednn, grappler in (("0", True), ("1", True), ("0", False), ("1", False)):
         forced = {"TF_ENABLE_ONEDNN_OPTS": onednn}
-        worker = Worker("transforms.core.session:Session", content, grappler, forced=forced)
+        worker = Worker(
+            "deploykit.transforms.core.session:Session", content, grappler, forced=forced
+        )
         try:
             for batch in (1, 3, 1):
                 feeds = feeds_of(graph, batch)
@@ -616,7 +618,7 @@ def test_pairs_do_not_saturate_without_vnni(isa, right, tmp_path):
     path.write_text(ranges_of(graph, [feeds]).text())
     content = b"".join(quantized(graph, str(path), f"isa={isa}").serialized())
     forced = {"ONEDNN_MAX_CPU_ISA": "AVX2"}
-    worker = Worker("transforms.core.session:Session", content, False, forced=forced)
+    worker = Worker("deploykit.transforms.core.session:Session", content, False, forced=forced)
     try:
         (difference,) = compare(run(graph, feeds), worker.ask("run", ["out"], feeds))
     finally:

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.readings import Readings
+from deploykit.transforms.core.roles import Roles
+from deploykit.transforms.core.tensors import DType
 from deploykit.verification import compare
 from tests.support import build, run, transform
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.readings import Readings
-from transforms.core.roles import Roles
-from transforms.core.tensors import DType
 
 FORMS = [
     "quantize_weights(minimum_size=16)",

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.tensors import DType
 from deploykit.verification import compare
 from tests.support import random, run, transform
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.tensors import DType
 
 FLOAT = {"T": DType("float32")}
 CHANNELS = 4
@@ -133,7 +133,7 @@ def test_many_random_orders(graph, transforms):
 
 def test_a_wrong_fold_is_caught(monkeypatch):
     """A fold that forgets the mean must be found by the same check."""
-    from transforms.core import affine
+    from deploykit.transforms.core import affine
 
     right = affine._batch_norm
 

@@ -1,10 +1,10 @@
 import pytest
 
+from deploykit.transforms.core.errors import PipelineError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.tensors import DType
 from tests.support import assert_golden, build, error, random, transform
 from tests.transforms.examples import Example
-from transforms.core.errors import PipelineError
-from transforms.core.graph import Graph
-from transforms.core.tensors import DType
 
 X = {"x": random(2, 4, seed=1)}
 

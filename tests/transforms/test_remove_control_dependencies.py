@@ -5,12 +5,12 @@ from random import Random
 import numpy as np
 import pytest
 
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.remove_control_dependencies import remove_control_dependencies
 from tests.support import assert_golden, build, error, ops, random, run, transform
 from tests.transforms.examples import Example
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.remove_control_dependencies import remove_control_dependencies
 
 
 def frozen(weights: int = 3) -> Graph:

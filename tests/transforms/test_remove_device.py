@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pytest
 
+from deploykit.transforms.core.graph import Graph
 from tests.support import assert_golden, build, error, random, transform
 from tests.transforms.examples import Example
-from transforms.core.graph import Graph
 
 
 def placed() -> Graph:

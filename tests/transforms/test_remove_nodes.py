@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
+from deploykit.transforms.core.errors import PipelineError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.remove_nodes import remove_nodes
 from tests.support import assert_golden, build, error, ops, random, transform
 from tests.transforms.examples import Example
-from transforms.core.errors import PipelineError
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.tensors import DType
-from transforms.remove_nodes import remove_nodes
 
 X = {"x": random(2, 3, seed=9)}
 
@@ -135,7 +135,7 @@ def test_the_check_catches_a_pivot_that_goes(make_body):
 
 
 def is_broken(graph: Graph, result: Graph) -> bool:
-    from transforms.core.errors import GraphError
+    from deploykit.transforms.core.errors import GraphError
 
     try:
         return any(error(graph, result, X | {"positive": np.array(p)}) for p in (True, False))

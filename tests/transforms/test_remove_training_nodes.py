@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from deploykit.transforms.core import pipeline
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
 from tests.support import assert_golden, build, error, ops, random, run, transform
 from tests.transforms.examples import Example
-from transforms.core import pipeline
-from transforms.core.graph import Graph
-from transforms.core.node import Node
 
 TEXT = "fold_constants remove_training_nodes"
 X = {"x": random(4, 6, seed=9)}

@@ -2,14 +2,14 @@
 
 import pytest
 
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.functions import names_in
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.protos import AttrValue, FunctionDefLibrary
+from deploykit.transforms.core.tensors import DType
 from tests.support import assert_golden, build, error, random, run, transform
 from tests.transforms.examples import Example
-from transforms.core.errors import GraphError
-from transforms.core.functions import names_in
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.protos import AttrValue, FunctionDefLibrary
-from transforms.core.tensors import DType
 
 X = {"x": random(4, 6)}
 

@@ -1,9 +1,9 @@
 import pytest
 
+from deploykit.transforms.core.errors import GraphError, PipelineError
+from deploykit.transforms.core.graph import Graph
 from tests.support import assert_golden, build, error, ops, random, run, transform
 from tests.transforms.examples import Example
-from transforms.core.errors import GraphError, PipelineError
-from transforms.core.graph import Graph
 
 X = random(2, 4, seed=1)
 

@@ -3,12 +3,12 @@ import zlib
 import numpy as np
 import pytest
 
+from deploykit.transforms.core.errors import PipelineError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.round_weights import round_weights
 from tests.support import assert_golden, build, error, random, run, transform
 from tests.transforms.examples import Example
-from transforms.core.errors import PipelineError
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.round_weights import round_weights
 
 X = {"x": random(2, 8, seed=1)}
 

@@ -2,10 +2,10 @@ from dataclasses import replace
 
 import pytest
 
+from deploykit.transforms.core.errors import PipelineError
+from deploykit.transforms.core.graph import Graph
 from tests.support import assert_golden, build, error, random, transform
 from tests.transforms.examples import Example
-from transforms.core.errors import PipelineError
-from transforms.core.graph import Graph
 
 X = {"x": random(2, 3, seed=1)}
 

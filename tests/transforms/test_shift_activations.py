@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from deploykit.quantization.calibration import calibrate
+from deploykit.transforms.core import pipeline
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.ranges import Ranges, TensorRange
+from deploykit.transforms.core.session import Session
+from deploykit.transforms.shift_activations import _through as THROUGH
 from deploykit.verification import default_tolerance
 from tests.support import assert_golden, build, error, ops, random, transform
 from tests.transforms.examples import Example
-from transforms.core import pipeline
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.ranges import Ranges, TensorRange
-from transforms.core.session import Session
-from transforms.shift_activations import _through as THROUGH
 
 C = 6
 NEAR_ZERO = 1e-5  # of the largest value: what an offset loses to rounding in float32
@@ -555,14 +555,14 @@ def forgotten_kernel(graph, layer, offset):
 @pytest.mark.parametrize("wrong", [wrong_sign, forgotten_kernel])
 def test_the_check_catches_a_wrong_offset(wrong, monkeypatch, shifted):
     graph = net(READERS["3x3, VALID"])
-    monkeypatch.setattr("transforms.shift_activations._through", wrong)
+    monkeypatch.setattr("deploykit.transforms.shift_activations._through", wrong)
     (step,) = shifted(graph)
     assert error(graph, step.graph, feeds(graph)) > 0.01
 
 
 def test_the_check_catches_a_shift_before_padding(monkeypatch, shifted):
     graph = net(lambda y: conv(y, "second", 3))
-    monkeypatch.setattr("transforms.shift_activations._can_undo", lambda *_: True)
+    monkeypatch.setattr("deploykit.transforms.shift_activations._can_undo", lambda *_: True)
     (step,) = shifted(graph)
     assert error(graph, step.graph, feeds(graph)) > 0.01
 

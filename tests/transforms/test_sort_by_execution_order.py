@@ -1,11 +1,11 @@
 import pytest
 
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node, producer_name
+from deploykit.transforms.sort_by_execution_order import sort_by_execution_order
 from tests.support import assert_golden, build, error, random, transform
 from tests.transforms.examples import Example
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.node import Node, producer_name
-from transforms.sort_by_execution_order import sort_by_execution_order
 
 
 def tree() -> Graph:

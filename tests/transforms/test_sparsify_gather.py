@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
 from tests.support import assert_golden, build, error, ops, random, run, transform
 from tests.transforms.examples import Example
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
 
 SMALL = np.array([[0.2], [1e-6], [1.2], [0.001], [-0.5], [0.0]], np.float32)
 

@@ -5,14 +5,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from deploykit.transforms.core import pipeline
+from deploykit.transforms.core.errors import Error, GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.ops import FEEDABLE_OPS
 from deploykit.verification import compare
 from tests.support import call_here, run, transform
 from tests.transforms import surroundings
 from tests.transforms.examples import Example, examples
-from transforms.core import pipeline
-from transforms.core.errors import Error, GraphError
-from transforms.core.graph import Graph
-from transforms.core.ops import FEEDABLE_OPS
 
 EXAMPLES = examples()
 NAMES = [f"{number}-{example.text}" for number, example in enumerate(EXAMPLES)]
@@ -32,8 +32,8 @@ Around = Callable[[Graph], Graph]
 @pytest.fixture(autouse=True)
 def here(monkeypatch):
     """Ask TensorFlow in this process, in which it has been started."""
-    from transforms import sparsify_gather
-    from transforms.core import evaluate, static_shapes
+    from deploykit.transforms import sparsify_gather
+    from deploykit.transforms.core import evaluate, static_shapes
 
     for module in (evaluate, static_shapes, sparsify_gather):
         monkeypatch.setattr(module, "call", call_here)

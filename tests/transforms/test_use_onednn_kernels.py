@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from deploykit.transforms.core import pipeline
+from deploykit.transforms.core.child import Worker
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
 from deploykit.verification import compare
 from tests.support import assert_golden, build, error, ops, random, run, transform
 from tests.transforms.examples import Example
-from transforms.core import pipeline
-from transforms.core.child import Worker
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.node import Node
 
 C = 8
 BAR = 1e-6 * 7  # design: 1e-6 * (5 + depth), two layers
@@ -186,7 +186,7 @@ def test_runs_with_and_without_the_flag_and_grappler(onednn, grappler):
     result = transform(graph, ALL)
     content = b"".join(result.serialized())
     worker = Worker(
-        "transforms.core.session:Session",
+        "deploykit.transforms.core.session:Session",
         content,
         grappler,
         forced={"TF_ENABLE_ONEDNN_OPTS": onednn},

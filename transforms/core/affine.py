@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transforms.core.evaluate import Constants
-from transforms.core.layers import LAYER_OPS, channels_first, per_channel
-from transforms.core.node import Node, producer_name
-from transforms.core.tensors import Array
+from deploykit.transforms.core.evaluate import Constants
+from deploykit.transforms.core.layers import LAYER_OPS, channels_first, per_channel
+from deploykit.transforms.core.node import Node, producer_name
+from deploykit.transforms.core.tensors import Array
 
 ARITHMETIC_OPS = frozenset({"Add", "AddV2", "Sub", "Mul", "RealDiv"})
 BIAS_OPS = frozenset({"BiasAdd"})

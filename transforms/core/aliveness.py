@@ -7,8 +7,8 @@ wait for the pivot of its loop or branch.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from transforms.core.graph import Graph
-from transforms.core.node import (
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import (
     ENTER_OPS,
     EXIT_OPS,
     LOOP_EDGE_OPS,

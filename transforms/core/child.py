@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transforms.core.errors import BugError, CrashError, Error, LimitError
+from deploykit.transforms.core.errors import BugError, CrashError, Error, LimitError
 
 
 @dataclass
@@ -80,7 +80,7 @@ class Worker:
         self._log = tempfile.TemporaryFile(prefix="deploykit-")  # noqa: SIM115  see close
         ends = [read_questions, write_answers]
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "transforms.core.child", *map(str, ends)],
+            [sys.executable, "-P", "-m", "deploykit.transforms.core.child", *map(str, ends)],
             env=_environment(env or {}, forced or {}),
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr if limits.show_log else subprocess.DEVNULL,
@@ -156,7 +156,7 @@ class Worker:
 
 
 def _environment(defaults: Mapping[str, str], forced: Mapping[str, str | None]) -> dict[str, str]:
-    root = str(Path(__file__).parents[2])
+    root = str(Path(__file__).parents[3])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     given = {**_QUIET, **defaults, **os.environ, **forced, "PYTHONPATH": path}
     return {name: value for name, value in given.items() if value is not None}

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from transforms.core.errors import GraphError
-from transforms.core.evaluate import compute
-from transforms.core.functions import Library
-from transforms.core.graph import Graph
-from transforms.core.kernels import KERNELS
-from transforms.core.node import (
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.evaluate import compute
+from deploykit.transforms.core.functions import Library
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.kernels import KERNELS
+from deploykit.transforms.core.node import (
     ENTER_OPS,
     EXIT_OPS,
     LOOP_EDGE_OPS,
@@ -26,8 +26,8 @@ from transforms.core.node import (
     split,
     tensor_name,
 )
-from transforms.core.protos import AttrValue
-from transforms.core.tensors import Array, DType
+from deploykit.transforms.core.protos import AttrValue
+from deploykit.transforms.core.tensors import Array, DType
 
 IF_OPS = frozenset({"If", "StatelessIf"})
 CASE_OPS = frozenset({"Case", "StatelessCase"})

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transforms.core.graph import Graph
-from transforms.core.node import Node, producer_name
-from transforms.core.tensors import Array, DType
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node, producer_name
+from deploykit.transforms.core.tensors import Array, DType
 
 QUINT8, QINT32 = DType("quint8"), DType("qint32")
 SMALLEST_RANGE = np.float32(1e-6)  # of a constant: one that is all zero has none by itself

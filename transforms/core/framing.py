@@ -13,7 +13,7 @@ from typing import IO, cast
 
 import google_crc32c
 
-from transforms.core.errors import FileError, VerificationError
+from deploykit.transforms.core.errors import FileError, VerificationError
 
 OVERHEAD = 16  # bytes that framing adds to a record
 MAX_RECORD = 2 << 30  # protobuf reads no message above 2 GiB

@@ -4,11 +4,11 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from transforms.core.errors import GraphError, nearest
-from transforms.core.graph import Graph
-from transforms.core.node import Node, producer_name, tensor_name
-from transforms.core.ops import acts, input_ports, op_defs, output_ports
-from transforms.core.protos import AttrValue, FunctionDef, NameAttrList, NodeDef, OpDef
+from deploykit.transforms.core.errors import GraphError, nearest
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node, producer_name, tensor_name
+from deploykit.transforms.core.ops import acts, input_ports, op_defs, output_ports
+from deploykit.transforms.core.protos import AttrValue, FunctionDef, NameAttrList, NodeDef, OpDef
 
 CALL_OPS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 

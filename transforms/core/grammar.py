@@ -12,7 +12,7 @@ original, a backslash inside quotes keeps the next character from ending them an
 import re
 from dataclasses import dataclass
 
-from transforms.core.errors import PipelineError
+from deploykit.transforms.core.errors import PipelineError
 
 _BLANK = re.compile(r"(?:\s|\\(?=\s|$)|#[^\n]*)*")
 _NAME = re.compile(r"[A-Za-z0-9_]+")

@@ -10,17 +10,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from transforms.core.errors import GraphError, nearest
-from transforms.core.node import MERGE_OPS, Node, delimited, normal, producer_name, split
-from transforms.core.node_index import NodeIndex
-from transforms.core.ops import acts
-from transforms.core.protos import FunctionDefLibrary, GraphDef, VersionDef
-from transforms.core.tensors import Array
+from deploykit.transforms.core.errors import GraphError, nearest
+from deploykit.transforms.core.node import MERGE_OPS, Node, delimited, normal, producer_name, split
+from deploykit.transforms.core.node_index import NodeIndex
+from deploykit.transforms.core.ops import acts
+from deploykit.transforms.core.protos import FunctionDefLibrary, GraphDef, VersionDef
+from deploykit.transforms.core.tensors import Array
 
 if TYPE_CHECKING:
-    from transforms.core.pattern import Match, Op
+    from deploykit.transforms.core.pattern import Match, Op
 
-logger = logging.getLogger("transforms")
+logger = logging.getLogger("deploykit")
 
 
 class Graph(NodeIndex):

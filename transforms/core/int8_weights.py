@@ -7,9 +7,9 @@ pair sum to at most 128, as 128 * 255 < 2^15.
 
 import numpy as np
 
-from transforms.core.layers import channel_axes, channel_shape
-from transforms.core.node import Node
-from transforms.core.tensors import Array
+from deploykit.transforms.core.layers import channel_axes, channel_shape
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.tensors import Array
 
 LARGEST = 127
 _PAIR = 128

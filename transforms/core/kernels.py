@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from transforms.core.errors import LimitError
-from transforms.core.node import Node
-from transforms.core.subnormals import refuse_subnormals
-from transforms.core.tensors import Array, numpy_type
+from deploykit.transforms.core.errors import LimitError
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.subnormals import refuse_subnormals
+from deploykit.transforms.core.tensors import Array, numpy_type
 
 Kernel = Callable[..., Array]
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.tensors import Array, numpy_type
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.tensors import Array, numpy_type
 
 # Op: rank of its output. The weights are the second input of each.
 LAYER_OPS = {

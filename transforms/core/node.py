@@ -6,10 +6,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from transforms.core import tensors
-from transforms.core.errors import GraphError
-from transforms.core.protos import AttrValue, NodeDef, TensorProto
-from transforms.core.tensors import Array, DType
+from deploykit.transforms.core import tensors
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.protos import AttrValue, NodeDef, TensorProto
+from deploykit.transforms.core.tensors import Array, DType
 
 T = TypeVar("T")
 

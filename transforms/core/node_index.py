@@ -6,9 +6,9 @@ chain of 100,000 nodes is an ordinary graph.
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from transforms.core.errors import GraphError, nearest
-from transforms.core.node import ENTER_OPS, EXIT_OPS, SWITCH_OPS, Node, producer_name
-from transforms.core.order import execution_order
+from deploykit.transforms.core.errors import GraphError, nearest
+from deploykit.transforms.core.node import ENTER_OPS, EXIT_OPS, SWITCH_OPS, Node, producer_name
+from deploykit.transforms.core.order import execution_order
 
 
 class NodeIndex:

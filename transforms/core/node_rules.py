@@ -5,12 +5,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from transforms.core.errors import GraphError, nearest
-from transforms.core.functions import functions_in
-from transforms.core.node import Node
-from transforms.core.ops import op_defs
-from transforms.core.protos import AttrValue, FunctionDef, OpDef
-from transforms.core.tensors import check_size, type_name
+from deploykit.transforms.core.errors import GraphError, nearest
+from deploykit.transforms.core.functions import functions_in
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.ops import op_defs
+from deploykit.transforms.core.protos import AttrValue, FunctionDef, OpDef
+from deploykit.transforms.core.tensors import check_size, type_name
 
 LEGAL_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")  # TensorFlow's own rule
 MAX_OUTPUTS = 1 << 20  # of one node; nothing honest comes near, TensorFlow takes all memory beyond

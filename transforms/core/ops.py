@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from transforms.core.node import Node
-from transforms.core.protos import OpDef, OpList
-from transforms.core.tensors import DType, type_name
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.protos import OpDef, OpList
+from deploykit.transforms.core.tensors import DType, type_name
 
 PLACEHOLDER_OPS = frozenset({"Placeholder", "PlaceholderV2"})
 FEEDABLE_OPS = PLACEHOLDER_OPS | {"PlaceholderWithDefault"}

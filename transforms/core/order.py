@@ -3,8 +3,8 @@
 import heapq
 from collections.abc import Iterable, Mapping
 
-from transforms.core.errors import GraphError
-from transforms.core.node import LOOP_EDGE_OPS, Node, producer_name
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.node import LOOP_EDGE_OPS, Node, producer_name
 
 
 def execution_order(

@@ -8,8 +8,8 @@ pattern.
 from collections.abc import Sequence
 from itertools import pairwise
 
-from transforms.core.graph import Graph
-from transforms.core.node import Node, split
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node, split
 
 COMMUTATIVE = frozenset({"Add", "AddV2", "Mul"})
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any
 
-import transforms
-from transforms.core import grammar
-from transforms.core.errors import Error, PipelineError, nearest
+from deploykit import transforms
+from deploykit.transforms.core import grammar
+from deploykit.transforms.core.errors import Error, PipelineError, nearest
 
 if TYPE_CHECKING:
-    from transforms.core.graph import Graph
+    from deploykit.transforms.core.graph import Graph
 
 IGNORE_ERRORS = "ignore_errors"
 
@@ -64,7 +64,9 @@ def function(name: str) -> Callable[..., None]:
     """Return a transform by name. PipelineError: there is none; the nearest names are given."""
     if name not in names():
         raise PipelineError(f"there is no transform {name}{nearest(name, names())}")
-    found: Callable[..., None] = getattr(importlib.import_module(f"transforms.{name}"), name)
+    found: Callable[..., None] = getattr(
+        importlib.import_module(f"deploykit.transforms.{name}"), name
+    )
     return found
 
 

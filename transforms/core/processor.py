@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import GraphError
 
 ISAS = ("auto", "avx2", "vnni")
 _EXACT = frozenset({"amx_int8", "avx512_vnni", "avx_vnni"})

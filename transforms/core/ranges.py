@@ -36,8 +36,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transforms.core.errors import FileError, GraphError, nearest
-from transforms.core.node import normal
+from deploykit.transforms.core.errors import FileError, GraphError, nearest
+from deploykit.transforms.core.node import normal
 
 FORMAT = 1
 _KEYS = ("format", "model_sha256", "samples", "tensors")

@@ -5,16 +5,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from transforms.core.evaluate import Constants
-from transforms.core.functions import Body, Callee, Library, callees
-from transforms.core.graph import Graph
-from transforms.core.kernels import KERNELS
-from transforms.core.layers import FLOATS
-from transforms.core.node import Node, producer_name, tensor_name
-from transforms.core.roles import Axes, Roles
-from transforms.core.shapes import Shapes
-from transforms.core.sizes import Shape
-from transforms.core.tensors import Array
+from deploykit.transforms.core.evaluate import Constants
+from deploykit.transforms.core.functions import Body, Callee, Library, callees
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.kernels import KERNELS
+from deploykit.transforms.core.layers import FLOATS
+from deploykit.transforms.core.node import Node, producer_name, tensor_name
+from deploykit.transforms.core.roles import Axes, Roles
+from deploykit.transforms.core.shapes import Shapes
+from deploykit.transforms.core.sizes import Shape
+from deploykit.transforms.core.tensors import Array
 
 # Ops that give on what they read first as it is, and the number of outputs that do.
 _SAME = {

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from transforms.core.graph import Graph
-from transforms.core.node import Node, split, tensor_name
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node, split, tensor_name
 
 _COLOCATED = "loc:@"
 

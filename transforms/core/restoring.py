@@ -2,10 +2,10 @@
 
 from typing import TypeVar
 
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.node import split
-from transforms.core.tensors import Array
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import split
+from deploykit.transforms.core.tensors import Array
 
 T = TypeVar("T")
 

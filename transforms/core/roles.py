@@ -8,11 +8,11 @@ multiplied value by value is neither.
 from collections.abc import Callable
 from dataclasses import replace
 
-from transforms.core.graph import Graph
-from transforms.core.layers import LAYER_OPS, PRIVATE_OPS, WEIGHTS, channel_axes
-from transforms.core.node import Node
-from transforms.core.sizes import Shape
-from transforms.core.tensors import Array
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.layers import LAYER_OPS, PRIVATE_OPS, WEIGHTS, channel_axes
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.sizes import Shape
+from deploykit.transforms.core.tensors import Array
 
 Axes = tuple[int, ...]  # ascending; they number the channels of a constant
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from transforms.core.errors import PipelineError, nearest
-from transforms.core.graph import Graph
-from transforms.core.node import Node, producer_name, split
-from transforms.core.ops import op_defs
+from deploykit.transforms.core.errors import PipelineError, nearest
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node, producer_name, split
+from deploykit.transforms.core.ops import op_defs
 
 ANY = "*"  # as an op, it means every op
 

@@ -4,9 +4,9 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from transforms.core.errors import GraphError, LimitError
-from transforms.core.protos import GraphDef
-from transforms.core.tensors import Array
+from deploykit.transforms.core.errors import GraphError, LimitError
+from deploykit.transforms.core.protos import GraphDef
+from deploykit.transforms.core.tensors import Array
 
 
 class Session:

@@ -6,9 +6,9 @@ A rule that returns None or raises a ValueError says that the shape is unknown.
 import math
 from collections.abc import Callable, Sequence
 
-from transforms.core.layers import LAYER_OPS, PRIVATE_OPS, channels_first
-from transforms.core.node import Node
-from transforms.core.sizes import (
+from deploykit.transforms.core.layers import LAYER_OPS, PRIVATE_OPS, channels_first
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.sizes import (
     UNKNOWN,
     Shape,
     axes_in,
@@ -25,7 +25,7 @@ from transforms.core.sizes import (
     whole,
     with_rank,
 )
-from transforms.core.tensors import Array, numpy_type
+from deploykit.transforms.core.tensors import Array, numpy_type
 
 InputShapes = Sequence[Shape | None]  # of the inputs of a node; None: a rank that is not known
 InputValues = Sequence[Array | None]  # of the inputs; UNKNOWN: an element that is not known

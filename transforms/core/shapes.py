@@ -10,15 +10,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from transforms.core.errors import Error
-from transforms.core.evaluate import compute
-from transforms.core.graph import Graph
-from transforms.core.kernels import KERNELS
-from transforms.core.node import Node, split
-from transforms.core.ops import FEEDABLE_OPS, LAST_VERSION_WITHOUT_SCALARS, op_defs, output_types
-from transforms.core.shape_rules import RULES
-from transforms.core.sizes import SIZE_TYPES, UNKNOWN, Shape, if_full, is_partial, require
-from transforms.core.tensors import Array, numpy_type
+from deploykit.transforms.core.errors import Error
+from deploykit.transforms.core.evaluate import compute
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.kernels import KERNELS
+from deploykit.transforms.core.node import Node, split
+from deploykit.transforms.core.ops import (
+    FEEDABLE_OPS,
+    LAST_VERSION_WITHOUT_SCALARS,
+    op_defs,
+    output_types,
+)
+from deploykit.transforms.core.shape_rules import RULES
+from deploykit.transforms.core.sizes import SIZE_TYPES, UNKNOWN, Shape, if_full, is_partial, require
+from deploykit.transforms.core.tensors import Array, numpy_type
 
 _MOST_SIZES = 1024  # a tensor with more elements holds no sizes
 _EVERY_PORT = frozenset({"Split", "Unpack"})  # all of their outputs have one shape

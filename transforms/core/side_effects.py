@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
-from transforms.core.errors import RefusedError
-from transforms.core.functions import reachable
-from transforms.core.graph import Graph
-from transforms.core.protos import AttrValue
+from deploykit.transforms.core.errors import RefusedError
+from deploykit.transforms.core.functions import reachable
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.protos import AttrValue
 
 # Ops that reach beyond the graph when they run, and what they do. The registry does not tell: it
 # marks ReadFile, MatchingFiles, ImmutableConst, DebugIdentity and Abort as stateless.

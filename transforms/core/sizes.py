@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from transforms.core.tensors import Array
+from deploykit.transforms.core.tensors import Array
 
 Shape = tuple[int, ...]  # -1: a size that is not known
 T = TypeVar("T")

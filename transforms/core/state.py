@@ -8,10 +8,10 @@ import functools
 import re
 from typing import Literal
 
-from transforms.core.node import Node
-from transforms.core.ops import VARIABLE_OPS, op_defs
-from transforms.core.side_effects import SIDE_EFFECTS
-from transforms.core.tensors import type_number
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.ops import VARIABLE_OPS, op_defs
+from deploykit.transforms.core.side_effects import SIDE_EFFECTS
+from deploykit.transforms.core.tensors import type_number
 
 _TABLES = """
     AnonymousHashTable AnonymousMutableDenseHashTable AnonymousMutableHashTable

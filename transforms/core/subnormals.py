@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from transforms.core.tensors import Array
+from deploykit.transforms.core.tensors import Array
 
 _AT_ONCE = 1 << 16  # numbers that stay in the processor's cache
 

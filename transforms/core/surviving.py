@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-from transforms.core import eight_bit
-from transforms.core.graph import Graph
-from transforms.core.node import Node
+from deploykit.transforms.core import eight_bit
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
 
 Range = tuple[float, float]  # it holds zero
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from transforms.core.errors import GraphError
-from transforms.core.protos import TensorProto
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.protos import TensorProto
 
 Array = npt.NDArray[Any]
 

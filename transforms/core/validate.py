@@ -7,13 +7,13 @@ Nothing here starts TensorFlow, recurses, or decodes a value.
 
 from collections.abc import Iterable, Mapping
 
-from transforms.core.errors import GraphError
-from transforms.core.functions import names_in
-from transforms.core.graph import Graph
-from transforms.core.node import Node, split
-from transforms.core.node_rules import NodeRules
-from transforms.core.ops import op_defs
-from transforms.core.protos import FunctionDef, NodeDef
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.functions import names_in
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node, split
+from deploykit.transforms.core.node_rules import NodeRules
+from deploykit.transforms.core.ops import op_defs
+from deploykit.transforms.core.protos import FunctionDef, NodeDef
 
 # Nothing honest comes near these; TensorFlow takes minutes or all memory beyond them.
 MAX_CALL_DEPTH = 256

@@ -7,8 +7,8 @@ import pytest
 
 from deploykit.benchmarking.comparing import compare
 from deploykit.benchmarking.settings import Settings
+from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.benchmarking.made_up import measurement, result, times
-from transforms.core.errors import GraphError
 
 ON, OFF = Settings(onednn=True), Settings(onednn=False)
 

@@ -6,10 +6,10 @@ import pytest
 
 from deploykit.benchmarking.inputs import batches
 from deploykit.option_types import Shape
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.tensors import DType
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.tensors import DType
 
 
 def graph(**inputs) -> Graph:

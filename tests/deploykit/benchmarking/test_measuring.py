@@ -8,8 +8,8 @@ import pytest
 from deploykit.benchmarking import runner
 from deploykit.benchmarking.measuring import benchmark, model_sha256, spill
 from deploykit.benchmarking.settings import Settings
+from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.benchmarking.nets import dense, written
-from transforms.core.errors import GraphError
 
 
 @pytest.fixture(scope="module")

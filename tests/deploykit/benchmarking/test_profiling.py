@@ -13,9 +13,9 @@ from deploykit.benchmarking.profiling import _times, document, profile
 from deploykit.benchmarking.runner import Job, Runner
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.trace import trace
+from deploykit.transforms.core.child import Worker
+from deploykit.transforms.core.errors import GraphError
 from tests.support import build, random
-from transforms.core.child import Worker
-from transforms.core.errors import GraphError
 
 BY_HAND = {  # at batch 1
     "Conv2D": 2 * (16 * 16 * 16) * (3 * 3 * 8),

@@ -6,8 +6,8 @@ import pytest
 
 from deploykit.benchmarking.results import Result, load_document, load_result, load_tuned
 from deploykit.benchmarking.settings import Settings
+from deploykit.transforms.core.errors import FileError, GraphError
 from tests.deploykit.benchmarking.made_up import measurement, result, times
-from transforms.core.errors import FileError, GraphError
 
 
 def several() -> Result:

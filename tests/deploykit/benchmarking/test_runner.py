@@ -8,8 +8,8 @@ from deploykit.benchmarking.results import Measurement, Result
 from deploykit.benchmarking.runner import Job, Runner
 from deploykit.benchmarking.scaling import scaling_efficiency
 from deploykit.benchmarking.settings import Settings, Sweep
+from deploykit.transforms.core.errors import GraphError
 from tests.support import build, random, run
-from transforms.core.errors import GraphError
 
 TWO = ("/CPU:0", "/CPU:1")
 BATCHES = tuple((random(4, 8, seed=n), random(4, 8, seed=n + 9)) for n in range(3))

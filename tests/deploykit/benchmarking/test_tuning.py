@@ -18,7 +18,7 @@ from deploykit.benchmarking.trials import TURNS, Trials
 from deploykit.benchmarking.tuning import coordinates, held, tune
 from deploykit.files import load_graph
 from deploykit.state import State
-from transforms.core.errors import CrashError, GraphError
+from deploykit.transforms.core.errors import CrashError, GraphError
 
 START = Settings(batch=1)
 SIZES = (1, 8, 32)

@@ -12,9 +12,9 @@ from deploykit.input.pipeline import STYLES
 from deploykit.input.preprocessing import Steps
 from deploykit.input.runner import InputJob, InputRunner
 from deploykit.records.features import Feature
+from deploykit.transforms.core.errors import Error, FileError, GraphError
 from tests.deploykit.input import made_up
 from tests.deploykit.input.made_up import COUNT, WIDTH, ids, pipeline
-from transforms.core.errors import Error, FileError, GraphError
 
 RESIZED = {"image": Steps(resize=(8, 8)), "id": Steps(feature="label")}
 

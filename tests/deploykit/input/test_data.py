@@ -5,8 +5,8 @@ import pytest
 
 from deploykit.input.data import open_data
 from deploykit.records.features import Feature
+from deploykit.transforms.core.errors import Error, FileError, GraphError
 from tests.deploykit.input import made_up
-from transforms.core.errors import Error, FileError, GraphError
 
 
 def test_kinds(tmp_path):

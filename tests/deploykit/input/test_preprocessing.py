@@ -18,11 +18,11 @@ from deploykit.input.preprocessing import (
     steps_for,
 )
 from deploykit.records.features import Feature
+from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.tensors import DType
 from tests.deploykit.benchmarking.nets import placeholder
-from transforms.core.errors import FileError, GraphError
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.tensors import DType
 
 DATA = Data(
     "shards",

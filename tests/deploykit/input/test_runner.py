@@ -6,11 +6,11 @@ from deploykit.input.measuring import pipeline_for, refuse_own_queues
 from deploykit.input.pipeline import STYLES
 from deploykit.input.queues import Queue
 from deploykit.input.runner import PHASES, InputJob, InputRunner
+from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.benchmarking.nets import hanging, written
 from tests.deploykit.input import made_up
 from tests.deploykit.input.made_up import COUNT, pipeline
 from tests.support import build
-from transforms.core.errors import GraphError
 
 DONE = 1e9  # seconds: until the epochs are over
 

@@ -7,9 +7,9 @@ import pytest
 
 from deploykit.files import save_graph
 from deploykit.input.samples import load_samples, open_feeds
+from deploykit.transforms.core.errors import FileError, GraphError
 from tests.deploykit.conftest import deploykit as deploykit
 from tests.support import build, random
-from transforms.core.errors import FileError, GraphError
 
 COUNT, WIDTH = 23, 16
 X = random(COUNT, WIDTH)

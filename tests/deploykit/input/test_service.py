@@ -7,7 +7,7 @@ from deploykit.input.data import open_data
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import Preprocessing, steps_for
 from deploykit.input.service import Servers, check_epoch, distributed, reachable, service
-from transforms.core.errors import GraphError, VerificationError
+from deploykit.transforms.core.errors import GraphError, VerificationError
 
 FILES, LINES = 5, 7
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from deploykit.quantization import calibration, judging
+from deploykit.transforms.core.graph import Graph
 from tests.deploykit.conftest import deploykit as deploykit
 from tests.support import build, random
-from transforms.core.graph import Graph
 
 KERNEL, BIAS, DENSE = random(3, 3, 2, 5), random(5, low=-8, high=8), random(5, 4)
 

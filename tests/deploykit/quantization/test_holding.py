@@ -7,7 +7,7 @@ import pytest
 from deploykit.quantization.holding import Trial, choose_layers
 from deploykit.quantization.judging import Judgement
 from deploykit.quantization.metrics import Score
-from transforms.core.errors import CrashError, GraphError
+from deploykit.transforms.core.errors import CrashError, GraphError
 
 LAYERS = [f"layer_{number}" for number in range(50)]
 

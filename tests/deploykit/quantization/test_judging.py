@@ -10,9 +10,9 @@ from deploykit.quantization import scoring
 from deploykit.quantization.calibration import labelled_feeds, split_samples, spread_samples
 from deploykit.quantization.judging import Judge
 from deploykit.quantization.metrics import metric_named, wilson
+from deploykit.transforms.core.errors import CrashError, GraphError
 from tests.deploykit.quantization.conftest import classifier, logits
 from tests.support import build, random
-from transforms.core.errors import CrashError, GraphError
 
 X = random(21, 16, low=0)
 DELTA = np.zeros(10, np.float32)

@@ -16,9 +16,9 @@ from deploykit.quantization.sensitivity import (
     rank,
     samples_for_ranking,
 )
+from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 from tests.deploykit.quantization.conftest import classifier, conv_net, logits
 from tests.support import ops, random, run
-from transforms.core.errors import CrashError, GraphError, LimitError
 
 X = random(40, 16, low=0)
 LAYERS = ["first", "second"]
@@ -200,6 +200,6 @@ def test_what_the_command_refuses(deploykit, tmp_path):
 
 def calibrated_elsewhere() -> str:
     """Return the ranges of a graph with other names."""
-    from transforms.core.ranges import Ranges, TensorRange
+    from deploykit.transforms.core.ranges import Ranges, TensorRange
 
     return Ranges("", 3, {"elsewhere": TensorRange(0, 1)}).text()

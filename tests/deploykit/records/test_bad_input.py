@@ -8,8 +8,8 @@ import pytest
 
 from deploykit.records.image_files import image_problem
 from deploykit.records.pickles import read_pickle
+from deploykit.transforms.core.errors import Error, GraphError, RefusedError
 from tests.deploykit.records.conftest import cifar_batch, idx_bytes, jpeg, png
-from transforms.core.errors import Error, GraphError, RefusedError
 
 TABLES = {
     "ragged": ("a.csv", "1,2,0\n1,2,3,0\n", "a.csv: line 2: 4 columns, expected 3"),

@@ -8,9 +8,9 @@ from deploykit.records.checking import check_folder
 from deploykit.records.conversion import Options, convert
 from deploykit.records.index import load_index
 from deploykit.records.tables import Numbers
+from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.framing import framed
 from tests.deploykit.records.conftest import numbers
-from transforms.core.errors import FileError, GraphError
-from transforms.core.framing import framed
 
 
 @pytest.fixture(scope="module", params=["", "GZIP"])

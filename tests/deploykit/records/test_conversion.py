@@ -16,8 +16,8 @@ from deploykit.records import workers
 from deploykit.records.conversion import Options, convert
 from deploykit.records.index import load_index
 from deploykit.records.tables import Numbers
+from deploykit.transforms.core.errors import Error, FileError, GraphError, LimitError
 from tests.deploykit.records.conftest import numbers, parsed
-from transforms.core.errors import Error, FileError, GraphError, LimitError
 
 SMALL = Options(shard_bytes=20_000, processes=2)
 
@@ -137,7 +137,7 @@ def killed_after(command, seconds):
 def test_killed_at_any_time_and_run_again(tmp_path):
     """The moments fall between the start of the work and its end, which the first run shows."""
     files = table(tmp_path, rows=3000, columns=64, files=2)
-    command = [sys.executable, "-m", "deploykit.cli", "records", *files]
+    command = [sys.executable, "-m", "deploykit", "records", *files]
     options = ["--shard-size", "0.1", "--processes", "2"]
     for _ in range(2):  # the first one warms up
         start = time.monotonic()
@@ -164,7 +164,7 @@ def test_killed_at_any_time_and_run_again(tmp_path):
 def test_a_full_disk_leaves_whole_shards_and_the_rest_follows(tmp_path):
     """A limit on the size of a file stands for the disk: the writer gets an error as well."""
     files = table(tmp_path, rows=2000, columns=64, files=2)
-    command = [sys.executable, "-m", "deploykit.cli", "records", *files,
+    command = [sys.executable, "-m", "deploykit", "records", *files,
                str(tmp_path / "out"), "--shard-size", "2"]  # fmt: skip
     limited = ("import resource, os, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (200_000,) * 2)"
                "; os.execv(sys.argv[1], sys.argv[1:])")  # fmt: skip

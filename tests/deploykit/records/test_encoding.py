@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 
 from deploykit.records import encoding
 from deploykit.records.features import Feature
-from transforms.core import framing
+from deploykit.transforms.core import framing
 
 NAMES = st.text(min_size=1, max_size=20)
 INT64 = st.integers(-(2**63), 2**63 - 1)

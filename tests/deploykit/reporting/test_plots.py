@@ -10,8 +10,8 @@ import pytest
 from deploykit.benchmarking.settings import Settings
 from deploykit.reporting.panels import ends, lines, varied
 from deploykit.reporting.plots import check_plot, plot
+from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.benchmarking.made_up_results import measurement, result
-from transforms.core.errors import GraphError
 
 BATCHES = [measurement(f"batch {n}", 2.0 + n, Settings(batch=n), model="a.pb") for n in (1, 8, 32)]
 

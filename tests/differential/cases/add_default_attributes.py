@@ -1,5 +1,7 @@
 """Defaults as the op registry has them."""
 
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
 from tests.differential.case import Case, Refusal
 from tests.differential.graphs import (
     const,
@@ -10,8 +12,6 @@ from tests.differential.graphs import (
     without_attrs,
 )
 from tests.support import build, random
-from transforms.core.graph import Graph
-from transforms.core.node import Node
 
 
 def two_lrns() -> Graph:

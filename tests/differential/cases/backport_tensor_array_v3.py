@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.ops import op_defs
 from tests.differential.case import Case
 from tests.differential.cases.remove_nodes import chain, net
 from tests.differential.graphs import const, without_attrs
-from transforms.core.graph import Graph
-from transforms.core.ops import op_defs
 
 NAME = "backport_tensor_array_v3"
 

@@ -1,5 +1,6 @@
 """A Mul by a constant per output channel goes into the weights before it."""
 
+from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case
 from tests.differential.graphs import (
     const,
@@ -10,7 +11,6 @@ from tests.differential.graphs import (
     placeholder,
 )
 from tests.support import build, random
-from transforms.core.graph import Graph
 
 ONE_FOLD = 1e-6  # float32 against float64 products, rounded once
 

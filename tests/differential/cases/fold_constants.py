@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case, Refusal
 from tests.differential.graphs import (
     const,
@@ -11,7 +12,6 @@ from tests.differential.graphs import (
     two_layers,
 )
 from tests.support import build, random
-from transforms.core.graph import Graph
 
 
 def net(make: Callable, *shape, outputs=("out",)) -> Callable[[], Graph]:

@@ -2,12 +2,12 @@
 
 import numpy as np
 
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.tensors import DType
 from tests.differential.case import Case
 from tests.differential.graphs import const, conv, depthwise, fashion_tf1, placeholder
 from tests.support import build, random
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.tensors import DType
 
 
 def fused(y, name="bn", channels=None):

@@ -2,10 +2,10 @@
 
 import functools
 
+from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case
 from tests.differential.graphs import const, conv, placeholder, without_attrs
 from tests.support import build, random
-from transforms.core.graph import Graph
 
 NAME = "fuse_resize_pad_and_conv"
 CONVOLUTIONS = "fuse_convolutions"  # the README's name for the three; the original knows it not

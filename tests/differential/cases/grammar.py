@@ -1,9 +1,9 @@
 """Transform strings that both read alike."""
 
+from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case, Refusal
 from tests.differential.graphs import const, placeholder
 from tests.support import build, random
-from transforms.core.graph import Graph
 
 
 def small() -> Graph:

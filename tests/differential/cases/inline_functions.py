@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
+from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case
 from tests.differential.graphs import fashion_keras, placeholder
 from tests.support import build, random
-from transforms.core.graph import Graph
 
 NAME, OURS = "inline_partitionedcall", "inline_functions"
 

@@ -1,10 +1,10 @@
 """Names become numbers, in the order of the nodes."""
 
+from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case
 from tests.differential.cases.remove_nodes import fan_out, net, reader_with_control, second_port
 from tests.differential.graphs import fashion_keras, fashion_tf1, placeholder, two_layers
 from tests.support import build
-from transforms.core.graph import Graph
 
 NAME = "obfuscate_names"
 

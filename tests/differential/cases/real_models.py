@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import deploykit
+from deploykit.transforms.core.child import call
+from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case
 from tests.real.conftest import made_by
 from tests.support import transform
-from transforms.core.child import call
-from transforms.core.graph import Graph
 
 
 @functools.cache

@@ -1,9 +1,9 @@
 """Control inputs go."""
 
+from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case
 from tests.differential.graphs import const, fashion_keras, fashion_tf1, placeholder, two_layers
 from tests.support import build, random
-from transforms.core.graph import Graph
 
 
 def waits() -> Graph:

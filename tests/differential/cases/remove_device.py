@@ -1,5 +1,6 @@
 """Devices go."""
 
+from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case
 from tests.differential.graphs import (
     conv,
@@ -9,7 +10,6 @@ from tests.differential.graphs import (
     two_layers,
 )
 from tests.support import build, random
-from transforms.core.graph import Graph
 
 
 def several_devices() -> Graph:

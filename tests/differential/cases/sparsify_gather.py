@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
+from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case
 from tests.differential.graphs import const, placeholder
 from tests.support import build, random
-from transforms.core.graph import Graph
 
 NAME = "sparsify_gather"
 SMALL = np.array([[0.2], [1e-6], [1.2], [0.001], [-0.5], [0.0]], np.float32)

@@ -1,5 +1,6 @@
 """What the outputs need stays; inputs become placeholders."""
 
+from deploykit.transforms.core.graph import Graph
 from tests.differential.case import Case, Refusal
 from tests.differential.graphs import (
     const,
@@ -9,7 +10,6 @@ from tests.differential.graphs import (
     two_layers,
 )
 from tests.support import build, random
-from transforms.core.graph import Graph
 
 
 def classifier(inputs, outputs=("out",)):

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from deploykit.transforms.core.graph import Graph
 from tests.differential.case import nothing
 from tests.differential.judging import Right, Shown
 from tests.differential.original import SECONDS
-from transforms.core.graph import Graph
 
 SOON = 5.0  # seconds after which the original counts as hanging; else it is done within one
 

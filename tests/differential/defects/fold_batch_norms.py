@@ -2,12 +2,12 @@
 
 import numpy as np
 
+from deploykit.transforms.core.graph import Graph
 from tests.differential.cases import fold_batch_norms as scales
 from tests.differential.defects.defect import Defect
 from tests.differential.graphs import const, conv, placeholder
 from tests.differential.judging import aborts, fails, gives, is_wrong, keeps, leaves, makes, stays
 from tests.support import build, random
-from transforms.core.graph import Graph
 
 FOLD = "fold_batch_norms"
 ONE_FOLD = 6e-6

@@ -1,10 +1,10 @@
 """Constants that the original folds wrongly, or not."""
 
+from deploykit.transforms.core.graph import Graph
 from tests.differential.defects.defect import Defect
 from tests.differential.graphs import const, placeholder
 from tests.differential.judging import fails, gives, keeps, leaves, makes
 from tests.support import build, ops, random
-from transforms.core.graph import Graph
 
 CONSTANTS = "fold_constants"
 

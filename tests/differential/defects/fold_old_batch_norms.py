@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.protos import GraphDef
 from tests.differential.defects.defect import SOON, Defect
 from tests.differential.graphs import const, conv, placeholder
 from tests.differential.judging import (
@@ -15,8 +17,6 @@ from tests.differential.judging import (
     stays,
 )
 from tests.support import build, random
-from transforms.core.graph import Graph
-from transforms.core.protos import GraphDef
 
 OLD = "fold_old_batch_norms"
 ONE_FOLD = 6e-6

@@ -2,6 +2,7 @@
 
 import math
 
+from deploykit.transforms.core.graph import Graph
 from tests.differential.cases.freeze_requantization_ranges import (
     LOG,
     log,
@@ -10,7 +11,6 @@ from tests.differential.cases.freeze_requantization_ranges import (
 )
 from tests.differential.defects.defect import Defect
 from tests.differential.judging import does_not_run, gives, makes, refuses
-from transforms.core.graph import Graph
 
 FREEZE = "freeze_requantization_ranges"
 

@@ -1,10 +1,10 @@
 """Calls that the original inlines wrongly, or not."""
 
+from deploykit.transforms.core.graph import Graph
 from tests.differential.cases.inline_functions import net as calls
 from tests.differential.defects.defect import Defect
 from tests.differential.defects.inline_functions import nested, second_output
 from tests.differential.judging import does_not_run, fails, gives, keeps, leaves, makes
-from transforms.core.graph import Graph
 
 INLINE = "inline_partitionedcall"
 

@@ -1,11 +1,11 @@
 """Names of nodes, attributes, ops and devices that the original gets wrong."""
 
+from deploykit.transforms.core.graph import Graph
 from tests.differential.cases.obfuscate_names import long
 from tests.differential.cases.remove_nodes import chain, net
 from tests.differential.defects.defect import Defect
 from tests.differential.graphs import colocated, marked
 from tests.differential.judging import does_not_run, gives, keeps, makes, refuses, stays
-from transforms.core.graph import Graph
 
 ATTRIBUTE = "rename_attribute(old_attribute_name=_mark, new_attribute_name=transpose_b)"
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 
+from deploykit.transforms.core.graph import Graph
 from tests.differential.cases.quantize_weights import sum_with
 from tests.differential.defects.defect import Defect
 from tests.differential.defects.quantize_weights import constant_is_output, with_one
 from tests.differential.judging import gives, keeps, makes, refuses, stays
 from tests.support import random
-from transforms.core.graph import Graph
 
 ROUND = "round_weights"
 WEIGHTS = random(40, 30)

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
+from deploykit.transforms.core.graph import Graph
 from tests.differential.cases.sparsify_gather import SMALL
 from tests.differential.defects.defect import Defect
 from tests.differential.graphs import const, placeholder
 from tests.differential.judging import does_not_run, fails, keeps, stays
 from tests.support import build, random
-from transforms.core.graph import Graph
 
 SPARSIFY = "sparsify_gather"
 CLOSE = 1e-5

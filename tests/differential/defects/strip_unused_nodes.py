@@ -1,11 +1,11 @@
 """Inputs that the original cuts wrongly."""
 
+from deploykit.transforms.core.graph import Graph
 from tests.differential.cases.strip_unused_nodes import classifier
 from tests.differential.defects.defect import Defect
 from tests.differential.graphs import const
 from tests.differential.judging import aborts, does_not_run, gives, keeps, makes, refuses
 from tests.support import build
-from transforms.core.graph import Graph
 
 STRIP = "strip_unused_nodes"
 

@@ -1,10 +1,10 @@
 """What the original's transform string does not say or not read."""
 
+from deploykit.transforms.core.graph import Graph
 from tests.differential.cases.grammar import small
 from tests.differential.defects.defect import Defect
 from tests.differential.judging import Right, Shown, fails, gives, makes, refuses
 from tests.support import ops
-from transforms.core.graph import Graph
 
 
 def string(what: str, text: str, original: str, shown: Shown, deploykit: str, right: Right):

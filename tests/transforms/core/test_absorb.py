@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
 from tests.support import build, call_here, random, run, transform
 from tests.transforms import surroundings
 from tests.transforms.test_fold_batch_norms import layer_with_norm
 from tests.transforms.test_surroundings import EXAMPLES, NAMES, ONE_EACH, lost_effects
-from transforms.core.graph import Graph
-from transforms.core.node import Node
 
 EFFECT = Node("effect", "Assert")
 
@@ -133,7 +133,7 @@ FOLDS = [ONE_EACH[name] for name in ("fold_batch_norms", "fuse_dilations")]
 
 @pytest.mark.parametrize("number", FOLDS, ids=[NAMES[number] for number in FOLDS])
 def test_the_check_sees_waits_that_are_forgotten(number, monkeypatch, tmp_path):
-    from transforms.core import static_shapes
+    from deploykit.transforms.core import static_shapes
 
     monkeypatch.setattr(static_shapes, "call", call_here)
 

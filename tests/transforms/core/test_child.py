@@ -7,8 +7,14 @@ import time
 
 import pytest
 
-from transforms.core import child
-from transforms.core.errors import BugError, CrashError, GraphError, LimitError, RefusedError
+from deploykit.transforms.core import child
+from deploykit.transforms.core.errors import (
+    BugError,
+    CrashError,
+    GraphError,
+    LimitError,
+    RefusedError,
+)
 
 HERE = "tests.transforms.core.test_child"
 

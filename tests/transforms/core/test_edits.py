@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.core.graph import Graph
-from transforms.core.node import Node, tensor_name
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node, tensor_name
 
 EDITS = st.tuples(
     st.sampled_from(["add", "remove", "replace", "redirect", "absorb", "prune", "sort", "copy"]),

@@ -5,8 +5,8 @@ The first two tables are those of the original, run on TensorFlow 2.21.
 
 import pytest
 
-from transforms.core.errors import PipelineError
-from transforms.core.grammar import parse
+from deploykit.transforms.core.errors import PipelineError
+from deploykit.transforms.core.grammar import parse
 
 
 def parsed(text):

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node, normal, split
+from deploykit.transforms.core.pattern import Any, Const, Op
+from deploykit.transforms.core.protos import GraphDef
 from tests.support import build
-from transforms.core.errors import GraphError
-from transforms.core.graph import Graph
-from transforms.core.node import Node, normal, split
-from transforms.core.pattern import Any, Const, Op
-from transforms.core.protos import GraphDef
 
 
 def node(name, *inputs, op="Relu"):

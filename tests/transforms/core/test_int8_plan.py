@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8_plan import Form, Plan, plan
+from deploykit.transforms.core.ranges import Ranges, TensorRange
 from tests.support import build, random
 from tests.transforms.int8_nets import C, feeds_of, image, layer, ranges_of, relu
-from transforms.core.graph import Graph
-from transforms.core.int8_plan import Form, Plan, plan
-from transforms.core.ranges import Ranges, TensorRange
 
 
 def planned(graph: Graph, changes=None, keep_float=()) -> Plan:

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from deploykit.transforms.core.int8_weights import LARGEST, restored, weight_codes
+from deploykit.transforms.core.layers import channel_axes, channel_shape
+from deploykit.transforms.core.node import Node
 from tests.support import random
-from transforms.core.int8_weights import LARGEST, restored, weight_codes
-from transforms.core.layers import channel_axes, channel_shape
-from transforms.core.node import Node
 
 SHAPES = {
     "conv": ("Conv2D", (3, 3, 6, 7)),

@@ -6,11 +6,11 @@ import inspect
 import numpy as np
 import pytest
 
-from transforms.core.evaluate import TENSORFLOW_OPS, compute
-from transforms.core.kernels import KERNELS, MAX_BYTES
-from transforms.core.node import Node
-from transforms.core.ops import op_defs
-from transforms.core.tensors import numpy_type
+from deploykit.transforms.core.evaluate import TENSORFLOW_OPS, compute
+from deploykit.transforms.core.kernels import KERNELS, MAX_BYTES
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.ops import op_defs
+from deploykit.transforms.core.tensors import numpy_type
 
 MAX_ULP = 4
 FLOATS = ("float32", "float64", "float16", "bfloat16")
@@ -220,8 +220,8 @@ def by_tensorflow():
     """The node and TensorFlow's own result of each case, from one graph in one session."""
     import tensorflow as tf
 
-    from transforms.core.graph import Graph
-    from transforms.core.session import Session
+    from deploykit.transforms.core.graph import Graph
+    from deploykit.transforms.core.session import Session
 
     with tf.Graph().as_default() as graph:
         operations = []
@@ -300,7 +300,7 @@ def test_a_wrong_kernel_is_caught(op):
 
 @pytest.mark.parametrize(("op", "inputs", "attrs"), DECLINED.values(), ids=DECLINED)
 def test_what_numpy_declines(op, inputs, attrs):
-    from transforms.core.tensors import DType
+    from deploykit.transforms.core.tensors import DType
 
     typed = {k: DType(v) if isinstance(v, str) else v for k, v in attrs.items()}
     assert compute(Node("n", op).with_attrs(**typed), [np.asarray(a) for a in inputs]) is None

@@ -6,9 +6,9 @@ import weakref
 import numpy as np
 import pytest
 
-from transforms.core.errors import GraphError
-from transforms.core.node import Node, normal, producer_name, split, tensor_name
-from transforms.core.protos import AttrValue, NodeDef
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.node import Node, normal, producer_name, split, tensor_name
+from deploykit.transforms.core.protos import AttrValue, NodeDef
 
 
 @pytest.mark.parametrize(

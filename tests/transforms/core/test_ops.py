@@ -1,9 +1,9 @@
 """The table of ops is that of the installed TensorFlow."""
 
-from transforms.core import ops
-from transforms.core.child import call
-from transforms.core.node import Node
-from transforms.core.tensors import DType
+from deploykit.transforms.core import ops
+from deploykit.transforms.core.child import call
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.tensors import DType
 
 
 def registered() -> bytes:

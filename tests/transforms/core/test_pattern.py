@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.pattern import Any, Const, Op
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.pattern import Any, Const, Op
 
 SUM = Op("Add|AddV2", Op("Mul", Any("x"), Const("scale"), name="mul"), Const("offset"))
 

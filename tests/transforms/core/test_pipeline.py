@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from transforms.core import pipeline
-from transforms.core.errors import GraphError, PipelineError
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.tensors import DType
+from deploykit.transforms.core import pipeline
+from deploykit.transforms.core.errors import GraphError, PipelineError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.tensors import DType
 
 FLOAT = {"T": DType("float32")}
 

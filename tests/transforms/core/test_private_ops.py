@@ -2,14 +2,14 @@
 
 import pytest
 
-from transforms.core import private_ops
-from transforms.core.errors import CrashError
-from transforms.core.graph import Graph
-from transforms.core.int8_plan import OPS
-from transforms.core.ops import op_defs
-from transforms.core.private_ops import probe
-from transforms.core.protos import GraphDef
-from transforms.use_onednn_kernels import KERNELS
+from deploykit.transforms.core import private_ops
+from deploykit.transforms.core.errors import CrashError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8_plan import OPS
+from deploykit.transforms.core.ops import op_defs
+from deploykit.transforms.core.private_ops import probe
+from deploykit.transforms.core.protos import GraphDef
+from deploykit.transforms.use_onednn_kernels import KERNELS
 
 WRITTEN = {kernel.op for kernel in KERNELS.values()} | set(OPS.values())
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from transforms.core import processor
-from transforms.core.errors import GraphError
-from transforms.core.processor import flags, sums_exactly
+from deploykit.transforms.core import processor
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.processor import flags, sums_exactly
 
 INFO = (
     "processor\t: 0\nmodel name\t: Any\nflags\t\t: fpu avx2 {}\n\nprocessor\t: 1\nflags\t\t: fpu\n"

@@ -1,9 +1,9 @@
 import pytest
 
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.shape_rules import RULES
+from deploykit.transforms.core.shapes import Shapes
 from tests.support import build, random, run
-from transforms.core.graph import Graph
-from transforms.core.shape_rules import RULES
-from transforms.core.shapes import Shapes
 
 
 def sizes(tf, x, *more):

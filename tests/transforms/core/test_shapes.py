@@ -1,10 +1,10 @@
 import numpy as np
 
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.shapes import Shapes
+from deploykit.transforms.core.tensors import DType
 from tests.support import build, random
-from transforms.core.graph import Graph
-from transforms.core.node import Node
-from transforms.core.shapes import Shapes
-from transforms.core.tensors import DType
 
 
 def test_sizes_that_are_computed_in_floats_are_known():

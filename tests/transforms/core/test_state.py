@@ -2,8 +2,8 @@
 
 import pytest
 
-from transforms.core.ops import op_defs
-from transforms.core.state import FILLED_OPS, REFUSED, contents_of, held_by, is_update
+from deploykit.transforms.core.ops import op_defs
+from deploykit.transforms.core.state import FILLED_OPS, REFUSED, contents_of, held_by, is_update
 
 
 @pytest.mark.parametrize("op", [name for name, each in op_defs().items() if each.is_stateful])
@@ -13,7 +13,7 @@ def test_what_becomes_of_its_contents_is_said(op):
 
 def test_an_op_that_is_new_is_seen(monkeypatch):
     """No wildcard covers what gives a handle."""
-    from transforms.core import state
+    from deploykit.transforms.core import state
 
     for name, like in (("RandomStoreV9", "FIFOQueueV2"), ("NewDatasetHandle", "HashTableV2")):
         monkeypatch.setattr(state, "op_defs", lambda name=name, like=like: {name: op_defs()[like]})

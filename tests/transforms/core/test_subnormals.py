@@ -7,11 +7,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from deploykit.transforms.core import evaluate
+from deploykit.transforms.core.kernels import KERNELS, MOVING_OPS
+from deploykit.transforms.core.subnormals import has_subnormals
+from deploykit.transforms.core.tensors import numpy_type
 from tests.support import build, call_here, run, transform
-from transforms.core import evaluate
-from transforms.core.kernels import KERNELS, MOVING_OPS
-from transforms.core.subnormals import has_subnormals
-from transforms.core.tensors import numpy_type
 
 FLOATS = ("float32", "float64", "bfloat16", "float16")
 FLUSHED = FLOATS[:3]

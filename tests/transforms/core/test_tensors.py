@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from transforms.core import tensors
-from transforms.core.errors import GraphError
-from transforms.core.node import Node
-from transforms.core.protos import AttrValue, TensorProto
-from transforms.core.tensors import DType, decode, encode
+from deploykit.transforms.core import tensors
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.protos import AttrValue, TensorProto
+from deploykit.transforms.core.tensors import DType, decode, encode
 
 TYPES = ["float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8",
          "uint16", "uint32", "uint64", "bool", "complex64", "complex128"]  # fmt: skip

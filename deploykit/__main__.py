@@ -1,0 +1,5 @@
+"""`python -m deploykit` is `deploykit`."""
+
+from deploykit.cli import main
+
+main()
