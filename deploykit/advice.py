@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers import LAYER_OPS
+from deploykit.transforms.core.layers.layers import LAYER_OPS
 from deploykit.transforms.core.node import Node
 
 SLOW = (

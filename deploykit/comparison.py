@@ -26,8 +26,8 @@ class Comparison:
         FileError, GraphError: the data are damaged, or do not fit the inputs of the reference.
         """
         from deploykit.input.samples import load_samples
+        from deploykit.transforms.core.checks.side_effects import refuse_side_effects
         from deploykit.transforms.core.errors import GraphError
-        from deploykit.transforms.core.side_effects import refuse_side_effects
         from deploykit.verification import verify
 
         for graph in (reference, result):

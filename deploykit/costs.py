@@ -7,11 +7,11 @@ from typing import Any
 
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers import PRIVATE_OPS, WEIGHTS
+from deploykit.transforms.core.layers.layers import PRIVATE_OPS, WEIGHTS
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import VARIABLE_OPS, op_defs, output_types
-from deploykit.transforms.core.shapes import Shapes, variable_shape
-from deploykit.transforms.core.sizes import Shape
+from deploykit.transforms.core.shapes.known_shapes import Shapes, variable_shape
+from deploykit.transforms.core.shapes.sizes import Shape
 from deploykit.transforms.core.tensors import numpy_type
 
 GIVES_ON = frozenset(

@@ -14,12 +14,12 @@ from deploykit.files import parse_graph_def
 from deploykit.interface import Interface
 from deploykit.location import locate
 from deploykit.signature import guess_inputs
+from deploykit.transforms.core.checks.validate import validate
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import AttrValue
 from deploykit.transforms.core.tensors import Array
-from deploykit.transforms.core.validate import validate
 
 
 def read(model: str, interface: Interface) -> Graph:

@@ -13,8 +13,8 @@ from typing import Any
 
 from deploykit.machine import environment, machine, versions
 from deploykit.report import size
-from deploykit.transforms.core.child import Worker, limits
 from deploykit.transforms.core.errors import Error
+from deploykit.transforms.core.running.child import Worker, limits
 
 LIBRARIES = (
     "libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12", "libcufft.so.11",

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from deploykit.signature import guess_inputs, guess_outputs
+from deploykit.transforms.core.checks.validate import validate
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.tensors import Array
-from deploykit.transforms.core.validate import validate
 
 MAX_BYTES = 2 << 30  # protobuf reads no message above 2 GiB
 

@@ -21,12 +21,12 @@ from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.functions import Library, reachable
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers import FLOATS
+from deploykit.transforms.core.layers.layers import FLOATS
 from deploykit.transforms.core.node import Node, split
 from deploykit.transforms.core.ops import op_defs, output_types
 from deploykit.transforms.core.pipeline import Step
 from deploykit.transforms.core.protos import MetaGraphDef
-from deploykit.transforms.core.state import contents_of, held_by
+from deploykit.transforms.core.stateful_ops import contents_of, held_by
 from deploykit.updates import settle_updates
 from deploykit.xla_convolutions import mark_convolutions, rewrite_convolutions
 

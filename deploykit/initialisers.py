@@ -15,17 +15,17 @@ import numpy as np
 from deploykit.checkpoints import Checkpoint
 from deploykit.files import check_regular
 from deploykit.meta_graphs import trained_variables
-from deploykit.transforms.core.child import call
+from deploykit.transforms.core.checks.side_effects import refuse_side_effects
+from deploykit.transforms.core.checks.validate import validate
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, producer_name
 from deploykit.transforms.core.ops import VARIABLE_OPS, with_op
 from deploykit.transforms.core.protos import AssetFileDef, MetaGraphDef
-from deploykit.transforms.core.restoring import place_of
-from deploykit.transforms.core.side_effects import refuse_side_effects
-from deploykit.transforms.core.state import TABLE_OPS
+from deploykit.transforms.core.running.checkpoint_values import place_of
+from deploykit.transforms.core.running.child import call
+from deploykit.transforms.core.stateful_ops import TABLE_OPS
 from deploykit.transforms.core.tensors import Array, DType
-from deploykit.transforms.core.validate import validate
 from deploykit.transforms.inline_functions import inline_functions
 from deploykit.transforms.remove_unused_functions import remove_unused_functions
 from deploykit.updates import Updates
@@ -128,7 +128,9 @@ class Initialisers:
             return {}
         self.checkpoint.check()
         read = call(
-            "deploykit.transforms.core.restoring:read_checkpoint", self.checkpoint.prefix, places
+            "deploykit.transforms.core.running.checkpoint_values:read_checkpoint",
+            self.checkpoint.prefix,
+            places,
         )
         contents: dict[str, list[Array]] = {}
         for key, number in sorted(read):
@@ -166,7 +168,9 @@ class Initialisers:
         graph.prune()
         refuse_side_effects(graph, _READING_FILES)
         content = b"".join(graph.serialized())
-        values = call("deploykit.transforms.core.session:run_each", content, list(graph.outputs))
+        values = call(
+            "deploykit.transforms.core.running.session:run_each", content, list(graph.outputs)
+        )
         return {
             key: [values[tensor] for tensor in tensors]
             for key, tensors in sources.items()

@@ -7,12 +7,12 @@ from typing import Any
 
 from deploykit.costs import flops, memory
 from deploykit.report import Report, size
-from deploykit.transforms.core.affine import BATCH_NORM_OPS
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers import LAYER_OPS
+from deploykit.transforms.core.layers.affine import BATCH_NORM_OPS
+from deploykit.transforms.core.layers.layers import LAYER_OPS
 from deploykit.transforms.core.node import Node, split
 from deploykit.transforms.core.ops import VARIABLE_OPS, op_defs, output_types
-from deploykit.transforms.core.shapes import Shapes, variable_shape
+from deploykit.transforms.core.shapes.known_shapes import Shapes, variable_shape
 from deploykit.transforms.fold_batch_norms import foldable
 
 _NO_OUTPUT_OPS = frozenset({"Assign", "Const", "NoOp", "Placeholder"})  # as summarize_graph has it

@@ -19,11 +19,11 @@ from deploykit.input.applying import in_python
 from deploykit.input.data import Data
 from deploykit.input.preprocessing import Preprocessing, Steps, steps_for
 from deploykit.records.features import Feature
-from deploykit.transforms.core.child import call
+from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split
-from deploykit.transforms.core.side_effects import refuse_side_effects
+from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.tensors import Array, numpy_type
 
 logger = logging.getLogger("deploykit")
@@ -209,7 +209,7 @@ def run_on_image(graph_def: bytes, image: bytes, taken_as: ImageInput, output: s
     """
     import tensorflow as tf
 
-    from deploykit.transforms.core.session import Session
+    from deploykit.transforms.core.running.session import Session
 
     try:
         feed = taken_as.feed(image)

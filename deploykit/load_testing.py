@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from deploykit.report import new_table
 from deploykit.serving.calling import Endpoint
 from deploykit.serving.loading import DIGITS, LONGEST_US, OK, Step, Taken
-from deploykit.transforms.core.child import Worker
+from deploykit.transforms.core.running.child import Worker
 
 if TYPE_CHECKING:
     from rich.table import Table

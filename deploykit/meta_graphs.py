@@ -7,13 +7,13 @@ from typing import Any
 
 from deploykit.interface import Interface
 from deploykit.signature import guess_inputs, guess_outputs
+from deploykit.transforms.core.checks.validate import validate
 from deploykit.transforms.core.errors import GraphError, nearest
 from deploykit.transforms.core.functions import Library
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, normal, producer_name, split
 from deploykit.transforms.core.ops import output_types
 from deploykit.transforms.core.protos import MetaGraphDef, VariableDef
-from deploykit.transforms.core.validate import validate
 from deploykit.transforms.remove_device import remove_device
 from deploykit.transforms.remove_unused_functions import remove_unused_functions
 

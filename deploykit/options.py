@@ -168,20 +168,20 @@ class Connection:
 
 def _debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value:
-        from deploykit.transforms.core.child import limits
+        from deploykit.transforms.core.running.child import limits
 
         limits.show_log = True
         logging.getLogger("deploykit").setLevel(logging.DEBUG)
 
 
 def _timeout(ctx: click.Context, param: click.Parameter, value: float) -> None:
-    from deploykit.transforms.core.child import limits
+    from deploykit.transforms.core.running.child import limits
 
     limits.seconds = value
 
 
 def _memory(ctx: click.Context, param: click.Parameter, value: int | None) -> None:
-    from deploykit.transforms.core.child import limits
+    from deploykit.transforms.core.running.child import limits
 
     limits.memory = None if value is None else value << 20
 

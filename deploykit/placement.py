@@ -16,9 +16,9 @@ from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.settings import Settings
 from deploykit.doctoring import gpu_refusal
 from deploykit.tracing import satisfies
-from deploykit.transforms.core.child import Worker
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array
 
 _LOCAL = "/job:localhost/replica:0/task:0/device:"

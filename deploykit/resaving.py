@@ -17,11 +17,11 @@ from deploykit.interface import Interface
 from deploykit.meta_graphs import DEFAULT_SIGNATURE, answering_graph, whole_graph
 from deploykit.saved_models import parse_saved_model
 from deploykit.transforms.add_default_attributes import add_default_attributes
-from deploykit.transforms.core.child import call
 from deploykit.transforms.core.errors import FileError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.renaming import rename
+from deploykit.transforms.core.running.child import call
 from deploykit.transforms.inline_functions import inline_functions
 from deploykit.transforms.remove_unused_functions import remove_unused_functions
 from deploykit.xla_convolutions import mark_convolutions

@@ -49,7 +49,7 @@ def look(
 ) -> dict[str, Any]:
     """Run a graph without and with Grappler; this is done in a child process."""
     from deploykit.benchmarking.runner import config
-    from deploykit.transforms.core.session import Session
+    from deploykit.transforms.core.running.session import Session
 
     wanted = config(settings)
     wanted.device_count["CPU"] = cpu_devices

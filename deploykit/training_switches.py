@@ -7,10 +7,10 @@ import logging
 import re
 from collections.abc import Iterable
 
-from deploykit.transforms.core.affine import BATCH_NORM_OPS
 from deploykit.transforms.core.control_flow import CASE_OPS, IF_OPS
 from deploykit.transforms.core.functions import Library, names_in
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.layers.affine import BATCH_NORM_OPS
 from deploykit.transforms.core.node import SWITCH_OPS, Node, producer_name
 from deploykit.transforms.core.ops import FEEDABLE_OPS
 

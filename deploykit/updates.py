@@ -12,13 +12,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from deploykit.function_updates import FunctionUses
-from deploykit.transforms.core.child import call
 from deploykit.transforms.core.control_flow import pass_on
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, producer_name, tensor_name
 from deploykit.transforms.core.ops import FEEDABLE_OPS, REF_VARIABLE_OPS, VARIABLE_OPS, input_types
-from deploykit.transforms.core.state import FILLED_OPS, UNTOUCHED_READS, is_update, passed_ports
+from deploykit.transforms.core.running.child import call
+from deploykit.transforms.core.stateful_ops import (
+    FILLED_OPS,
+    UNTOUCHED_READS,
+    is_update,
+    passed_ports,
+)
 from deploykit.transforms.core.tensors import Array, DType
 from deploykit.variables import needs_variable
 
@@ -86,7 +91,7 @@ def repeat(
     This is done in a child process. The first values and those of the first call and of the last
     two are returned.
     """
-    from deploykit.transforms.core.session import Session
+    from deploykit.transforms.core.running.session import Session
 
     session = Session(content)
     names = [name for name in values if session.has(name)]

@@ -15,7 +15,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, split, tensor_name
 from deploykit.transforms.core.ops import FEEDABLE_OPS, input_ports, op_defs, output_ports
 from deploykit.transforms.core.protos import AttrValue, FunctionDef
-from deploykit.transforms.core.state import passed_ports
+from deploykit.transforms.core.stateful_ops import passed_ports
 from deploykit.transforms.core.tensors import Array, DType, type_number
 
 _READING_OPS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from deploykit.feeds import feeds_for, samples_at_once
-from deploykit.transforms.core.child import call
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers import LAYER_OPS
+from deploykit.transforms.core.layers.layers import LAYER_OPS
+from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.tensors import Array
 
 QUANTIZED_BAR_DB = 15.0  # below this a quantized graph's answers are noise (int8.md, rule 10)
@@ -233,7 +233,7 @@ def run_both(
     made-up inputs, `unverified`. GraphError: TensorFlow cannot load the reference, or not run it on
     given data.
     """
-    from deploykit.transforms.core.session import Session
+    from deploykit.transforms.core.running.session import Session
 
     first = Session(reference)
     try:

@@ -11,9 +11,9 @@ import numpy as np
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.functions import Library, names_in
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers import channels_first
+from deploykit.transforms.core.layers.layers import channels_first
 from deploykit.transforms.core.node import Node, tensor_name
-from deploykit.transforms.core.static_shapes import static_shapes
+from deploykit.transforms.core.shapes.static_shapes import static_shapes
 from deploykit.transforms.core.tensors import DType
 
 _COMPILED = "_XlaMustCompile"

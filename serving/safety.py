@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from deploykit.serving.protos import MetaGraphDef
 from deploykit.serving.signatures import HIDDEN
+from deploykit.transforms.core.checks.side_effects import refuse_side_effects
+from deploykit.transforms.core.checks.validate import validate
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.side_effects import refuse_side_effects
-from deploykit.transforms.core.validate import validate
 
 # A model reads its own variables and vocabularies.
 _READING = (

@@ -14,7 +14,7 @@ from deploykit.transforms.core.ops import (
     op_defs,
     output_types,
 )
-from deploykit.transforms.core.static_shapes import static_shapes
+from deploykit.transforms.core.shapes.static_shapes import static_shapes
 from deploykit.transforms.core.tensors import type_number
 
 MAX_BYTES = 2 << 30  # protobuf reads no message above 2 GiB

@@ -18,8 +18,8 @@ from deploykit.serving.protos import (
 )
 from deploykit.serving.signatures import CLASSIFY, PREDICT, REGRESS
 from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.framing import framed, read_records
 from deploykit.transforms.core.tensors import Array, encode, type_name
+from deploykit.transforms.core.tfrecord import framed, read_records
 
 FILE = "assets.extra/tf_serving_warmup_requests"
 MOST = 1000  # TensorFlow Serving refuses a version with more records

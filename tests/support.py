@@ -10,7 +10,7 @@ import numpy as np
 
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.session import Session
+from deploykit.transforms.core.running.session import Session
 from deploykit.verification import compare
 
 GOLDEN = Path(__file__).parent / "golden"

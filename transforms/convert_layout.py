@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from deploykit.transforms.core.errors import PipelineError
-from deploykit.transforms.core.evaluate import Constants
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.running.constants import Constants
 from deploykit.transforms.core.tensors import Array, DType
 
 LAYOUTS = ("NCHW", "NHWC")

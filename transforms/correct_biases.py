@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from deploykit.transforms.core.chains import Chain
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8_plan import plan
-from deploykit.transforms.core.int8_weights import restored, weight_codes
-from deploykit.transforms.core.layers import bias_add, weights_of
+from deploykit.transforms.core.int8.isa import sums_exactly
+from deploykit.transforms.core.int8.plan import plan
+from deploykit.transforms.core.int8.ranges import load_ranges
+from deploykit.transforms.core.int8.weights import restored, weight_codes
+from deploykit.transforms.core.layers.fused_chain import Chain
+from deploykit.transforms.core.layers.layers import bias_add, weights_of
 from deploykit.transforms.core.node import Node, normal
-from deploykit.transforms.core.processor import sums_exactly
-from deploykit.transforms.core.ranges import load_ranges
 from deploykit.transforms.core.tensors import Array
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers import weights_of
+from deploykit.transforms.core.layers.layers import weights_of
 from deploykit.transforms.core.tensors import Array
 from deploykit.transforms.fuse_dilations import Atrous, atrous_layers, replace_atrous
 

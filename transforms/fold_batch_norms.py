@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from deploykit.transforms.core.affine import (
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.layers.affine import (
     ARITHMETIC_OPS,
     BATCH_NORM_OPS,
     BIAS_OPS,
@@ -12,9 +13,7 @@ from deploykit.transforms.core.affine import (
     read_batch_norm,
     read_step,
 )
-from deploykit.transforms.core.evaluate import Constants
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers import (
+from deploykit.transforms.core.layers.layers import (
     LAYER_OPS,
     bias_add,
     channel_shape,
@@ -24,6 +23,7 @@ from deploykit.transforms.core.layers import (
 )
 from deploykit.transforms.core.node import Node, producer_name, split
 from deploykit.transforms.core.pattern import Op
+from deploykit.transforms.core.running.constants import Constants
 from deploykit.transforms.core.tensors import Array
 
 LAYER = Op("|".join(LAYER_OPS), name="layer")

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from deploykit.transforms.core.errors import Error
-from deploykit.transforms.core.evaluate import PURE_OPS, Constants, compute
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, producer_name, split
 from deploykit.transforms.core.ops import LAST_VERSION_WITHOUT_SCALARS, op_defs, output_types
+from deploykit.transforms.core.running.constants import PURE_OPS, Constants, compute
 from deploykit.transforms.core.tensors import Array, numpy_type
 from deploykit.transforms.remove_attribute import remove_attribute
 

@@ -3,12 +3,17 @@
 import math
 from dataclasses import dataclass
 
-from deploykit.transforms.core.affine import BATCH_NORM_OPS, BIAS_OPS, read_step
-from deploykit.transforms.core.evaluate import Constants
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers import LAYER_OPS, channel_shape, channels_first, weights_of
+from deploykit.transforms.core.layers.affine import BATCH_NORM_OPS, BIAS_OPS, read_step
+from deploykit.transforms.core.layers.layers import (
+    LAYER_OPS,
+    channel_shape,
+    channels_first,
+    weights_of,
+)
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.pattern import Any, Op
+from deploykit.transforms.core.running.constants import Constants
 from deploykit.transforms.core.tensors import Array
 from deploykit.transforms.fold_batch_norms import fold_steps, only_port_0
 

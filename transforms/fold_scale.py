@@ -4,10 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deploykit.transforms.core.affine import ARITHMETIC_OPS, BIAS_OPS, Affine, read_step
-from deploykit.transforms.core.evaluate import Constants
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers import (
+from deploykit.transforms.core.layers.affine import ARITHMETIC_OPS, BIAS_OPS, Affine, read_step
+from deploykit.transforms.core.layers.layers import (
     LAYER_OPS,
     bias_add,
     channel_axes,
@@ -16,10 +15,11 @@ from deploykit.transforms.core.layers import (
     weights_of,
     with_weights,
 )
+from deploykit.transforms.core.layers.padding import zeros_around
 from deploykit.transforms.core.node import Node, producer_name, split
-from deploykit.transforms.core.padding import zeros_around
 from deploykit.transforms.core.pattern import Op, needed_elsewhere
-from deploykit.transforms.core.static_shapes import static_shapes
+from deploykit.transforms.core.running.constants import Constants
+from deploykit.transforms.core.shapes.static_shapes import static_shapes
 from deploykit.transforms.core.tensors import Array
 from deploykit.transforms.fold_batch_norms import fold_steps
 

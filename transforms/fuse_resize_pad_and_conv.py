@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from deploykit.transforms.core.checks.kernel_limits import limit
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.kernel_limits import limit
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.pattern import Any, Match, Op, needed_elsewhere
-from deploykit.transforms.core.static_shapes import static_shapes
+from deploykit.transforms.core.shapes.static_shapes import static_shapes
 from deploykit.transforms.core.tensors import Array
 
 RESIZE = Op("ResizeBilinear", Any("image"), Any("size"), name="resize")

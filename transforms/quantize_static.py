@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.transforms.core.chains import Chain
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8_plan import OPS, Form, Plan, plan
-from deploykit.transforms.core.int8_weights import LARGEST, restored, weight_codes
-from deploykit.transforms.core.layers import channel_axes, weights_of
+from deploykit.transforms.core.int8.isa import sums_exactly
+from deploykit.transforms.core.int8.plan import OPS, Form, Plan, plan
+from deploykit.transforms.core.int8.ranges import load_ranges
+from deploykit.transforms.core.int8.weights import LARGEST, restored, weight_codes
+from deploykit.transforms.core.layers.fused_chain import Chain
+from deploykit.transforms.core.layers.layers import channel_axes, weights_of
 from deploykit.transforms.core.node import Node, split
-from deploykit.transforms.core.processor import sums_exactly
-from deploykit.transforms.core.ranges import load_ranges
 from deploykit.transforms.core.tensors import Array, DType
 
 FLOAT, QINT8, UINT8 = DType("float32"), DType("qint8"), DType("uint8")

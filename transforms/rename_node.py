@@ -1,9 +1,9 @@
 """A graph is the same whatever its nodes are called."""
 
+from deploykit.transforms.core.checks.node_rules import LEGAL_NAME
 from deploykit.transforms.core.errors import GraphError, PipelineError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import producer_name
-from deploykit.transforms.core.node_rules import LEGAL_NAME
 from deploykit.transforms.core.renaming import rename
 
 

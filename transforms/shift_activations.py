@@ -4,15 +4,21 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from deploykit.transforms.core.chains import ADD_OPS, Chain, chain, channel_count, shape_comparison
+from deploykit.transforms.core.checks.kernel_limits import limit
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.kernel_limits import limit
-from deploykit.transforms.core.layers import bias_add, channels_first, weights_of
+from deploykit.transforms.core.int8.ranges import Ranges, load_ranges
+from deploykit.transforms.core.layers.fused_chain import (
+    ADD_OPS,
+    Chain,
+    chain,
+    channel_count,
+    shape_comparison,
+)
+from deploykit.transforms.core.layers.layers import bias_add, channels_first, weights_of
+from deploykit.transforms.core.layers.padding import zeros_around
 from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.padding import zeros_around
 from deploykit.transforms.core.pattern import Op
-from deploykit.transforms.core.ranges import Ranges, load_ranges
 from deploykit.transforms.core.tensors import Array
 
 LAYER = Op("Conv2D|DepthwiseConv2dNative|MatMul", name="layer")

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from deploykit.transforms.core.child import call
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, split
 from deploykit.transforms.core.ops import REF_VARIABLE_OPS
-from deploykit.transforms.core.restoring import place_of
+from deploykit.transforms.core.running.checkpoint_values import place_of
+from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.tensors import Array, DType
 
 NEAR_ZERO = np.float64(1e-5)  # compared as such, as the original tool does
@@ -99,7 +99,7 @@ def _restored(graph: Graph, variables: list[Node], checkpoint: str) -> dict[str,
         )
     places = {variable.name: _place(graph, variable) for variable in variables}
     restored: dict[str, Array] = call(
-        "deploykit.transforms.core.restoring:read_checkpoint", checkpoint, places
+        "deploykit.transforms.core.running.checkpoint_values:read_checkpoint", checkpoint, places
     )
     for variable in variables:
         expected, found = list(variable.attr("shape")), list(restored[variable.name].shape)

@@ -7,8 +7,8 @@ from deploykit.transforms.core.functions import Library
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, normal, split
 from deploykit.transforms.core.ops import output_types
-from deploykit.transforms.core.sizes import Shape
-from deploykit.transforms.core.static_shapes import static_shapes
+from deploykit.transforms.core.shapes.sizes import Shape
+from deploykit.transforms.core.shapes.static_shapes import static_shapes
 from deploykit.transforms.core.tensors import DType, type_name, type_number
 from deploykit.transforms.remove_attribute import remove_attribute
 

@@ -5,8 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.transforms.core.chains import Chain, chain, channel_count, shape_comparison, unfit
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.layers.fused_chain import (
+    Chain,
+    chain,
+    channel_count,
+    shape_comparison,
+    unfit,
+)
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import with_op
 from deploykit.transforms.core.pattern import Op

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 
 from deploykit.benchmarking.settings import Settings
 from deploykit.doctoring import gpu_refusal
-from deploykit.transforms.core.child import Worker
 from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.running.child import Worker
 
 CPU = "/CPU:0"
 

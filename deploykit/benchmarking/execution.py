@@ -13,7 +13,7 @@ from typing import Any
 
 from deploykit.costs import FLOPS_OPS, GIVES_ON, item_bytes, layer_flops
 from deploykit.transforms.core.node import Node, split, tensor_name
-from deploykit.transforms.core.sizes import Shape
+from deploykit.transforms.core.shapes.sizes import Shape
 from deploykit.transforms.core.tensors import type_name
 
 _LABEL = re.compile(r"^(?:\[.*?\] )?\S+ = (?P<op>\w+)\(")

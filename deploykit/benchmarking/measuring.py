@@ -18,9 +18,9 @@ from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import steady_from
 from deploykit.location import model_sha256
 from deploykit.machine import machine
-from deploykit.transforms.core.child import Worker
 from deploykit.transforms.core.errors import CrashError, Error, LimitError
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array
 
 ROUNDS = 20  # of 10, an interval finds a difference of 10 % less often

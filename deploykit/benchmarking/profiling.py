@@ -20,7 +20,7 @@ from deploykit.benchmarking.roofline import Peak, peak
 from deploykit.costs import flops
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import GraphDef
-from deploykit.transforms.core.shapes import Shapes
+from deploykit.transforms.core.shapes.known_shapes import Shapes
 
 if TYPE_CHECKING:
     from deploykit.benchmarking.runner import Job, Runner

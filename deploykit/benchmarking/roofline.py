@@ -48,7 +48,7 @@ def peak(settings: Settings) -> Peak:
 
     from deploykit.benchmarking.runner import config
     from deploykit.transforms.core.errors import LimitError
-    from deploykit.transforms.core.session import sentence
+    from deploykit.transforms.core.running.session import sentence
 
     try:
         with (

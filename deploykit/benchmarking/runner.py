@@ -14,10 +14,10 @@ from deploykit.benchmarking.devices import devices_for, gpu_number, gpus
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.towers import dataset_of, fed_together, towers
 from deploykit.machine import environment
-from deploykit.transforms.core.child import Worker
 from deploykit.transforms.core.errors import GraphError, LimitError
 from deploykit.transforms.core.protos import GraphDef
-from deploykit.transforms.core.session import sentence
+from deploykit.transforms.core.running.child import Worker
+from deploykit.transforms.core.running.session import sentence
 from deploykit.transforms.core.tensors import Array
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from deploykit.benchmarking.devices import CPU
-from deploykit.transforms.core.session import full_name
+from deploykit.transforms.core.running.session import full_name
 from deploykit.transforms.core.tensors import Array
 
 _SCOPE = "deploykit_input"  # keeps the names of the graph free

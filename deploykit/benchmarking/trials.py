@@ -13,8 +13,8 @@ from deploykit.benchmarking.inputs import samples_in
 from deploykit.benchmarking.runner import Job, started
 from deploykit.benchmarking.searching import Figures
 from deploykit.benchmarking.settings import Settings
-from deploykit.transforms.core.child import Worker, limited, limits
 from deploykit.transforms.core.errors import Error
+from deploykit.transforms.core.running.child import Worker, limited, limits
 
 TURNS = 8
 TURN_SECONDS = 0.2

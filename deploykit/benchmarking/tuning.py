@@ -30,9 +30,9 @@ from deploykit.benchmarking.trials import Trials
 from deploykit.location import model_sha256
 from deploykit.machine import environment, machine, usable_cores
 from deploykit.state import State, digest, pieces
-from deploykit.transforms.core.child import limits
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.running.child import limits
 from deploykit.transforms.core.tensors import Array
 
 logger = logging.getLogger("deploykit")

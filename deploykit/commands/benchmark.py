@@ -76,7 +76,7 @@ def benchmark(
     from deploykit.benchmarking.tables import csv_lines, tables
     from deploykit.files import write
     from deploykit.report import Report, progress, show
-    from deploykit.transforms.core.side_effects import refuse_side_effects
+    from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 
     files = [path for path in (output, csv_file, plot_file, trace_file) if path is not None]
     for path in (*models, *files):

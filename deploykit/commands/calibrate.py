@@ -47,7 +47,7 @@ def calibrate(
     from deploykit.location import model_sha256
     from deploykit.quantization.calibration import calibrate
     from deploykit.report import Report, progress, show
-    from deploykit.transforms.core.side_effects import refuse_side_effects
+    from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 
     report = Report("calibrate", model, output)
     graph = interface.open(model)

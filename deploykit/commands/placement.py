@@ -49,8 +49,8 @@ def placement(
     from deploykit.placement import lines
     from deploykit.placement import placement as find
     from deploykit.report import Report, show
+    from deploykit.transforms.core.checks.side_effects import refuse_side_effects
     from deploykit.transforms.core.errors import CrashError, LimitError
-    from deploykit.transforms.core.side_effects import refuse_side_effects
 
     if log and as_json:
         raise click.UsageError("give either --log or --json")

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from deploykit import options
 from deploykit.comparison import Comparison
 from deploykit.option_types import Finite, Threads
-from deploykit.transforms.core.processor import ISAS
+from deploykit.transforms.core.int8.isa import ISAS
 
 if TYPE_CHECKING:
     from deploykit.transforms.core.graph import Graph
@@ -134,7 +134,7 @@ def quantize(
     from deploykit.quantization.quantizing import Wanted, quantize_calibrated
     from deploykit.report import files_table, progress
     from deploykit.transforming import optimize
-    from deploykit.transforms.core.side_effects import refuse_side_effects
+    from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 
     refuse_quantized(graph)
     refuse_side_effects(graph, comparison.allowed_ops)

@@ -3,7 +3,7 @@
 import click
 
 from deploykit import options
-from deploykit.transforms.core.processor import ISAS
+from deploykit.transforms.core.int8.isa import ISAS
 
 
 @click.command()
@@ -48,7 +48,7 @@ def sensitivity(
     from deploykit.quantization.sensitivity import measure_sensitivity, samples_for_ranking
     from deploykit.report import Report, progress, show
     from deploykit.transforming import optimize
-    from deploykit.transforms.core.side_effects import refuse_side_effects
+    from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 
     report = Report("sensitivity", source.model, output)
     graph = source.freeze()

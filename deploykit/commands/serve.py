@@ -125,8 +125,8 @@ def serve(base_dir: str | None, tuned: Tuned, as_json: bool, **flags: Any) -> No
     SIGTERM or Ctrl-C ends it once all calls in flight are answered; a second one ends it at once.
     """
     from deploykit.serve_settings import prepare_environment, settings_of
-    from deploykit.transforms.core.child import limits
     from deploykit.transforms.core.errors import GraphError
+    from deploykit.transforms.core.running.child import limits
 
     prepare_environment(tuned, limits.show_log)
     from deploykit.serving.errors import ServingError

@@ -46,8 +46,8 @@ def tune(
     """
     from deploykit.benchmarking.tuning import tune
     from deploykit.report import Report, progress, show
+    from deploykit.transforms.core.checks.side_effects import refuse_side_effects
     from deploykit.transforms.core.errors import CrashError, LimitError
-    from deploykit.transforms.core.side_effects import refuse_side_effects
 
     report = Report("tune", model, output)
     graph = interface.open(model)

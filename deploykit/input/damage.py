@@ -17,9 +17,9 @@ from deploykit.input.feed import check_records, prepared
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.reading import contents, example
 from deploykit.machine import usable_cores
-from deploykit.transforms.core.child import call
 from deploykit.transforms.core.errors import Error, GraphError
-from deploykit.transforms.core.framing import framed, read_records
+from deploykit.transforms.core.running.child import call
+from deploykit.transforms.core.tfrecord import framed, read_records
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from deploykit.input.feed import batches
 from deploykit.input.pipeline import Pipeline
-from deploykit.transforms.core.child import Worker
+from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array
 
 

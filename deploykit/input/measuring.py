@@ -24,10 +24,10 @@ from deploykit.input.results import InputResult, Round, StyleResult
 from deploykit.input.runner import BUFFERED, InputJob, Stretch, started
 from deploykit.input.tfdata import check_cache
 from deploykit.machine import machine, usable_cores
-from deploykit.transforms.core.child import Worker, call
 from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import producer_name
+from deploykit.transforms.core.running.child import Worker, call
 
 ROUNDS = 5
 SECONDS = 10.0

@@ -17,10 +17,10 @@ from deploykit.input.feed import batches, check_records, placeholders
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.queues import BATCHES, Queue
 from deploykit.input.tfdata import PREFETCHED, TfData
-from deploykit.transforms.core.child import Worker
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.protos import GraphDef
-from deploykit.transforms.core.session import full_name, sentence
+from deploykit.transforms.core.running.child import Worker
+from deploykit.transforms.core.running.session import full_name, sentence
 from deploykit.transforms.core.tensors import Array
 
 PHASES = ("input", "compute", "both")

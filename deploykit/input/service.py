@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from deploykit.input.data import Data
-from deploykit.transforms.core import child
 from deploykit.transforms.core.errors import FileError, GraphError, VerificationError
+from deploykit.transforms.core.running import child
 from deploykit.transforms.core.tensors import Array
 
 SHARDING = "DYNAMIC"

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8.private_ops import probe
 from deploykit.transforms.core.pipeline import Step, run
-from deploykit.transforms.core.private_ops import probe
 from deploykit.transforms.use_onednn_kernels import KERNELS
 
 

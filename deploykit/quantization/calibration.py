@@ -14,11 +14,11 @@ import numpy as np
 
 from deploykit.feeds import demanded_batch, feeds_from, in_batches
 from deploykit.transforms.convert_layout import ELEMENTWISE_OPS, PAD_OPS
-from deploykit.transforms.core.child import Worker
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.functions import reachable
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers import LAYER_OPS, channels_first
+from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
+from deploykit.transforms.core.layers.layers import LAYER_OPS, channels_first
 from deploykit.transforms.core.node import (
     ENTER_OPS,
     LOOP_EDGE_OPS,
@@ -29,7 +29,7 @@ from deploykit.transforms.core.node import (
     tensor_name,
 )
 from deploykit.transforms.core.ops import op_defs, output_types
-from deploykit.transforms.core.ranges import Ranges, TensorRange
+from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array
 
 if TYPE_CHECKING:

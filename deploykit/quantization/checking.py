@@ -6,8 +6,8 @@ import numpy as np
 
 from deploykit.transforms.core.errors import GraphError, nearest
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8_plan import OPS
-from deploykit.transforms.core.layers import LAYER_OPS
+from deploykit.transforms.core.int8.plan import OPS
+from deploykit.transforms.core.layers.layers import LAYER_OPS
 from deploykit.transforms.core.node import producer_name
 from deploykit.transforms.core.tensors import Array
 

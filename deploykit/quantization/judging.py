@@ -11,9 +11,9 @@ from typing import Any
 from deploykit.quantization.calibration import samples_in
 from deploykit.quantization.metrics import LOWER_IS_BETTER, Score
 from deploykit.quantization.scoring import Found
-from deploykit.transforms.core.child import Worker
 from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification import before_softmax, judged_outputs, paired_inputs, paired_outputs
 

@@ -18,12 +18,12 @@ from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.measuring import Advance, spill
 from deploykit.benchmarking.runner import Job
 from deploykit.benchmarking.settings import Settings
-from deploykit.transforms.core.child import Worker
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8_plan import Plan
+from deploykit.transforms.core.int8.plan import Plan
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import FEEDABLE_OPS
-from deploykit.transforms.core.shapes import Shapes
+from deploykit.transforms.core.running.child import Worker
+from deploykit.transforms.core.shapes.known_shapes import Shapes
 from deploykit.transforms.core.tensors import Array, DType
 from deploykit.transforms.use_onednn_kernels import KERNELS, use_onednn_kernels
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from deploykit.quantization.clipping import BINS, least_error_range
 from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.ranges import TensorRange
-from deploykit.transforms.core.session import Session, full_name
+from deploykit.transforms.core.int8.ranges import TensorRange
+from deploykit.transforms.core.running.session import Session, full_name
 from deploykit.transforms.core.tensors import Array
 
 _FETCHES = 4  # of each tensor

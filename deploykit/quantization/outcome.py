@@ -10,9 +10,9 @@ from deploykit.quantization.layer_times import Times
 from deploykit.quantization.sensitivity import Noise
 from deploykit.quantization.speed import Gain
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8_plan import Plan
-from deploykit.transforms.core.layers import LAYER_OPS
-from deploykit.transforms.core.ranges import Ranges
+from deploykit.transforms.core.int8.plan import Plan
+from deploykit.transforms.core.int8.ranges import Ranges
+from deploykit.transforms.core.layers.layers import LAYER_OPS
 
 if TYPE_CHECKING:
     from rich.table import Table

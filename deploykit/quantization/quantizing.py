@@ -43,10 +43,10 @@ from deploykit.quantization.speed import FEWER, INT8, choose, faster
 from deploykit.state import State, digest, pieces
 from deploykit.transforms.core.errors import Error, GraphError, VerificationError
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8_plan import OPS, Plan, plan
-from deploykit.transforms.core.private_ops import probe
-from deploykit.transforms.core.processor import sums_exactly
-from deploykit.transforms.core.ranges import load_ranges
+from deploykit.transforms.core.int8.isa import sums_exactly
+from deploykit.transforms.core.int8.plan import OPS, Plan, plan
+from deploykit.transforms.core.int8.private_ops import probe
+from deploykit.transforms.core.int8.ranges import load_ranges
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification import QUANTIZED_BAR_DB
 

@@ -18,8 +18,8 @@ from deploykit.quantization.judging import Judge, Judgement
 from deploykit.quantization.preparing import prepare
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8_plan import Plan, plan
-from deploykit.transforms.core.ranges import Ranges, TensorRange, load_ranges
+from deploykit.transforms.core.int8.plan import Plan, plan
+from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, load_ranges
 from deploykit.transforms.core.tensors import Array
 
 if TYPE_CHECKING:

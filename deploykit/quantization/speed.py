@@ -14,7 +14,7 @@ from deploykit.benchmarking.statistics import FLOOR_IN_TURN, Ratio, ratio
 from deploykit.quantization.choosing import FLOAT, NEVER, Border, Part, cheapest, total
 from deploykit.quantization.layer_times import Times, with_onednn_kernels
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8_plan import Plan
+from deploykit.transforms.core.int8.plan import Plan
 from deploykit.transforms.core.tensors import Array
 
 SECONDS = 2.0  # of each graph, in all rounds

@@ -13,7 +13,7 @@ from deploykit.records.features import Feature
 from deploykit.records.index import Index, Shard, find_index, load_index, shard_files
 from deploykit.records.workers import in_order
 from deploykit.transforms.core.errors import FileError, GraphError, VerificationError
-from deploykit.transforms.core.framing import is_gzip, read_records
+from deploykit.transforms.core.tfrecord import is_gzip, read_records
 
 SHOWN = 6  # numbers of a list, and characters of a string ten times as many
 

@@ -30,7 +30,7 @@ from deploykit.records.source import (
 from deploykit.records.workers import in_order
 from deploykit.state import State, digest
 from deploykit.transforms.core.errors import Error, FileError, GraphError
-from deploykit.transforms.core.framing import framed
+from deploykit.transforms.core.tfrecord import framed
 
 logger = logging.getLogger("deploykit")
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from deploykit.records.arrays import Arrays
 from deploykit.transforms.core.errors import FileError, GraphError
-from deploykit.transforms.core.framing import is_gzip
 from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.core.tfrecord import is_gzip
 
 TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 _MOST_BYTES = 16 << 30

@@ -22,8 +22,8 @@ from deploykit.records.source import (
     numbered,
     split_items,
 )
-from deploykit.transforms.core.child import Worker
 from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.running.child import Worker
 
 logger = logging.getLogger("deploykit")
 

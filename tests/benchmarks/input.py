@@ -16,7 +16,7 @@ from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import Preprocessing, load_preprocessing, steps_for
 from deploykit.input.runner import InputJob
 from deploykit.input.service import service
-from deploykit.transforms.core.child import call
+from deploykit.transforms.core.running.child import call
 from tests.benchmarks.feeding import AHEAD, ROUNDS, Experiment
 from tests.benchmarks.figures import RESULTS, Figure
 from tests.benchmarks.measuring import deploykit, run

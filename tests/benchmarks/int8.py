@@ -28,8 +28,8 @@ from deploykit.quantization.judging import Judge
 from deploykit.quantization.layer_times import with_onednn_kernels
 from deploykit.quantization.preparing import prepare
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8_plan import OPS
-from deploykit.transforms.core.layers import LAYER_OPS
+from deploykit.transforms.core.int8.plan import OPS
+from deploykit.transforms.core.layers.layers import LAYER_OPS
 from tests.benchmarks.figures import RESULTS, Figure
 from tests.benchmarks.measuring import Run, deploykit, run
 from tests.benchmarks.nets import MODELS, frozen_keras_net, made_by

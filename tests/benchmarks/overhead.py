@@ -13,7 +13,7 @@ import numpy as np
 import deploykit as api
 from deploykit.benchmarking.runner import Job, Runner
 from deploykit.benchmarking.settings import Settings
-from deploykit.transforms.core.child import Worker
+from deploykit.transforms.core.running.child import Worker
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.nets import MODELS
 

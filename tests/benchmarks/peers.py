@@ -20,7 +20,7 @@ import deploykit as api
 from deploykit.benchmarking.runner import Job, started
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import ratio
-from deploykit.transforms.core.child import Worker, call
+from deploykit.transforms.core.running.child import Worker, call
 from tests.benchmarks.figures import RESULTS, Figure
 from tests.benchmarks.measuring import deploykit, run
 from tests.benchmarks.nets import MODELS, made_by

@@ -17,7 +17,7 @@ from deploykit.records.conversion import Options, convert
 from deploykit.records.image_folder import Images
 from deploykit.records.source import Source
 from deploykit.records.tables import Numbers
-from deploykit.transforms.core.child import Worker
+from deploykit.transforms.core.running.child import Worker
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.measuring import ROUNDS, deploykit, in_turn
 

@@ -15,7 +15,7 @@ import numpy as np
 from deploykit.serving.codec import decode, encode
 from deploykit.serving.protos import TensorProto
 from deploykit.serving.signatures import read_meta_graph, signatures_of
-from deploykit.transforms.core.child import Worker, call
+from deploykit.transforms.core.running.child import Worker, call
 from tests.benchmarks.figures import RESULTS, Figure
 from tests.benchmarks.measuring import deploykit, run
 from tests.benchmarks.nets import made_by

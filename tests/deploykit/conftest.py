@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from deploykit import cli, initialisers, labelling, resaving, updates, verification
-from deploykit.transforms.core.child import limited
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.running.child import limited
 from tests.support import build, call_here, random
 
 FASHION = Path(__file__).parents[2] / "models" / "fashion"

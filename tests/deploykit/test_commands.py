@@ -189,7 +189,7 @@ def test_a_bug_is_status_1_without_a_traceback(deploykit, small, monkeypatch):
 
 
 def test_the_environment_of_the_user_wins(monkeypatch):
-    from deploykit.transforms.core.child import call
+    from deploykit.transforms.core.running.child import call
 
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
     env = {"TF_ENABLE_ONEDNN_OPTS": "1"}

@@ -6,7 +6,7 @@ import pytest
 from deploykit.costs import flops, memory
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.shapes import Shapes
+from deploykit.transforms.core.shapes.known_shapes import Shapes
 from deploykit.transforms.core.tensors import DType
 from tests.support import build, random, transform
 

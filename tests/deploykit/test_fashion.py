@@ -6,9 +6,9 @@ import pytest
 import deploykit
 from deploykit.checkpoints import Checkpoint, find_checkpoint
 from deploykit.files import load_data
-from deploykit.transforms.core.child import call
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import MetaGraphDef
+from deploykit.transforms.core.running.child import call
 from deploykit.verification import verify
 from tests.deploykit.conftest import FASHION
 from tests.support import ops
@@ -76,7 +76,7 @@ def test_quantized_keeps_accuracy_and_loses_size(frozen, quantized, photos, name
 
 def run_all_ways(graphs: list[bytes], images: np.ndarray) -> list[np.ndarray]:
     """Run graphs with Grappler off and on, batch 1 and 3; this is done in a child process."""
-    from deploykit.transforms.core.session import Session
+    from deploykit.transforms.core.running.session import Session
 
     return [
         Session(graph, grappler).run(["probabilities"], {"images": images[:batch]})[0]

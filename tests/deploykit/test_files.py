@@ -10,10 +10,10 @@ import pytest
 
 from deploykit import files
 from deploykit.files import default_output, load_graph, save_graph, write
-from deploykit.transforms.core.child import call
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.running.child import call
 
 
 def test_default_names_stand_beside_the_input(tmp_path):

@@ -5,9 +5,9 @@ import pytest
 
 import deploykit
 from deploykit.freezing import freeze
-from deploykit.transforms.core.child import call
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.running.child import call
 from tests.deploykit.conftest import small_graph
 from tests.support import build, ops, random
 
@@ -36,7 +36,7 @@ def save_resource_variables(folder: str) -> np.ndarray:
 
 
 def run_frozen(content: bytes) -> np.ndarray:
-    from deploykit.transforms.core.session import Session
+    from deploykit.transforms.core.running.session import Session
 
     return Session(content).run(["answer"], {"ids": np.array([0, 3, 8], np.int32)})[0]
 

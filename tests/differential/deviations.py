@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from deploykit.transforms.core.eight_bit import QUINT8, SMALLEST_RANGE
-from deploykit.transforms.core.eight_bit_ops import KERNELS
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8.gtt_codes import QUINT8, SMALLEST_RANGE
+from deploykit.transforms.core.int8.gtt_ops import KERNELS
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import with_op
 from deploykit.transforms.core.tensors import DType

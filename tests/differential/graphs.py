@@ -9,7 +9,7 @@ from deploykit.feeds import feeds_for
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import output_types
-from deploykit.transforms.core.session import static_shapes
+from deploykit.transforms.core.running.session import static_shapes
 from tests.deploykit.conftest import FASHION
 from tests.support import build, random
 

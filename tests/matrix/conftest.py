@@ -3,7 +3,7 @@
 import pytest
 
 from deploykit import initialisers, resaving, updates
-from deploykit.transforms.core import static_shapes
+from deploykit.transforms.core.shapes import static_shapes
 from tests.support import call_here
 
 

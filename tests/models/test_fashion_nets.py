@@ -4,7 +4,7 @@ import pytest
 
 import deploykit
 from deploykit.transforming import OPTIMIZE
-from deploykit.transforms.core.child import call
+from deploykit.transforms.core.running.child import call
 from deploykit.verification import verify
 from models.fashion_nets.nets import NETS
 from tests.real.keras_nets import randomise

@@ -8,8 +8,8 @@ import itertools
 import numpy as np
 
 from deploykit.feeds import feeds_for
-from deploykit.transforms.core.child import call
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.running.child import call
 from deploykit.verification import compare
 
 BATCHES = (1, 3)
@@ -52,7 +52,7 @@ def run_all(
     graphs: list[tuple[bytes, list[str]]], feeds: dict[str, np.ndarray]
 ) -> list[list[list[np.ndarray]]]:
     """Run graphs with Grappler off and on and every batch size; this is done in a child process."""
-    from deploykit.transforms.core.session import Session
+    from deploykit.transforms.core.running.session import Session
 
     return [
         [

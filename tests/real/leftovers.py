@@ -3,7 +3,7 @@
 from collections import Counter
 
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers import LAYER_OPS
+from deploykit.transforms.core.layers.layers import LAYER_OPS
 from deploykit.transforms.core.node import Node
 
 FOLDABLE = "a layer could take it in"

@@ -5,7 +5,7 @@ import pytest
 
 import deploykit
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.session import Session
+from deploykit.transforms.core.running.session import Session
 from deploykit.verification import verify
 from tests.real.everywhere import run_everywhere
 from tests.real.leftovers import FOLDABLE, SHARED, leftovers

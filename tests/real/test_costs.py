@@ -4,9 +4,9 @@ import pytest
 
 import deploykit
 from deploykit.costs import flops
-from deploykit.transforms.core.child import call
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.shapes import Shapes
+from deploykit.transforms.core.running.child import call
+from deploykit.transforms.core.shapes.known_shapes import Shapes
 from tests.real.keras_nets import save
 
 pytestmark = pytest.mark.slow

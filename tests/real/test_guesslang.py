@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.transforms.core.child import call
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.session import Session
+from deploykit.transforms.core.running.child import call
+from deploykit.transforms.core.running.session import Session
 from tests.real.everywhere import run_everywhere
 from tests.support import ops
 

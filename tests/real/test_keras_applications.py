@@ -6,8 +6,8 @@ import pytest
 
 import deploykit
 from deploykit.transforming import OPTIMIZE
-from deploykit.transforms.core.child import call
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.running.child import call
 from deploykit.verification import verify
 from tests.real.everywhere import run_everywhere
 from tests.real.leftovers import COMPUTED, FOLDABLE, NO_LAYER, SHARED, leftovers

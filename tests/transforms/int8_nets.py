@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
 from deploykit.transforms.core.node import producer_name
 from deploykit.transforms.core.ops import output_types
-from deploykit.transforms.core.ranges import Ranges, TensorRange
 from tests.support import random, run
 
 C = 6

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deploykit.transforms.core.child import Worker
 from deploykit.transforms.core.errors import CrashError, GraphError
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.running.child import Worker
 from tests.support import build, random
 
 H, W, C, OUT = 7, 6, 4, 6
@@ -142,7 +142,7 @@ class Sessions:
     """What runs in the child: one graph after the other."""
 
     def run(self, content: bytes, fetches: list[str], feeds: dict[str, np.ndarray]):
-        from deploykit.transforms.core.session import Session
+        from deploykit.transforms.core.running.session import Session
 
         return Session(content, grappler=self.grappler).run(fetches, feeds)
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from deploykit.transforms.convert_layout import convert_layout
-from deploykit.transforms.core.child import call
 from deploykit.transforms.core.errors import PipelineError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.running.child import call
 from tests.support import assert_golden, build, error, ops, random, transform
 from tests.transforms.examples import Example
 

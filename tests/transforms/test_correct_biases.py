@@ -8,9 +8,9 @@ import pytest
 
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8_plan import OPS
-from deploykit.transforms.core.int8_weights import restored, weight_codes
-from deploykit.transforms.core.layers import WEIGHTS
+from deploykit.transforms.core.int8.plan import OPS
+from deploykit.transforms.core.int8.weights import restored, weight_codes
+from deploykit.transforms.core.layers.layers import WEIGHTS
 from deploykit.transforms.core.node import Node
 from tests.support import assert_golden, build, ops, random, run, transform
 from tests.transforms.examples import Example

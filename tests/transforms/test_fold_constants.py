@@ -5,12 +5,12 @@ import time
 import numpy as np
 import pytest
 
-from deploykit.transforms.core import evaluate
-from deploykit.transforms.core.child import call
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.session import run_each
+from deploykit.transforms.core.running import constants
+from deploykit.transforms.core.running.child import call
+from deploykit.transforms.core.running.session import run_each
 from deploykit.transforms.core.tensors import DType
 from deploykit.transforms.fold_constants import SLACK, fold_constants
 from tests.support import assert_golden, build, error, ops, random, run, transform
@@ -23,7 +23,7 @@ BAR = 1e-6  # 4 ulp of float32 for each of the few ops that are folded in a row
 @pytest.fixture
 def child(starts, monkeypatch):
     """The child process that folding starts outside of these tests."""
-    monkeypatch.setattr(evaluate, "call", call)
+    monkeypatch.setattr(constants, "call", call)
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def starts(monkeypatch):
         asked.append(function)
         return run_each(*arguments)
 
-    monkeypatch.setattr(evaluate, "call", answer)
+    monkeypatch.setattr(constants, "call", answer)
     return asked
 
 
@@ -120,7 +120,7 @@ def test_where_tensorflow_dies_numpys_results_are_kept(monkeypatch):
     def dies(*arguments):
         raise GraphError("TensorFlow died of SIGSEGV on this graph: it said nothing")
 
-    monkeypatch.setattr(evaluate, "call", dies)
+    monkeypatch.setattr(constants, "call", dies)
     result = folded(build(body, ["x"], ["out"]))
     assert (result["exp"].op, result["root"].op) == ("Exp", "Const")
     assert result.skipped[0] == (

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core import pipeline, static_shapes
+from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.shapes import static_shapes
 from tests.support import assert_golden, build, error, ops, random, transform
 from tests.transforms.examples import Example
 
@@ -51,7 +52,7 @@ def here(monkeypatch):
     """Infer shapes in this process, in which TensorFlow has been started."""
 
     def call(function, graph_def, tensors):
-        from deploykit.transforms.core import session
+        from deploykit.transforms.core.running import session
 
         return session.static_shapes(graph_def, tensors)
 

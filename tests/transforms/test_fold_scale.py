@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core import pipeline, static_shapes
+from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.shapes import static_shapes
 from tests.support import assert_golden, build, error, ops, random, run, transform
 from tests.transforms.examples import Example
 

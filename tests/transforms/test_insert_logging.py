@@ -79,7 +79,7 @@ def test_what_is_printed(capfd):
 
 
 def test_first_n(capfd):
-    from deploykit.transforms.core.session import Session
+    from deploykit.transforms.core.running.session import Session
 
     graph = transform(sums(), "insert_logging(op=Mul, show_name=true, first_n=2)")
     session = Session(b"".join(graph.serialized()))

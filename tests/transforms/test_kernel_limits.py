@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploykit.transforms.core import eight_bit_ops, int8_plan, kernel_limits
+from deploykit.transforms.core.checks import kernel_limits
+from deploykit.transforms.core.checks.kernel_limits import LIMITS, Limits, limit
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.kernel_limits import LIMITS, Limits, limit
-from deploykit.transforms.core.ranges import Ranges, TensorRange
+from deploykit.transforms.core.int8 import gtt_ops, plan
+from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
 from deploykit.transforms.fuse_resize_pad_and_conv import fuse_before_conv
 from deploykit.transforms.use_onednn_kernels import KERNELS as FLOAT_KERNELS
 from tests.support import build, random, transform
@@ -246,7 +247,7 @@ def test_the_check_catches_what_is_not_in_the_table(name, op, case, monkeypatch,
 
 
 def test_every_op_that_is_written_is_in_the_table():
-    written = {kernel.op for kernel in eight_bit_ops.KERNELS.values()} | set(int8_plan.OPS.values())
+    written = {kernel.op for kernel in gtt_ops.KERNELS.values()} | set(plan.OPS.values())
     written |= {kernel.op for kernel in FLOAT_KERNELS.values()}
     assert written <= set(LIMITS)
     assert fuse_before_conv.__module__  # FusedPadConv2D and FusedResizeAndPadConv2D: looked up

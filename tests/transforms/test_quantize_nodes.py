@@ -3,9 +3,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from deploykit.transforms.core import eight_bit_ops, kernel_limits, surviving
-from deploykit.transforms.core.child import call
+from deploykit.transforms.core.checks import kernel_limits
 from deploykit.transforms.core.errors import PipelineError
+from deploykit.transforms.core.int8 import gtt_ops, surviving_ranges
+from deploykit.transforms.core.running.child import call
 from deploykit.transforms.quantize_nodes import quantize_nodes
 from tests.support import assert_golden, build, error, ops, random, run, transform
 from tests.transforms.examples import Example
@@ -195,8 +196,8 @@ def test_a_wrong_broadcast_is_caught(monkeypatch):
 
 
 def test_ranges_in_the_wrong_order_are_caught(monkeypatch):
-    wrong = dataclasses.replace(eight_bit_ops.KERNELS["Concat"], interleaved=True)
-    monkeypatch.setitem(eight_bit_ops.KERNELS, "Concat", wrong)
+    wrong = dataclasses.replace(gtt_ops.KERNELS["Concat"], interleaved=True)
+    monkeypatch.setitem(gtt_ops.KERNELS, "Concat", wrong)
     make, shape = ONE["concat"]
     before = one(make, *shape)
     assert error(before, transform(before, "quantize_nodes"), feeds(before)) > 5 * ONE_OP
@@ -219,9 +220,9 @@ def test_net_with_and_without_onednn(onednn, monkeypatch):
     after.replace(after["x"], after["x"].constant("x", value))
     graph_def = b"".join(after.serialized())
     environment = {"TF_ENABLE_ONEDNN_OPTS": onednn}
-    found = call("deploykit.transforms.core.session:run_each", graph_def, ["y"], env=environment)[
-        "y"
-    ]
+    found = call(
+        "deploykit.transforms.core.running.session:run_each", graph_def, ["y"], env=environment
+    )["y"]
     expected = run(before, {"x": value})[0]
     assert np.abs(found - expected).max() < FEW_OPS * np.abs(expected).max()
 
@@ -619,7 +620,7 @@ def clamped(tf, x, other_reader=False):
 def test_a_range_ends_where_relu6_cuts(monkeypatch):
     before = transform(one(clamped, 2, 8, 8, 3), "fold_constants")
     after = quantized(before)
-    monkeypatch.setattr(surviving, "_CUT_AT", {})  # as the original does
+    monkeypatch.setattr(surviving_ranges, "_CUT_AT", {})  # as the original does
     whole = transform(before, "quantize_nodes")
     assert error(before, after, feeds(before)) < 0.8 * error(before, whole, feeds(before))
     assert after["bias/eightbit/requantize"].inputs[3] == "bias/eightbit/requantize/min"
@@ -634,7 +635,7 @@ def test_a_range_that_another_reads_stays_whole(monkeypatch):
     after = quantized(before)
     assert after["conv/eightbit/requantize"].inputs[3] == "conv/eightbit/requant_range"
     assert error(before, after, feeds(before)) < FEW_OPS
-    monkeypatch.setitem(surviving._CUT_AT, "Neg", 6.0)
+    monkeypatch.setitem(surviving_ranges._CUT_AT, "Neg", 6.0)
     wrong = transform(before, "quantize_nodes")
     assert error(before, wrong, feeds(before)) > 5 * FEW_OPS
 

@@ -9,16 +9,16 @@ import pytest
 
 from deploykit.costs import flops
 from deploykit.transforms.core import pipeline
-from deploykit.transforms.core.child import Worker
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8_plan import OPS
-from deploykit.transforms.core.int8_weights import restored, weight_codes
-from deploykit.transforms.core.layers import channel_axes
+from deploykit.transforms.core.int8.isa import sums_exactly
+from deploykit.transforms.core.int8.plan import OPS
+from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, load_ranges
+from deploykit.transforms.core.int8.weights import restored, weight_codes
+from deploykit.transforms.core.layers.layers import channel_axes
 from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.processor import sums_exactly
-from deploykit.transforms.core.ranges import Ranges, TensorRange, load_ranges
-from deploykit.transforms.core.shapes import Shapes
+from deploykit.transforms.core.running.child import Worker
+from deploykit.transforms.core.shapes.known_shapes import Shapes
 from deploykit.verification import compare
 from tests.support import assert_golden, build, ops, random, run, transform
 from tests.transforms.examples import Example
@@ -277,7 +277,7 @@ def assert_runs(graph: Graph, result: Graph) -> None:
     for onednn, grappler in (("0", True), ("1", True), ("0", False), ("1", False)):
         forced = {"TF_ENABLE_ONEDNN_OPTS": onednn}
         worker = Worker(
-            "deploykit.transforms.core.session:Session", content, grappler, forced=forced
+            "deploykit.transforms.core.running.session:Session", content, grappler, forced=forced
         )
         try:
             for batch in (1, 3, 1):
@@ -618,7 +618,9 @@ def test_pairs_do_not_saturate_without_vnni(isa, right, tmp_path):
     path.write_text(ranges_of(graph, [feeds]).text())
     content = b"".join(quantized(graph, str(path), f"isa={isa}").serialized())
     forced = {"ONEDNN_MAX_CPU_ISA": "AVX2"}
-    worker = Worker("deploykit.transforms.core.session:Session", content, False, forced=forced)
+    worker = Worker(
+        "deploykit.transforms.core.running.session:Session", content, False, forced=forced
+    )
     try:
         (difference,) = compare(run(graph, feeds), worker.ask("run", ["out"], feeds))
     finally:

@@ -133,7 +133,7 @@ def test_many_random_orders(graph, transforms):
 
 def test_a_wrong_fold_is_caught(monkeypatch):
     """A fold that forgets the mean must be found by the same check."""
-    from deploykit.transforms.core import affine
+    from deploykit.transforms.core.layers import affine
 
     right = affine._batch_norm
 

@@ -7,9 +7,9 @@ from deploykit.quantization.calibration import calibrate
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
 from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.ranges import Ranges, TensorRange
-from deploykit.transforms.core.session import Session
+from deploykit.transforms.core.running.session import Session
 from deploykit.transforms.shift_activations import _through as THROUGH
 from deploykit.verification import default_tolerance
 from tests.support import assert_golden, build, error, ops, random, transform

@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core import child, static_shapes
 from deploykit.transforms.core.errors import Error, GraphError, PipelineError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.running import child
+from deploykit.transforms.core.shapes import static_shapes
 from deploykit.transforms.core.tensors import DType
 from deploykit.transforms.strip_unused_nodes import strip_unused_nodes
 from tests.support import assert_golden, build, error, ops, random, run, transform
@@ -23,7 +24,7 @@ def here(monkeypatch):
     asked = []
 
     def call(function, graph_def, tensors):
-        from deploykit.transforms.core import session
+        from deploykit.transforms.core.running import session
 
         asked.append(tensors)
         return session.static_shapes(graph_def, tensors)

@@ -33,9 +33,10 @@ Around = Callable[[Graph], Graph]
 def here(monkeypatch):
     """Ask TensorFlow in this process, in which it has been started."""
     from deploykit.transforms import sparsify_gather
-    from deploykit.transforms.core import evaluate, static_shapes
+    from deploykit.transforms.core.running import constants
+    from deploykit.transforms.core.shapes import static_shapes
 
-    for module in (evaluate, static_shapes, sparsify_gather):
+    for module in (constants, static_shapes, sparsify_gather):
         monkeypatch.setattr(module, "call", call_here)
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from deploykit.transforms.core import pipeline
-from deploykit.transforms.core.child import Worker
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.running.child import Worker
 from deploykit.verification import compare
 from tests.support import assert_golden, build, error, ops, random, run, transform
 from tests.transforms.examples import Example
@@ -186,7 +186,7 @@ def test_runs_with_and_without_the_flag_and_grappler(onednn, grappler):
     result = transform(graph, ALL)
     content = b"".join(result.serialized())
     worker = Worker(
-        "deploykit.transforms.core.session:Session",
+        "deploykit.transforms.core.running.session:Session",
         content,
         grappler,
         forced={"TF_ENABLE_ONEDNN_OPTS": onednn},

@@ -11,10 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.evaluate import compute
 from deploykit.transforms.core.functions import Library
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.kernels import KERNELS
 from deploykit.transforms.core.node import (
     ENTER_OPS,
     EXIT_OPS,
@@ -27,6 +25,8 @@ from deploykit.transforms.core.node import (
     tensor_name,
 )
 from deploykit.transforms.core.protos import AttrValue
+from deploykit.transforms.core.running.constants import compute
+from deploykit.transforms.core.running.kernels import KERNELS
 from deploykit.transforms.core.tensors import Array, DType
 
 IF_OPS = frozenset({"If", "StatelessIf"})

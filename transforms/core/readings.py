@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from deploykit.transforms.core.evaluate import Constants
 from deploykit.transforms.core.functions import Body, Callee, Library, callees
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.kernels import KERNELS
-from deploykit.transforms.core.layers import FLOATS
+from deploykit.transforms.core.layers.layers import FLOATS
+from deploykit.transforms.core.layers.roles import Axes, Roles
 from deploykit.transforms.core.node import Node, producer_name, tensor_name
-from deploykit.transforms.core.roles import Axes, Roles
-from deploykit.transforms.core.shapes import Shapes
-from deploykit.transforms.core.sizes import Shape
+from deploykit.transforms.core.running.constants import Constants
+from deploykit.transforms.core.running.kernels import KERNELS
+from deploykit.transforms.core.shapes.known_shapes import Shapes
+from deploykit.transforms.core.shapes.sizes import Shape
 from deploykit.transforms.core.tensors import Array
 
 # Ops that give on what they read first as it is, and the number of outputs that do.

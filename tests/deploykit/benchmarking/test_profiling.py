@@ -13,8 +13,8 @@ from deploykit.benchmarking.profiling import _times, document, profile
 from deploykit.benchmarking.runner import Job, Runner
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.trace import trace
-from deploykit.transforms.core.child import Worker
 from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.running.child import Worker
 from tests.support import build, random
 
 BY_HAND = {  # at batch 1

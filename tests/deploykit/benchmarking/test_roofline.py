@@ -5,8 +5,8 @@ import pytest
 from deploykit.benchmarking import roofline
 from deploykit.benchmarking.roofline import Peak, peak
 from deploykit.benchmarking.settings import Settings
-from deploykit.transforms.core.child import call
 from deploykit.transforms.core.errors import LimitError
+from deploykit.transforms.core.running.child import call
 
 PEAK = Peak(gflops=100.0, gigabytes=10.0, matrix=1024, array_bytes=1 << 27)
 

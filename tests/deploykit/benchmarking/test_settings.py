@@ -5,8 +5,8 @@ import os
 import pytest
 
 from deploykit.benchmarking.settings import KEEP_MEMORY, Settings, Sweep
-from deploykit.transforms.core.child import Worker
 from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.running.child import Worker
 
 ALL = Settings(8, (2, 1), True, False, True, "0", "compact", 2, True, True, 4, "tfdata", "gpu:1")
 

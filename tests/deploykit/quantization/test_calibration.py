@@ -9,7 +9,7 @@ from deploykit.quantization import observing
 from deploykit.quantization.calibration import calibrate, calibration_feeds
 from deploykit.quantization.clipping import BINS, least_error_range
 from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.ranges import load_ranges
+from deploykit.transforms.core.int8.ranges import load_ranges
 from tests.deploykit.quantization.conftest import by_numpy, conv_net
 from tests.support import build, random
 

@@ -13,10 +13,10 @@ from deploykit.quantization.outcome import Outcome
 from deploykit.quantization.quantizing import Wanted, quantize_calibrated
 from deploykit.quantization.speed import FEWER, INT8, PLAIN, Gain
 from deploykit.transforms import quantize_static
-from deploykit.transforms.core.child import call
 from deploykit.transforms.core.errors import CrashError, GraphError, VerificationError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.tensors import DType
 from tests.support import build, ops, random, run
 

@@ -200,6 +200,6 @@ def test_what_the_command_refuses(deploykit, tmp_path):
 
 def calibrated_elsewhere() -> str:
     """Return the ranges of a graph with other names."""
-    from deploykit.transforms.core.ranges import Ranges, TensorRange
+    from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
 
     return Ranges("", 3, {"elsewhere": TensorRange(0, 1)}).text()

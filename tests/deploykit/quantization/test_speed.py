@@ -12,8 +12,8 @@ from deploykit.quantization.building import int8_graph
 from deploykit.quantization.choosing import FLOAT, NEVER
 from deploykit.quantization.layer_times import Line, PartTimes, Times, layer_times
 from deploykit.quantization.speed import FEWER, INT8, PLAIN, WITHOUT_ONEDNN, borders, choose, gain
-from deploykit.transforms.core.int8_plan import plan
-from deploykit.transforms.core.ranges import Ranges, TensorRange
+from deploykit.transforms.core.int8.plan import plan
+from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
 from tests.deploykit.benchmarking.made_up_results import measurement, result
 from tests.support import build, random
 

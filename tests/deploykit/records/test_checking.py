@@ -9,7 +9,7 @@ from deploykit.records.conversion import Options, convert
 from deploykit.records.index import load_index
 from deploykit.records.tables import Numbers
 from deploykit.transforms.core.errors import FileError, GraphError
-from deploykit.transforms.core.framing import framed
+from deploykit.transforms.core.tfrecord import framed
 from tests.deploykit.records.conftest import numbers
 
 

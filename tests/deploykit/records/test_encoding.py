@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 
 from deploykit.records import encoding
 from deploykit.records.features import Feature
-from deploykit.transforms.core import framing
+from deploykit.transforms.core import tfrecord
 
 NAMES = st.text(min_size=1, max_size=20)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -86,16 +86,16 @@ def test_files_are_what_tensorflow_writes(tmp_path, records):
     with tf.io.TFRecordWriter(path) as writer:
         for record in records:
             writer.write(record)
-    ours = b"".join(map(framing.framed, records))
+    ours = b"".join(map(tfrecord.framed, records))
     assert ours == (tmp_path / "theirs.tfrecord").read_bytes()
-    assert list(framing.read_records(path, False)) == records
+    assert list(tfrecord.read_records(path, False)) == records
 
 
 def test_a_record_as_long_as_gzip_begins(tmp_path):
     path = tmp_path / "a.tfrecord"
-    path.write_bytes(framing.framed(bytes(0x088B1F)))
+    path.write_bytes(tfrecord.framed(bytes(0x088B1F)))
     assert path.read_bytes().startswith(b"\x1f\x8b\x08")
-    assert not framing.is_gzip(path)
+    assert not tfrecord.is_gzip(path)
 
 
 def test_the_check_value_of_crc32c():

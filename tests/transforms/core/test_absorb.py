@@ -133,7 +133,7 @@ FOLDS = [ONE_EACH[name] for name in ("fold_batch_norms", "fuse_dilations")]
 
 @pytest.mark.parametrize("number", FOLDS, ids=[NAMES[number] for number in FOLDS])
 def test_the_check_sees_waits_that_are_forgotten(number, monkeypatch, tmp_path):
-    from deploykit.transforms.core import static_shapes
+    from deploykit.transforms.core.shapes import static_shapes
 
     monkeypatch.setattr(static_shapes, "call", call_here)
 

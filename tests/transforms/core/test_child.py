@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from deploykit.transforms.core import child
 from deploykit.transforms.core.errors import (
     BugError,
     CrashError,
@@ -15,6 +14,7 @@ from deploykit.transforms.core.errors import (
     LimitError,
     RefusedError,
 )
+from deploykit.transforms.core.running import child
 
 HERE = "tests.transforms.core.test_child"
 

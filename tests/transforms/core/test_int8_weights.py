@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.int8_weights import LARGEST, restored, weight_codes
-from deploykit.transforms.core.layers import channel_axes, channel_shape
+from deploykit.transforms.core.int8.weights import LARGEST, restored, weight_codes
+from deploykit.transforms.core.layers.layers import channel_axes, channel_shape
 from deploykit.transforms.core.node import Node
 from tests.support import random
 

@@ -6,10 +6,10 @@ import inspect
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.evaluate import TENSORFLOW_OPS, compute
-from deploykit.transforms.core.kernels import KERNELS, MAX_BYTES
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import op_defs
+from deploykit.transforms.core.running.constants import TENSORFLOW_OPS, compute
+from deploykit.transforms.core.running.kernels import KERNELS, MAX_BYTES
 from deploykit.transforms.core.tensors import numpy_type
 
 MAX_ULP = 4
@@ -221,7 +221,7 @@ def by_tensorflow():
     import tensorflow as tf
 
     from deploykit.transforms.core.graph import Graph
-    from deploykit.transforms.core.session import Session
+    from deploykit.transforms.core.running.session import Session
 
     with tf.Graph().as_default() as graph:
         operations = []

@@ -1,8 +1,8 @@
 """The table of ops is that of the installed TensorFlow."""
 
 from deploykit.transforms.core import ops
-from deploykit.transforms.core.child import call
 from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.tensors import DType
 
 

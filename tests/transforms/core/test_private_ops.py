@@ -2,12 +2,12 @@
 
 import pytest
 
-from deploykit.transforms.core import private_ops
 from deploykit.transforms.core.errors import CrashError
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8_plan import OPS
+from deploykit.transforms.core.int8 import private_ops
+from deploykit.transforms.core.int8.plan import OPS
+from deploykit.transforms.core.int8.private_ops import probe
 from deploykit.transforms.core.ops import op_defs
-from deploykit.transforms.core.private_ops import probe
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.use_onednn_kernels import KERNELS
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from deploykit.transforms.core import processor
 from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.processor import flags, sums_exactly
+from deploykit.transforms.core.int8 import isa
+from deploykit.transforms.core.int8.isa import flags, sums_exactly
 
 INFO = (
     "processor\t: 0\nmodel name\t: Any\nflags\t\t: fpu avx2 {}\n\nprocessor\t: 1\nflags\t\t: fpu\n"
@@ -19,7 +19,7 @@ def test_flags(more, exact, tmp_path, monkeypatch):
     path.write_text(INFO.format(more))
     found = flags(path)
     assert found == {"fpu", "avx2", *more.split()}
-    monkeypatch.setattr(processor, "flags", lambda: found)
+    monkeypatch.setattr(isa, "flags", lambda: found)
     assert sums_exactly("auto") is exact
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from deploykit.transforms.core.errors import FileError, GraphError
-from deploykit.transforms.core.ranges import Ranges, TensorRange, load_ranges
+from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, load_ranges
 
 FOUND = Ranges("ab12", 3, {"x": TensorRange(-1.5, 2.0, (0.25, 0.5), (-1.5, 0.0)),
                            "y:1": TensorRange(0.0, 6.0)})  # fmt: skip

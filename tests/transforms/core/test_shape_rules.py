@@ -1,8 +1,8 @@
 import pytest
 
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.shape_rules import RULES
-from deploykit.transforms.core.shapes import Shapes
+from deploykit.transforms.core.shapes.known_shapes import Shapes
+from deploykit.transforms.core.shapes.rules import RULES
 from tests.support import build, random, run
 
 

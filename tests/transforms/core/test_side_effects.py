@@ -5,12 +5,12 @@ import re
 import numpy as np
 import pytest
 
+from deploykit.transforms.core.checks.side_effects import SIDE_EFFECTS, refuse_side_effects
 from deploykit.transforms.core.errors import RefusedError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import op_defs
 from deploykit.transforms.core.protos import AttrValue, FunctionDefLibrary
-from deploykit.transforms.core.side_effects import SIDE_EFFECTS, refuse_side_effects
 
 X = Node("x", "Placeholder")
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.sizes import broadcast
+from deploykit.transforms.core.shapes.sizes import broadcast
 
 
 @pytest.mark.parametrize(

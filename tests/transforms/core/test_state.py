@@ -3,7 +3,13 @@
 import pytest
 
 from deploykit.transforms.core.ops import op_defs
-from deploykit.transforms.core.state import FILLED_OPS, REFUSED, contents_of, held_by, is_update
+from deploykit.transforms.core.stateful_ops import (
+    FILLED_OPS,
+    REFUSED,
+    contents_of,
+    held_by,
+    is_update,
+)
 
 
 @pytest.mark.parametrize("op", [name for name, each in op_defs().items() if each.is_stateful])
@@ -13,12 +19,14 @@ def test_what_becomes_of_its_contents_is_said(op):
 
 def test_an_op_that_is_new_is_seen(monkeypatch):
     """No wildcard covers what gives a handle."""
-    from deploykit.transforms.core import state
+    from deploykit.transforms.core import stateful_ops
 
     for name, like in (("RandomStoreV9", "FIFOQueueV2"), ("NewDatasetHandle", "HashTableV2")):
-        monkeypatch.setattr(state, "op_defs", lambda name=name, like=like: {name: op_defs()[like]})
-        for function in (state._takes_handle, state._gives_handle):
-            monkeypatch.setattr(state, function.__name__, function)
+        monkeypatch.setattr(
+            stateful_ops, "op_defs", lambda name=name, like=like: {name: op_defs()[like]}
+        )
+        for function in (stateful_ops._takes_handle, stateful_ops._gives_handle):
+            monkeypatch.setattr(stateful_ops, function.__name__, function)
         assert contents_of.__wrapped__(name) is None
 
 

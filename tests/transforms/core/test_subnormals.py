@@ -7,9 +7,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from deploykit.transforms.core import evaluate
-from deploykit.transforms.core.kernels import KERNELS, MOVING_OPS
-from deploykit.transforms.core.subnormals import has_subnormals
+from deploykit.transforms.core.running import constants
+from deploykit.transforms.core.running.kernels import KERNELS, MOVING_OPS
+from deploykit.transforms.core.running.subnormals import has_subnormals
 from deploykit.transforms.core.tensors import numpy_type
 from tests.support import build, call_here, run, transform
 
@@ -55,7 +55,7 @@ def calls(op: str, dtype: str, step: int):
 
 @pytest.fixture
 def in_process(monkeypatch):
-    monkeypatch.setattr(evaluate, "call", call_here)
+    monkeypatch.setattr(constants, "call", call_here)
 
 
 def differ(found: np.ndarray, expected: np.ndarray, signs: bool) -> np.ndarray:
@@ -126,7 +126,7 @@ def test_what_only_moves_is_left_to_numpy(monkeypatch):
     def call(*arguments):
         raise AssertionError("TensorFlow was started")
 
-    monkeypatch.setattr(evaluate, "call", call)
+    monkeypatch.setattr(constants, "call", call)
 
     def body():
         import tensorflow as tf

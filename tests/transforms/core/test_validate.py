@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from google.protobuf.message import DecodeError
 
+from deploykit.transforms.core.checks.validate import validate
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import op_defs
 from deploykit.transforms.core.protos import AttrValue, FunctionDefLibrary, GraphDef
 from deploykit.transforms.core.tensors import DType
-from deploykit.transforms.core.validate import validate
 
 FLOAT, INT = DType("float32"), DType("int32")
 

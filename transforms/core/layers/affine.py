@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deploykit.transforms.core.evaluate import Constants
-from deploykit.transforms.core.layers import LAYER_OPS, channels_first, per_channel
+from deploykit.transforms.core.layers.layers import LAYER_OPS, channels_first, per_channel
 from deploykit.transforms.core.node import Node, producer_name
+from deploykit.transforms.core.running.constants import Constants
 from deploykit.transforms.core.tensors import Array
 
 ARITHMETIC_OPS = frozenset({"Add", "AddV2", "Sub", "Mul", "RealDiv"})

@@ -9,14 +9,14 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
-from deploykit.transforms.core.child import call
 from deploykit.transforms.core.errors import Error, LimitError
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.kernels import KERNELS, MOVING_OPS, check_bytes
 from deploykit.transforms.core.node import Node, producer_name, split
 from deploykit.transforms.core.ops import op_defs, output_types
 from deploykit.transforms.core.protos import GraphDef
-from deploykit.transforms.core.subnormals import refuse_subnormals
+from deploykit.transforms.core.running.child import call
+from deploykit.transforms.core.running.kernels import KERNELS, MOVING_OPS, check_bytes
+from deploykit.transforms.core.running.subnormals import refuse_subnormals
 from deploykit.transforms.core.tensors import Array, numpy_type
 
 # Pure ops that NumPy does not compute here; where one is constant, TensorFlow computes it.
@@ -127,7 +127,9 @@ class Constants:
             nodes = [self._graph[name].to_proto() for name in self._graph.order() if name in needed]
             graph_def = GraphDef(node=nodes, versions=self._graph.versions)
             found |= call(
-                "deploykit.transforms.core.session:run_each", graph_def.SerializeToString(), rest
+                "deploykit.transforms.core.running.session:run_each",
+                graph_def.SerializeToString(),
+                rest,
             )
         return found
 

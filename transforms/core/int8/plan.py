@@ -5,16 +5,22 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from deploykit.transforms.core.chains import ADD_OPS, Chain, chain, shape_comparison, unfit
+from deploykit.transforms.core.checks.kernel_limits import limit
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.kernel_limits import limit
-from deploykit.transforms.core.layers import LAYER_OPS, WEIGHTS, weights_of
+from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
+from deploykit.transforms.core.layers.fused_chain import (
+    ADD_OPS,
+    Chain,
+    chain,
+    shape_comparison,
+    unfit,
+)
+from deploykit.transforms.core.layers.layers import LAYER_OPS, WEIGHTS, weights_of
 from deploykit.transforms.core.node import Node, normal, producer_name, split
 from deploykit.transforms.core.ops import FEEDABLE_OPS
-from deploykit.transforms.core.ranges import Ranges, TensorRange
-from deploykit.transforms.core.shapes import Shapes
-from deploykit.transforms.core.sizes import Shape
+from deploykit.transforms.core.shapes.known_shapes import Shapes
+from deploykit.transforms.core.shapes.sizes import Shape
 
 OPS = {
     "Conv2D": "_FusedQuantizedConv2D",

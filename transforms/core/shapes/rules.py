@@ -6,9 +6,9 @@ A rule that returns None or raises a ValueError says that the shape is unknown.
 import math
 from collections.abc import Callable, Sequence
 
-from deploykit.transforms.core.layers import LAYER_OPS, PRIVATE_OPS, channels_first
+from deploykit.transforms.core.layers.layers import LAYER_OPS, PRIVATE_OPS, channels_first
 from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.sizes import (
+from deploykit.transforms.core.shapes.sizes import (
     UNKNOWN,
     Shape,
     axes_in,

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.transforms.core.child import call
 from deploykit.transforms.core.errors import CrashError, GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.tensors import Array, DType, numpy_type
 
 _FLOAT = DType("float32")
@@ -135,7 +135,7 @@ def _right(ops: tuple[str, ...]) -> frozenset[str]:
             graph.add(Node(name, op, tuple(inputs)).with_attrs(**attrs))
     content = b"".join(graph.serialized())
     names = [name for op in ops for name in (op[1:], _without_rows(op))]
-    found = call("deploykit.transforms.core.session:run_each", content, names)
+    found = call("deploykit.transforms.core.running.session:run_each", content, names)
     return frozenset(op for op in ops if _gives(found, op))
 
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from deploykit.transforms.core.checks.kernel_limits import limit
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.kernel_limits import limit
-from deploykit.transforms.core.layers import channel_axes, channels_first, weights_of
+from deploykit.transforms.core.layers.layers import channel_axes, channels_first, weights_of
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import FEEDABLE_OPS
 from deploykit.transforms.core.pattern import needed_elsewhere
-from deploykit.transforms.core.shapes import Shapes
+from deploykit.transforms.core.shapes.known_shapes import Shapes
 
 ADD_OPS = frozenset({"Add", "AddV2"})
 BATCHES = (5, 1009)  # sizes that are linear in the batch and equal at both are always equal

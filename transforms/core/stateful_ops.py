@@ -8,9 +8,9 @@ import functools
 import re
 from typing import Literal
 
+from deploykit.transforms.core.checks.side_effects import SIDE_EFFECTS
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import VARIABLE_OPS, op_defs
-from deploykit.transforms.core.side_effects import SIDE_EFFECTS
 from deploykit.transforms.core.tensors import type_number
 
 _TABLES = """

@@ -80,7 +80,13 @@ class Worker:
         self._log = tempfile.TemporaryFile(prefix="deploykit-")  # noqa: SIM115  see close
         ends = [read_questions, write_answers]
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "deploykit.transforms.core.child", *map(str, ends)],
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "deploykit.transforms.core.running.child",
+                *map(str, ends),
+            ],
             env=_environment(env or {}, forced or {}),
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr if limits.show_log else subprocess.DEVNULL,
@@ -156,7 +162,7 @@ class Worker:
 
 
 def _environment(defaults: Mapping[str, str], forced: Mapping[str, str | None]) -> dict[str, str]:
-    root = str(Path(__file__).parents[3])
+    root = str(Path(__file__).parents[4])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     given = {**_QUIET, **defaults, **os.environ, **forced, "PYTHONPATH": path}
     return {name: value for name, value in given.items() if value is not None}

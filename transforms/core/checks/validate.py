@@ -7,11 +7,11 @@ Nothing here starts TensorFlow, recurses, or decodes a value.
 
 from collections.abc import Iterable, Mapping
 
+from deploykit.transforms.core.checks.node_rules import NodeRules
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.functions import names_in
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, split
-from deploykit.transforms.core.node_rules import NodeRules
 from deploykit.transforms.core.ops import op_defs
 from deploykit.transforms.core.protos import FunctionDef, NodeDef
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from deploykit.transforms.core.errors import LimitError
 from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.subnormals import refuse_subnormals
+from deploykit.transforms.core.running.subnormals import refuse_subnormals
 from deploykit.transforms.core.tensors import Array, numpy_type
 
 Kernel = Callable[..., Array]

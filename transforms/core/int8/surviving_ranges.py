@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from deploykit.transforms.core import eight_bit
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8 import gtt_codes
 from deploykit.transforms.core.node import Node
 
 Range = tuple[float, float]  # it holds zero
@@ -50,7 +50,7 @@ def _before(graph: Graph, node: Node, own: Range) -> Range:
 def _bias(graph: Graph, node: Node) -> Range | None:
     """Return the range of a constant bias, or None."""
     if node.op == "BiasAdd":
-        constant = eight_bit.float_constant(graph, node.data_inputs[1])
+        constant = gtt_codes.float_constant(graph, node.data_inputs[1])
         ends = [] if constant is None else [constant[1].min(initial=0), constant[1].max(initial=0)]
     else:
         found = [graph.constant(tensor) for tensor in node.data_inputs[4:]]

@@ -4,14 +4,14 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from deploykit.transforms.core.child import call
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, producer_name, split
 from deploykit.transforms.core.ops import FEEDABLE_OPS
 from deploykit.transforms.core.protos import GraphDef
-from deploykit.transforms.core.shapes import Shapes
-from deploykit.transforms.core.sizes import Shape
+from deploykit.transforms.core.running.child import call
+from deploykit.transforms.core.shapes.known_shapes import Shapes
+from deploykit.transforms.core.shapes.sizes import Shape
 
 _SHAPE_ATTR_OPS = FEEDABLE_OPS | {"VariableV2"}
 
@@ -65,7 +65,7 @@ def _inferred(graph: Graph, tensors: list[str]) -> dict[str, Shape | None]:
     inferred: dict[str, Shape | None] = {}
     with suppress(GraphError):  # where TensorFlow cannot load that, no more is known
         inferred = call(
-            "deploykit.transforms.core.session:static_shapes",
+            "deploykit.transforms.core.running.session:static_shapes",
             graph_def.SerializeToString(),
             tensors,
         )

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from deploykit.transforms.core.kernel_limits import takes_explicit_padding
-from deploykit.transforms.core.layers import LAYER_OPS, channels_first
+from deploykit.transforms.core.checks.kernel_limits import takes_explicit_padding
+from deploykit.transforms.core.layers.layers import LAYER_OPS, channels_first
 from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.sizes import Shape
+from deploykit.transforms.core.shapes.sizes import Shape
 
 Zeros = tuple[int, int]  # before and after, along one axis
 ZerosByAxis = Mapping[int, Zeros]

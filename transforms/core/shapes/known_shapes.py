@@ -11,9 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from deploykit.transforms.core.errors import Error
-from deploykit.transforms.core.evaluate import compute
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.kernels import KERNELS
 from deploykit.transforms.core.node import Node, split
 from deploykit.transforms.core.ops import (
     FEEDABLE_OPS,
@@ -21,8 +19,17 @@ from deploykit.transforms.core.ops import (
     op_defs,
     output_types,
 )
-from deploykit.transforms.core.shape_rules import RULES
-from deploykit.transforms.core.sizes import SIZE_TYPES, UNKNOWN, Shape, if_full, is_partial, require
+from deploykit.transforms.core.running.constants import compute
+from deploykit.transforms.core.running.kernels import KERNELS
+from deploykit.transforms.core.shapes.rules import RULES
+from deploykit.transforms.core.shapes.sizes import (
+    SIZE_TYPES,
+    UNKNOWN,
+    Shape,
+    if_full,
+    is_partial,
+    require,
+)
 from deploykit.transforms.core.tensors import Array, numpy_type
 
 _MOST_SIZES = 1024  # a tensor with more elements holds no sizes

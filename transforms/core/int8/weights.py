@@ -7,7 +7,7 @@ pair sum to at most 128, as 128 * 255 < 2^15.
 
 import numpy as np
 
-from deploykit.transforms.core.layers import channel_axes, channel_shape
+from deploykit.transforms.core.layers.layers import channel_axes, channel_shape
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import Array
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers import LAYER_OPS, PRIVATE_OPS, WEIGHTS, channel_axes
+from deploykit.transforms.core.layers.layers import LAYER_OPS, PRIVATE_OPS, WEIGHTS, channel_axes
 from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.sizes import Shape
+from deploykit.transforms.core.shapes.sizes import Shape
 from deploykit.transforms.core.tensors import Array
 
 Axes = tuple[int, ...]  # ascending; they number the channels of a constant

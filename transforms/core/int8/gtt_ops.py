@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deploykit.transforms.core.eight_bit import QINT32, QUINT8, EightBit
+from deploykit.transforms.core.checks.kernel_limits import limit
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.kernel_limits import limit
+from deploykit.transforms.core.int8.gtt_codes import QINT32, QUINT8, EightBit
 from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.shapes import Shapes
+from deploykit.transforms.core.shapes.known_shapes import Shapes
 
 
 @dataclass(frozen=True)

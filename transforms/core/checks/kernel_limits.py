@@ -7,9 +7,9 @@ ends the process. What is said of 8-bit ops is said of the float ops that they s
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from deploykit.transforms.core.layers import FLOATS, channels_first
+from deploykit.transforms.core.layers.layers import FLOATS, channels_first
 from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.sizes import Shape
+from deploykit.transforms.core.shapes.sizes import Shape
 
 InputShapes = Sequence[Shape | None]  # of what a node reads; -1: a size that is not known
 
