@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from deploykit.exporting import export
     from deploykit.files import load_graph, save_graph
     from deploykit.freezing import freeze
-    from deploykit.serving.client import Client
+    from deploykit.serving.client.client import Client
     from deploykit.transforming import TransformGraph, optimize, quantize, transform
     from deploykit.verification import verify
 
@@ -25,7 +25,7 @@ __version__ = "0.1.0"
 
 # Where each public name lives; it is imported when first used, so that `--help` is quick.
 _HOMES = {
-    "Client": "serving.client",
+    "Client": "serving.client.client",
     "Settings": "benchmarking.settings",
     "TransformGraph": "transforming",
     "benchmark": "benchmarking.measuring",

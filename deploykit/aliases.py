@@ -11,9 +11,9 @@ from deploykit.interface import Interface
 from deploykit.location import Location, locate
 from deploykit.meta_graphs import chosen_signature, signature_sides, signatures
 from deploykit.saved_models import function_to_load
-from deploykit.serving.protos import MetaGraphDef, SignatureDef, TensorInfo
-from deploykit.serving.saved_model import tensors_of
-from deploykit.serving.signatures import DEFAULT, PREDICT, Tensor, tensor_of
+from deploykit.serving.protocol.protos import MetaGraphDef, SignatureDef, TensorInfo
+from deploykit.serving.protocol.signatures import DEFAULT, PREDICT, Tensor, tensor_of
+from deploykit.serving.saved_model.proto import tensors_of
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, normal, producer_name, split
 from deploykit.transforms.core.ops import FEEDABLE_OPS

@@ -13,7 +13,7 @@ from deploykit.files import check_regular, naming, read_bytes
 from deploykit.input.data import IMAGE_ENDS, Data
 from deploykit.input.preprocessing import Preprocessing, load_preprocessing
 from deploykit.records.features import Feature
-from deploykit.serving.signatures import DEFAULT, Signature, Tensor
+from deploykit.serving.protocol.signatures import DEFAULT, Signature, Tensor
 from deploykit.transforms.core.errors import FileError, GraphError, nearest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node

@@ -8,9 +8,9 @@ from pathlib import Path
 from deploykit.benchmarking.settings import Settings
 from deploykit.files import check_output, write
 from deploykit.machine import usable_cores
-from deploykit.serving.export import models_in
 from deploykit.serving.manifests import Deployment, manifests, names
-from deploykit.serving.signatures import Tensor
+from deploykit.serving.protocol.signatures import Tensor
+from deploykit.serving.saved_model.write_version import models_in
 from deploykit.transforms.core.errors import GraphError
 
 _MIB = 1 << 20

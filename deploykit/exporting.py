@@ -17,12 +17,12 @@ from deploykit.interface import Interface
 from deploykit.location import locate, model_sha256
 from deploykit.methods import signatures_for
 from deploykit.report import size
-from deploykit.serving.export import check_free, check_name, write_version
-from deploykit.serving.protos import SignatureDef
-from deploykit.serving.saved_model import saved_model
-from deploykit.serving.signatures import PREDICT, described
-from deploykit.serving.warmup import FILE as WARM_UP
-from deploykit.serving.warmup import MOST, requests, write_requests
+from deploykit.serving.protocol.protos import SignatureDef
+from deploykit.serving.protocol.signatures import PREDICT, described
+from deploykit.serving.saved_model.proto import saved_model
+from deploykit.serving.saved_model.warmup_requests import FILE as WARM_UP
+from deploykit.serving.saved_model.warmup_requests import MOST, requests, write_requests
+from deploykit.serving.saved_model.write_version import check_free, check_name, write_version
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, producer_name

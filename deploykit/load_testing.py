@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from deploykit.report import new_table
-from deploykit.serving.calling import Endpoint
-from deploykit.serving.loading import DIGITS, LONGEST_US, OK, Step, Taken
+from deploykit.serving.client.endpoint import Endpoint
+from deploykit.serving.client.load_generator import DIGITS, LONGEST_US, OK, Step, Taken
 from deploykit.transforms.core.running.child import Worker
 
 if TYPE_CHECKING:
@@ -71,7 +71,11 @@ class Generators:
     def __init__(self, endpoint: Endpoint, requests: Sequence[bytes], processes: int) -> None:
         """Start them, and let each call the server for a moment, so that it is warm."""
         self._workers = [
-            Worker("deploykit.serving.loading:Generator", endpoint, [*requests[n:], *requests[:n]])
+            Worker(
+                "deploykit.serving.client.load_generator:Generator",
+                endpoint,
+                [*requests[n:], *requests[:n]],
+            )
             for n in (len(requests) * n // processes for n in range(processes))
         ]
         self.measure(Step(_WARM_UP_SECONDS, callers=processes))

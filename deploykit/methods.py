@@ -3,10 +3,8 @@
 from collections.abc import Mapping
 
 from deploykit.aliases import Callee
-from deploykit.serving.examples import parse_in_front
-from deploykit.serving.protos import SignatureDef
-from deploykit.serving.saved_model import signature_def
-from deploykit.serving.signatures import (
+from deploykit.serving.protocol.protos import SignatureDef
+from deploykit.serving.protocol.signatures import (
     CLASSES,
     CLASSIFY,
     DEFAULT,
@@ -18,6 +16,8 @@ from deploykit.serving.signatures import (
     Tensor,
     sizes,
 )
+from deploykit.serving.saved_model.parse_examples import parse_in_front
+from deploykit.serving.saved_model.proto import signature_def
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tensors import DType
 

@@ -26,8 +26,8 @@ from deploykit.option_types import (
 from deploykit.outputs import Option, add, writes
 
 if TYPE_CHECKING:
-    from deploykit.serving.calling import Endpoint
-    from deploykit.serving.client import Client
+    from deploykit.serving.client.client import Client
+    from deploykit.serving.client.endpoint import Endpoint
     from deploykit.transforms.core.graph import Graph
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -155,13 +155,13 @@ class Connection:
 
     def client(self, address: str) -> "Client":
         """Return a client. Error: the address is none. FileError: a certificate is not there."""
-        from deploykit.serving.client import Client
+        from deploykit.serving.client.client import Client
 
         return Client(address, **asdict(self))
 
     def endpoint(self, address: str) -> "Endpoint":
         """Return it for whoever counts each call, so none is repeated."""
-        from deploykit.serving.calling import Endpoint
+        from deploykit.serving.client.endpoint import Endpoint
 
         return Endpoint(address, **asdict(self), retries=0)
 

@@ -11,16 +11,16 @@ import click
 
 from deploykit.benchmarking.settings import KEEP_MEMORY
 from deploykit.benchmarking.settings import Settings as Tuned
-from deploykit.serving.configs import (
+from deploykit.serving.execution.servable import Loading
+from deploykit.serving.lifecycle.base_path import models_in
+from deploykit.serving.lifecycle.model_config import (
     Batching,
     read_batching,
     read_models,
     read_monitoring,
     read_tls,
 )
-from deploykit.serving.folder import models_in
-from deploykit.serving.servable import Loading
-from deploykit.serving.settings import Settings, cores
+from deploykit.serving.server.settings import Settings, cores
 from deploykit.transforms.core.errors import PipelineError
 
 _PARALLELISM = (
@@ -68,7 +68,7 @@ def _models(base_dir: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
     name = given.get("model_name", "")
     if path is not None:
         # It may be empty as yet, as for TensorFlow Serving.
-        from deploykit.serving.configs import ModelSettings
+        from deploykit.serving.lifecycle.model_config import ModelSettings
 
         return {"models": (ModelSettings(name or _UPSTREAM_NAME, Path(path).absolute()),)}
     return {"models": models_in(Path(str(base_dir)), name)}

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from deploykit.asking import listed
 from deploykit.report import new_table
-from deploykit.serving.signatures import Signature
-from deploykit.serving.versions import VersionStatus
+from deploykit.serving.lifecycle.versions import VersionStatus
+from deploykit.serving.protocol.signatures import Signature
 
 if TYPE_CHECKING:
     from rich.table import Table

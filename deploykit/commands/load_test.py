@@ -77,8 +77,8 @@ def load_test(
     from deploykit.report import Report, progress, show
     from deploykit.reporting.load_plot import plot_loads
     from deploykit.reporting.plots import check_plot
-    from deploykit.serving.loading import Step
-    from deploykit.serving.requests import predict_request
+    from deploykit.serving.client.load_generator import Step
+    from deploykit.serving.client.requests import predict_request
 
     if plot_file is not None:
         check_plot(plot_file)

@@ -12,8 +12,8 @@ from deploykit.flags import Flags, switch
 from deploykit.option_types import Finite
 
 if TYPE_CHECKING:
-    from deploykit.serving.process import Ready
-    from deploykit.serving.settings import Settings
+    from deploykit.serving.server.process import Ready
+    from deploykit.serving.server.settings import Settings
 
 _PORT = click.IntRange(0, 65535)
 _COUNT = click.IntRange(min=1)
@@ -21,7 +21,7 @@ _THREADS = click.IntRange(-1, 4096)
 
 
 def _arguments(ctx: click.Context, param: click.Parameter, value: str) -> Any:
-    from deploykit.serving.grpc_options import channel_arguments
+    from deploykit.serving.server.grpc_options import channel_arguments
 
     try:
         return channel_arguments(value)
@@ -129,9 +129,9 @@ def serve(base_dir: str | None, tuned: Tuned, as_json: bool, **flags: Any) -> No
     from deploykit.transforms.core.running.child import limits
 
     prepare_environment(tuned, limits.show_log)
-    from deploykit.serving.errors import ServingError
-    from deploykit.serving.process import serve as serve_alone
-    from deploykit.serving.workers import serve as serve_together
+    from deploykit.serving.protocol.errors import ServingError
+    from deploykit.serving.server.process import serve as serve_alone
+    from deploykit.serving.server.workers import serve as serve_together
 
     settings = settings_of(base_dir, tuned, flags)
     run = serve_together if settings.workers > 1 else serve_alone

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from deploykit.serving.client import Client
-from deploykit.serving.codec import encode
-from deploykit.serving.protos import PredictRequest
+from deploykit.serving.client.client import Client
+from deploykit.serving.protocol.codec import encode
+from deploykit.serving.protocol.protos import PredictRequest
 from deploykit.transforms.core.tensors import Array
 from tests.benchmarks.measuring import deploykit
 
@@ -105,7 +105,7 @@ def latency(server: Server, body: PredictRequest, calls: int) -> float:
     """Return the median milliseconds of one caller's calls."""
     import grpc
 
-    from deploykit.serving.protos import PredictionServiceStub
+    from deploykit.serving.protocol.protos import PredictionServiceStub
 
     with grpc.insecure_channel(server.address) as channel:
         stub = PredictionServiceStub(channel)
@@ -115,7 +115,7 @@ def latency(server: Server, body: PredictRequest, calls: int) -> float:
 def _check(server: Server, body: PredictRequest) -> None:
     import grpc
 
-    from deploykit.serving.protos import PredictionServiceStub
+    from deploykit.serving.protocol.protos import PredictionServiceStub
 
     with grpc.insecure_channel(server.address) as channel:
         PredictionServiceStub(channel).Predict(body, timeout=30)
@@ -139,7 +139,7 @@ class Bare:
 
     def __init__(self, folder: str, intra_op: int, alias: str, shape: tuple[int, ...]) -> None:
         """Load a version directory."""
-        from deploykit.serving.servable import Loading, Servable
+        from deploykit.serving.execution.servable import Loading, Servable
 
         self._servable = Servable(Path(folder), "bare", 1, Loading(intra_op))
         random = np.random.default_rng(0)

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.serving.codec import decode, encode
-from deploykit.serving.protos import TensorProto
-from deploykit.serving.signatures import read_meta_graph, signatures_of
+from deploykit.serving.protocol.codec import decode, encode
+from deploykit.serving.protocol.protos import TensorProto
+from deploykit.serving.protocol.signatures import read_meta_graph, signatures_of
 from deploykit.transforms.core.running.child import Worker, call
 from tests.benchmarks.figures import RESULTS, Figure
 from tests.benchmarks.measuring import deploykit, run

@@ -10,11 +10,11 @@ import pytest
 
 import deploykit as public
 from deploykit.files import load_data
-from deploykit.serving.protos import SavedModel
-from deploykit.serving.servable import Loading, Servable
-from deploykit.serving.signatures import read_meta_graph, signatures_of
-from deploykit.serving.warmup import FILE as WARM_UP
-from deploykit.serving.warmup import read_requests
+from deploykit.serving.execution.servable import Loading, Servable
+from deploykit.serving.protocol.protos import SavedModel
+from deploykit.serving.protocol.signatures import read_meta_graph, signatures_of
+from deploykit.serving.saved_model.warmup_requests import FILE as WARM_UP
+from deploykit.serving.saved_model.warmup_requests import read_requests
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
@@ -443,7 +443,7 @@ def test_bad_files(deploykit, small, tmp_path):
 
 
 def test_a_graph_above_2_gib_is_not_exported(deploykit, small, tmp_path, monkeypatch):
-    monkeypatch.setattr("deploykit.serving.saved_model.MAX_BYTES", 1000)
+    monkeypatch.setattr("deploykit.serving.saved_model.proto.MAX_BYTES", 1000)
     found = deploykit("export", small, tmp_path / "base")
     assert found.status == 2
     assert "more than 2 GiB" in found.stderr

@@ -3,7 +3,7 @@
 import pytest
 
 from deploykit.load_testing import Load, _shares, notes, search, table
-from deploykit.serving.loading import Step
+from deploykit.serving.client.load_generator import Step
 
 
 def load(step: Step, p99: float, limited: bool = False, failed: int = 0) -> Load:

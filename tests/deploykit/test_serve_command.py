@@ -11,8 +11,8 @@ import pytest
 
 from deploykit.benchmarking.settings import Settings as Tuned
 from deploykit.flags import WITHOUT_EFFECT, Flags, switch
-from deploykit.serving.configs import ModelSettings
-from deploykit.serving.folder import models_in
+from deploykit.serving.lifecycle.base_path import models_in
+from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.transforms.core.errors import GraphError
 from tests.serving.served import Served
 from tests.serving.slow_model import LONG, slow
@@ -213,7 +213,7 @@ def test_a_port_in_use_is_said_before_tensorflow_starts(tmp_path):
                         TF_CPP_MIN_LOG_LEVEL="0")  # fmt: skip
         status, said = server.ended()
     assert status == 4
-    assert "deploykit.serving.process" in said
+    assert "deploykit.serving.server.process" in said
     assert "tensorflow.python" not in said
 
 

@@ -23,7 +23,7 @@ def address(official):
 
 
 def sent(official, alias="x"):
-    from deploykit.serving.codec import decode
+    from deploykit.serving.protocol.codec import decode
 
     return decode(official.requests[-1].inputs[alias], alias)
 

@@ -12,9 +12,9 @@ import pytest
 
 import deploykit
 from deploykit.files import load_data
-from deploykit.serving.client import Client
-from deploykit.serving.servable import Loading, Servable
-from deploykit.serving.signatures import DEFAULT
+from deploykit.serving.client.client import Client
+from deploykit.serving.execution.servable import Loading, Servable
+from deploykit.serving.protocol.signatures import DEFAULT
 from tests.serving.served import Served
 
 pytestmark = pytest.mark.slow

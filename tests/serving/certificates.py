@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from deploykit.serving.configs import Tls
+from deploykit.serving.lifecycle.model_config import Tls
 
 
 def openssl(*arguments: object) -> None:

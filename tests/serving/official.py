@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import numpy as np
 
-from deploykit.serving.protos import (
+from deploykit.serving.protocol.protos import (
     ClassificationResponse,
     GetModelMetadataResponse,
     GetModelStatusResponse,

@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from deploykit.serving.protos import ModelServiceStub, PredictionServiceStub
+from deploykit.serving.protocol.protos import ModelServiceStub, PredictionServiceStub
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,10 +4,10 @@ import threading
 from contextlib import contextmanager
 from pathlib import Path
 
-from deploykit.serving.configs import ModelSettings
-from deploykit.serving.errors import ServingError
-from deploykit.serving.models import Models
-from deploykit.serving.versions import AVAILABLE, END
+from deploykit.serving.lifecycle.model_config import ModelSettings
+from deploykit.serving.lifecycle.models import Models
+from deploykit.serving.lifecycle.versions import AVAILABLE, END
+from deploykit.serving.protocol.errors import ServingError
 
 PATIENCE = 10  # seconds after which a test gives up; none of them passes by waiting so long
 

@@ -15,8 +15,8 @@ import grpc
 import numpy as np
 import pytest
 
-from deploykit.serving.codec import encode
-from deploykit.serving.protos import (
+from deploykit.serving.protocol.codec import encode
+from deploykit.serving.protocol.protos import (
     ClassificationRequest,
     GetModelMetadataRequest,
     GetModelStatusRequest,
@@ -25,7 +25,7 @@ from deploykit.serving.protos import (
     PredictRequest,
     RegressionRequest,
 )
-from deploykit.serving.signatures import CLASSIFY, REGRESS
+from deploykit.serving.protocol.signatures import CLASSIFY, REGRESS
 from tests.serving import acceptance_models
 from tests.serving.served import Served, free_port
 from tests.serving.test_status_codes import ask, spec, tasks

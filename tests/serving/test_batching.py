@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploykit.serving.batching import Batches, rows_of
-from deploykit.serving.configs import Batching
-from deploykit.serving.errors import ServingError
-from deploykit.serving.protos import SignatureDef
-from deploykit.serving.signatures import Signature, Tensor
+from deploykit.serving.execution.batching import Batches, rows_of
+from deploykit.serving.lifecycle.model_config import Batching
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.protos import SignatureDef
+from deploykit.serving.protocol.signatures import Signature, Tensor
 
 MODEL = object()
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import deploykit as package
-from deploykit.serving.calling import CallError
+from deploykit.serving.client.endpoint import CallError
 from tests.serving.served import Served
 from tests.serving.small_models import half_plus
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploykit.serving.codec import MAX_FILLED_BYTES, decode, decode_all, encode
-from deploykit.serving.errors import ServingError
-from deploykit.serving.protos import TensorProto
+from deploykit.serving.protocol.codec import MAX_FILLED_BYTES, decode, decode_all, encode
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.protos import TensorProto
 from deploykit.transforms.core.tensors import type_name, value_field
 
 NUMBERS = [number for number in range(1, 26) if number not in (20, 21)]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploykit.serving.configs import (
+from deploykit.serving.lifecycle.model_config import (
     METRICS_PATH,
     Batching,
     ConfigError,
@@ -19,10 +19,10 @@ from deploykit.serving.configs import (
     read_monitoring,
     read_tls,
 )
-from deploykit.serving.errors import MESSAGE_LENGTH, ServingError
-from deploykit.serving.protos import ModelServerConfig
-from deploykit.serving.source import All, Latest, Specific
-from deploykit.serving.text_protos import MESSAGES
+from deploykit.serving.lifecycle.version_folders import All, Latest, Specific
+from deploykit.serving.protocol.errors import MESSAGE_LENGTH, ServingError
+from deploykit.serving.protocol.protos import ModelServerConfig
+from deploykit.serving.protocol.text_protos import MESSAGES
 from deploykit.transforms.core.errors import FileError
 
 PEM = "-----BEGIN CERTIFICATE-----\\nMIIB\\n-----END CERTIFICATE-----\\n"

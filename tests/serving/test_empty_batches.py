@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploykit.serving.client import Client
-from deploykit.serving.empty_batches import needs_rows, one_row, without_row
-from deploykit.serving.errors import ServingError
-from deploykit.serving.protos import MetaGraphDef
-from deploykit.serving.signatures import Tensor
+from deploykit.serving.client.client import Client
+from deploykit.serving.execution.empty_batches import needs_rows, one_row, without_row
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.protos import MetaGraphDef
+from deploykit.serving.protocol.signatures import Tensor
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.tensors import DType
 from tests.serving.served import Served, free_port

@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from deploykit.serving.protos import GetModelStatusRequest, PredictRequest
+from deploykit.serving.protocol.protos import GetModelStatusRequest, PredictRequest
 from tests.serving.served import Served
 from tests.serving.small_models import half_plus
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from deploykit.serving import export
-from deploykit.serving.export import check_name, versions_in, write_version
+from deploykit.serving.saved_model import write_version as export
+from deploykit.serving.saved_model.write_version import check_name, versions_in, write_version
 from deploykit.transforms.core.errors import Error, FileError
 
 FILES = {"saved_model.pb": [b"graph", b" and signatures"], "variables/": (), "a/b": [b"c"]}
@@ -95,7 +95,7 @@ def test_names_that_are_fine():
 EXPORTER = """
 import sys
 from pathlib import Path
-from deploykit.serving.export import write_version
+from deploykit.serving.saved_model.write_version import write_version
 base, who, exports = sys.argv[1:]
 for number in range(int(exports)):
     mark = f"{who} {number}".encode()

@@ -2,9 +2,9 @@
 
 import pytest
 
-from deploykit.serving.free_shapes import free_inputs
-from deploykit.serving.protos import MetaGraphDef
-from deploykit.serving.signatures import Signature, Tensor
+from deploykit.serving.execution.free_shapes import free_inputs
+from deploykit.serving.protocol.protos import MetaGraphDef
+from deploykit.serving.protocol.signatures import Signature, Tensor
 
 
 def free(make, shape) -> bool:

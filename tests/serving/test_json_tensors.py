@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from deploykit.serving.errors import ServingError
-from deploykit.serving.json_examples import read_examples
-from deploykit.serving.json_outputs import to_json, write_classes, write_outputs, write_values
-from deploykit.serving.json_tensors import read_inputs, to_array
-from deploykit.serving.json_values import parse
-from deploykit.serving.protos import Example
-from deploykit.serving.signatures import Tensor
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.protos import Example
+from deploykit.serving.protocol.signatures import Tensor
+from deploykit.serving.rest.json_examples import read_examples
+from deploykit.serving.rest.json_outputs import to_json, write_classes, write_outputs, write_values
+from deploykit.serving.rest.json_tensors import read_inputs, to_array
+from deploykit.serving.rest.json_values import parse
 
 NUMBERS = [
     "float16", "float32", "float64", "int8", "int16", "int32", "int64",

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploykit.serving.connection import Response
-from deploykit.serving.http_requests import Limits, Parser, Request
-from deploykit.serving.listening import Listener
+from deploykit.serving.rest.connection import Response
+from deploykit.serving.rest.http_requests import Limits, Parser, Request
+from deploykit.serving.rest.listener import Listener
 from deploykit.transforms.core.errors import Error
 
 POST = b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hdrh.histogram import HdrHistogram
 
-from deploykit.serving.calling import Endpoint
-from deploykit.serving.loading import DIGITS, LONGEST_US, Generator, Step
-from deploykit.serving.requests import predict_request
+from deploykit.serving.client.endpoint import Endpoint
+from deploykit.serving.client.load_generator import DIGITS, LONGEST_US, Generator, Step
+from deploykit.serving.client.requests import predict_request
 from tests.serving.official import Official
 
 
@@ -82,7 +82,7 @@ def test_latency_counts_from_when_a_call_was_due(official, monkeypatch):
         slept.append(seconds)
         sleep(seconds)
 
-    monkeypatch.setattr("deploykit.serving.loading.time.sleep", stall)
+    monkeypatch.setattr("deploykit.serving.client.load_generator.time.sleep", stall)
     found = taken(official, Step(0.6, rate=50, seed=3))
     assert found.late >= 2
     assert histogram(found.answered).get_max_value() > 200_000

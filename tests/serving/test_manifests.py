@@ -12,7 +12,7 @@ import pytest
 import yaml
 from google.protobuf import text_format
 
-from deploykit.serving.configs import (
+from deploykit.serving.lifecycle.model_config import (
     Batching,
     ModelSettings,
     Monitoring,
@@ -22,8 +22,8 @@ from deploykit.serving.configs import (
     read_tls,
 )
 from deploykit.serving.manifests import KINDS, Deployment, dns_label, manifests, names
-from deploykit.serving.protos import ModelServerConfig
-from deploykit.serving.text_protos import ConfigError
+from deploykit.serving.protocol.protos import ModelServerConfig
+from deploykit.serving.protocol.text_protos import ConfigError
 from tests.support import assert_golden
 
 PLAIN = Deployment(models=["fashion"], version=3, cores=2, memory=768, deploykit="0.1.0")

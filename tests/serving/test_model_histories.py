@@ -15,9 +15,9 @@ from hypothesis.stateful import (
     rule,
 )
 
-from deploykit.serving.errors import ServingError
-from deploykit.serving.source import All, Latest, Specific
-from deploykit.serving.versions import AVAILABLE, END, LOADING, START, UNLOADING
+from deploykit.serving.lifecycle.version_folders import All, Latest, Specific
+from deploykit.serving.lifecycle.versions import AVAILABLE, END, LOADING, START, UNLOADING
+from deploykit.serving.protocol.errors import ServingError
 from tests.serving.shelf import PATIENCE, Shelf
 
 NUMBERS = st.integers(1, 5)

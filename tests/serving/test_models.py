@@ -6,11 +6,10 @@ import weakref
 
 import pytest
 
-from deploykit.serving.changes import Changes
-from deploykit.serving.configs import ModelSettings
-from deploykit.serving.errors import ServingError
-from deploykit.serving.source import All, Latest, Specific
-from deploykit.serving.versions import (
+from deploykit.serving.lifecycle.changes import Changes
+from deploykit.serving.lifecycle.model_config import ModelSettings
+from deploykit.serving.lifecycle.version_folders import All, Latest, Specific
+from deploykit.serving.lifecycle.versions import (
     AVAILABLE,
     END,
     ENDED_KEPT,
@@ -19,6 +18,7 @@ from deploykit.serving.versions import (
     UNLOADING,
     VersionStatus,
 )
+from deploykit.serving.protocol.errors import ServingError
 from deploykit.transforms.core.errors import FileError, GraphError
 from tests.serving.shelf import PATIENCE, Shelf
 

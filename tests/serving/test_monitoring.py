@@ -6,7 +6,7 @@ import time
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from deploykit.serving.monitoring import ENTRYPOINT, MAX_SERIES, Metrics, exponential
+from deploykit.serving.telemetry.monitoring import ENTRYPOINT, MAX_SERIES, Metrics, exponential
 
 
 def read(metrics: Metrics) -> dict[tuple[str, frozenset], float]:

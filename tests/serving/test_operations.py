@@ -18,10 +18,9 @@ from grpc_reflection.v1alpha.reflection_pb2 import (
     ServerReflectionResponse,
 )
 
-from deploykit.serving.configs import Tls
-from deploykit.serving.errors import ServingError
-from deploykit.serving.grpc_options import channel_arguments, channel_options
-from deploykit.serving.protos import (
+from deploykit.serving.lifecycle.model_config import Tls
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.protos import (
     GetModelStatusRequest,
     ModelServerConfig,
     ModelServiceStub,
@@ -29,9 +28,10 @@ from deploykit.serving.protos import (
     PredictRequest,
     ReloadConfigRequest,
 )
-from deploykit.serving.server import Server
-from deploykit.serving.settings import Settings
-from deploykit.serving.tls import CertificateError, server_context
+from deploykit.serving.server.grpc_options import channel_arguments, channel_options
+from deploykit.serving.server.server import Server
+from deploykit.serving.server.settings import Settings
+from deploykit.serving.server.tls import CertificateError, server_context
 from deploykit.transforms.core.errors import FileError
 from tests.serving.certificates import Authority
 

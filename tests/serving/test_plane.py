@@ -7,10 +7,10 @@ import time
 import numpy as np
 import pytest
 
-from deploykit.serving.errors import ServingError
-from deploykit.serving.plane import Call, Plane, Target
-from deploykit.serving.protos import SignatureDef
-from deploykit.serving.signatures import Signature, Tensor
+from deploykit.serving.execution.data_plane import Call, Plane, Target
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.protos import SignatureDef
+from deploykit.serving.protocol.signatures import Signature, Tensor
 
 X = {"x": np.ones((1, 1), np.float32)}
 

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from deploykit.serving.configs import METRICS_PATH, ModelSettings
-from deploykit.serving.http_requests import Limits, Request
-from deploykit.serving.models import Models
-from deploykit.serving.monitoring import Metrics
-from deploykit.serving.plane import Plane
-from deploykit.serving.rest import Rest
-from deploykit.serving.servable import Loading, Servable
-from deploykit.serving.source import All
+from deploykit.serving.execution.data_plane import Plane
+from deploykit.serving.execution.servable import Loading, Servable
+from deploykit.serving.lifecycle.model_config import METRICS_PATH, ModelSettings
+from deploykit.serving.lifecycle.models import Models
+from deploykit.serving.lifecycle.version_folders import All
+from deploykit.serving.rest.http_requests import Limits, Request
+from deploykit.serving.rest.rest import Rest
+from deploykit.serving.telemetry.monitoring import Metrics
 from tests.serving import rest_models
 
 CALLS = 4

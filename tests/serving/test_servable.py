@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from deploykit.serving.errors import ServingError
-from deploykit.serving.servable import _check_shape, _check_type
-from deploykit.serving.signatures import Tensor
+from deploykit.serving.execution.servable import _check_shape, _check_type
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.signatures import Tensor
 
 IMAGES = Tensor("x:0", "float32", (-1, 28, 28, 1))
 

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from deploykit.serving.codec import encode
-from deploykit.serving.configs import ModelSettings, Monitoring
-from deploykit.serving.protos import (
+from deploykit.serving.lifecycle.model_config import ModelSettings, Monitoring
+from deploykit.serving.protocol.codec import encode
+from deploykit.serving.protocol.protos import (
     GetModelStatusRequest,
     ModelServiceStub,
     PredictionLog,
     PredictionServiceStub,
     PredictRequest,
 )
-from deploykit.serving.server import Server
-from deploykit.serving.settings import Settings
-from deploykit.serving.warmup import FILE, write_requests
+from deploykit.serving.saved_model.warmup_requests import FILE, write_requests
+from deploykit.serving.server.server import Server
+from deploykit.serving.server.settings import Settings
 from tests.serving.slow_model import LONG, slow
 from tests.serving.small_models import half_plus
 

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from deploykit.serving.protos import GetModelStatusRequest
+from deploykit.serving.protocol.protos import GetModelStatusRequest
 from tests.serving.served import Served, free_port
 from tests.serving.small_models import half_plus
 from tests.serving.test_operations import HELLO, SETTINGS

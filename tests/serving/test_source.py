@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploykit.serving.source import All, Latest, Specific, find_versions, number_of
+from deploykit.serving.lifecycle.version_folders import (
+    All,
+    Latest,
+    Specific,
+    find_versions,
+    number_of,
+)
 from deploykit.transforms.core.errors import FileError
 
 

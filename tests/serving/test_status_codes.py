@@ -6,8 +6,8 @@ import grpc
 import numpy as np
 import pytest
 
-from deploykit.serving.configs import ModelSettings
-from deploykit.serving.protos import (
+from deploykit.serving.lifecycle.model_config import ModelSettings
+from deploykit.serving.protocol.protos import (
     ClassificationRequest,
     Example,
     GetModelMetadataRequest,
@@ -20,8 +20,8 @@ from deploykit.serving.protos import (
     ReloadConfigRequest,
     SignatureDefMap,
 )
-from deploykit.serving.server import Server, Settings
-from deploykit.serving.signatures import CLASSIFY, REGRESS
+from deploykit.serving.protocol.signatures import CLASSIFY, REGRESS
+from deploykit.serving.server.server import Server, Settings
 from tests.serving.small_models import half_plus
 
 

@@ -3,11 +3,16 @@
 import numpy as np
 import pytest
 
-from deploykit.serving import warmup
-from deploykit.serving.protos import PredictionLog, SignatureDef
-from deploykit.serving.saved_model import signature_def
-from deploykit.serving.signatures import CLASSIFY, PREDICT, REGRESS, Tensor
-from deploykit.serving.warmup import FILE, read_requests, requests, write_requests
+from deploykit.serving.protocol.protos import PredictionLog, SignatureDef
+from deploykit.serving.protocol.signatures import CLASSIFY, PREDICT, REGRESS, Tensor
+from deploykit.serving.saved_model import warmup_requests
+from deploykit.serving.saved_model.proto import signature_def
+from deploykit.serving.saved_model.warmup_requests import (
+    FILE,
+    read_requests,
+    requests,
+    write_requests,
+)
 from deploykit.transforms.core.errors import GraphError, VerificationError
 from deploykit.transforms.core.tensors import DType, decode
 
@@ -82,13 +87,13 @@ def test_bad_files(tmp_path, monkeypatch):
     written(tmp_path, requests("m", "s", signature(PREDICT), FEEDS))
     path = tmp_path / FILE
     content = path.read_bytes()
-    monkeypatch.setattr(warmup, "MOST", 2)
+    monkeypatch.setattr(warmup_requests, "MOST", 2)
     with pytest.raises(GraphError, match=r"tf_serving_warmup_requests: it has more than 2 records"):
         list(read_requests(tmp_path))
     monkeypatch.undo()
     path.write_bytes(content[:-1])
     with pytest.raises(VerificationError, match="record 2 is cut short"):
         list(read_requests(tmp_path))
-    path.write_bytes(warmup.framed(b"\xff"))
+    path.write_bytes(warmup_requests.framed(b"\xff"))
     with pytest.raises(GraphError, match="record 0 is no PredictionLog"):
         list(read_requests(tmp_path))

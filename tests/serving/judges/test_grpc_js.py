@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-from deploykit.serving.protos import MODEL_SERVICE, PREDICTION_SERVICE, SignatureDefMap
+from deploykit.serving.protocol.protos import MODEL_SERVICE, PREDICTION_SERVICE, SignatureDefMap
 from tests.environments import node_with
 
 pytestmark = pytest.mark.slow

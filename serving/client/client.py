@@ -1,0 +1,215 @@
+"""A client of the TensorFlow Serving API: NumPy in, NumPy out, and no start of TensorFlow."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import grpc
+import numpy as np
+
+from deploykit.serving.client.endpoint import CallError, Endpoint
+from deploykit.serving.client.requests import Features, examples_input, model_spec, predict_request
+from deploykit.serving.lifecycle.versions import VersionStatus
+from deploykit.serving.protocol.codec import decode
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.protos import (
+    ClassificationRequest,
+    GetModelMetadataRequest,
+    GetModelStatusRequest,
+    MetaGraphDef,
+    ModelServerConfig,
+    ModelServiceStub,
+    ModelVersionStatus,
+    PredictionServiceStub,
+    RegressionRequest,
+    ReloadConfigRequest,
+    SignatureDefMap,
+)
+from deploykit.serving.protocol.signatures import Signature, signatures_of
+from deploykit.transforms.core.errors import Error
+from deploykit.transforms.core.tensors import Array
+
+_HEALTH = {b"\x08\x01": "SERVING", b"\x08\x02": "NOT_SERVING"}  # a HealthCheckResponse, whole
+
+
+class Client:
+    """A connection to a server; calls may come from several threads at once.
+
+    with deploykit.Client("localhost:8500") as client:
+        scores = client.predict("flowers", {"image": pixels})["scores"]
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        tls: bool = False,
+        ca: str | None = None,
+        certificate: str | None = None,
+        key: str | None = None,
+        server_name: str | None = None,
+        timeout: float = 60.0,
+        retries: int = 2,
+    ) -> None:
+        """Make a channel; it connects when it is first used.
+
+        Args:
+            address: `host:port` or `unix:path`.
+            tls: encrypt, and trust the authorities that the system trusts.
+            ca: encrypt, and trust the authorities in this PEM file.
+            certificate: for mutual TLS, a PEM file with the caller's own certificate.
+            key: the PEM file with its private key.
+            server_name: the name in the server's certificate, where the address has another.
+            timeout: seconds that a call may take, with its retries.
+            retries: how often a call is repeated while no server can be reached; `reload` never is.
+
+        FileError: a certificate or key cannot be read.
+        """
+        self._endpoint = Endpoint(address, tls, ca, certificate, key, server_name, timeout, retries)
+        self._channel = self._endpoint.channel()
+        self._prediction = PredictionServiceStub(self._channel)
+        self._models = ModelServiceStub(self._channel)
+
+    def predict(
+        self,
+        model: str,
+        inputs: Mapping[str, Any],
+        *,
+        version: int | None = None,
+        label: str = "",
+        signature: str = "",
+        outputs: Sequence[str] = (),
+    ) -> dict[str, Array]:
+        """Return what a model computes, by the names of its signature; strings are bytes.
+
+        Arrays keep their type; numbers and lists become float32 or int32, as in TensorFlow.
+        CallError: there is no such server, model or version, or the model refuses the inputs.
+        """
+        request = predict_request(model, inputs, version, label, signature, outputs)
+        answer = self._endpoint.call(self._prediction.Predict, request)
+        return {alias: self._decoded(proto, alias) for alias, proto in answer.outputs.items()}
+
+    def classify(
+        self,
+        model: str,
+        examples: Sequence[Features],
+        *,
+        context: Features | None = None,
+        version: int | None = None,
+        label: str = "",
+        signature: str = "",
+    ) -> list[list[tuple[str, float]]]:
+        """Return the classes of each example, as pairs of label and score.
+
+        `context` holds features that all examples share. CallError: as `predict`.
+        """
+        request = ClassificationRequest(
+            model_spec=model_spec(model, version, label, signature),
+            input=examples_input(examples, context),
+        )
+        answer = self._endpoint.call(self._prediction.Classify, request)
+        return [
+            [(each.label, each.score) for each in example.classes]
+            for example in answer.result.classifications
+        ]
+
+    def regress(
+        self,
+        model: str,
+        examples: Sequence[Features],
+        *,
+        context: Features | None = None,
+        version: int | None = None,
+        label: str = "",
+        signature: str = "",
+    ) -> Array:
+        """Return a float32 number for each example; all else is as in `classify`."""
+        request = RegressionRequest(
+            model_spec=model_spec(model, version, label, signature),
+            input=examples_input(examples, context),
+        )
+        answer = self._endpoint.call(self._prediction.Regress, request)
+        return np.array([each.value for each in answer.result.regressions], np.float32)
+
+    def metadata(
+        self, model: str, *, version: int | None = None, label: str = ""
+    ) -> dict[str, Signature]:
+        """Return the signatures of a model by name. CallError: as `predict`."""
+        request = GetModelMetadataRequest(
+            model_spec=model_spec(model, version, label), metadata_field=["signature_def"]
+        )
+        answer = self._endpoint.call(self._prediction.GetModelMetadata, request)
+        found, meta = SignatureDefMap(), MetaGraphDef()
+        answer.metadata["signature_def"].Unpack(found)
+        for name, signature in found.signature_def.items():
+            meta.signature_def[name].CopyFrom(signature)
+        return signatures_of(meta)
+
+    def status(
+        self, model: str, *, version: int | None = None, label: str = ""
+    ) -> list[VersionStatus]:
+        """Return the versions of a model that the server knows of. CallError: as `predict`."""
+        request = GetModelStatusRequest(model_spec=model_spec(model, version, label))
+        answer = self._endpoint.call(self._models.GetModelStatus, request)
+        return [
+            VersionStatus(
+                each.version,
+                ModelVersionStatus.State.Name(each.state),
+                _code_name(each.status.error_code),
+                each.status.error_message,
+            )
+            for each in answer.model_version_status
+        ]
+
+    def reload(self, config: str) -> None:
+        """Give the server another list of models, as the text of a `models.config`.
+
+        CallError: the server takes no such list, or a model of it could not be loaded. Error: the
+        text is no ModelServerConfig.
+        """
+        from google.protobuf import text_format
+
+        try:
+            parsed = text_format.Parse(config, ModelServerConfig())
+        except text_format.ParseError as error:
+            raise Error(f"the text is no models.config: {error}") from None
+        request = ReloadConfigRequest(config=parsed)
+        status = self._endpoint.call(self._models.HandleReloadConfigRequest, request).status
+        if status.error_code:
+            code = _code_name(status.error_code)
+            raise CallError(f"{self._endpoint.address}: {status.error_message} ({code})", code)
+
+    def health(self) -> str:
+        """Return what the server's health service says: SERVING, NOT_SERVING or UNKNOWN.
+
+        It is empty where the server has no such service, as TensorFlow Serving by default.
+        CallError: there is no server.
+        """
+        check = self._channel.unary_unary("/grpc.health.v1.Health/Check")
+        try:
+            answer = self._endpoint.call(check, b"")
+        except CallError as error:
+            if error.code == "UNIMPLEMENTED":
+                return ""
+            raise
+        return _HEALTH.get(answer, "UNKNOWN")
+
+    def close(self) -> None:
+        """End the connection."""
+        self._channel.close()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _decoded(self, proto: Any, alias: str) -> Array:
+        try:
+            return decode(proto, alias)
+        except ServingError as error:
+            address = self._endpoint.address
+            raise CallError(f"{address}: the answer is damaged: {error}", "DATA_LOSS") from None
+
+
+def _code_name(number: int) -> str:
+    return next((code.name for code in grpc.StatusCode if code.value[0] == number), "UNKNOWN")

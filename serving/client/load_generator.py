@@ -1,0 +1,155 @@
+"""A load on a server: callers that wait for each answer, or calls that arrive at a rate.
+
+Closed loop: so many callers, each sends when it has its answer. Open loop: calls are due at random
+times (Poisson), whether others are answered or not, and a latency counts from when a call was due:
+a server that stalls is not spared the calls that would have come meanwhile.
+"""
+
+import contextlib
+import functools
+import itertools
+import random
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from deploykit.serving.client.endpoint import PREDICTION, Endpoint
+
+OK = "OK"
+LATE_SECONDS = 0.01  # a call that is sent later than this after it was due was held back here
+LONGEST_US, DIGITS = 3_600_000_000, 3  # of a histogram: an hour, to 0.1 %
+_CONNECTIONS = 16  # a server with several processes spreads connections, not calls
+_CONNECT_SECONDS = 5.0
+_SWITCH_SECONDS = 5e-4  # with Python's 5 ms, threads that take answers hold up the one that sends
+_MOST_IN_FLIGHT = 4096
+
+
+@dataclass(frozen=True)
+class Step:
+    """One load: so many callers, or so many calls a second."""
+
+    seconds: float
+    callers: int = 0
+    rate: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What was measured, as plain data."""
+
+    over: bool
+    seconds: float
+    """From the start until the last answer."""
+    statuses: Counter[str]
+    """How many calls ended with each status."""
+    late: int
+    """Calls that were sent too late, because the generator had no time."""
+    busy: float
+    """The share of a core that the generator took."""
+    answered: bytes
+    """At the end, a histogram of latencies in microseconds, as hdrhistogram encodes it."""
+    failed: bytes
+    """The same, of calls that ended with another status than OK."""
+
+
+class Generator:
+    """What sends requests; it lives in a child process, and several make a larger load."""
+
+    def __init__(self, endpoint: Endpoint, requests: Sequence[bytes]) -> None:
+        """Take serialized PredictRequests, which are sent in turn, and connect."""
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        self._endpoint = endpoint
+        self._requests = itertools.cycle(requests)
+        self._methods = [self._method() for _ in range(_CONNECTIONS)]
+        self._lock = threading.Lock()
+
+    def start(self, step: Step) -> None:
+        """Begin a load; `so_far` tells how it goes."""
+        from hdrh.histogram import HdrHistogram
+
+        self._statuses: Counter[str] = Counter()
+        self._histograms = {ok: HdrHistogram(1, LONGEST_US, DIGITS) for ok in (True, False)}
+        self._late = 0
+        self._ended: float | None = None
+        self._began, self._cpu = time.perf_counter(), time.process_time()
+        act = self._closed_loop if step.callers else self._open_loop
+        threading.Thread(target=act, args=[step], daemon=True).start()
+
+    def so_far(self) -> Taken:
+        """Return what was measured until now."""
+        with self._lock:
+            seconds = (self._ended or time.perf_counter()) - self._began
+            return Taken(
+                self._ended is not None,
+                seconds,
+                Counter(self._statuses),
+                self._late,
+                (time.process_time() - self._cpu) / max(seconds, 1e-9),
+                # To encode them while calls are sent would hold those up.
+                *(self._histograms[ok].encode() if self._ended else b"" for ok in (True, False)),
+            )
+
+    def _closed_loop(self, step: Step) -> None:
+        threads = [
+            threading.Thread(target=self._caller, args=[self._methods[n % _CONNECTIONS], step])
+            for n in range(step.callers)
+        ]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        self._ended = time.perf_counter()
+
+    def _caller(self, method: Any, step: Step) -> None:
+        while (due := time.perf_counter()) < self._began + step.seconds:
+            try:
+                method(self._next(), timeout=self._endpoint.timeout)
+                self._took(OK, due)
+            except grpc.RpcError as error:
+                self._took(error.code().name, due)
+
+    def _open_loop(self, step: Step) -> None:
+        gaps = random.Random(step.seed)
+        in_flight = threading.Semaphore(_MOST_IN_FLIGHT)
+        due = self._began
+        for number in itertools.count():
+            due += gaps.expovariate(step.rate)
+            if due >= self._began + step.seconds:
+                break
+            time.sleep(max(0.0, due - time.perf_counter()))
+            self._late += time.perf_counter() - due > LATE_SECONDS
+            in_flight.acquire()
+            method = self._methods[number % _CONNECTIONS]
+            call = method.future(self._next(), timeout=self._endpoint.timeout)
+            call.add_done_callback(functools.partial(self._done, due, in_flight))
+        for _ in range(_MOST_IN_FLIGHT):  # until nothing is in flight
+            in_flight.acquire()
+        self._ended = time.perf_counter()
+
+    def _done(self, due: float, in_flight: threading.Semaphore, call: Any) -> None:
+        self._took(call.code().name, due)
+        in_flight.release()
+
+    def _took(self, status: str, due: float) -> None:
+        passed = time.perf_counter() - due
+        with self._lock:
+            self._statuses[status] += 1
+            self._histograms[status == OK].record_value(max(1, round(passed * 1e6)))
+
+    def _next(self) -> bytes:
+        with self._lock:
+            return next(self._requests)
+
+    def _method(self) -> Any:
+        """Return a way to call Predict over a connection of its own, from bytes to bytes."""
+        channel = self._endpoint.channel(own_connection=True)
+        with contextlib.suppress(grpc.FutureTimeoutError):  # the calls will say so
+            grpc.channel_ready_future(channel).result(_CONNECT_SECONDS)
+        return channel.unary_unary(f"/{PREDICTION}/Predict")

@@ -1,0 +1,84 @@
+"""What is asked of a server of the TensorFlow Serving API: arrays and examples -> requests."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from deploykit.serving.protocol.codec import encode
+from deploykit.serving.protocol.protos import Example, Input, ModelSpec, PredictRequest
+from deploykit.transforms.core.errors import Error
+from deploykit.transforms.core.tensors import Array
+
+Features = Mapping[str, Any]
+"""What a tf.Example holds: by name a number, a text, bytes, or several of one kind."""
+
+_NARROWER = {"float64": np.float32, "int64": np.int32}
+
+
+def predict_request(
+    model: str,
+    inputs: Mapping[str, Any],
+    version: int | None = None,
+    label: str = "",
+    signature: str = "",
+    outputs: Sequence[str] = (),
+) -> Any:
+    """Return a PredictRequest; its arguments are those of `Client.predict`."""
+    request = PredictRequest(
+        model_spec=model_spec(model, version, label, signature), output_filter=outputs
+    )
+    for alias, value in inputs.items():
+        request.inputs[alias].CopyFrom(encode(_array(value), as_content=True))
+    return request
+
+
+def _array(value: Any) -> Array:
+    array = np.asarray(value)
+    if isinstance(value, np.ndarray | np.generic) or array.dtype.name not in _NARROWER:
+        return array
+    narrower = _NARROWER[array.dtype.name]
+    fits = array.dtype.kind == "f" or (array == array.astype(narrower)).all()
+    return array.astype(narrower) if fits else array
+
+
+def model_spec(model: str, version: int | None, label: str, signature: str = "") -> Any:
+    """Return whom a request is for. Error: a version and a label are given."""
+    if version is not None and label:
+        raise Error(f"give a version ({version}) or a label ({label}) of {model}, not both")
+    spec = ModelSpec(name=model, signature_name=signature, version_label=label or None)
+    if version is not None:
+        spec.version.value = version
+    return spec
+
+
+def examples_input(examples: Sequence[Features], context: Features | None) -> Any:
+    """Return tf.Examples, with the one that all share. Error: a feature holds something else."""
+    given = Input()
+    kind = given.example_list if context is None else given.example_list_with_context
+    kind.examples.extend([_example(each) for each in examples])
+    if context is not None:
+        given.example_list_with_context.context.CopyFrom(_example(context))
+    return given
+
+
+def _example(features: Features) -> Any:
+    example = Example()
+    for name, value in features.items():
+        feature = example.features.feature[name]
+        values = np.asarray(value, object).reshape(-1).tolist()
+        if all(isinstance(each, bytes | str) for each in values):
+            texts = [each.encode() if isinstance(each, str) else each for each in values]
+            feature.bytes_list.value.extend(texts)
+        elif all(isinstance(each, int | np.integer) for each in values):
+            feature.int64_list.value.extend(values)
+        else:
+            feature.float_list.value.extend(_numbers(name, values))
+    return example
+
+
+def _numbers(name: str, values: Sequence[Any]) -> list[float]:
+    try:
+        return [float(each) for each in values]
+    except (TypeError, ValueError):
+        raise Error(f"feature '{name}' holds neither numbers nor texts alone") from None

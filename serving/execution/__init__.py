@@ -1,0 +1,1 @@
+"""Calls of a loaded version: checked, batched, computed. It knows no protocol."""

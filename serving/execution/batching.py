@@ -1,0 +1,273 @@
+"""Calls that wait for the same model become one batch: whoever may compute takes what waits.
+
+There is no thread and no timer of its own (unless a time to wait is set): the first call computes
+at once, the calls that come meanwhile form the next batch, and the one that waits longest computes
+it. So one caller alone pays nothing, and many share the cost of a call of the session.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from deploykit.serving.execution.servable import Servable
+from deploykit.serving.lifecycle.model_config import Batching
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.signatures import Signature
+from deploykit.transforms.core.tensors import Array
+
+Run = Callable[[Mapping[str, Array], float | None], dict[str, Array]]
+"""Computes a batch within so many seconds."""
+Left = Callable[[], float | None]
+"""Returns the seconds that a caller still waits. ServingError: it does not."""
+
+
+@dataclass(eq=False)
+class _Task:
+    """The part of one call in a batch."""
+
+    feeds: Mapping[str, Array]
+    rows: int
+    left: Left
+    leads: bool = False
+    """Whether its own call computes it, and others with it; no other call takes it then."""
+    told: threading.Event = field(default_factory=threading.Event)
+    """Set when the task is done, or leads."""
+    outputs: dict[str, Array] | None = None
+    error: Exception | None = None
+
+    @property
+    def done(self) -> bool:
+        """Say whether somebody computed it."""
+        return self.outputs is not None or self.error is not None
+
+
+@dataclass
+class _Queue:
+    """Tasks that may share a batch, and how many calls compute batches of them."""
+
+    tasks: deque[_Task] = field(default_factory=deque)
+    leaders: int = 0
+
+
+def rows_of(signature: Signature, feeds: Mapping[str, Array]) -> int | None:
+    """Return how many examples a call brings, or None where it cannot share a batch."""
+    counts = {len(array) if array.ndim else None for array in feeds.values()}
+    open_ = all(
+        tensor.shape is None or (tensor.shape and tensor.shape[0] < 0)
+        for tensor in (*signature.inputs.values(), *signature.outputs.values())
+    )
+    count = counts.pop() if len(counts) == 1 else None
+    return count if open_ and count else None
+
+
+class Batches:
+    """All queues: one for each signature, set of outputs, and shape of an example."""
+
+    def __init__(self, settings: Batching, threads: int) -> None:
+        """Bound the batches; `threads` is how many are computed at once."""
+        self._settings = settings
+        self._threads = settings.num_batch_threads or threads
+        self._queues: dict[Any, _Queue] = {}
+        self._changed = threading.Condition()
+
+    def run(
+        self,
+        servable: Servable,
+        signature: str,
+        feeds: Mapping[str, Array],
+        outputs: Sequence[str],
+        rows: int,
+        left: Left,
+        compute: Run,
+    ) -> dict[str, Array]:
+        """Return the outputs of a call, computed together with those of others.
+
+        ServingError: it is too large, too many wait, its time is over, or the model refuses it.
+        """
+        settings = self._settings
+        if rows > settings.max_batch_size:
+            raise ServingError(
+                "INVALID_ARGUMENT",
+                f"Task size {rows} is larger than maximum input batch size "
+                f"{settings.max_batch_size}",
+            )
+        if rows > settings.largest:
+            parts = [
+                self.run(servable, signature, _rows(feeds, start, start + settings.largest),
+                         outputs, min(settings.largest, rows - start), left, compute)
+                for start in range(0, rows, settings.largest)
+            ]  # fmt: skip
+            return {name: np.concatenate([part[name] for part in parts]) for name in outputs}
+        key = (id(servable), signature, tuple(outputs), self._kind(feeds))
+        return self._shared(key, _Task(feeds, rows, left), compute)
+
+    def _shared(self, key: Any, task: _Task, compute: Run) -> dict[str, Array]:
+        with self._changed:
+            queue = self._queues.setdefault(key, _Queue())
+            self._check_room(queue, task)
+            queue.tasks.append(task)
+            task.leads = queue.leaders < self._threads
+            queue.leaders += task.leads
+            if self._settings.batch_timeout_micros:
+                self._changed.notify_all()
+        if not task.leads:
+            self._wait(queue, task)
+        if task.leads:
+            try:
+                self._lead(queue, task, compute)
+            finally:
+                self._pass_on(key, queue)
+        if task.error is not None:
+            raise task.error
+        assert task.outputs is not None
+        return task.outputs
+
+    def _wait(self, queue: _Queue, task: _Task) -> None:
+        """Wait until the task is done, or leads. ServingError: its time is over."""
+        try:
+            while not task.told.wait(task.left()):
+                pass
+        except ServingError:
+            with self._changed:
+                if task.leads:  # since this very moment; others wait for it
+                    return
+                if task in queue.tasks:
+                    queue.tasks.remove(task)
+            raise
+
+    def _lead(self, queue: _Queue, own: _Task, compute: Run) -> None:
+        """Compute a task and what waits behind it."""
+        batch = self._take(queue, own)
+        try:
+            _compute(batch, compute, self._settings)
+        finally:
+            for task in batch:
+                if not task.done:
+                    task.error = ServingError("INTERNAL", "the batch was not computed")
+                task.told.set()
+
+    def _take(self, queue: _Queue, own: _Task) -> list[_Task]:
+        """Return the tasks of a batch; wait for more where that is asked for."""
+        most, patience = self._settings.largest, self._settings.batch_timeout_micros / 1e6
+        end = time.monotonic() + patience
+        with self._changed:
+            while patience and sum(task.rows for task in queue.tasks) < most:
+                rest = end - time.monotonic()
+                if rest <= 0 or not self._changed.wait(rest):
+                    break
+            batch, rows = [own], own.rows
+            for task in queue.tasks:
+                if not task.leads:
+                    if rows + task.rows > most:
+                        break
+                    batch.append(task)
+                    rows += task.rows
+            for task in batch:
+                queue.tasks.remove(task)
+            return batch
+
+    def _pass_on(self, key: Any, queue: _Queue) -> None:
+        """Let the call that waits longest compute, or stop where none waits."""
+        with self._changed:
+            waiting = next((task for task in queue.tasks if not task.leads), None)
+            if waiting is not None:
+                waiting.leads = True
+                waiting.told.set()
+                return
+            queue.leaders -= 1
+            if not queue.leaders and not queue.tasks:
+                self._queues.pop(key, None)
+
+    def _check_room(self, queue: _Queue, task: _Task) -> None:
+        """Raise ServingError where as many batches wait as may."""
+        most = self._settings.max_enqueued_batches
+        waiting = sum(each.rows for each in queue.tasks)
+        size = self._settings.largest
+        if waiting + task.rows > most * size:
+            raise ServingError(
+                "UNAVAILABLE",
+                f"The batch scheduling queue to which this task was submitted is full; task size "
+                f"is {task.rows} but scheduling capacity is only {max(0, most * size - waiting)} "
+                f"(num_enqueued_batches={-(-waiting // size)}, max_enqueued_batches={most}, "
+                f"max_batch_size={size})",
+            )
+
+    def _kind(self, feeds: Mapping[str, Array]) -> Any:
+        """Return what examples must have in common to share a batch."""
+        pads = self._settings.pad_variable_length_inputs
+        return tuple(
+            (name, array.dtype.str, array.ndim if pads else array.shape[1:])
+            for name, array in sorted(feeds.items())
+        )
+
+
+def _compute(batch: Sequence[_Task], compute: Run, settings: Batching) -> None:
+    """Run a batch and hand out its rows; where it fails, each of its tasks stands for itself."""
+    waiting = []
+    for task in batch:
+        try:
+            waiting.append((task, task.left()))
+        except ServingError as error:
+            task.error = error
+    if not waiting:
+        return
+    tasks = [task for task, _ in waiting]
+    times = [seconds for _, seconds in waiting]
+    longest = None if None in times else max(times)  # type: ignore[type-var]
+    rows = sum(task.rows for task in tasks)
+    try:
+        found = compute(_joined(tasks, settings.allowed_batch_sizes), longest)
+        for name, array in found.items():
+            if array.ndim == 0 or len(array) < rows:
+                raise ServingError(
+                    "FAILED_PRECONDITION",
+                    f"Batched output tensor's 0th dimension does not equal the sum of the 0th "
+                    f"dimension sizes of the input tensors: output {name}",
+                )
+    except ServingError as error:
+        if len(tasks) == 1:
+            tasks[0].error = error
+            return
+        for task in tasks:
+            _compute([task], compute, settings)
+        return
+    start = 0
+    for task in tasks:
+        task.outputs = _rows(found, start, start + task.rows)
+        start += task.rows
+
+
+def _joined(tasks: Sequence[_Task], sizes: Sequence[int]) -> dict[str, Array]:
+    """Return the arrays of all tasks, filled up to an allowed size with their first example."""
+    rows = sum(task.rows for task in tasks)
+    padded = next((size for size in sizes if size >= rows), rows)
+    found = {}
+    for name in tasks[0].feeds:
+        arrays = _equalized([task.feeds[name] for task in tasks])
+        if padded > rows:
+            arrays.append(np.repeat(arrays[0][:1], padded - rows, axis=0))
+        found[name] = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+    return found
+
+
+def _equalized(arrays: list[Array]) -> list[Array]:
+    """Return arrays whose examples have one shape: smaller ones are filled up with zeros."""
+    if len({array.shape[1:] for array in arrays}) == 1:
+        return arrays
+    largest = [max(sizes) for sizes in zip(*(array.shape[1:] for array in arrays), strict=True)]
+    found = []
+    for array in arrays:
+        empty: Any = b"" if array.dtype == np.object_ else 0
+        full = np.full((len(array), *largest), empty, array.dtype)
+        full[tuple(slice(size) for size in array.shape)] = array
+        found.append(full)
+    return found
+
+
+def _rows(arrays: Mapping[str, Array], start: int, end: int) -> dict[str, Array]:
+    return {name: array[start:end] for name, array in arrays.items()}

@@ -1,0 +1,52 @@
+"""The aliases of a call against those of a signature, refused in TensorFlow Serving's words."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from deploykit.serving.protocol.codec import decode
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.signatures import Signature
+from deploykit.transforms.core.tensors import Array
+
+
+def with_defaults(signature: Signature, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Return all inputs of a signature. ServingError: one is missing or not known."""
+    defaults = signature.proto.defaults
+    sent = {alias for alias in inputs if alias not in signature.inputs}
+    missing = {a for a in signature.inputs if a not in inputs and a not in defaults}
+    if len(inputs) != len(signature.inputs) and (sent or missing) and not defaults:
+        raise ServingError(
+            "INVALID_ARGUMENT",
+            f"input size does not match signature: {len(inputs)}!={len(signature.inputs)} "
+            f"len({as_set(inputs)}) != len({as_set(signature.inputs)}). "
+            f"Sent extra: {as_set(sent)}. Missing but required: {as_set(missing)}.",
+        )
+    for alias in sorted(missing):
+        raise ServingError(
+            "INVALID_ARGUMENT",
+            f"Signature input alias: {alias}(feed name: {signature.inputs[alias].name}) not found "
+            f"in request and no default value provided. Inputs expected to be in the set "
+            f"{as_set(signature.inputs)}.",
+        )
+    if sent:
+        raise ServingError("INVALID_ARGUMENT", f"Sent extra: {as_set(sent)}.")
+    given = {a: decode(defaults[a], a) for a in signature.inputs if a not in inputs}
+    return {**inputs, **given}
+
+
+def wanted(signature: Signature, outputs: Sequence[str]) -> list[str]:
+    """Return the aliases that are fetched. ServingError: one is not known, or twice there."""
+    for number, alias in enumerate(outputs):
+        if alias not in signature.outputs:
+            raise ServingError(
+                "INVALID_ARGUMENT",
+                f"output tensor alias not found in signature: {alias} Outputs expected to be in "
+                f"the set {as_set(signature.outputs)}.",
+            )
+        if alias in outputs[:number]:
+            raise ServingError("INVALID_ARGUMENT", f"duplicate output tensor alias: {alias}")
+    return list(outputs or signature.outputs)
+
+
+def as_set(aliases: Iterable[str]) -> str:
+    """Return aliases as TensorFlow Serving writes a set."""
+    return f"{{{','.join(sorted(aliases))}}}"

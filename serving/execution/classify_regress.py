@@ -1,0 +1,78 @@
+"""Classify and Regress: a signature called with tf.Examples, its outputs read as the API says."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from deploykit.serving.execution.call_inputs import as_set
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.signatures import CLASSES, EXAMPLES, RESULTS, SCORES, Signature
+from deploykit.transforms.core.tensors import Array
+
+Class = tuple[str, float]
+"""A label and its score."""
+Run = Callable[[Mapping[str, Array], Sequence[str]], Mapping[str, Array]]
+"""Runs a signature: arrays by alias, and the aliases of the outputs."""
+
+
+def classes_of(signature: Signature, examples: Sequence[bytes], run: Run) -> list[list[Class]]:
+    """Return the classes of each serialized tf.Example, with their scores.
+
+    ServingError: the signature is of another kind, or its outputs are.
+    """
+    wanted = [alias for alias in (CLASSES, SCORES) if alias in signature.outputs]
+    if EXAMPLES not in signature.inputs or not wanted:
+        raise _unlike(signature, "classification", f"{CLASSES} or {SCORES}")
+    found = run({EXAMPLES: _texts(examples)}, wanted)
+    for alias, array in found.items():
+        if array.ndim != 2 or len(array) != len(examples):
+            raise ServingError(
+                "INVALID_ARGUMENT",
+                f"Expected Tensor shape: [{len(examples)} ?] but got {list(array.shape)} "
+                f"for output {alias}",
+            )
+    count = next(iter(found.values())).shape[1]
+    labels = found.get(CLASSES, np.full((len(examples), count), b"", object))
+    scores = found.get(SCORES, np.zeros((len(examples), count), np.float32))
+    return [
+        [(_text(label), float(score)) for label, score in zip(*each, strict=True)]
+        for each in zip(labels.tolist(), scores.tolist(), strict=True)
+    ]
+
+
+def values_of(signature: Signature, examples: Sequence[bytes], run: Run) -> list[float]:
+    """Return a number for each serialized tf.Example. ServingError: as `classes_of`."""
+    if EXAMPLES not in signature.inputs or RESULTS not in signature.outputs:
+        raise _unlike(signature, "regression", RESULTS)
+    found = run({EXAMPLES: _texts(examples)}, [RESULTS])[RESULTS]
+    if found.size != len(examples) or found.ndim not in (1, 2):
+        raise ServingError(
+            "INVALID_ARGUMENT",
+            f"Expected output Tensor shape to be either [{len(examples)}] or "
+            f"[{len(examples)} 1] but got {list(found.shape)}",
+        )
+    return [float(value) for value in found.ravel().tolist()]
+
+
+def check_some(examples: Sequence[bytes]) -> None:
+    """Raise ServingError where there is no example."""
+    if not examples:
+        raise ServingError("INVALID_ARGUMENT", "Input is empty.")
+
+
+def _unlike(signature: Signature, kind: str, outputs: str) -> ServingError:
+    return ServingError(
+        "INVALID_ARGUMENT",
+        f"the signature is none for {kind}: it takes {as_set(signature.inputs)} and gives "
+        f"{as_set(signature.outputs)}, expected {EXAMPLES} and {outputs}",
+    )
+
+
+def _texts(examples: Sequence[bytes]) -> Array:
+    found = np.empty(len(examples), object)
+    found[:] = examples
+    return found
+
+
+def _text(label: bytes) -> str:
+    return label.decode(errors="replace") if isinstance(label, bytes) else str(label)

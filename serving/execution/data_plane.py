@@ -1,0 +1,273 @@
+"""The data plane: what is asked of a model, in arrays and names. It knows no protocol.
+
+One call passes: admission (a bound on calls in flight), the model, a check of aliases, and the
+session, in one of the few threads that compute unless it is very quick. Every refusal is a
+ServingError, with the code and the words of TensorFlow Serving where that has them.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from deploykit.serving.execution.batching import Batches, rows_of
+from deploykit.serving.execution.call_inputs import wanted, with_defaults
+from deploykit.serving.execution.classify_regress import Class, check_some, classes_of, values_of
+from deploykit.serving.execution.servable import Servable
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.signatures import CLASSIFY, DEFAULT, REGRESS, Signature
+from deploykit.transforms.core.tensors import Array
+
+AT_ONCE = 0.001
+"""Seconds: a call that is quicker gains nothing from waiting for a thread."""
+OVERDUE = "the deadline passed before the model ran"
+NOT_FOUND = "No signature was found with the name: "
+NOT_IN_GRAPH = "Requested signature not found in model graph: "
+
+
+class Models(Protocol):
+    """What the plane needs of `deploykit.serving.lifecycle.models.Models`."""
+
+    def using(
+        self, name: str, version: int | None, label: str
+    ) -> contextlib.AbstractContextManager[Servable]:
+        """Lend a version that is available. ServingError: there is none."""
+        ...
+
+
+@dataclass(frozen=True)
+class Target:
+    """Whom a call is for: a model, and a version or a label or neither."""
+
+    name: str
+    version: int | None = None
+    label: str = ""
+    signature: str = ""
+
+
+@dataclass(frozen=True)
+class Call:
+    """How long a caller waits, and whether it still does."""
+
+    deadline: float | None = None
+    """In the seconds of `time.monotonic`."""
+    cancelled: Callable[[], bool] = lambda: False
+
+    def seconds_left(self) -> float | None:
+        """Return the time that is left, in seconds. ServingError: nobody waits any more."""
+        if self.cancelled():
+            raise ServingError("CANCELLED", "the caller cancelled the call")
+        if self.deadline is None:
+            return None
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise ServingError("DEADLINE_EXCEEDED", OVERDUE)
+        return left
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model answered, in the form that was asked for, and which version of it did."""
+
+    name: str
+    version: int
+    signature: str
+    outputs: Mapping[str, Array] = field(default_factory=dict)
+    classes: Sequence[Sequence[Class]] = ()
+    values: Sequence[float] = ()
+
+
+class Plane:
+    """All that can be asked of models."""
+
+    def __init__(
+        self,
+        models: Models,
+        in_flight: int,
+        slots: int,
+        observe: Callable[[str, str, str, float, float], None] = lambda *_: None,
+        batches: Batches | None = None,
+    ) -> None:
+        """Bound the calls that are let in, and those that compute at once.
+
+        `observe` is told of each call: model, method, code, seconds in all, seconds in the session
+        (of a batch: in the call that computed it).
+        `batches` lets calls of one signature share a batch.
+        """
+        self.models = models
+        self.in_flight = in_flight
+        self._admission = threading.BoundedSemaphore(in_flight)
+        # A few that stay, not the call's own: oneDNN keeps for each thread what it prepared.
+        self._computing = ThreadPoolExecutor(slots, "compute")
+        self._observe = observe
+        self._batches = batches
+
+    def predict(
+        self, target: Target, inputs: Mapping[str, Array], outputs: Sequence[str], call: Call
+    ) -> Answer:
+        """Return the outputs that are asked for, or all."""
+        with self._called(target, "Predict", call) as lent:
+            name = target.signature or DEFAULT
+            if name not in lent.servable.signatures:
+                raise ServingError(
+                    "FAILED_PRECONDITION", f'Serving signature key "{name}" not found.'
+                )
+            signature = lent.servable.signatures[name]
+            feeds = with_defaults(signature, inputs)
+            found = self._run(lent, name, feeds, wanted(signature, outputs))
+            return Answer(target.name, lent.servable.version, name, outputs=found)
+
+    def classify(self, target: Target, examples: Sequence[bytes], call: Call) -> Answer:
+        """Return the classes of each serialized tf.Example, with their scores."""
+        with self._called(target, "Classify", call) as lent:
+            check_some(examples)
+            return self._inferred(lent, _named(lent, target, NOT_FOUND), CLASSIFY, examples)
+
+    def regress(self, target: Target, examples: Sequence[bytes], call: Call) -> Answer:
+        """Return a number for each serialized tf.Example."""
+        with self._called(target, "Regress", call) as lent:
+            check_some(examples)
+            return self._inferred(lent, _named(lent, target, NOT_FOUND), REGRESS, examples)
+
+    def multi_inference(
+        self, tasks: Sequence[tuple[Target, str]], examples: Sequence[bytes], call: Call
+    ) -> list[Answer]:
+        """Return what several signatures of one model say of the same examples, by method name."""
+        _check_tasks(tasks)
+        with self._called(tasks[0][0], "MultiInference", call) as lent:
+            check_some(examples)
+            return [
+                self._inferred(lent, _named(lent, target, NOT_IN_GRAPH), method, examples)
+                for target, method in tasks
+            ]
+
+    def signatures(self, target: Target) -> tuple[Answer, dict[str, Signature]]:
+        """Return the signatures of a model."""
+        with self.models.using(target.name, target.version, target.label) as servable:
+            return Answer(target.name, servable.version, ""), dict(servable.signatures)
+
+    def _inferred(self, lent: "_Lent", name: str, method: str, examples: Sequence[bytes]) -> Answer:
+        signature, servable = lent.servable.signatures[name], lent.servable
+
+        def run(feeds: Mapping[str, Array], outputs: Sequence[str]) -> Mapping[str, Array]:
+            return self._run(lent, name, feeds, outputs)
+
+        answer = Answer(servable.name, servable.version, name)
+        if method == CLASSIFY:
+            return replace(answer, classes=classes_of(signature, examples, run))
+        if method == REGRESS:
+            return replace(answer, values=values_of(signature, examples, run))
+        raise ServingError("UNIMPLEMENTED", f"Unsupported signature method_name: {method}")
+
+    @contextlib.contextmanager
+    def _called(self, target: Target, method: str, call: Call) -> Iterator["_Lent"]:
+        """Let a call in, lend it the model, and tell what became of it."""
+        start, seconds, code = time.monotonic(), 0.0, "OK"
+        try:
+            if not self._admission.acquire(blocking=False):
+                raise ServingError(
+                    "RESOURCE_EXHAUSTED",
+                    f"{self.in_flight} calls are in flight already; try again later",
+                )
+            try:
+                with self.models.using(target.name, target.version, target.label) as servable:
+                    lent = _Lent(servable, call)
+                    try:
+                        yield lent
+                    finally:
+                        seconds = lent.seconds
+            finally:
+                self._admission.release()
+        except ServingError as error:
+            code = error.code
+            raise
+        except BaseException:
+            code = "INTERNAL"
+            raise
+        finally:
+            self._observe(target.name, method, code, time.monotonic() - start, seconds)
+
+    def _run(
+        self, lent: "_Lent", signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]
+    ) -> dict[str, Array]:
+        """Run a signature for a call, alone or together with others."""
+        servable, call = lent.servable, lent.call
+
+        def compute(given: Mapping[str, Array], left: float | None) -> dict[str, Array]:
+            batch = Call(None if left is None else time.monotonic() + left)
+            return self._computed(lent, signature, given, outputs, batch)
+
+        if self._batches is not None:
+            rows = rows_of(servable.signatures[signature], feeds)
+            if rows is not None:
+                return self._batches.run(
+                    servable, signature, feeds, outputs, rows, call.seconds_left, compute
+                )
+        return self._computed(lent, signature, feeds, outputs, call)
+
+    def _computed(
+        self,
+        lent: "_Lent",
+        signature: str,
+        feeds: Mapping[str, Array],
+        outputs: Sequence[str],
+        call: Call,
+    ) -> dict[str, Array]:
+        """Run the session; wait for a thread that may, no longer than the caller does."""
+
+        def run() -> dict[str, Array]:
+            left, start = call.seconds_left(), time.monotonic()
+            try:
+                return lent.servable.run(signature, feeds, outputs, left)
+            finally:
+                lent.seconds += time.monotonic() - start
+
+        if lent.servable.seconds(signature) < AT_ONCE:
+            return run()
+        left = call.seconds_left()
+        future = self._computing.submit(run)
+        try:
+            return future.result(left)
+        except TimeoutError:
+            if future.cancel():
+                raise ServingError("DEADLINE_EXCEEDED", OVERDUE) from None
+            return future.result()  # it has begun, and uses the model that was lent
+
+
+@dataclass
+class _Lent:
+    """A version that a call uses, and how long it was in the session, in seconds."""
+
+    servable: Servable
+    call: Call
+    seconds: float = 0.0
+
+
+def _named(lent: _Lent, target: Target, words: str) -> str:
+    """Return the name of a signature. ServingError: there is none."""
+    name = target.signature or DEFAULT
+    if name not in lent.servable.signatures:
+        raise ServingError("INVALID_ARGUMENT", f"{words}{name}")
+    return name
+
+
+def _check_tasks(tasks: Sequence[tuple[Target, Any]]) -> None:
+    """Raise ServingError for tasks that are not about one model, or twice about a signature."""
+    seen: set[str] = set()
+    if not tasks:
+        raise ServingError("INVALID_ARGUMENT", "Inference request must have at least one task.")
+    for target, _ in tasks:
+        if not target.name:
+            raise ServingError("INVALID_ARGUMENT", "Found ModelSpec with an empty model name.")
+        if target.name != tasks[0][0].name:
+            raise ServingError(
+                "INVALID_ARGUMENT",
+                "All ModelSpecs in a MultiInferenceRequest must access the same model name.",
+            )
+        name = target.signature or DEFAULT
+        if name in seen:
+            raise ServingError("INVALID_ARGUMENT", f"Duplicate evaluation of signature: {name}")
+        seen.add(name)

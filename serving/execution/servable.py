@@ -1,0 +1,212 @@
+"""One version of a model, loaded: a session, and its signatures called by alias."""
+
+import ctypes
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deploykit.serving.execution.empty_batches import needs_rows, one_row, without_row
+from deploykit.serving.execution.free_shapes import free_inputs
+from deploykit.serving.execution.safety import check_safe
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.signatures import SERVE, Tensor, read_meta_graph, signatures_of
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.tensors import Array, numpy_type
+
+# Each set of outputs has an executor of its own, with its own copy of a frozen graph's weights.
+MAX_EXECUTORS = 8
+
+# Seconds. Handing ops to other threads costs a quick call more than they gain, and those threads
+# spin while they wait for more. TensorFlow cannot end such a call early, at its deadline.
+_QUICK = 0.05
+_UNKNOWN = float("inf")
+
+_CODES = (
+    "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND",
+    "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED",
+    "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
+)  # fmt: skip
+_NAMES = {"float32": "float", "float64": "double", "float16": "half"}
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How a session is made."""
+
+    intra_op: int = 1
+    """Threads inside an op. One, with as many calls at once as there are cores, answers most."""
+    inter_op: int = 0
+    """Ops at once, in threads of their own; 0: as many as there are cores, but those of a quick
+    call one by one in the thread of the call; -1: so those of every call."""
+    allowed_ops: tuple[str, ...] = ()
+    """Ops that may reach beyond the model."""
+
+
+class Servable:
+    """A loaded version; `run` may be called from many threads at once."""
+
+    def __init__(self, folder: Path, name: str, version: int, loading: Loading) -> None:
+        """Load a version directory.
+
+        FileError, GraphError: it is no sound SavedModel. RefusedError: it does what is not allowed.
+        """
+        import tensorflow as tf
+
+        self.name, self.version, self.folder = name, version, folder
+        meta = read_meta_graph(folder)
+        check_safe(meta, loading.allowed_ops)
+        self.signatures = signatures_of(meta)
+        self._free = free_inputs(meta, self.signatures)
+        self._needs_rows = needs_rows(meta)
+        del meta
+        config = tf.compat.v1.ConfigProto(
+            intra_op_parallelism_threads=loading.intra_op,
+            inter_op_parallelism_threads=loading.inter_op,
+            use_per_session_threads=True,
+            allow_soft_placement=True,
+        )
+        self._inter_op = loading.inter_op
+        self._op_error = tf.errors.OpError
+        self._run_options = tf.compat.v1.RunOptions
+        self._in_one_thread: bytes = self._run_options(inter_op_thread_pool=-1).SerializeToString()
+        graph = tf.Graph()
+        self._session = tf.compat.v1.Session(graph=graph, config=config)
+        try:
+            with graph.as_default():
+                tf.compat.v1.saved_model.loader.load(self._session, [SERVE], str(folder))
+            self._tensors = {
+                tensor.name: graph.get_tensor_by_name(tensor.name)._as_tf_output()
+                for signature in self.signatures.values()
+                for tensor in (*signature.inputs.values(), *signature.outputs.values())
+            }
+        except (self._op_error, ValueError, KeyError, TypeError, RuntimeError, OSError) as error:
+            self._session.close()
+            raise GraphError(f"{folder}: TensorFlow cannot load it: {_sentence(error)}") from None
+        self._executors: set[tuple[str, ...]] = set()
+        self._seconds: dict[str, float] = {}
+
+    def run(
+        self,
+        signature: str,
+        feeds: Mapping[str, Array],
+        outputs: Sequence[str],
+        seconds: float | None = None,
+    ) -> dict[str, Array]:
+        """Return the outputs by alias; `seconds` is the time that is left.
+
+        ServingError: an array does not fit its input, TensorFlow refuses it, or time is over.
+        """
+        chosen = self.signatures[signature]
+        for number, (alias, array) in enumerate(sorted(feeds.items())):
+            tensor = chosen.inputs[alias]
+            _check_type(number, alias, array, tensor)
+            if tensor.name not in self._free:
+                _check_shape(alias, array, tensor)
+        row = one_row(chosen.inputs, feeds) if self._needs_rows else None
+        fetched = self._fetched(signature, outputs, tuple(chosen.outputs))
+        fed = {self._tensors[chosen.inputs[alias].name]: a for alias, a in (row or feeds).items()}
+        fetches = [self._tensors[chosen.outputs[alias].name] for alias in fetched]
+        try:
+            values = self._call(signature, fed, fetches, seconds)
+        except self._op_error as error:
+            code = _CODES[error.error_code] if error.error_code < len(_CODES) else "INTERNAL"
+            raise ServingError("INTERNAL" if code == "UNKNOWN" else code, error.message) from None
+        by_alias = dict(zip(fetched, values, strict=True))
+        if row is not None:
+            by_alias = {a: without_row(chosen.outputs[a], each) for a, each in by_alias.items()}
+        return {alias: by_alias[alias] for alias in outputs}
+
+    def seconds(self, signature: str) -> float:
+        """Return how long the last call of a signature took; infinity if there was none."""
+        return self._seconds.get(signature, _UNKNOWN)
+
+    def close(self) -> None:
+        """Give all memory back. Nobody may be calling it any more."""
+        self._session.close()
+        self._tensors = {}
+        del self._session
+        _return_memory()
+
+    def _call(
+        self, signature: str, fed: Mapping[Any, Array], fetches: list[Any], seconds: float | None
+    ) -> Any:
+        """Run the session below its Python wrapper, whose checks take longer than a small model."""
+        from tensorflow.python.client import pywrap_tf_session as session
+
+        inline = self._inter_op < 0 or (self._inter_op == 0 and self.seconds(signature) < _QUICK)
+        # A thread's own time does not count how long it waits for Python's lock when it is done.
+        clock = time.thread_time if inline else time.monotonic
+        options = self._in_one_thread if inline else self._within(seconds)
+        buffer = session.TF_NewBufferFromString(options)
+        start = clock()
+        try:
+            return session.TF_SessionRun_wrapper(
+                self._session._session, buffer, fed, fetches, [], None
+            )
+        finally:
+            self._seconds[signature] = clock() - start
+            session.TF_DeleteBuffer(buffer)
+
+    def _within(self, seconds: float | None) -> bytes:
+        """Return RunOptions that end a call when its time is over."""
+        milliseconds = 0 if seconds is None else max(1, math.ceil(seconds * 1000))
+        options: bytes = self._run_options(timeout_in_ms=milliseconds).SerializeToString()
+        return options
+
+    def _fetched(
+        self, signature: str, outputs: Sequence[str], every: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        """Return what is fetched for the outputs: these, or all when there are too many choices."""
+        wanted = tuple(sorted(set(outputs)))
+        key = (signature, *wanted)
+        if wanted != every and key not in self._executors:
+            if len(self._executors) >= MAX_EXECUTORS:
+                return every
+            self._executors.add(key)
+        return wanted
+
+
+def _check_type(number: int, alias: str, array: Array, tensor: Tensor) -> None:
+    """Raise ServingError for an array of another type: a feed would cast it silently."""
+    dtype = numpy_type(tensor.dtype)
+    if array.dtype != dtype:
+        wanted, given = (_NAMES.get(n, n) for n in (tensor.dtype, _type_of(array)))
+        raise ServingError(
+            "INVALID_ARGUMENT",
+            f"Expects arg[{number}] to be {wanted} but {given} is provided (input '{alias}')",
+        )
+
+
+def _check_shape(alias: str, array: Array, tensor: Tensor) -> None:
+    """Raise ServingError for an array of another shape, of which some kernels would die."""
+    shape = tensor.shape
+    if shape is not None and (
+        len(shape) != array.ndim
+        or any(size not in (-1, given) for size, given in zip(shape, array.shape, strict=True))
+    ):
+        known = [size if size >= 0 else None for size in shape]
+        raise ServingError(
+            "INVALID_ARGUMENT",
+            f"input '{alias}' has shape {list(array.shape)}, but the signature takes {known}",
+        )
+
+
+def _type_of(array: Array) -> str:
+    return "string" if array.dtype == np.object_ else array.dtype.name
+
+
+def _sentence(error: Exception) -> str:
+    return " ".join(str(error).split())[:500]
+
+
+def _return_memory() -> None:
+    """Let the C library hand freed memory back to the kernel, which it keeps otherwise."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except AttributeError:  # another C library
+        return

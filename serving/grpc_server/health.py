@@ -1,0 +1,121 @@
+"""The health of a server and of its models, and what it offers, for the tools that ask."""
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2_grpc
+from grpc_health.v1.health import SERVICE_NAME as HEALTH
+from grpc_health.v1.health_pb2 import HealthCheckResponse
+from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection_pb2 as messages
+
+from deploykit.serving.grpc_server.threads import Threads, answered_by
+from deploykit.serving.protocol.protos import MODEL_SERVICE, PREDICTION_SERVICE
+
+SERVICES = (
+    MODEL_SERVICE.services_by_name["ModelService"].full_name,
+    PREDICTION_SERVICE.services_by_name["PredictionService"].full_name,
+)
+_NAMES = ("", *SERVICES, *(name.rpartition(".")[2] for name in SERVICES))
+"""Those that mean the whole server; TensorFlow Serving answers for the short ones alone."""
+
+_UNKNOWN = HealthCheckResponse.SERVICE_UNKNOWN
+_SERVING = HealthCheckResponse.SERVING
+_NOT_SERVING = HealthCheckResponse.NOT_SERVING
+
+_PROBES = Threads(24, "health")  # a probe waits for no call of a model
+_REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"  # the messages of v1alpha, renamed
+
+
+class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
+    """grpc.health.v1: the server serves while one of its models does; each has its own name too.
+
+    gRPC's own servicer keeps a watcher until it goes by itself, which would hold up every drain.
+    """
+
+    def __init__(self, models: Callable[[], dict[str, bool]]) -> None:
+        """`models` says of each model that is configured whether it can be called."""
+        self._models = models
+        self._lock = threading.RLock()
+        self._watchers: dict[Callable[[Any], None], tuple[str, int]] = {}
+        self._serving = False
+
+    def begin(self) -> None:
+        """Say that the server serves."""
+        self._serving = True
+        self.tell()
+
+    def end(self) -> None:
+        """Say that it does no longer, and let those go who watch."""
+        with self._lock:
+            self._serving = False
+            self.tell()
+            for send in list(self._watchers):
+                send(None)
+            self._watchers.clear()
+        _PROBES.end_stalled()
+
+    def tell(self) -> None:
+        """Tell those who watch what is new to them."""
+        with self._lock:
+            for send, (name, last) in list(self._watchers.items()):
+                if (state := self._state(name)) != last:
+                    self._watchers[send] = name, state
+                    send(HealthCheckResponse(status=state))
+
+    def Check(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
+        state = self._state(request.service)
+        if state == _UNKNOWN:
+            context.abort(
+                grpc.StatusCode.NOT_FOUND, f"there is no service or model {request.service!r}"
+            )
+        return HealthCheckResponse(status=state)
+
+    def Watch(  # noqa: D102
+        self, request: Any, context: grpc.ServicerContext, send: Callable[[Any], None]
+    ) -> None:
+        with self._lock:
+            state = self._state(request.service)
+            send(HealthCheckResponse(status=state))
+            if context.add_callback(lambda: self._watchers.pop(send, None)):
+                self._watchers[send] = request.service, state
+
+    answered_by(_PROBES, Check)
+    answered_by(_PROBES, Watch)
+    Watch.experimental_non_blocking = True  # type: ignore[attr-defined]  # it holds no thread
+
+    def _state(self, name: str) -> int:
+        models = self._models()
+        if name in _NAMES:
+            serves = any(models.values()) or not models
+        elif name in models:
+            serves = models[name]
+        else:
+            return int(_UNKNOWN)
+        return int(_SERVING if serves and self._serving else _NOT_SERVING)
+
+
+def add_health(server: grpc.Server, servicer: Health) -> None:
+    """Answer grpc.health.v1.Health."""
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+
+
+def add_reflection(server: grpc.Server) -> None:
+    """Answer grpc.reflection.v1 and v1alpha: tools need no .proto files then."""
+    servicer = reflection.ReflectionServicer((*SERVICES, HEALTH, reflection.SERVICE_NAME))
+
+    def answer(requests: Iterable[Any], context: grpc.ServicerContext) -> Any:
+        return servicer.ServerReflectionInfo(requests, context)
+
+    handler = grpc.stream_stream_rpc_method_handler(
+        # Whoever keeps a stream open takes no thread that others need.
+        answered_by(ThreadPoolExecutor(2, "reflection"), answer),
+        messages.ServerReflectionRequest.FromString,
+        messages.ServerReflectionResponse.SerializeToString,
+    )
+    for name in (reflection.SERVICE_NAME, _REFLECTION_V1):
+        methods = {"ServerReflectionInfo": handler}
+        server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(name, methods)])

@@ -1,0 +1,1 @@
+"""Models and their versions: found, loaded, replaced, and let go."""

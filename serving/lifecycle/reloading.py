@@ -1,0 +1,77 @@
+"""What a new list of models may change, and what is said when it could not be served."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from deploykit.serving.lifecycle.model_config import TENSORFLOW, ModelSettings
+from deploykit.serving.lifecycle.versions import AVAILABLE, Model, Servable
+from deploykit.serving.protocol.errors import ServingError
+
+
+def check(
+    models: Mapping[str, Model[Any]], settings: Sequence[ModelSettings], early_labels: bool
+) -> None:
+    """Raise ServingError if TensorFlow Serving would refuse to change to these settings."""
+    names: set[str] = set()
+    for each in settings:
+        if each.name in names:
+            raise _refusal(f"Illegal to list model {each.name} multiple times in config list")
+        names.add(each.name)
+    for each in settings:
+        model = models.get(each.name)
+        if model and model.listed and model.settings.platform != each.platform:
+            raise _refusal(
+                f"Illegal to change a model's platform. For model {each.name} platform was "
+                f"{model.settings.platform} and new platform requested is {each.platform}"
+            )
+        if each.platform != TENSORFLOW:
+            raise _refusal(f"Model {each.name} requests unsupported platform {each.platform}")
+        _check_labels(model, each, early_labels)
+
+
+def take(
+    models: dict[str, Model[Servable]], settings: Sequence[ModelSettings]
+) -> tuple[list[Model[Servable]], list[Model[Servable]]]:
+    """Take settings; return the models that are gone, and those that are new or look elsewhere."""
+    given = {each.name: each for each in settings}
+    gone = [model for name, model in models.items() if model.listed and name not in given]
+    for model in gone:
+        model.unlist()
+    fresh = []
+    for name, new in given.items():
+        model = models.setdefault(name, Model(new, listed=False))
+        old = model.settings
+        if not model.listed or (old.base_path, old.policy) != (new.base_path, new.policy):
+            model.polled = False
+            fresh.append(model)
+        model.settings, model.listed = new, True
+    return gone, fresh
+
+
+def raise_trouble(models: Iterable[Model[Any]]) -> None:
+    """Raise ServingError if a model is not served as asked for; its code is the first one's."""
+    troubles = [(model.settings.name, trouble) for model in models if (trouble := model.trouble)]
+    if troubles:
+        told = ", ".join(f"{name}: {trouble.code}: {trouble}" for name, trouble in troubles)
+        raise ServingError(
+            troubles[0][1].code, f"{len(troubles)} model(s) did not become available: {{{told}}}"
+        )
+
+
+def _check_labels(model: Model[Any] | None, new: ModelSettings, early: bool) -> None:
+    """Refuse labels of versions that are not available; `early` allows those not yet in use."""
+    old = model.settings.labels if model and model.listed else {}
+    for label, number in new.labels.items():
+        version = model.live.get(number) if model else None
+        if early and old.get(label, number) == number:
+            continue
+        if version is None or version.state != AVAILABLE:
+            raise ServingError(
+                "FAILED_PRECONDITION",
+                f"Request to assign label to version {number} of model {new.name}, which is not "
+                "currently available for inference",
+            )
+
+
+def _refusal(message: str) -> ServingError:
+    return ServingError("INVALID_ARGUMENT", message)

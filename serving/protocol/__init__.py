@@ -1,0 +1,1 @@
+"""TensorFlow Serving's API as plain Python: protos, tensors, signatures, errors."""

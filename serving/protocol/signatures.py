@@ -1,0 +1,106 @@
+"""The signatures of a SavedModel, read from its proto: what goes in and comes out, by alias."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deploykit.serving.protocol.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
+from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.tensors import type_name
+
+SERVE = "serve"
+DEFAULT = "serving_default"
+PREDICT = "tensorflow/serving/predict"
+CLASSIFY = "tensorflow/serving/classify"
+REGRESS = "tensorflow/serving/regress"
+HIDDEN = "__saved_model_"  # names of signatures that only loaders use begin so
+
+# The aliases that Classify and Regress go by.
+EXAMPLES = "inputs"
+CLASSES, SCORES = "classes", "scores"
+RESULTS = "outputs"
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of a signature; a size of -1 is open, and so is a shape of None."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A way to call a model: tensors by alias."""
+
+    method: str
+    inputs: Mapping[str, Tensor]
+    outputs: Mapping[str, Tensor]
+    proto: SignatureDef
+
+
+def read_meta_graph(folder: Path) -> MetaGraphDef:
+    """Return the MetaGraphDef for serving of a version directory.
+
+    FileError: there is no saved_model.pb, or it cannot be read. GraphError: it is no SavedModel, or
+    has no graph tagged `serve`.
+    """
+    from google.protobuf.message import DecodeError
+
+    path = folder / "saved_model.pb"
+    try:
+        model = SavedModel.FromString(path.read_bytes())
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from None
+    except DecodeError:
+        raise GraphError(f"{path}: this is no SavedModel; it may be cut short") from None
+    for meta in model.meta_graphs:
+        if list(meta.meta_info_def.tags) == [SERVE]:
+            return meta
+    raise GraphError(f"{path}: it has no graph with the tag {SERVE}")
+
+
+def signatures_of(meta: MetaGraphDef) -> dict[str, Signature]:
+    """Return the signatures by name; those that only loaders use are left out."""
+    return {
+        name: Signature(proto.method_name, _tensors(proto.inputs), _tensors(proto.outputs), proto)
+        for name, proto in sorted(meta.signature_def.items())
+        if not name.startswith(HIDDEN)
+    }
+
+
+def _tensors(infos: Mapping[str, TensorInfo]) -> dict[str, Tensor]:
+    return {alias: tensor_of(info) for alias, info in sorted(infos.items())}
+
+
+def tensor_of(info: TensorInfo) -> Tensor:
+    """Return what a TensorInfo says."""
+    shape = info.tensor_shape
+    sizes = None if shape.unknown_rank else tuple(dim.size for dim in shape.dim)
+    return Tensor(info.name, type_name(info.dtype), sizes)
+
+
+def described(signatures: Mapping[str, SignatureDef]) -> dict[str, Any]:
+    """Return signatures as plain data; None stands for what is open."""
+    return {
+        name: {
+            "method": signature.method_name,
+            **{
+                side: {
+                    alias: {"dtype": str(tensor.dtype), "shape": sizes(tensor)}
+                    for alias, tensor in sorted((a, tensor_of(i)) for a, i in infos.items())
+                }
+                for side, infos in (("inputs", signature.inputs), ("outputs", signature.outputs))
+            },
+        }
+        for name, signature in sorted(signatures.items())
+    }
+
+
+def sizes(tensor: Tensor) -> list[int | None] | None:
+    """Return a shape as people and JSON have it: None is open."""
+    if tensor.shape is None:
+        return None
+    return [None if size < 0 else size for size in tensor.shape]

@@ -1,0 +1,181 @@
+"""A connection, its requests one after the other, and no wait for longer than fair."""
+
+import contextlib
+import logging
+import select
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Protocol
+
+import orjson
+
+from deploykit.serving.rest.http_requests import HttpError, Limits, Parser, Request
+
+logger = logging.getLogger("deploykit")
+
+_RECEIVED = 256 << 10  # bytes at once
+_REASONS = {status.value: status.phrase for status in HTTPStatus} | {499: "Client Closed Request"}
+_HUNG_UP = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
+
+
+@dataclass(frozen=True)
+class Response:
+    """An answer."""
+
+    status: int
+    body: bytes
+    content_type: str = "application/json"
+    headers: Sequence[tuple[str, str]] = ()
+
+
+def error_response(status: int, message: str) -> Response:
+    """Return an answer as TensorFlow Serving words errors."""
+    readable = message.encode(errors="replace").decode()  # half a character is no JSON
+    return Response(status, orjson.dumps({"error": readable}))
+
+
+class Owner(Protocol):
+    """What a connection needs of the port that it came by."""
+
+    limits: Limits
+    closing: bool
+
+    def answer(self, request: Request) -> Response:
+        """Answer a request; it raises nothing."""
+        ...
+
+    def forget(self, connection: "Connection") -> None:
+        """Take note that a connection is closed."""
+        ...
+
+
+class Connection:
+    """A connection, and the requests that come over it one after the other."""
+
+    def __init__(self, connected: socket.socket, listener: "Owner") -> None:
+        self.waits_since: float | None = time.monotonic()
+        """Since when the server waits for the client, if it does."""
+        self._socket = connected
+        self._listener = listener
+        self._limits = listener.limits
+        self._parser = Parser(self._limits, self._go_on)
+        self._served = False
+        self._idle = True  # no byte of the next request has come
+
+    def serve(self) -> None:
+        """Answer requests until either side ends it."""
+        try:
+            while self._receive() and self._answer():
+                pass
+        except OSError:
+            pass  # it hung up, or was too slow; nobody is there to be told
+        except Exception as error:
+            logger.warning("a connection failed: %s: %s", type(error).__name__, error)
+        finally:
+            self._socket.close()
+            self._listener.forget(self)
+
+    def refuse(self, why: str) -> None:
+        """Say that there is no room, and close."""
+        with contextlib.suppress(OSError):
+            self._socket.settimeout(1.0)
+            self._send(error_response(503, f"{why}; try again later"), keep=False)
+        self._socket.close()
+
+    def end_if_idle(self) -> None:
+        """Wait for no other request; one that has begun is still answered."""
+        if self._idle:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RD)
+
+    def cut(self) -> None:
+        """Close it under the hands of whoever waits for it."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _receive(self) -> bool:
+        """Read until there is a request, or an error in one. False: the client hung up."""
+        parser, limits = self._parser, self._limits
+        self.waits_since = start = time.monotonic()
+        deadline = start + (limits.idle if self._served else limits.patience)
+        size = 0
+        while not (parser.requests or parser.error):
+            try:
+                self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+                data = self._socket.recv(_RECEIVED)
+            except TimeoutError:
+                if not size:
+                    raise
+                parser.error = HttpError(408, "the request took too long to arrive")
+                break
+            if not data:
+                return False
+            if self._idle:
+                self._idle, start = False, time.monotonic()
+            size += len(data)
+            deadline = start + limits.seconds(size)
+            parser.feed(data)
+        return True
+
+    def _answer(self) -> bool:
+        """Answer the next request. False: the connection ends."""
+        self.waits_since = None
+        if not self._parser.requests:
+            self._tell(self._parser.error)
+            return False
+        request = replace(self._parser.requests.popleft(), gone=self._gone)
+        response = self._listener.answer(request)
+        keep = request.keep_alive and not self._listener.closing
+        self.waits_since = time.monotonic()
+        self._send(response, keep, request)
+        self._served = True
+        self._idle = not self._parser.requests
+        if self._listener.closing:  # it may have begun after the answer was sent
+            self.end_if_idle()
+        return keep
+
+    def _tell(self, error: HttpError | None) -> None:
+        """Answer an error, and let the client read it: closed at once, it would be lost."""
+        if error is None:
+            return
+        self._send(error_response(error.status, str(error)), keep=False)
+        self.waits_since = time.monotonic()
+        self._socket.shutdown(socket.SHUT_WR)
+        end = time.monotonic() + self._limits.patience
+        while (left := end - time.monotonic()) > 0:
+            self._socket.settimeout(left)
+            if not self._socket.recv(_RECEIVED):
+                return
+
+    def _send(self, response: Response, keep: bool, request: Request | None = None) -> None:
+        status = f"{response.status} {_REASONS.get(response.status, 'Error')}"
+        head = [
+            f"HTTP/1.1 {status}",
+            f"Date: {formatdate(usegmt=True)}",
+            f"Content-Type: {response.content_type}",
+            f"Content-Length: {len(response.body)}",
+            *(f"{name}: {value}" for name, value in response.headers),
+        ]
+        if not keep:
+            head.append("Connection: close")
+        elif request is not None and request.version == "1.0":
+            head.append("Connection: keep-alive")
+        body = b"" if request is not None and request.method == "HEAD" else response.body
+        data = "\r\n".join([*head, "\r\n"]).encode("latin-1") + body
+        self._socket.settimeout(self._limits.seconds(len(data)))
+        self._socket.sendall(data)
+
+    def _go_on(self) -> None:
+        self._socket.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _gone(self) -> bool:
+        poll = select.poll()
+        try:
+            poll.register(self._socket, _HUNG_UP)
+            return bool(poll.poll(0))
+        except (OSError, ValueError):  # closed
+            return True

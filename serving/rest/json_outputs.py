@@ -1,0 +1,102 @@
+"""Arrays -> outputs, classes and numbers in JSON, as TensorFlow Serving writes them."""
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+
+import numpy as np
+import orjson
+
+from deploykit.serving.execution.classify_regress import Class
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.rest.json_tensors import COLUMNS, ROWS
+from deploykit.serving.rest.json_values import FLOATS, INTEGERS, from_bytes, refused
+from deploykit.transforms.core.tensors import Array
+
+_BINARY_SUFFIX = "_bytes"
+
+
+def write_outputs(outputs: Mapping[str, Array], rows: bool) -> bytes:
+    """Return the document that answers a request in rows or in columns.
+
+    One output goes without its name. ServingError: outputs are no rows, or JSON has no such type.
+    """
+    if not outputs:
+        raise refused("Cannot convert empty tensor map to JSON")
+    if not rows:
+        columns = {
+            alias: orjson.Fragment(to_json(alias, array)) for alias, array in outputs.items()
+        }
+        only = next(iter(columns.values()))
+        return orjson.dumps({"outputs": columns if len(columns) > 1 else only})
+    count = _count(outputs)
+    if len(outputs) == 1:
+        alias, array = next(iter(outputs.items()))
+        return orjson.dumps({"predictions": orjson.Fragment(to_json(alias, array))})
+    named = [
+        {
+            alias: orjson.Fragment(to_json(alias, array[row, ...]))
+            for alias, array in outputs.items()
+        }
+        for row in range(count)
+    ]
+    return orjson.dumps({"predictions": named})
+
+
+def to_json(alias: str, array: Array) -> bytes:
+    """Return an array as nested lists. ServingError: JSON has no such type."""
+    if array.dtype == np.object_:
+        binary = alias.endswith(_BINARY_SUFFIX)
+        texts = np.empty(array.size, object)
+        texts[:] = [from_bytes(each, binary) for each in array.ravel().tolist()]
+        return orjson.dumps(texts.reshape(array.shape).tolist())
+    if array.dtype.name == "bfloat16":
+        array = array.astype(np.float32)
+    if array.dtype.name not in (*FLOATS, *INTEGERS, "bool"):
+        raise ServingError(
+            "UNIMPLEMENTED",
+            f"Failed to write JSON value for tensor type: {array.dtype.name} (output '{alias}'); "
+            "ask for it over gRPC",
+        )
+    value = array[()] if not array.ndim else np.ascontiguousarray(array)
+    text = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+    if array.dtype.kind != "f" or np.isfinite(array).all():
+        return text
+    # Where a number has no JSON, `null` was written, in order.
+    words = [_literal(number) for number in array[~np.isfinite(array)].tolist()]
+    return b"".join(chain.from_iterable(zip(text.split(b"null"), [*words, b""], strict=True)))
+
+
+def write_classes(found: Sequence[Sequence[Class]]) -> bytes:
+    """Return the document of pairs of label and score."""
+    scores = np.array([score for example in found for _, score in example], np.float32)
+    texts = iter(orjson.Fragment(to_json("scores", score)) for score in scores)
+    return orjson.dumps(
+        {"results": [[[label, next(texts)] for label, _ in example] for example in found]}
+    )
+
+
+def write_values(found: Sequence[float]) -> bytes:
+    """Return the document of the numbers of a regression."""
+    values = orjson.Fragment(to_json("outputs", np.array(found, np.float32)))
+    return orjson.dumps({"results": values})
+
+
+def _count(outputs: Mapping[str, Array]) -> int:
+    """Return the number of rows. ServingError: outputs differ in it, or one has none."""
+    words = f"; ask for columns with '{COLUMNS}' instead of '{ROWS}'"
+    sizes: dict[str, int] = {}
+    for alias, array in outputs.items():
+        if not array.ndim:
+            raise refused(f"Tensor name: {alias} has no shape information{words}")
+        sizes[alias] = len(array)
+        expected = next(iter(sizes.values()))
+        if sizes[alias] != expected:
+            raise refused(
+                f"Tensor name: {alias} has inconsistent batch size: {sizes[alias]} expecting: "
+                f"{expected}{words}"
+            )
+    return expected
+
+
+def _literal(number: float) -> bytes:
+    return b"NaN" if number != number else b"Infinity" if number > 0 else b"-Infinity"

@@ -1,0 +1,196 @@
+"""Inputs in JSON -> arrays, by the types of a signature.
+
+Rows (`instances`) are one object or value an example, columns (`inputs`) one array an input.
+Nothing recurses: a nested list is unfolded level by level, so that its depth costs no stack.
+"""
+
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.signatures import Tensor
+from deploykit.serving.rest.json_values import (
+    FLOATS,
+    INTEGERS,
+    is_binary,
+    kind,
+    narrowed,
+    refused,
+    shown,
+    to_bytes,
+)
+from deploykit.transforms.core.tensors import MAX_RANK, Array, numpy_type
+
+ROWS, COLUMNS = "instances", "inputs"
+
+
+def read_inputs(
+    document: Mapping[str, Any], inputs: Mapping[str, Tensor]
+) -> tuple[dict[str, Array], bool]:
+    """Return the inputs of a request, and whether they came in rows.
+
+    ServingError: a value does not fit its input's type, or lists are ragged.
+    """
+    if ROWS in document and COLUMNS in document:
+        raise refused(f"expecting only one of '{COLUMNS}' or '{ROWS}' keys to exist")
+    if ROWS in document:
+        return _read_rows(document[ROWS], inputs), True
+    if COLUMNS in document:
+        return _read_columns(document[COLUMNS], inputs), False
+    raise refused(f"Missing '{COLUMNS}' or '{ROWS}' key")
+
+
+def to_array(alias: str, value: Any, dtype: str) -> Array:
+    """Return a value or nested lists of values as an array of TensorFlow's type `dtype`.
+
+    ServingError: a value is of another type or too large for it, or lists are ragged.
+    """
+    values, shape = _unfold(alias, value)
+    return _array(alias, values, dtype).reshape(shape)
+
+
+def _read_rows(rows: Any, inputs: Mapping[str, Tensor]) -> dict[str, Array]:
+    if type(rows) is not list:
+        raise refused(f"Expecting '{ROWS}' to be an list/array")
+    if not rows:
+        raise refused(f"No values in '{ROWS}' array")
+    named = [_is_named(row) for row in rows]
+    if not any(named):
+        alias = _only(ROWS, "a plain list, but expecting list of objects", inputs)
+        return {alias: to_array(alias, rows, inputs[alias].dtype)}
+    first = rows[named.index(True)]
+    for number, row in enumerate(rows):
+        if not named[number]:
+            raise refused(
+                f"Failed to process element: {number} of '{ROWS}' list: it is no object of inputs, "
+                f"but element {named.index(True)} is one"
+            )
+        if row.keys() != first.keys():
+            raise refused(
+                f"Failed to process element: {number} of '{ROWS}' list: its "
+                f"keys must be equal to: {','.join(sorted(first))}"
+            )
+    _check_known(ROWS, first, inputs)
+    return {
+        alias: to_array(alias, [row[alias] for row in rows], inputs[alias].dtype) for alias in first
+    }
+
+
+def _read_columns(columns: Any, inputs: Mapping[str, Tensor]) -> dict[str, Array]:
+    if not _is_named(columns):
+        alias = _only(COLUMNS, "a plain value/list, but expecting an object", inputs)
+        return {alias: to_array(alias, columns, inputs[alias].dtype)}
+    _check_known(COLUMNS, columns, inputs)
+    return {alias: to_array(alias, value, inputs[alias].dtype) for alias, value in columns.items()}
+
+
+def _is_named(value: Any) -> bool:
+    return type(value) is dict and not is_binary(value)
+
+
+def _only(key: str, words: str, inputs: Mapping[str, Tensor]) -> str:
+    """Return the one input of a signature. ServingError: it has others."""
+    if len(inputs) != 1:
+        raise refused(f"{key} is {words}: the signature takes {', '.join(inputs) or 'no input'}")
+    return next(iter(inputs))
+
+
+def _check_known(key: str, given: Mapping[str, Any], inputs: Mapping[str, Tensor]) -> None:
+    for alias in given:
+        if alias not in inputs:
+            raise refused(
+                f"'{key}': JSON object: does not have named input: {shown(alias)}; the signature "
+                f"takes {', '.join(inputs) or 'no input'}"
+            )
+
+
+def _unfold(alias: str, value: Any) -> tuple[list[Any], tuple[int, ...]]:
+    """Return the values of nested lists in order, and their shape."""
+    level = [value]
+    shape: list[int] = []
+    while level and type(level[0]) is list:
+        size = len(level[0])
+        for number, each in _unless(set(map(type, level)) == {list}, level):
+            if type(each) is not list:
+                raise refused(
+                    f"input '{alias}': JSON Value: {shown(each)} found at incorrect level: "
+                    f"{len(shape) + 1}, element {number} there; expected a list as the others"
+                )
+        for number, each in _unless(set(map(len, level)) == {size}, level):
+            if len(each) != size:
+                raise refused(
+                    f"input '{alias}': Encountered list at unexpected size: {len(each)} at level: "
+                    f"{len(shape)} expected size: {size}; it is element {number} there"
+                )
+        shape.append(size)
+        if len(shape) > MAX_RANK:
+            raise refused(f"input '{alias}': lists are nested deeper than {MAX_RANK} levels")
+        level = list(chain.from_iterable(level))
+    if list in set(map(type, level)):
+        raise refused(
+            f"input '{alias}': Encountered list at unexpected level: {len(shape)} beside "
+            f"{shown(level[0])}"
+        )
+    return level, tuple(shape)
+
+
+def _unless(sound: bool, level: list[Any]) -> Any:
+    """Return the elements with their numbers to look for what is wrong, if anything is."""
+    return () if sound else enumerate(level)
+
+
+def _array(alias: str, values: list[Any], dtype: str) -> Array:
+    """Return values of one JSON type as an array of one dimension."""
+    if dtype == "string":
+        _check_kinds(alias, values, dtype, (str, dict))
+        array = np.empty(len(values), object)
+        array[:] = [to_bytes(value) for value in values]
+        return array
+    if dtype == "bool":
+        _check_kinds(alias, values, dtype, (bool,))
+        return np.array(values, np.bool_)
+    if dtype in FLOATS:
+        _check_kinds(alias, values, dtype, (float, int))
+        floats = narrowed(values, numpy_type(dtype))
+        if floats is None:
+            raise _too_large(alias, values, dtype)
+        return floats
+    if dtype in INTEGERS:
+        _check_kinds(alias, values, dtype, (int,))
+        try:
+            return np.array(values, dtype)
+        except OverflowError:
+            raise _too_large(alias, values, dtype) from None
+    raise ServingError(
+        "UNIMPLEMENTED",
+        f"Conversion of JSON Value to type: {dtype} (input '{alias}'); send it over gRPC",
+    )
+
+
+def _check_kinds(alias: str, values: list[Any], dtype: str, kinds: tuple[type, ...]) -> None:
+    wrong = set(map(type, values)).difference(kinds)
+    for value in values if wrong or dict in kinds else ():
+        if type(value) in wrong or (type(value) is dict and not is_binary(value)):
+            raise refused(
+                f"input '{alias}': JSON Value: {shown(value)} Type: {kind(value)} is not of "
+                f"expected type: {dtype}"
+            )
+
+
+def _too_large(alias: str, values: list[Any], dtype: str) -> ServingError:
+    """Name the first number that a type cannot hold."""
+    for value in values:
+        try:
+            fits = dtype in FLOATS and narrowed([value], numpy_type(dtype)) is not None
+            fits = fits or (dtype in INTEGERS and np.array([value], dtype) is not None)
+        except OverflowError:
+            fits = False
+        if not fits:
+            return refused(
+                f"input '{alias}': JSON Value: {shown(value)} Type: Number is out of the range of "
+                f"type: {dtype}"
+            )
+    return refused(f"input '{alias}': a number is out of the range of type: {dtype}")

@@ -1,0 +1,127 @@
+"""What a JSON document of TensorFlow Serving's REST API is made of, and what is wrong with one."""
+
+import base64
+import binascii
+import codecs
+import json
+import math
+from typing import Any
+
+import numpy as np
+import orjson
+
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.transforms.core.tensors import Array
+
+BINARY = "b64"
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_SHOWN = 60  # characters of a value in a message
+
+
+def refused(message: str) -> ServingError:
+    """Return the error for a document that says something else than it should."""
+    return ServingError("INVALID_ARGUMENT", message)
+
+
+def parse(body: bytes) -> dict[str, Any]:
+    """Return the object that a body holds; `NaN` and `Infinity` are numbers.
+
+    ServingError: it is no JSON, or no object.
+    """
+    if not body:
+        raise refused("JSON Parse error: The document is empty")
+    body = body.removeprefix(codecs.BOM_UTF8)
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        if b"NaN" not in body and b"Infinity" not in body:
+            raise refused(f"JSON Parse error: {error}") from None
+        document = _parse_with_literals(body)
+    if type(document) is not dict:
+        raise refused(f"JSON Value: {shown(document)} Is not object")
+    return document
+
+
+def signature_name(document: dict[str, Any]) -> str:
+    """Return the signature that is asked for, or nothing."""
+    name = document.get("signature_name", "")
+    if type(name) is not str:
+        raise refused("JSON Value: 'signature_name' key must be a string value.")
+    return name
+
+
+def is_binary(value: Any) -> bool:
+    """Say whether a value is an object that holds bytes in base 64."""
+    return type(value) is dict and len(value) == 1 and type(value.get(BINARY)) is str
+
+
+def to_bytes(value: Any) -> bytes:
+    """Return the bytes of a text or of a binary value. ServingError: it is no base 64."""
+    try:
+        if type(value) is str:
+            return value.encode()
+        text = "".join(value[BINARY].split()).rstrip("=")  # padding and line breaks are optional
+        return binascii.a2b_base64(text + "=" * (-len(text) % 4), strict_mode=True)
+    except (binascii.Error, ValueError):
+        raise refused(
+            f"JSON Value: {shown(value)} holds no text, or no base64 data in '{BINARY}'"
+        ) from None
+
+
+def from_bytes(value: bytes, binary: bool) -> str | dict[str, str]:
+    """Return bytes as text, or as a binary value where that is asked for or they are no text."""
+    if not binary:
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            pass
+    return {BINARY: base64.b64encode(value).decode()}
+
+
+def narrowed(values: list[Any], dtype: Any) -> Array | None:
+    """Return numbers as an array of a type of floats; None: one of them is too large for it."""
+    try:
+        wide = np.array(values, np.float64)
+    except OverflowError:
+        return None
+    with np.errstate(over="ignore"):
+        array = wide.astype(dtype)
+    if array.dtype != np.float64 and (np.isinf(array) != np.isinf(wide)).any():
+        return None
+    return array
+
+
+def kind(value: Any) -> str:
+    """Return what JSON calls the type of a value, as TensorFlow Serving writes it."""
+    if value is None or type(value) is bool:
+        return {None: "Null", False: "False", True: "True"}[value]
+    kinds: dict[type, str] = {dict: "Object", list: "Array", str: "String"}
+    return kinds.get(type(value), "Number")
+
+
+def shown(value: Any) -> str:
+    """Return a value as a message shows it; lists and objects may be deep and long."""
+    if type(value) is list:
+        return f"a list of {len(value)}"
+    if type(value) is dict:
+        return f"an object of {len(value)}"
+    text = json.dumps(value[:_SHOWN] if type(value) is str else value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _parse_with_literals(body: bytes) -> Any:
+    """Parse with Python's own parser, which is slower but knows NaN and Infinity."""
+    try:
+        return json.loads(body.decode(), parse_float=_finite)
+    except RecursionError:
+        raise refused("JSON Parse error: it is nested too deeply") from None
+    except ValueError as error:
+        raise refused(f"JSON Parse error: {error}") from None
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"number {text[:_SHOWN]} is too large")
+    return number

@@ -1,0 +1,128 @@
+"""A port that answers HTTP/1.1: a thread a connection, and no connection for longer than fair.
+
+Of the servers at hand none bounds all of this: http.server advises against its use in production;
+waitress looks at every connection for each event and keeps a client that stopped reading;
+uvicorn lets a request take forever, and its way from thread to thread takes longer than the rest.
+"""
+
+import contextlib
+import errno
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from deploykit.serving.rest.connection import Connection, Response
+from deploykit.serving.rest.http_requests import Limits, Request
+from deploykit.transforms.core.errors import Error
+
+
+class Listener:
+    """A port that listens from `start` to `drain`."""
+
+    def __init__(
+        self,
+        answer: Callable[[Request], Response],
+        host: str = "127.0.0.1",
+        port: int = 0,
+        limits: Limits | None = None,
+        reuse_port: bool = False,
+    ) -> None:
+        """`answer` is called in many threads at once, and raises nothing."""
+        self.limits = limits or Limits()
+        self.host, self.port = host, port
+        self.closing = False
+        self._answer = answer
+        self._reuse_port = reuse_port
+        self._socket: socket.socket | None = None
+        self._connections: set[Connection] = set()
+        self._changed = threading.Condition()
+
+    def start(self) -> None:
+        """Listen. Error: the address is taken, or none of this machine's."""
+        try:
+            family, *_, address = socket.getaddrinfo(
+                self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            self._socket = socket.socket(family)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if self._reuse_port:
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            self._socket.bind(address)
+            self._socket.listen(1024)
+        except OSError as error:
+            if self._socket is not None:
+                self._socket.close()
+            why = error.strerror or error
+            raise Error(f"REST cannot listen on {self.host}:{self.port}: {why}") from None
+        self._socket.settimeout(1.0)  # so that it notices the end where closing does not wake it
+        self.port = self._socket.getsockname()[1]
+        threading.Thread(target=self._accept, args=(self._socket,), daemon=True).start()
+
+    def drain(self, seconds: float) -> None:
+        """Take no more connections, answer what is in flight for so long, and close the rest."""
+        end = time.monotonic() + seconds
+        self.closing = True
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.close()
+        with self._changed:
+            for each in self._connections:
+                each.end_if_idle()
+            self._changed.wait_for(lambda: not self._connections, max(0.0, end - time.monotonic()))
+            for each in self._connections:
+                each.cut()
+
+    def answer(self, request: Request) -> Response:
+        """Answer a request."""
+        return self._answer(request)
+
+    def forget(self, connection: Connection) -> None:
+        """Take note that a connection is closed."""
+        with self._changed:
+            self._connections.discard(connection)
+            self._changed.notify_all()
+
+    def _accept(self, listening: socket.socket) -> None:
+        while not self.closing:
+            try:
+                connected, _ = listening.accept()
+            except TimeoutError:
+                continue
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    self._cut_oldest()
+                    time.sleep(0.05)
+                continue
+            self._admit(connected)
+
+    def _admit(self, connected: socket.socket) -> None:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = Connection(connected, self)
+        if len(self._connections) >= self.limits.connections and not self._cut_oldest():
+            connection.refuse(f"{self.limits.connections} connections are open already")
+            return
+        with self._changed:
+            self._connections.add(connection)
+            if self.closing:
+                connection.end_if_idle()
+        try:
+            threading.Thread(target=connection.serve, daemon=True, name="rest").start()
+        except RuntimeError as error:  # the machine lends no more threads
+            connection.refuse(str(error))
+            self.forget(connection)
+
+    def _cut_oldest(self) -> bool:
+        """Make room: cut whoever keeps the server waiting longest. False: nobody does."""
+        with self._changed:
+            waiting = [(each.waits_since, each) for each in self._connections]
+            oldest = min(
+                ((since, each) for since, each in waiting if since is not None),
+                key=lambda pair: pair[0],
+                default=None,
+            )
+            if oldest is not None:
+                oldest[1].cut()
+                self._connections.discard(oldest[1])
+            return oldest is not None

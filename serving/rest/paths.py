@@ -1,0 +1,54 @@
+"""What a method and a path of the REST API ask for."""
+
+import re
+from urllib.parse import unquote, urlsplit
+
+from deploykit.serving.execution.data_plane import Target
+from deploykit.serving.rest.json_values import refused
+
+# As in TensorFlow Serving's http_rest_api_util.cc: what a path means.
+_WHOM = r"/v1/models{}(?:/versions/(\d+)|/labels/([^/:]+))?"
+_CALL = re.compile(
+    _WHOM.format("/([^/:]+)") + ":(classify|regress|predict)", re.IGNORECASE | re.ASCII
+)
+_READ = re.compile(_WHOM.format("(?:/([^/:]+))?") + "(?:/(metadata))?", re.IGNORECASE | re.ASCII)
+_INT64 = 1 << 63
+
+
+def path_of(target: str) -> str:
+    """Return the path and the query; proxies put the host in front."""
+    if target.startswith("/"):
+        return target
+    try:
+        parts = urlsplit(target)
+    except ValueError:
+        return target
+    return parts.path + (f"?{parts.query}" if parts.query else "")
+
+
+def parse_path(method: str, path: str) -> tuple[str, Target]:
+    """Return what is asked for, and of whom: `predict`, ..., `status`, `metadata` or `models`.
+
+    ServingError: there is no such path, or not for this method.
+    """
+    if method == "POST" and (match := _CALL.fullmatch(path)):
+        name, version, label, call = match.groups()
+        return call.lower(), _target(name, version, label)
+    if method == "GET" and (match := _READ.fullmatch(path)):
+        name, version, label, metadata = match.groups()
+        if name is not None:
+            return "metadata" if metadata else "status", _target(name, version, label)
+        if version or label or metadata:
+            raise refused("Missing model name in request.")
+        return "models", Target("")
+    raise refused(f"Malformed request: {method} {path}")
+
+
+def _target(name: str, version: str | None, label: str | None) -> Target:
+    """Return whom a path is for. ServingError: its version is no int64."""
+    number = None
+    if version is not None:
+        number = int(version) if len(version) < 40 else _INT64
+        if number >= _INT64:
+            raise refused(f"Failed to convert version: {version} to numeric.")
+    return Target(unquote(name), number, unquote(label or ""))

@@ -1,0 +1,259 @@
+"""TensorFlow Serving's REST API: HTTP requests -> data plane -> JSON."""
+
+import gzip
+import io
+import logging
+import re
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Protocol
+
+import orjson
+
+from deploykit.serving.execution.data_plane import Answer, Call, Plane, Target
+from deploykit.serving.protocol.errors import ServingError, told
+from deploykit.serving.protocol.protos import ModelSpec, SignatureDefMap
+from deploykit.serving.protocol.signatures import DEFAULT
+from deploykit.serving.rest.connection import Response, error_response
+from deploykit.serving.rest.http_requests import HttpError, Limits, Request
+from deploykit.serving.rest.json_examples import read_examples
+from deploykit.serving.rest.json_outputs import write_classes, write_outputs, write_values
+from deploykit.serving.rest.json_tensors import read_inputs
+from deploykit.serving.rest.json_values import parse, refused, signature_name
+from deploykit.serving.rest.listener import Listener
+from deploykit.serving.rest.paths import parse_path, path_of
+from deploykit.serving.telemetry.monitoring import CONTENT_TYPE, ENTRYPOINT, Metrics
+
+logger = logging.getLogger("deploykit")
+
+_CORS = (
+    ("Access-Control-Allow-Origin", "*"),
+    ("Access-Control-Allow-Methods", "POST, GET"),
+    ("Access-Control-Allow-Headers", "Content-Type"),
+)
+
+
+class VersionStatus(Protocol):
+    """How a version fares."""
+
+    @property
+    def version(self) -> int: ...  # noqa: D102
+    @property
+    def state(self) -> str: ...  # noqa: D102
+    @property
+    def code(self) -> str: ...  # noqa: D102
+    @property
+    def message(self) -> str: ...  # noqa: D102
+
+
+class Models(Protocol):
+    """What REST needs of `deploykit.serving.lifecycle.models.Models`."""
+
+    def status(self, name: str, version: int | None, label: str) -> Sequence[VersionStatus]:
+        """Return how versions fare. ServingError: there are none."""
+        ...
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of all models."""
+        ...
+
+
+class Rest:
+    """The REST API on a port of its own, from `start` to `drain`."""
+
+    def __init__(
+        self,
+        plane: Plane,
+        models: Models,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        timeout_in_ms: int = 30_000,
+        cors: bool = False,
+        metrics: Metrics | None = None,
+        metrics_path: str = "",
+        converting: int = 2,
+        limits: Limits | None = None,
+        reuse_port: bool = False,
+    ) -> None:
+        """Answer calls within a time (0: any), and show metrics under a path, if there is one.
+
+        At most `converting` documents become arrays at once: each may need many times its size.
+        """
+        self._plane = plane
+        self._models = models
+        self._seconds = timeout_in_ms / 1000
+        self._cors = cors
+        self._metrics = metrics or Metrics()
+        self._metrics_path = metrics_path
+        self._limits = limits or Limits()
+        self._converting = threading.BoundedSemaphore(converting)
+        self._admission = threading.BoundedSemaphore(plane.in_flight)
+        self._listener = Listener(self.answer, host, port, self._limits, reuse_port)
+        self._methods: dict[str, Callable[[Target, dict[str, Any], Call], bytes]] = {
+            "predict": self._predict,
+            "classify": self._classify,
+            "regress": self._regress,
+        }
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return self._listener.port
+
+    def start(self) -> None:
+        """Listen. Error: the address cannot be had."""
+        self._listener.start()
+
+    def drain(self, seconds: float) -> None:
+        """Take no new connections, answer what is in flight for so long, and close."""
+        self._listener.drain(seconds)
+
+    def answer(self, request: Request) -> Response:
+        """Answer a request, whatever it is."""
+        token = ENTRYPOINT.set("REST")
+        try:
+            return self._respond(request, path_of(request.target))
+        finally:
+            ENTRYPOINT.reset(token)
+
+    def _respond(self, request: Request, path: str) -> Response:
+        if self._metrics_path and path == self._metrics_path and request.method == "GET":
+            return Response(200, self._metrics.page(), CONTENT_TYPE)
+        if not path.lower().startswith("/v1/"):
+            return error_response(404, f"Not found: {request.method} {path}")
+        try:
+            response = Response(200, self._answer(request, path))
+        except HttpError as error:
+            response = error_response(error.status, str(error))
+        except Exception as error:
+            refusal = told(error)
+            response = error_response(refusal.http_status, refusal.message)
+        return replace(response, headers=_CORS) if self._cors else response
+
+    def _answer(self, request: Request, path: str) -> bytes:
+        if request.method == "OPTIONS":
+            if re.match("https?://", request.headers.get("origin", "")):
+                return b""
+            raise ServingError("FAILED_PRECONDITION", "Origin header is missing in CORS preflight")
+        asked, target = parse_path(request.method, path)
+        match asked:
+            case "models":
+                return orjson.dumps({"models": sorted(self._models.names)})
+            case "status":
+                return self._status(target)
+            case "metadata":
+                return self._metadata(target)
+            case _:
+                return self._called(target, asked, request)
+
+    def _called(self, target: Target, method: str, request: Request) -> bytes:
+        deadline = time.monotonic() + self._seconds if self._seconds > 0 else None
+        call = Call(deadline, request.gone)
+        if not self._admission.acquire(blocking=False):
+            raise ServingError(
+                "RESOURCE_EXHAUSTED",
+                f"{self._plane.in_flight} calls are in flight already; try again later",
+            )
+        try:
+            with self._reading(target, method, call):
+                document = parse(_body(request, self._limits.body))
+                signature = signature_name(document)
+            target = Target(target.name, target.version, target.label, signature)
+            return self._methods[method](target, document, call)
+        finally:
+            self._admission.release()
+
+    def _predict(self, target: Target, document: dict[str, Any], call: Call) -> bytes:
+        with self._reading(target, "predict", call):
+            _, signatures = self._plane.signatures(target)
+            name = target.signature or DEFAULT
+            if name not in signatures:
+                raise refused(f'Serving signature name: "{name}" not found in signature def')
+            inputs, rows = read_inputs(document, signatures[name].inputs)
+        document.clear()  # it may be many times as large as the arrays
+        answer = self._plane.predict(target, inputs, (), call)
+        return write_outputs(answer.outputs, rows)
+
+    def _classify(self, target: Target, document: dict[str, Any], call: Call) -> bytes:
+        with self._reading(target, "classify", call):
+            examples = read_examples(document)
+        return write_classes(self._plane.classify(target, examples, call).classes)
+
+    def _regress(self, target: Target, document: dict[str, Any], call: Call) -> bytes:
+        with self._reading(target, "regress", call):
+            examples = read_examples(document)
+        return write_values(self._plane.regress(target, examples, call).values)
+
+    def _status(self, target: Target) -> bytes:
+        found = [
+            {
+                "version": str(each.version),
+                "state": each.state,
+                "status": {"error_code": each.code, "error_message": each.message},
+            }
+            for each in self._models.status(target.name, target.version, target.label)
+        ]
+        return orjson.dumps({"model_version_status": found})
+
+    def _metadata(self, target: Target) -> bytes:
+        answer, signatures = self._plane.signatures(target)
+        found = SignatureDefMap()
+        for name, signature in signatures.items():
+            found.signature_def[name].CopyFrom(signature.proto)
+        return orjson.dumps(
+            {"model_spec": _plain(_spec(answer)), "metadata": {"signature_def": _plain(found)}}
+        )
+
+    @contextmanager
+    def _reading(self, target: Target, method: str, call: Call) -> Iterator[None]:
+        """Make arrays of a document, as few at once; count a call that ends here."""
+        start = time.monotonic()
+        try:
+            if not self._converting.acquire(timeout=call.seconds_left()):
+                raise ServingError("DEADLINE_EXCEEDED", "the deadline passed before the model ran")
+            try:
+                yield
+            finally:
+                self._converting.release()
+        except Exception as error:
+            code = "INVALID_ARGUMENT" if isinstance(error, HttpError) else told(error).code
+            self._metrics.observe(target.name, method, code, time.monotonic() - start, 0.0)
+            raise
+
+
+def _body(request: Request, limit: int) -> bytes:
+    """Return the body of a request, unpacked. HttpError: it is too large then."""
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding == "identity":
+        return request.body
+    if coding != "gzip":
+        raise refused(f"Content-Encoding is {coding}, expected gzip or none")
+    try:
+        body = gzip.GzipFile(fileobj=io.BytesIO(request.body)).read(limit + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise refused(f"Content-Encoding is gzip, but the body is not: {error}") from None
+    if len(body) > limit:
+        raise HttpError(413, f"the body is larger than the limit of {limit} bytes")
+    return body
+
+
+def _spec(answer: Answer) -> Any:
+    spec = ModelSpec(name=answer.name, signature_name=answer.signature)
+    spec.version.value = answer.version
+    return spec
+
+
+def _plain(message: Any) -> dict[str, Any]:
+    """Return a message as TensorFlow Serving turns it into JSON."""
+    from google.protobuf.json_format import MessageToDict
+
+    plain: dict[str, Any] = MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    return plain

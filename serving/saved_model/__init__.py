@@ -1,0 +1,1 @@
+"""Versions on disk, as TensorFlow Serving loads them."""

@@ -1,0 +1,108 @@
+"""Requests of tf.Examples, as Classify and Regress take them: parsed in front of a model."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from deploykit.serving.protocol.protos import Example
+from deploykit.serving.protocol.signatures import Tensor
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node, split
+from deploykit.transforms.core.ops import FEEDABLE_OPS
+from deploykit.transforms.core.tensors import Array, DType, numpy_type
+
+_PARSER = "parse_examples"
+
+
+def parse_in_front(graph: Graph, inputs: Mapping[str, Tensor]) -> str:
+    """Let the inputs be parsed from tf.Examples where they are not fed; return what takes these.
+
+    Each input is the feature of its alias, one value for each sample. GraphError: an input is no
+    placeholder, or its type or shape cannot be that of a feature.
+    """
+    for alias, tensor in inputs.items():
+        _check(graph, alias, tensor)
+    examples = graph.add(Node(graph.unique_name("examples"), "Placeholder"))
+    graph.replace(examples, examples.with_attrs(dtype=DType("string"), shape=(-1,)))
+    kinds = [DType(_kind(tensor.dtype)) for tensor in inputs.values()]
+    shapes = [tuple(tensor.shape or ())[1:] for tensor in inputs.values()]
+    none = _constant(graph, "none", np.array([], object))
+    keys = _constant(graph, "keys", np.array([alias.encode() for alias in inputs], object))
+    defaults = [
+        _constant(graph, f"default_{n}", np.zeros(1 if -1 in shape else 0, numpy_type(kind)), kind)
+        for n, (kind, shape) in enumerate(zip(kinds, shapes, strict=True))
+    ]
+    read = (examples.name, none, none, keys, none, *defaults)
+    parser = Node(graph.unique_name(_PARSER), "ParseExampleV2", read)
+    graph.add(
+        parser.with_attrs(
+            Tdense=kinds,
+            dense_shapes=shapes,
+            num_sparse=0,
+            sparse_types=[],
+            ragged_value_types=[],
+            ragged_split_types=[],
+        )
+    )
+    for port, tensor in enumerate(inputs.values()):
+        value = f"{parser.name}:{port}" if port else parser.name
+        if tensor.dtype != kinds[port]:
+            cast = Node(graph.unique_name(f"{parser.name}/cast"), "Cast", (value,))
+            value = graph.add(cast.with_attrs(SrcT=kinds[port], DstT=DType(tensor.dtype))).name
+        placeholder = graph[split(tensor.name)[0]]
+        parsed = Node(placeholder.name, "PlaceholderWithDefault", (value,))
+        graph.replace(placeholder, parsed.with_attrs(dtype=DType(tensor.dtype), shape=tensor.shape))
+    graph.inputs = (*graph.inputs, examples.name)
+    graph.sort()
+    return examples.name
+
+
+def example(sample: Mapping[str, Array]) -> Example:
+    """Return one sample, an array for each alias, as a tf.Example; their shapes do not matter."""
+    found = Example()
+    for alias, array in sample.items():
+        feature = found.features.feature[alias]
+        kind = _kind("string" if array.dtype.kind in "OSU" else array.dtype.name)
+        values = array.reshape(-1)
+        if kind == "string":
+            feature.bytes_list.value.extend(
+                each if isinstance(each, bytes) else str(each).encode() for each in values.tolist()
+            )
+        elif kind == "int64":
+            feature.int64_list.value.extend(values.astype(np.int64).tolist())
+        else:
+            feature.float_list.value.extend(values.astype(np.float32).tolist())
+    return found
+
+
+def _check(graph: Graph, alias: str, tensor: Tensor) -> None:
+    node = graph.producer(tensor.name)
+    if node.op not in FEEDABLE_OPS or node.data_inputs:
+        raise GraphError(
+            f"input '{alias}' is a {node.op}, but tf.Examples are parsed in front of placeholders"
+        )
+    _kind(tensor.dtype)
+    shape = tensor.shape
+    if not shape or shape[0] >= 0 or -1 in shape[2:]:
+        known = "unknown" if shape is None else [None if s < 0 else s for s in shape]
+        raise GraphError(
+            f"input '{alias}' has the shape {known}, but a feature of tf.Examples needs an open "
+            "batch and sizes that are known; use --method predict"
+        )
+
+
+def _kind(dtype: str) -> str:
+    """Return the type of feature that holds values of a type."""
+    if dtype == "string":
+        return "string"
+    if dtype.startswith(("float", "bfloat")):
+        return "float32"
+    if dtype.startswith(("int", "uint", "bool")):
+        return "int64"
+    raise GraphError(f"values of type {dtype} cannot be features of tf.Examples")
+
+
+def _constant(graph: Graph, name: str, array: Array, dtype: str | None = None) -> str:
+    node = Node.constant(graph.unique_name(f"{_PARSER}/{name}"), array, dtype)
+    return graph.add(node).name

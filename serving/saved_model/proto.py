@@ -1,0 +1,95 @@
+"""A frozen graph and its signatures as the bytes of a `saved_model.pb`, without TensorFlow."""
+
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+
+from deploykit.serving.protocol.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
+from deploykit.serving.protocol.signatures import SERVE, Tensor
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import delimited, split, tensor_name
+from deploykit.transforms.core.ops import (
+    FEEDABLE_OPS,
+    LAST_VERSION_WITHOUT_SCALARS,
+    op_defs,
+    output_types,
+)
+from deploykit.transforms.core.shapes.static_shapes import static_shapes
+from deploykit.transforms.core.tensors import type_number
+
+MAX_BYTES = 2 << 30  # protobuf reads no message above 2 GiB
+
+
+def tensors_of(graph: Graph, names: Iterable[str]) -> dict[str, Tensor]:
+    """Return type and shape of tensors by name; what cannot be known of a shape is open.
+
+    GraphError: the type of one is not known.
+    """
+    names = list(names)
+    shapes = static_shapes(graph, names)
+    return {
+        name: Tensor(
+            "{}:{}".format(*split(name)), _type(graph, name), _shape(graph, name, shapes[name])
+        )
+        for name in names
+    }
+
+
+def _type(graph: Graph, tensor: str) -> str:
+    node, port = graph.producer(tensor), split(tensor)[1]
+    types = output_types(node) if node.op in op_defs() else None
+    if types is None or port >= len(types):
+        raise GraphError(f"the type of tensor '{tensor_name(node.name, port)}' is not known")
+    return types[port]
+
+
+def _shape(graph: Graph, tensor: str, shape: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    node = graph.producer(tensor)
+    old = graph.versions.producer <= LAST_VERSION_WITHOUT_SCALARS
+    return None if shape == () and old and node.op in FEEDABLE_OPS else shape
+
+
+def signature_def(
+    method: str, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]
+) -> SignatureDef:
+    """Return a way to call the model: tensors by alias."""
+    signature = SignatureDef(method_name=method)
+    for side, tensors in ((signature.inputs, inputs), (signature.outputs, outputs)):
+        for alias, tensor in tensors.items():
+            side[alias].CopyFrom(_tensor_info(tensor))
+    return signature
+
+
+def _tensor_info(tensor: Tensor) -> TensorInfo:
+    info = TensorInfo(name=tensor.name, dtype=type_number(tensor.dtype))
+    if tensor.shape is None:
+        info.tensor_shape.unknown_rank = True
+    else:
+        info.tensor_shape.SetInParent()
+        for size in tensor.shape:
+            info.tensor_shape.dim.add(size=size)
+    return info
+
+
+def saved_model(graph: Graph, signatures: Mapping[str, SignatureDef]) -> list[bytes]:
+    """Return the bytes of a SavedModel in pieces, always the same for the same graph.
+
+    It has one MetaGraphDef, for serving. GraphError: protobuf could not read so much back.
+    """
+    about = MetaGraphDef.MetaInfoDef(
+        tags=[SERVE],
+        tensorflow_version=metadata.version("tensorflow"),
+    )
+    rest = MetaGraphDef(signature_def=signatures)
+    meta = [  # its fields 1, 2 and 5; so no second copy of the graph is ever held
+        *delimited(1, [about.SerializeToString(deterministic=True)]),
+        *delimited(2, list(graph.serialized())),
+        rest.SerializeToString(deterministic=True),
+    ]
+    pieces = [SavedModel(saved_model_schema_version=1).SerializeToString(), *delimited(2, meta)]
+    if sum(map(len, pieces)) > MAX_BYTES:
+        raise GraphError(
+            "the graph takes more than 2 GiB, which no SavedModel without variables holds; "
+            "quantize it first"
+        )
+    return pieces

@@ -1,0 +1,85 @@
+"""The requests that TensorFlow Serving runs before a version answers: a TFRecord of PredictionLog.
+
+https://www.tensorflow.org/tfx/serving/saved_model_warmup
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from deploykit.serving.protocol.protos import (
+    ClassificationRequest,
+    Input,
+    ModelSpec,
+    PredictionLog,
+    PredictRequest,
+    RegressionRequest,
+    SignatureDef,
+)
+from deploykit.serving.protocol.signatures import CLASSIFY, PREDICT, REGRESS
+from deploykit.serving.saved_model.parse_examples import example
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.tensors import Array, encode, type_name
+from deploykit.transforms.core.tfrecord import framed, read_records
+
+FILE = "assets.extra/tf_serving_warmup_requests"
+MOST = 1000  # TensorFlow Serving refuses a version with more records
+
+
+def requests(
+    model: str,
+    name: str,
+    signature: SignatureDef,
+    feeds: Iterable[Mapping[str, Array]],
+) -> Iterator[PredictionLog]:
+    """Yield one request for each feed, which is arrays by alias.
+
+    Args:
+        model: what requests call the model.
+        name: the signature's name.
+        signature: how the model is called; for Classify and Regress, feeds become tf.Examples.
+        feeds: samples, the first axis counting them.
+    """
+    spec = ModelSpec(name=model, signature_name=name)
+    for feed in feeds:
+        if signature.method_name == CLASSIFY:
+            asked = ClassificationRequest(model_spec=spec, input=_examples(feed))
+            yield PredictionLog(classify_log={"request": asked})
+        elif signature.method_name == REGRESS:
+            asked = RegressionRequest(model_spec=spec, input=_examples(feed))
+            yield PredictionLog(regress_log={"request": asked})
+        elif signature.method_name == PREDICT:
+            asked = PredictRequest(model_spec=spec)
+            for alias, array in feed.items():
+                encode(array, type_name(signature.inputs[alias].dtype), asked.inputs[alias])
+            yield PredictionLog(predict_log={"request": asked})
+
+
+def _examples(feed: Mapping[str, Array]) -> Input:
+    count = min(len(array) for array in feed.values())
+    samples = ({alias: a[n : n + 1] for alias, a in feed.items()} for n in range(count))
+    return Input(example_list={"examples": [example(sample) for sample in samples]})
+
+
+def write_requests(found: Iterable[PredictionLog]) -> Iterator[bytes]:
+    """Yield the bytes of the file of such requests."""
+    for each in found:
+        yield framed(each.SerializeToString(deterministic=True))
+
+
+def read_requests(folder: Path) -> Iterator[PredictionLog]:
+    """Yield the requests of a version directory; none where it has no such file.
+
+    FileError: it cannot be read. VerificationError, GraphError: it is damaged, or has too many.
+    """
+    from google.protobuf.message import DecodeError
+
+    path = folder / FILE
+    if not path.exists():
+        return
+    for number, record in enumerate(read_records(path, compressed=False)):
+        if number == MOST:
+            raise GraphError(f"{path}: it has more than {MOST} records")
+        try:
+            yield PredictionLog.FromString(record)
+        except DecodeError:
+            raise GraphError(f"{path}: record {number} is no PredictionLog") from None

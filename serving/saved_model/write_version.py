@@ -1,0 +1,183 @@
+"""A version of a model: written under a hidden name, synced, renamed to the next free number.
+
+TensorFlow Serving takes a child of a model's folder for a version when its name is a number, so
+what is being written is none. An exporter holds a lock on the folder that it writes; what nobody
+holds was left by a process that died, and goes.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from deploykit.serving.lifecycle.version_folders import number_of
+from deploykit.transforms.core.errors import Error, FileError
+
+MOST_VERSION = (1 << 63) - 1  # TensorFlow Serving reads an int64
+_HIDDEN = ".tmp-"
+_NAME = re.compile(r"[\w+-][\w.+-]*")  # what URLs, flags and files of all kinds take as it is
+_TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
+
+
+def versions_in(folder: Path) -> dict[int, Path]:
+    """Return what lies in a model's folder by version: children whose whole name is a number."""
+    try:
+        children = sorted(folder.iterdir())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise FileError(f"{folder}: {error.strerror or error}") from None
+    return {number: child for child in children if (number := number_of(child.name)) is not None}
+
+
+def models_in(base: Path) -> dict[str, Path]:
+    """Return the newest version of each model in a folder of models, by the model's name."""
+    found = {}
+    for folder in sorted(base.iterdir()) if base.is_dir() else ():
+        if folder.is_dir() and _NAME.fullmatch(folder.name) and number_of(folder.name) is None:
+            versions = {n: path for n, path in versions_in(folder).items() if path.is_dir()}
+            if versions:
+                found[folder.name] = versions[max(versions)]
+    return found
+
+
+def check_name(name: str) -> str:
+    """Return a model's name. Error: no request could ask for it, or it would pass for a version."""
+    if _NAME.fullmatch(name) is None:
+        raise Error(
+            f"{name!r} cannot be a model's name, which is letters, digits, _, +, - and dots, but "
+            "for the first; give another with --name"
+        )
+    if number_of(name) is not None:
+        raise Error(f"the model's name {name} would pass for a version; give another with --name")
+    return name
+
+
+def write_version(
+    base: Path, name: str, files: Mapping[str, Iterable[bytes]], version: int | None = None
+) -> Path:
+    """Write a version of a model whole or not at all, and return its folder, `base/name/N`.
+
+    Args:
+        base: the folder of models; it is made if there is none.
+        name: the model's name.
+        files: pieces of each file by its path in the folder; of a path that ends in /, an empty
+            folder is made.
+        version: its number; default: the one after the highest there is.
+
+    FileError: the version exists, or cannot be written; then nothing is.
+    """
+    folder = base / check_name(name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(folder)
+        check_free(folder, version)
+        with _hidden(folder) as partial:
+            for path, pieces in files.items():
+                _write(partial / path, path.endswith("/"), pieces)
+            _sync(*sorted(p for p in partial.rglob("*") if p.is_dir()), partial)
+            target = _publish(partial, folder, version)
+        _sync(folder, base)
+    except OSError as error:
+        raise FileError(f"{folder}: cannot be written: {error.strerror or error}") from None
+    return target
+
+
+def check_free(folder: Path, version: int | None) -> None:
+    """Raise FileError for a version that exists, under whatever spelling."""
+    taken = versions_in(folder)
+    if version in taken:
+        raise FileError(
+            f"{taken[version]}: this version exists and is never replaced; without --version, "
+            f"the next is {_next(taken)}"
+        )
+
+
+def _next(taken: Iterable[int]) -> int:
+    return max([0, *taken]) + 1
+
+
+def _publish(partial: Path, folder: Path, version: int | None) -> Path:
+    """Rename what was written to its number; another exporter may take the same one first."""
+    while True:
+        check_free(folder, version)
+        number = _next(versions_in(folder)) if version is None else version
+        if number > MOST_VERSION:
+            raise FileError(f"{folder}: there is no version after {MOST_VERSION}")
+        target = folder / str(number)
+        try:
+            if not os.path.lexists(target):  # an empty folder would be replaced
+                return partial.rename(target)
+        except OSError as error:
+            if error.errno not in _TAKEN:
+                raise
+
+
+@contextlib.contextmanager
+def _hidden(folder: Path) -> Iterator[Path]:
+    """Make a folder under a hidden name, locked; remove it if it is still there afterwards."""
+    while True:
+        partial = folder / f"{_HIDDEN}{uuid.uuid4().hex}"
+        partial.mkdir()
+        with _locked(partial) as is_ours:
+            if not is_ours:  # another exporter was quicker, and took it for a leftover
+                continue
+            try:
+                yield partial
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+            return
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[bool]:
+    """Hold the lock of a folder; yield whether it could be had and the folder is still there."""
+    try:
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        yield False
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held = os.path.exists(path)
+    except OSError:
+        held = False
+    try:
+        yield held
+    finally:
+        os.close(lock)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove the hidden folders that nobody writes any more."""
+    for leftover in folder.glob(f"{_HIDDEN}*"):
+        with _locked(leftover) as is_dead:
+            if is_dead:
+                shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _write(path: Path, is_folder: bool, pieces: Iterable[bytes]) -> None:
+    if is_folder:
+        path.mkdir(parents=True, exist_ok=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("xb") as file:
+        for piece in pieces:
+            file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(*folders: Path) -> None:
+    """Let what was made or renamed in folders outlive a power cut."""
+    for folder in folders:
+        entry = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(entry)
+        finally:
+            os.close(entry)

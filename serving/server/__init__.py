@@ -1,0 +1,1 @@
+"""A process that serves: settings, ports, TLS, start and end."""

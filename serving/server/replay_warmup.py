@@ -1,0 +1,71 @@
+"""A version's warm-up requests, replayed before it answers anybody: first calls are slow."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from deploykit.serving.execution.data_plane import Call, Plane, Target
+from deploykit.serving.execution.servable import Servable
+from deploykit.serving.grpc_server.services import examples_of
+from deploykit.serving.protocol.codec import decode
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.protos import PredictionLog
+from deploykit.serving.saved_model.warmup_requests import FILE, read_requests
+from deploykit.transforms.core.errors import VerificationError
+
+_WITHOUT_END = Call()
+
+
+class _Only:
+    """A version that is not available to others yet, under any name and number."""
+
+    def __init__(self, servable: Servable) -> None:
+        self._servable = servable
+
+    @contextmanager
+    def using(self, name: str, version: int | None, label: str) -> Iterator[Servable]:
+        """Lend it."""
+        yield self._servable
+
+
+def warm_up(servable: Servable, iterations: int = 1) -> int:
+    """Run the requests that lie beside a version, each so often; return how many there are.
+
+    FileError, GraphError: their file cannot be read. ServingError: a request fails.
+    """
+    plane = Plane(_Only(servable), 1, 1)
+    count = 0
+    try:
+        for log in read_requests(servable.folder):
+            for _ in range(iterations):
+                _replay(plane, log)
+            count += 1
+    except ServingError as error:
+        where = f"{servable.folder / FILE}: record {count}"
+        raise ServingError(error.code, f"{where}: {error.message}") from None
+    except VerificationError as error:
+        raise ServingError("DATA_LOSS", str(error)) from None
+    return count
+
+
+def _replay(plane: Plane, log: PredictionLog) -> None:
+    """Answer one request, as gRPC would. ServingError: it has no answer, or is of another kind."""
+    kind = log.WhichOneof("log_type") or "none"
+    request: Any = getattr(getattr(log, kind, None), "request", None)
+    if kind == "predict_log":
+        inputs = {alias: decode(each, alias) for alias, each in request.inputs.items()}
+        plane.predict(_target(request), inputs, request.output_filter, _WITHOUT_END)
+    elif kind == "classify_log":
+        plane.classify(_target(request), examples_of(request.input), _WITHOUT_END)
+    elif kind == "regress_log":
+        plane.regress(_target(request), examples_of(request.input), _WITHOUT_END)
+    elif kind == "multi_inference_log":
+        tasks = [(_target(task), task.method_name) for task in request.tasks]
+        plane.multi_inference(tasks, examples_of(request.input), _WITHOUT_END)
+    else:
+        raise ServingError("UNIMPLEMENTED", f"Unsupported log_type for warmup: {kind}")
+
+
+def _target(request: Any) -> Target:
+    """Return which signature a request is for; its model is the one that is loaded."""
+    return Target(request.model_spec.name, signature=request.model_spec.signature_name)

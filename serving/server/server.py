@@ -1,0 +1,220 @@
+"""A server: models, data plane, services and ports put together, started, and drained."""
+
+import contextlib
+import logging
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from deploykit.serving.execution.batching import Batches
+from deploykit.serving.execution.data_plane import Plane
+from deploykit.serving.execution.servable import Servable
+from deploykit.serving.grpc_server.health import Health, add_health, add_reflection
+from deploykit.serving.grpc_server.services import ModelService, PredictionService
+from deploykit.serving.grpc_server.threads import Admission, Arrival, Threads
+from deploykit.serving.lifecycle.model_config import ModelSettings, model_settings, read_models
+from deploykit.serving.lifecycle.models import Models
+from deploykit.serving.lifecycle.versions import AVAILABLE, VersionStatus
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.protos import (
+    add_ModelServiceServicer_to_server,
+    add_PredictionServiceServicer_to_server,
+)
+from deploykit.serving.rest.http_requests import Limits
+from deploykit.serving.rest.rest import Rest
+from deploykit.serving.server.grpc_options import channel_options
+from deploykit.serving.server.ports import bracketed, check_ports, refused_port
+from deploykit.serving.server.replay_warmup import warm_up
+from deploykit.serving.server.settings import Settings
+from deploykit.serving.server.tls import credentials
+from deploykit.serving.telemetry.access_log import AccessLog, LoggedCalls
+from deploykit.serving.telemetry.monitoring import Metrics
+from deploykit.transforms.core.errors import Error
+
+logger = logging.getLogger("deploykit")
+
+_ASKING = ("GetModelStatus", "GetModelMetadata", "HandleReloadConfigRequest")
+_LOCAL = ("unix:", "ipv4:127.", "ipv6:[::1]", "ipv6:%5B::1%5D")
+_CLOSING_SECONDS = 0.5  # for models that nobody uses any more
+
+
+class Server:
+    """A server that listens once `start` returns, and answers what is in flight in `drain`."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Put it together; nothing is loaded yet, and nobody can connect.
+
+        Error: a certificate or a log file is not what it should be.
+        """
+        self.settings = settings
+        self.port = 0
+        self._credentials = None if settings.tls is None else credentials(settings.tls)
+        self.health = Health(lambda: {n: bool(v) for n, v in self.available.items()})
+        self.models: Models[Servable] = Models(
+            self._load,
+            poll_seconds=max(settings.file_system_poll_wait_seconds, 0.0),
+            retries=settings.max_num_load_retries,
+            retry_seconds=max(settings.load_retry_interval_micros, 0) / 1e6,
+            early_labels=settings.allow_version_labels_for_unavailable_models,
+            on_change=self._changed,
+        )
+        self.metrics = Metrics()
+        self.plane = Plane(
+            self.models,
+            settings.max_in_flight,
+            settings.slots,
+            self.metrics.observe,
+            None if settings.batching is None else Batches(settings.batching, settings.slots),
+        )
+        self.rest = self._rest() if settings.rest_api_port is not None else None
+        self._stopped = threading.Event()
+        self._threads = threads = Threads(settings.max_in_flight)
+        interceptors: list[grpc.ServerInterceptor] = [Admission(threads, _ASKING)]
+        if settings.access_log:
+            interceptors.insert(0, LoggedCalls(AccessLog(settings.access_log)))
+        interceptors.insert(0, Arrival(threads))  # the others see whole requests
+        self.grpc = grpc.server(threads, interceptors=interceptors,
+                                options=channel_options(settings))  # fmt: skip
+        add_PredictionServiceServicer_to_server(
+            PredictionService(self.plane, settings.enable_serialization_as_tensor_content),
+            self.grpc,
+        )
+        add_ModelServiceServicer_to_server(ModelService(self.models, self._reload), self.grpc)
+        add_health(self.grpc, self.health)
+        add_reflection(self.grpc)
+
+    def start(self) -> None:
+        """Load the models, then listen; a model that cannot be loaded does not stop the others.
+
+        ServingError: the models are not what can be served. FileError: a port is taken.
+        """
+        check_ports(self.settings)
+        try:
+            self.models.configure(self.settings.models)
+        except ServingError as error:
+            if not self.models.names:
+                raise
+            logger.warning("%s", error)
+        self._listen()
+        self.grpc.start()
+        if self.rest is not None:
+            self.rest.start()
+        self.health.begin()
+        if self.settings.model_config_file_poll_wait_seconds > 0:
+            threading.Thread(target=self._poll_config, daemon=True).start()
+
+    def drain(self, seconds: float) -> bool:
+        """Refuse new calls, answer those in flight, close all; return whether all were answered."""
+        end = time.monotonic() + seconds
+        self._stopped.set()
+        self.health.end()
+        self._threads.end_stalled()
+        ended = self.grpc.stop(seconds)
+        if self.rest is not None:
+            self.rest.drain(seconds)
+        ended.wait()
+        return self.models.close(max(end - time.monotonic(), _CLOSING_SECONDS))
+
+    @property
+    def available(self) -> dict[str, list[int]]:
+        """The models that are configured, each with the versions that can be called."""
+        return {name: self._versions(name) for name in self.models.names}
+
+    def _versions(self, name: str) -> list[int]:
+        with contextlib.suppress(ServingError):
+            found = self.models.status(name)
+            return [each.version for each in found if each.state == AVAILABLE]
+        return []
+
+    def _rest(self) -> Rest:
+        settings = self.settings
+        return Rest(
+            self.plane,
+            self.models,
+            settings.host,
+            settings.rest_api_port or 0,
+            timeout_in_ms=settings.rest_api_timeout_in_ms,
+            cors=settings.rest_api_enable_cors_support,
+            metrics=self.metrics,
+            metrics_path=settings.monitoring.path if settings.monitoring.enable else "",
+            limits=Limits(body=settings.max_message_bytes),
+            reuse_port=settings.workers > 1,
+            converting=settings.slots,
+        )
+
+    def _listen(self) -> None:
+        address = f"{bracketed(self.settings.host)}:{self.settings.port}"
+        self.port = self._add_port(address, address, "--port")
+        if path := self.settings.grpc_socket_path:
+            self._add_port(f"unix:{path}", path, "--grpc_socket_path")
+
+    def _add_port(self, address: str, shown: str, flag: str) -> int:
+        try:
+            if self._credentials is None:
+                return int(self.grpc.add_insecure_port(address))
+            return int(self.grpc.add_secure_port(address, self._credentials))
+        except RuntimeError:
+            raise refused_port(shown, "cannot listen there", flag) from None
+
+    def _load(self, name: str, version: int, folder: Path) -> Servable:
+        servable = Servable(folder, name, version, self.settings.loading)
+        if self.settings.enable_model_warmup:
+            self._warm_up(servable)
+        return servable
+
+    def _warm_up(self, servable: Servable) -> None:
+        start, code = time.monotonic(), "OK"
+        try:
+            count = warm_up(servable, self.settings.num_request_iterations_for_warmup)
+        except BaseException as error:
+            code = getattr(error, "code", "FAILED_PRECONDITION")
+            servable.close()
+            raise
+        finally:
+            seconds = time.monotonic() - start
+            self.metrics.warmed_up(str(servable.folder), code, seconds)
+        if count:
+            logger.info("%s: %d warm-up requests took %.1f s", servable.folder, count, seconds)
+
+    def _changed(self, name: str, status: VersionStatus) -> None:
+        # What fails before it listens, `start` sums up; what ends with it is no news.
+        if status.code != "OK" and self.port and not self._stopped.is_set():
+            words = "model %s: version %d cannot be served: %s: %s"
+            logger.warning(words, name, status.version, status.code, status.message)
+        self.health.tell()
+
+    def _reload(self, config: Any, peer: str, seconds: float | None = None) -> None:
+        if not (self.settings.allow_reload or peer.startswith(_LOCAL)):
+            raise ServingError(
+                "PERMISSION_DENIED",
+                "models are changed from this machine alone; start the server with "
+                "--allow_reload to change them from others",
+            )
+        if self.settings.workers > 1:
+            raise ServingError(
+                "FAILED_PRECONDITION",
+                f"each of {self.settings.workers} workers would have to be told; change the file "
+                "of --model_config_file, with --model_config_file_poll_wait_seconds",
+            )
+        self.models.configure(model_settings(config), seconds)
+
+    def _poll_config(self) -> None:
+        """Read the file of models again and again; what is wrong in it changes nothing."""
+        path, last = self.settings.model_config_file, self.settings.models
+        assert path is not None
+        while not self._stopped.wait(self.settings.model_config_file_poll_wait_seconds):
+            last = self._reread(path, last)
+
+    def _reread(self, path: Path, last: Any) -> Any:
+        try:
+            found: tuple[ModelSettings, ...] = read_models(path)
+            if found != tuple(last):
+                logger.info("%s has changed", path)
+                self.models.configure(found)
+        except (Error, ServingError) as error:
+            logger.warning("%s", error)
+            return last
+        return found

@@ -1,0 +1,96 @@
+"""TLS of a server: credentials for gRPC, proved by a handshake before anybody connects."""
+
+import os
+import ssl
+
+import grpc
+
+from deploykit.serving.lifecycle.model_config import Tls
+from deploykit.transforms.core.errors import Error
+
+
+class CertificateError(Error):
+    """A key or certificate with which no client would be served."""
+
+
+def credentials(tls: Tls) -> grpc.ServerCredentials:
+    """Return what a port of gRPC takes. CertificateError: no client would accept it."""
+    try:
+        server_context(tls)
+    except CertificateError as error:
+        raise CertificateError(f"{tls.source}: {error}") from None
+    return grpc.ssl_server_credentials(
+        [(tls.server_key.encode(), tls.server_cert.encode())],
+        root_certificates=tls.custom_ca.encode() or None,
+        require_client_auth=tls.client_verify,
+    )
+
+
+def server_context(tls: Tls) -> ssl.SSLContext:
+    """Return what a port of HTTPS takes. CertificateError: as `credentials`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _load_chain(context, tls)
+    _shake_hands(context, tls.server_cert)
+    if tls.custom_ca:
+        _trust(context, tls.custom_ca, "custom_ca")
+    if tls.client_verify:
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _load_chain(context: ssl.SSLContext, tls: Tls) -> None:
+    """Give key and certificate to a context, which reads files only; these are in memory alone."""
+    held = os.memfd_create("tls", os.MFD_CLOEXEC)
+    try:
+        with open(held, "w", closefd=False) as file:
+            file.write(f"{tls.server_key.rstrip()}\n{tls.server_cert}")
+        context.load_cert_chain(f"/proc/self/fd/{held}", password="")
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise CertificateError("server_key is not the key of server_cert") from None
+        raise CertificateError(
+            f"server_key and server_cert cannot be read ({_reason(error)}), expected a private key "
+            "without a passphrase and its certificate, as PEM text"
+        ) from None
+    finally:
+        os.close(held)
+
+
+def _trust(context: ssl.SSLContext, certificates: str, name: str) -> None:
+    try:
+        context.load_verify_locations(cadata=certificates)
+    except ssl.SSLError as error:
+        raise CertificateError(
+            f"{name} cannot be read ({_reason(error)}), expected certificates as PEM text"
+        ) from None
+
+
+def _shake_hands(server: ssl.SSLContext, certificate: str) -> None:
+    """Connect in memory to a server, trusting its own certificate, as a client would tomorrow."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    _trust(client, certificate, "server_cert")
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (
+        client.wrap_bio(to_client, to_server),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    )
+    try:
+        for _ in range(3):  # a handshake takes that many turns
+            for end in ends:
+                try:
+                    end.do_handshake()
+                except ssl.SSLWantReadError:
+                    continue
+    except ssl.SSLCertVerificationError as error:
+        raise CertificateError(
+            f"clients would refuse server_cert: {error.verify_message}; "
+            "give it one that is valid now"
+        ) from None
+    except ssl.SSLError as error:
+        raise CertificateError(f"no client could connect: {_reason(error)}") from None
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return (error.reason or str(error)).replace("_", " ").lower()

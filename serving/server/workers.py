@@ -1,0 +1,238 @@
+"""Several processes that serve on the same ports: started, watched, replaced, and drained.
+
+Each has its own TensorFlow, its own copy of the models, and its own look at their folders: while a
+version is swapped, for about as long as a poll takes, some workers answer with the old one and
+others with the new one. The kernel spreads connections over the workers, not calls.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import pickle
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.server.ports import bound
+from deploykit.serving.server.process import Ready, listen_to_signals
+from deploykit.serving.server.process import serve as serve_alone
+from deploykit.serving.server.settings import Settings
+from deploykit.transforms.core.errors import Error
+
+logger = logging.getLogger("deploykit")
+
+_SHORT_LIFE = 10.0  # a worker that ends sooner is replaced after a pause
+_PAUSES = (1.0, 30.0)
+_ENDING_SECONDS = 5.0  # a worker has so long to end after it drained
+
+
+class WorkerError(Error):
+    """Why workers could not begin to serve, with the exit status that one of them would have."""
+
+    def __init__(self, message: str, exit_status: int) -> None:
+        super().__init__(message)
+        self.exit_status = exit_status
+
+
+def serve(settings: Settings, ready: Callable[[Ready], None]) -> None:
+    """Serve with several processes; `ready` is called once all listen. Returns after they drained.
+
+    Error: one of them could not begin.
+    """
+    told: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+    with _reserved(settings) as reserved:
+        workers = [_Worker(number, reserved, told) for number in range(settings.workers)]
+        listen_to_signals(lambda: told.put(("stop", "")), lambda: _kill(workers))
+        for worker in workers:
+            worker.start()
+        try:
+            first = _all_ready(told, len(workers))
+            if first is not None:
+                ready(first)
+                while told.get()[0] != "stop":
+                    pass
+                logger.info("draining: new calls are refused, those in flight are answered")
+        finally:
+            _stop(workers, settings.drain_seconds)
+
+
+def _all_ready(told: "queue.SimpleQueue[tuple[str, str]]", count: int) -> Ready | None:
+    """Return what the workers say when all listen; None: they are to stop."""
+    document = ""
+    for _ in range(count):
+        kind, document = told.get()
+        if kind == "stop":
+            return None
+        if kind == "failed":
+            failure = json.loads(document)
+            raise WorkerError(failure["error"], failure["exit_status"])
+    return Ready(**json.loads(document))
+
+
+def _stop(workers: "list[_Worker]", seconds: float) -> None:
+    end = time.monotonic() + seconds + _ENDING_SECONDS
+    for worker in workers:
+        worker.stop()
+    for worker in workers:
+        worker.join(max(0.0, end - time.monotonic()))
+    _kill(workers)
+
+
+def _kill(workers: "list[_Worker]") -> None:
+    for worker in workers:
+        worker.kill()
+
+
+@contextlib.contextmanager
+def _reserved(settings: Settings) -> Iterator[Settings]:
+    """Keep the ports from others; yield settings that name them. FileError: one is taken."""
+    held: list[socket.socket] = []
+
+    def hold(port: int, flag: str) -> int:
+        bound(settings.host, port, flag, shared=False).close()  # the workers of others share, too
+        held.append(bound(settings.host, port, flag, shared=True))
+        return int(held[-1].getsockname()[1])
+
+    try:
+        port = hold(settings.port, "--port")
+        rest = settings.rest_api_port
+        rest = None if rest is None else hold(rest, "--rest_api_port")
+        yield replace(settings, port=port, rest_api_port=rest)
+    finally:
+        for each in held:
+            each.close()
+
+
+class _Worker:
+    """Keeps one process running until it is told to stop."""
+
+    def __init__(
+        self, number: int, settings: Settings, told: "queue.SimpleQueue[tuple[str, str]]"
+    ) -> None:
+        self._number, self._settings, self._told = number, settings, told
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._keep, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def join(self, seconds: float) -> None:
+        """Wait for the end of a worker that was told to stop."""
+        self._thread.join(seconds)
+
+    def _keep(self) -> None:
+        """Start a process, again and again."""
+        pause, longest = _PAUSES
+        began = False
+        while True:
+            started = time.monotonic()
+            with self._lock:
+                if self._stopping.is_set():
+                    return
+                process, status = self._new()
+            with os.fdopen(status) as file:
+                began = self._tell(file.readline()) or began
+            code = process.wait()
+            if self._stopping.is_set() or not began:  # what fails at first would fail again
+                return
+            how = signal.Signals(-code).name if code < 0 else f"status {code}"
+            logger.warning("worker %d ended with %s; it is replaced", self._number, how)
+            if time.monotonic() - started < _SHORT_LIFE:
+                self._stopping.wait(pause)
+                pause = min(2 * pause, longest)
+            else:
+                pause = _PAUSES[0]
+
+    def stop(self) -> None:
+        """Let the process drain, and start no other one."""
+        with self._lock:
+            self._stopping.set()
+            if self._process is not None:
+                self._process.terminate()
+
+    def kill(self) -> None:
+        """End the process at once."""
+        if self._process is not None:
+            self._process.kill()
+
+    def _new(self) -> tuple["subprocess.Popen[bytes]", int]:
+        """Start a process; return it, and where it says how it fares."""
+        read, write = os.pipe()
+        root = str(Path(__file__).parents[3])
+        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        self._process = subprocess.Popen(
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "deploykit.serving.server.workers",
+                str(self._number),
+                str(write),
+            ],
+            stdin=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+            pass_fds=[write],
+            start_new_session=True,  # Ctrl-C reaches the parent alone, which passes it on once
+        )
+        os.close(write)
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            pickle.dump(self._settings, self._process.stdin)
+            self._process.stdin.flush()
+        return self._process, read
+
+    def _tell(self, line: str) -> bool:
+        """Pass on how a process fares; return whether it serves."""
+        died = json.dumps({"error": f"worker {self._number} died while it began to serve",
+                           "exit_status": Error.exit_status})  # fmt: skip
+        failed = not line or "error" in json.loads(line)
+        self._told.put(("failed" if failed else "ready", line or died))
+        return not failed
+
+
+def _work(number: str, status: int) -> None:
+    """Be a worker: serve by the settings on standard input, until that ends with the parent."""
+    _log_to_stderr(number)
+    settings = pickle.load(sys.stdin.buffer)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with os.fdopen(status, "w") as file:
+
+        def say(document: dict[str, object]) -> None:
+            file.write(f"{json.dumps(document)}\n")
+            file.flush()
+
+        try:
+            serve_alone(settings, lambda ready: say(asdict(ready)))
+        except (Error, ServingError) as error:
+            code = getattr(error, "exit_status", Error.exit_status)
+            say({"error": str(error), "exit_status": code})
+            os._exit(code)
+    os._exit(0)
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _log_to_stderr(number: str) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(f"deploykit: worker {number}: %(message)s"))
+    logger.handlers, logger.propagate = [handler], False
+    logger.setLevel(logging.INFO)
+
+
+if __name__ == "__main__":
+    _work(sys.argv[1], int(sys.argv[2]))
