@@ -1,5 +1,5 @@
 """`python -m deploykit` is `deploykit`."""
 
-from deploykit.cli import main
+from deploykit.cli.main import main
 
 main()

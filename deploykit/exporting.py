@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.aliases import Callee, callee_of_graph, read_callee
+from deploykit.cli.report import size
 from deploykit.deploying import Manifests
 from deploykit.files import check_output_folder
 from deploykit.input.samples import open_feeds
 from deploykit.interface import Interface
 from deploykit.location import locate, model_sha256
 from deploykit.methods import signatures_for
-from deploykit.report import size
 from deploykit.serving.protocol.protos import SignatureDef
 from deploykit.serving.protocol.signatures import PREDICT, described
 from deploykit.serving.saved_model.proto import saved_model

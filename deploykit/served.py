@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from deploykit.asking import listed
-from deploykit.report import new_table
+from deploykit.cli.report import new_table
 from deploykit.serving.lifecycle.versions import VersionStatus
 from deploykit.serving.protocol.signatures import Signature
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deploykit.catalogue import describe
-from deploykit.cli import COMMANDS
+from deploykit.cli.main import COMMANDS
 from deploykit.transforms.core import pipeline
 
 ROOT = Path(__file__).parents[1]
@@ -54,8 +54,8 @@ def forbidden(path: Path) -> list[str]:
     if here[0] == "serving":
         allowed = of("deploykit.transforms.core") + of("deploykit.serving")
         wrong += [n for n in of("deploykit") if n not in allowed]
-    if here[:2] == ("deploykit", "commands") or (here[0] == "deploykit" and here[1] != "cli"):
-        wrong += of("deploykit.commands")
+    if here[0] == "deploykit" and here[1] not in ("cli", "__main__"):
+        wrong += of("deploykit.cli.commands")
     if here[:2] == ("transforms", "core"):
         transforms = [n for name in pipeline.names() for n in of(f"deploykit.transforms.{name}")]
         wrong += transforms
@@ -70,9 +70,9 @@ def test_imports_point_one_way(path):
 def test_a_wrong_import_is_seen(tmp_path, monkeypatch):
     bad = tmp_path / "transforms" / "bad.py"
     bad.parent.mkdir()
-    bad.write_text("def f():\n    from deploykit.files import load_graph\n")
+    bad.write_text("def f():\n    from deploykit.storage.files import load_graph\n")
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
-    assert forbidden(bad) == ["deploykit.files", "deploykit.files.load_graph"]
+    assert forbidden(bad) == ["deploykit.storage.files", "deploykit.storage.files.load_graph"]
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -137,7 +137,7 @@ def test_public_names():
 def test_help_and_typos_start_neither_tensorflow_nor_numpy(arguments):
     """No clock: what makes a start slow is what gets imported."""
     code = (
-        "import sys, deploykit.cli as cli; status = cli.run(sys.argv[1:]);"
+        "import sys, deploykit.cli.main as cli; status = cli.run(sys.argv[1:]);"
         "slow = {'tensorflow', 'numpy', 'rich', 'keras'} & set(sys.modules);"
         "sys.exit(f'imported {slow}' if slow else 0)"
     )

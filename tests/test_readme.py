@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from deploykit.catalogue import describe
-from deploykit.cli import COMMANDS
+from deploykit.cli.main import COMMANDS
 from deploykit.transforms.core import pipeline
 from tests.differential.test_defects import table as defects
 

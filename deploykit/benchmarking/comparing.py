@@ -131,7 +131,7 @@ def lines(found: Speedups, confidence: float) -> list[str]:
     """Return a comparison as a table for people, what has no partner, and nothing else."""
     from rich.console import Console
 
-    from deploykit.report import new_table
+    from deploykit.cli.report import new_table
 
     interval = f"{100 * confidence:g} % interval"
     shown = new_table("measurement", "p50 a", "p50 b", "speed", interval, "")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from deploykit.report import new_table
+from deploykit.cli.report import new_table
 
 if TYPE_CHECKING:
     from rich.table import Table

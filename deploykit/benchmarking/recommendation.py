@@ -144,7 +144,7 @@ class Recommendation:
         yield f"  or           deploykit benchmark {shlex.quote(self.model)} {options(settings)}"
 
     def _table(self) -> "Table":
-        from deploykit.report import new_table
+        from deploykit.cli.report import new_table
 
         table = new_table("tune", "p50 ms", "p99 ms", "items/s", "against the defaults", "settings")
         table.columns[-1].justify = "left"

@@ -11,7 +11,7 @@ from deploykit.benchmarking.results import Measurement, Result
 from deploykit.benchmarking.scaling import scaling_efficiency
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import Ratio, Summary, ratio, summary
-from deploykit.report import new_table, size
+from deploykit.cli.report import new_table, size
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from deploykit.benchmarking.results import FORMAT
+from deploykit.cli.report import new_table
 from deploykit.input.runner import Stretch
 from deploykit.input.verdict import Rates, Verdict, verdict
-from deploykit.report import new_table
 
 if TYPE_CHECKING:
     from rich.table import Table

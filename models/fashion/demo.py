@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 import deploykit
+from deploykit.cli.report import size
 from deploykit.files import load_data
-from deploykit.report import size
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification import Verification, verify
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from deploykit import cli, initialisers, labelling, resaving, updates, verification
+from deploykit import initialisers, labelling, resaving, updates, verification
+from deploykit.cli import main
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import limited
 from tests.support import build, call_here, random
@@ -32,11 +33,11 @@ class Outcome:
 
 
 def _run(*arguments: object) -> int:
-    cli._log_to_stderr()
+    main._log_to_stderr()
     environment = dict(os.environ)  # which `serve` sets for TensorFlow
     try:
         with limited(seconds=600, memory=None, show_log=False):  # put back what options set
-            return cli.run([str(argument) for argument in arguments])
+            return main.run([str(argument) for argument in arguments])
     finally:
         os.environ.clear()
         os.environ.update(environment)

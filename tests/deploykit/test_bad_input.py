@@ -164,7 +164,7 @@ def test_unwritable_folder(small):
             parent.chmod(parent.stat().st_mode | 0o055)
     code = (
         "import os, sys; from deploykit import cli, freezing, rewriting;"
-        "from deploykit.commands import optimize;"
+        "from deploykit.cli.commands import optimize;"
         "os.setgid(65534) if os.getuid() == 0 else None;"
         "os.setuid(65534) if os.getuid() == 0 else os.chmod(sys.argv[2], 0o555);"
         "sys.exit(cli.run(['optimize', sys.argv[1]]))"

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from deploykit.cli import COMMANDS
+from deploykit.cli.main import COMMANDS
 from deploykit.files import load_graph
 from tests.support import assert_golden, ops
 

@@ -8,7 +8,7 @@ import click
 import numpy as np
 import pytest
 
-from deploykit.cli import cli
+from deploykit.cli.main import cli
 
 FILES = re.compile(r"\b[Ww]rite|^Draw")
 VALUES = {"transforms": "remove_device", "name": "fold_constants"}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from deploykit.bisection import first_failure
-from deploykit.comparison import Comparison
+from deploykit.cli.bisect import first_failure
+from deploykit.cli.comparison import Comparison
 from deploykit.differences import differences
 from deploykit.files import load_graph
 from tests.support import transform

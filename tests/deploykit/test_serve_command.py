@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from deploykit.benchmarking.settings import Settings as Tuned
-from deploykit.flags import WITHOUT_EFFECT, Flags, switch
+from deploykit.cli.serving_flags import WITHOUT_EFFECT, Flags, switch
 from deploykit.serving.lifecycle.base_path import models_in
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.transforms.core.errors import GraphError
@@ -114,8 +114,8 @@ def base(tmp_path):
 
 def settings(*arguments, tuned=Tuned()):  # noqa: B008
     """Return what a command line comes to."""
-    from deploykit.commands.serve import serve
-    from deploykit.serve_settings import settings_of
+    from deploykit.cli.commands.serve import serve
+    from deploykit.cli.serve_settings import settings_of
 
     given = serve.make_context("serve", list(map(str, arguments))).params
     return settings_of(given.pop("base_dir"), tuned, given)

@@ -2,7 +2,7 @@
 
 import click
 
-from deploykit import options
+from deploykit.cli import options
 
 
 @click.command()
@@ -15,7 +15,7 @@ def transforms(name: str | None, output: str | None, force: bool, as_json: bool)
     With NAME, its parameters are explained too.
     """
     from deploykit.catalogue import describe, lines
-    from deploykit.report import Report, show
+    from deploykit.cli.report import Report, show
     from deploykit.transforms.core import pipeline
 
     listed = sorted((*pipeline.names(), *pipeline.ALIASES))

@@ -2,7 +2,7 @@
 
 import click
 
-from deploykit import options
+from deploykit.cli import options
 from deploykit.transforms.core.int8.isa import ISAS
 
 
@@ -43,10 +43,10 @@ def sensitivity(
     bits and measures the signal-to-noise ratio of its answers: the lower, the noisier. Layers that
     cannot be in 8 bits are listed with the reason.
     """
+    from deploykit.cli.report import Report, progress, show
     from deploykit.files import naming
     from deploykit.input.samples import load_samples
     from deploykit.quantization.sensitivity import measure_sensitivity, samples_for_ranking
-    from deploykit.report import Report, progress, show
     from deploykit.transforming import optimize
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 

@@ -26,9 +26,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        name = cmd_name.replace("-", "_")
-        module = importlib.import_module(f"deploykit.commands.{name}")
-        command: click.Command = getattr(module, name)
+        module = importlib.import_module(f"deploykit.cli.commands.{cmd_name.replace('-', '')}")
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def resolve_command(

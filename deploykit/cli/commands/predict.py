@@ -2,7 +2,7 @@
 
 import click
 
-from deploykit import options
+from deploykit.cli import options
 
 
 @click.command()
@@ -52,8 +52,8 @@ def predict(
     """  # noqa: D301  click reads the backslash
     from deploykit.answering import classes, document, lines
     from deploykit.asking import arrays_from, chosen_signature
+    from deploykit.cli.report import Report, progress, show
     from deploykit.labelling import read_labels
-    from deploykit.report import Report, progress, show
 
     report = Report("predict")
     names = None if labels is None else read_labels(labels)

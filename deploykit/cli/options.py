@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from deploykit.benchmarking.settings import INPUTS, Settings, Sweep
-from deploykit.comparison import Comparison
-from deploykit.interface import Interface
-from deploykit.option_types import (
+from deploykit.cli.comparison import Comparison
+from deploykit.cli.option_types import (
     Blocktime,
     Counts,
     Device,
@@ -23,7 +22,8 @@ from deploykit.option_types import (
     Switch,
     Threads,
 )
-from deploykit.outputs import Option, add, writes
+from deploykit.cli.outputs import Option, add, writes
+from deploykit.interface import Interface
 
 if TYPE_CHECKING:
     from deploykit.serving.client.client import Client

@@ -2,7 +2,7 @@
 
 import click
 
-from deploykit import options
+from deploykit.cli import options
 from deploykit.interface import Interface
 
 
@@ -42,11 +42,11 @@ def calibrate(
     and each channel's mean and smallest value, to a JSON file that can be edited. Quantization
     spreads its 8 bits over these ranges.
     """
+    from deploykit.cli.report import Report, progress, show
     from deploykit.files import write
     from deploykit.input.samples import open_feeds
     from deploykit.location import model_sha256
     from deploykit.quantization.calibration import calibrate
-    from deploykit.report import Report, progress, show
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 
     report = Report("calibrate", model, output)

@@ -2,7 +2,7 @@
 
 import click
 
-from deploykit import options
+from deploykit.cli import options
 from deploykit.interface import Interface
 
 _ROOT = "deploykit.root_dir"
@@ -84,6 +84,7 @@ def label(
     it becomes what calibrate and benchmark make of images instead. --json shows what was done as
     such a file declares it.
     """
+    from deploykit.cli.report import Report, progress, show
     from deploykit.freezing import model_bytes
     from deploykit.input.preprocessing import load_preprocessing
     from deploykit.labelling import (
@@ -95,7 +96,6 @@ def label(
         read_labels,
         scores,
     )
-    from deploykit.report import Report, progress, show
 
     image = _one("IMAGE", image, "--image", image_file)
     model = _one("--model", model, "--graph", graph)

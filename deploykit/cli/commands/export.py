@@ -2,8 +2,8 @@
 
 import click
 
-from deploykit import options
-from deploykit.option_types import Names
+from deploykit.cli import options
+from deploykit.cli.option_types import Names
 from deploykit.serving.manifests import KINDS
 
 
@@ -67,9 +67,9 @@ def export(
     """
     from deploykit.benchmarking.results import load_tuned
     from deploykit.benchmarking.settings import Settings
+    from deploykit.cli.report import Report, progress, show
     from deploykit.deploying import Manifests
     from deploykit.exporting import export
-    from deploykit.report import Report, progress, show
 
     settings = Settings() if tuned is None else load_tuned(tuned)
     report = Report("export", source.model)

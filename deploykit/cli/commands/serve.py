@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deploykit import options
 from deploykit.benchmarking.settings import Settings as Tuned
-from deploykit.flags import Flags, switch
-from deploykit.option_types import Finite
+from deploykit.cli import options
+from deploykit.cli.option_types import Finite
+from deploykit.cli.serving_flags import Flags, switch
 
 if TYPE_CHECKING:
     from deploykit.serving.server.process import Ready
@@ -124,7 +124,7 @@ def serve(base_dir: str | None, tuned: Tuned, as_json: bool, **flags: Any) -> No
 
     SIGTERM or Ctrl-C ends it once all calls in flight are answered; a second one ends it at once.
     """
-    from deploykit.serve_settings import prepare_environment, settings_of
+    from deploykit.cli.serve_settings import prepare_environment, settings_of
     from deploykit.transforms.core.errors import GraphError
     from deploykit.transforms.core.running.child import limits
 
@@ -145,7 +145,7 @@ def serve(base_dir: str | None, tuned: Tuned, as_json: bool, **flags: Any) -> No
 
 def _announce(settings: "Settings", ready: "Ready", as_json: bool) -> None:
     """Say where it listens and what it serves."""
-    from deploykit.report import Report, show
+    from deploykit.cli.report import Report, show
 
     report = Report("serve")
     report.more = {

@@ -2,7 +2,7 @@
 
 import click
 
-from deploykit import options
+from deploykit.cli import options
 
 
 @click.command()
@@ -23,9 +23,9 @@ def freeze(
     placeholder named like is_training that is not fed is pinned to false. Lookup tables are filled
     within the graph.
     """
+    from deploykit.cli.report import Report, progress, show
     from deploykit.files import save_graph
     from deploykit.freezing import model_bytes, model_nodes
-    from deploykit.report import Report, progress, show
 
     model = source.model
     report = Report("freeze", model, output)

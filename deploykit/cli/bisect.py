@@ -1,6 +1,6 @@
 """Which step of a transform string moved the numbers: the first whose graph misses the bar."""
 
-from deploykit.comparison import Comparison
+from deploykit.cli.comparison import Comparison
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification import Verification

@@ -2,7 +2,7 @@
 
 import click
 
-from deploykit import options
+from deploykit.cli import options
 from deploykit.interface import Interface
 
 
@@ -30,9 +30,9 @@ def diff(
     The order of nodes does not matter, nor do attributes whose names start with an underscore, nor
     versions. `deploykit verify` compares what the models compute.
     """
+    from deploykit.cli.report import Report, show
     from deploykit.differences import differences, lines, read, summary
     from deploykit.freezing import model_bytes
-    from deploykit.report import Report, show
     from deploykit.transforms.core.errors import VerificationError
 
     report = Report("diff", first, second)

@@ -2,7 +2,7 @@
 
 import click
 
-from deploykit import options
+from deploykit.cli import options
 
 
 @click.command()
@@ -32,7 +32,7 @@ def status(
     deploykit status localhost:8500
     deploykit status localhost:8500 flowers
     """  # noqa: D301  click reads the backslash
-    from deploykit.report import Report, show
+    from deploykit.cli.report import Report, show
     from deploykit.served import Health, Versions
     from deploykit.transforms.core.errors import VerificationError
 

@@ -3,12 +3,12 @@
 import os
 from pathlib import Path
 
-from deploykit.bisection import failed, first_failure
-from deploykit.comparison import Comparison
+from deploykit.cli.bisect import failed, first_failure
+from deploykit.cli.comparison import Comparison
+from deploykit.cli.report import Report, progress
 from deploykit.dumping import Dump
 from deploykit.files import save_graph
 from deploykit.freezing import model_bytes
-from deploykit.report import Report, progress
 from deploykit.transforming import run_steps
 from deploykit.transforms.core.errors import VerificationError
 from deploykit.transforms.core.graph import Graph

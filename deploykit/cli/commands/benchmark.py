@@ -5,10 +5,10 @@ import os
 
 import click
 
-from deploykit import options
 from deploykit.benchmarking.settings import Sweep
+from deploykit.cli import options
+from deploykit.cli.option_types import Finite
 from deploykit.interface import Interface
-from deploykit.option_types import Finite
 
 
 @click.command()
@@ -74,8 +74,8 @@ def benchmark(
     from deploykit.benchmarking.profile_tables import profile_tables
     from deploykit.benchmarking.profiling import RUNS
     from deploykit.benchmarking.tables import csv_lines, tables
+    from deploykit.cli.report import Report, progress, show
     from deploykit.files import write
-    from deploykit.report import Report, progress, show
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 
     files = [path for path in (output, csv_file, plot_file, trace_file) if path is not None]
@@ -147,11 +147,11 @@ def _behind_files(
     as_json: bool,
 ) -> None:
     """Measure a model behind each style of input."""
+    from deploykit.cli.report import Report, progress, show
     from deploykit.input.measuring import measure_input
     from deploykit.input.opening import open_runnable
     from deploykit.input.pipeline import STYLES
     from deploykit.input.service import serving
-    from deploykit.report import Report, progress, show
 
     settings = sweep.settings()
     if len(models) > 1 or len(settings) > 1 or settings[0].concurrency > 1:

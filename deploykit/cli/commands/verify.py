@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import click
 
-from deploykit import options
-from deploykit.comparison import Comparison
+from deploykit.cli import options
+from deploykit.cli.comparison import Comparison
 from deploykit.interface import Interface
 
 
@@ -40,8 +40,8 @@ def verify(
     Softmax, what it reads is compared too. In --json, a figure without bound (no difference at
     all) is null, and a model whose inputs cannot be made up gives "verified": false.
     """
+    from deploykit.cli.report import Report, progress, show
     from deploykit.freezing import model_bytes
-    from deploykit.report import Report, progress, show
     from deploykit.transforms.core.errors import VerificationError
 
     report = Report("verify", reference, result)

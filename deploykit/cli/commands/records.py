@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deploykit import options
-from deploykit.option_types import Finite
+from deploykit.cli import options
+from deploykit.cli.option_types import Finite
 from deploykit.records import KINDS
 
 if TYPE_CHECKING:
@@ -81,11 +81,11 @@ def convert(
 
     A run that was interrupted is taken up by the same command; what was finished stays.
     """
+    from deploykit.cli.report import Report, progress, show
     from deploykit.machine import usable_cores
     from deploykit.records.conversion import Options, check_apart, convert
     from deploykit.records.opening import open_source
     from deploykit.records.resuming import check_free
-    from deploykit.report import Report, progress, show
 
     target = Path(folder)
     check_apart(sources, target)
@@ -113,8 +113,8 @@ def convert(
 @options.everywhere
 def inspect(folder: str, name: str | None, as_json: bool) -> None:
     """Show what records hold: features, counts, shards, and the first record."""
+    from deploykit.cli.report import Report, new_table, show, size
     from deploykit.records.checking import described, inspection
-    from deploykit.report import Report, new_table, show, size
 
     report = Report("records inspect", folder)
     index, features, values = inspection(Path(folder), name)
@@ -155,9 +155,9 @@ def verify(folder: str, name: str | None, processes: int | None, as_json: bool) 
     Exits with 5 where a record's checksum is wrong, or a shard is cut short, changed, missing or
     not listed. Without an index, a shard that was cut between two records looks whole.
     """
+    from deploykit.cli.report import Report, progress, show
     from deploykit.machine import usable_cores
     from deploykit.records.checking import check_folder
-    from deploykit.report import Report, progress, show
     from deploykit.transforms.core.errors import VerificationError
 
     report = Report("records verify", folder)
@@ -188,7 +188,7 @@ def _facts(index: Any) -> dict[str, Any]:
 
 
 def _summary(index: Any) -> str:
-    from deploykit.report import size
+    from deploykit.cli.report import size
 
     packed = ", gzip" if index.compression else ""
     return (

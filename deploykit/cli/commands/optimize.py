@@ -2,8 +2,8 @@
 
 import click
 
-from deploykit import options
-from deploykit.comparison import Comparison
+from deploykit.cli import options
+from deploykit.cli.comparison import Comparison
 
 
 @click.command()
@@ -26,8 +26,8 @@ def optimize(
     Runs inline_functions, strip_unused_nodes, remove_nodes, fold_constants, fold_batch_norms,
     merge_duplicate_nodes and sort_by_execution_order.
     """
-    from deploykit.report import Report, show
-    from deploykit.rewriting import rewrite
+    from deploykit.cli.report import Report, show
+    from deploykit.cli.rewrite_job import rewrite
     from deploykit.transforming import OPTIMIZE
 
     report = Report("optimize", source.model)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import click
 
-from deploykit import options
-from deploykit.comparison import Comparison
+from deploykit.cli import options
+from deploykit.cli.comparison import Comparison
+from deploykit.cli.outputs import writes
 from deploykit.interface import Interface
-from deploykit.outputs import writes
 
 logger = logging.getLogger("deploykit")
 
@@ -70,9 +70,9 @@ def transform(
     out_graph, and exits with 5; with --dump, DIR keeps the graphs before that step.
     """
     from deploykit.advice import advice
+    from deploykit.cli.report import Report, show
+    from deploykit.cli.rewrite_job import rewrite
     from deploykit.dumping import check_folder
-    from deploykit.report import Report, show
-    from deploykit.rewriting import rewrite
 
     if dump is not None:
         check_folder(dump, force, in_graph)

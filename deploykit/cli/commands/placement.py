@@ -2,9 +2,9 @@
 
 import click
 
-from deploykit import options
+from deploykit.cli import options
+from deploykit.cli.option_types import Device
 from deploykit.interface import Interface
-from deploykit.option_types import Device
 
 
 @click.command()
@@ -46,9 +46,9 @@ def placement(
 
     To try other devices, set them first: deploykit transform, with set_device.
     """
+    from deploykit.cli.report import Report, show
     from deploykit.placement import lines
     from deploykit.placement import placement as find
-    from deploykit.report import Report, show
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
     from deploykit.transforms.core.errors import CrashError, LimitError
 

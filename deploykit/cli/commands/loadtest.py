@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
-from deploykit import options
-from deploykit.option_types import Counts, Finite
+from deploykit.cli import options
+from deploykit.cli.option_types import Counts, Finite
 
 
 @click.command("load-test")
@@ -72,9 +72,9 @@ def load_test(
             "give one of --concurrency, --rate and --search-latency-limit, each makes its own load"
         )
     from deploykit.asking import chosen_signature, feeds_from_data
+    from deploykit.cli.report import Report, progress, show
     from deploykit.files import write
     from deploykit.load_testing import Generators, document, notes, search, table
-    from deploykit.report import Report, progress, show
     from deploykit.reporting.load_plot import plot_loads
     from deploykit.reporting.plots import check_plot
     from deploykit.serving.client.load_generator import Step

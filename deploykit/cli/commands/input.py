@@ -2,9 +2,9 @@
 
 import click
 
-from deploykit import options
+from deploykit.cli import options
+from deploykit.cli.outputs import writes
 from deploykit.interface import Interface
-from deploykit.outputs import writes
 
 
 @click.group(name="input")
@@ -45,12 +45,12 @@ def write(
     What is written is short, imports TensorFlow alone (and NumPy for .npz), and gives the batches
     that `deploykit benchmark --input tfdata` measures.
     """
+    from deploykit.cli.report import Report, show
     from deploykit.files import write as write_file
     from deploykit.input.data import open_data
     from deploykit.input.measuring import pipeline_for
     from deploykit.input.preprocessing import Preprocessing, load_preprocessing
     from deploykit.input.writing import written
-    from deploykit.report import Report, show
 
     report = Report("input write", data, output)
     declared = Preprocessing() if preprocess is None else load_preprocessing(preprocess)

@@ -2,7 +2,7 @@
 
 import click
 
-from deploykit import options
+from deploykit.cli import options
 from deploykit.interface import Interface
 
 
@@ -32,9 +32,9 @@ def inspect(
 
     A GraphDef file is shown as it stands. Any other model is frozen first, so it has no variables.
     """
+    from deploykit.cli.report import Report, show
     from deploykit.freezing import model_bytes
     from deploykit.inspection import inspect_graph, lines
-    from deploykit.report import Report, show
 
     report = Report("inspect", model)
     graph = interface.open(model)

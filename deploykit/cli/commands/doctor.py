@@ -2,7 +2,7 @@
 
 import click
 
-from deploykit import options
+from deploykit.cli import options
 
 
 @click.command()
@@ -16,8 +16,8 @@ def doctor(output: str | None, force: bool, as_json: bool) -> None:
     how it runs, and the GPU: its driver and the libraries that TensorFlow opens. If TensorFlow sees
     no GPU, the last line says why, and what to do.
     """
+    from deploykit.cli.report import Report, show
     from deploykit.doctoring import examine, lines
-    from deploykit.report import Report, show
 
     report = Report("doctor")
     report.more = examine()

@@ -2,8 +2,8 @@
 
 import click
 
-from deploykit import options
-from deploykit.option_types import Finite
+from deploykit.cli import options
+from deploykit.cli.option_types import Finite
 
 
 @click.command()
@@ -40,7 +40,7 @@ def compare(
 
     from deploykit.benchmarking.comparing import compare, lines
     from deploykit.benchmarking.results import load_result
-    from deploykit.report import Report, show
+    from deploykit.cli.report import Report, show
     from deploykit.transforms.core.errors import GraphError, VerificationError
 
     report = Report("compare", a, b)

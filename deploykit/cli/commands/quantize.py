@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from deploykit import options
-from deploykit.comparison import Comparison
-from deploykit.option_types import Finite, Threads
+from deploykit.cli import options
+from deploykit.cli.comparison import Comparison
+from deploykit.cli.option_types import Finite, Threads
 from deploykit.transforms.core.int8.isa import ISAS
 
 if TYPE_CHECKING:
@@ -96,8 +96,8 @@ def quantize(
     goes on.
     """
     from deploykit.advice import SLOW
-    from deploykit.report import Report, show
-    from deploykit.rewriting import rewrite
+    from deploykit.cli.report import Report, show
+    from deploykit.cli.rewrite_job import rewrite
     from deploykit.transforming import quantize_string
     from deploykit.verification import QUANTIZED_BAR_DB
 
@@ -127,12 +127,12 @@ def quantize(
             logger.info(_HINT if mode == "weights" else SLOW)
         return
     from deploykit.benchmarking.settings import Settings
+    from deploykit.cli.report import files_table, progress
     from deploykit.files import save_graph
     from deploykit.freezing import model_bytes
     from deploykit.quantization.checking import refuse_quantized
     from deploykit.quantization.holding import MIN_SQNR_DB
     from deploykit.quantization.quantizing import Wanted, quantize_calibrated
-    from deploykit.report import files_table, progress
     from deploykit.transforming import optimize
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 

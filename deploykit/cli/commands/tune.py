@@ -2,9 +2,9 @@
 
 import click
 
-from deploykit import options
+from deploykit.cli import options
+from deploykit.cli.option_types import Counts, Finite
 from deploykit.interface import Interface
-from deploykit.option_types import Counts, Finite
 
 
 @click.command()
@@ -45,7 +45,7 @@ def tune(
     The file can be given to `deploykit benchmark --tuned`. After Ctrl-C, the same command goes on.
     """
     from deploykit.benchmarking.tuning import tune
-    from deploykit.report import Report, progress, show
+    from deploykit.cli.report import Report, progress, show
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
     from deploykit.transforms.core.errors import CrashError, LimitError
 

@@ -1,0 +1,1 @@
+"""The command line: what is typed, and what is shown."""
