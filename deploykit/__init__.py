@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from deploykit.benchmarking.settings import Settings
     from deploykit.benchmarking.tuning import tune
     from deploykit.exporting import export
-    from deploykit.files import load_graph, save_graph
-    from deploykit.freezing import freeze
+    from deploykit.freezing.freeze import freeze
     from deploykit.serving.client.client import Client
+    from deploykit.storage.files import load_graph, save_graph
     from deploykit.transforming import TransformGraph, optimize, quantize, transform
     from deploykit.verification import verify
 
@@ -31,12 +31,12 @@ _HOMES = {
     "benchmark": "benchmarking.measuring",
     "compare": "benchmarking.comparing",
     "export": "exporting",
-    "freeze": "freezing",
-    "load_graph": "files",
+    "freeze": "freezing.freeze",
+    "load_graph": "storage.files",
     "load_result": "benchmarking.results",
     "optimize": "transforming",
     "quantize": "transforming",
-    "save_graph": "files",
+    "save_graph": "storage.files",
     "transform": "transforming",
     "tune": "benchmarking.tuning",
     "verify": "verification",

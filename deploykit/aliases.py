@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from deploykit.files import naming
-from deploykit.freezing import parse_meta_graph
-from deploykit.interface import Interface
-from deploykit.location import Location, locate
-from deploykit.meta_graphs import chosen_signature, signature_sides, signatures
-from deploykit.saved_models import function_to_load
+from deploykit.freezing.freeze import parse_meta_graph
+from deploykit.freezing.interface import Interface
+from deploykit.freezing.meta_graphs import chosen_signature, signature_sides, signatures
+from deploykit.freezing.model_path import Location, locate
+from deploykit.freezing.saved_models import function_to_load
 from deploykit.serving.protocol.protos import MetaGraphDef, SignatureDef, TensorInfo
 from deploykit.serving.protocol.signatures import DEFAULT, PREDICT, Tensor, tensor_of
 from deploykit.serving.saved_model.proto import tensors_of
+from deploykit.storage.files import naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, normal, producer_name, split
 from deploykit.transforms.core.ops import FEEDABLE_OPS

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from deploykit.files import check_regular, naming, read_bytes
 from deploykit.input.data import IMAGE_ENDS, Data
 from deploykit.input.preprocessing import Preprocessing, load_preprocessing
 from deploykit.records.features import Feature
 from deploykit.serving.protocol.signatures import DEFAULT, Signature, Tensor
+from deploykit.storage.files import check_regular, naming, read_bytes
 from deploykit.transforms.core.errors import FileError, GraphError, nearest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node

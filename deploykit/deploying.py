@@ -6,11 +6,11 @@ from importlib import metadata
 from pathlib import Path
 
 from deploykit.benchmarking.settings import Settings
-from deploykit.files import check_output, write
-from deploykit.machine import usable_cores
+from deploykit.hardware.machine import usable_cores
 from deploykit.serving.manifests import Deployment, manifests, names
 from deploykit.serving.protocol.signatures import Tensor
 from deploykit.serving.saved_model.write_version import models_in
+from deploykit.storage.files import check_output, write
 from deploykit.transforms.core.errors import GraphError
 
 _MIB = 1 << 20

@@ -12,10 +12,9 @@ from typing import Any
 from deploykit.aliases import Callee, callee_of_graph, read_callee
 from deploykit.cli.report import size
 from deploykit.deploying import Manifests
-from deploykit.files import check_output_folder
+from deploykit.freezing.interface import Interface
+from deploykit.freezing.model_path import locate, model_sha256
 from deploykit.input.samples import open_feeds
-from deploykit.interface import Interface
-from deploykit.location import locate, model_sha256
 from deploykit.methods import signatures_for
 from deploykit.serving.protocol.protos import SignatureDef
 from deploykit.serving.protocol.signatures import PREDICT, described
@@ -23,6 +22,7 @@ from deploykit.serving.saved_model.proto import saved_model
 from deploykit.serving.saved_model.warmup_requests import FILE as WARM_UP
 from deploykit.serving.saved_model.warmup_requests import MOST, requests, write_requests
 from deploykit.serving.saved_model.write_version import check_free, check_name, write_version
+from deploykit.storage.files import check_output_folder
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, producer_name

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from deploykit.feeds import type_and_shape
-from deploykit.files import read_bytes
 from deploykit.input.applying import in_python
 from deploykit.input.data import Data
 from deploykit.input.preprocessing import Preprocessing, Steps, steps_for
 from deploykit.records.features import Feature
+from deploykit.storage.files import read_bytes
 from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.graph import Graph

@@ -14,7 +14,7 @@ from typing import Any
 
 from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.settings import Settings
-from deploykit.doctoring import gpu_refusal
+from deploykit.hardware.doctor import gpu_refusal
 from deploykit.tracing import satisfies
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterable, Sequence
 
 from deploykit.benchmarking.settings import Settings
-from deploykit.doctoring import gpu_refusal
+from deploykit.hardware.doctor import gpu_refusal
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.child import Worker
 

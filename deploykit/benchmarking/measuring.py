@@ -16,8 +16,8 @@ from deploykit.benchmarking.runner import Job, started
 from deploykit.benchmarking.sampling import Sampler, open_devices
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import steady_from
-from deploykit.location import model_sha256
-from deploykit.machine import machine
+from deploykit.freezing.model_path import model_sha256
+from deploykit.hardware.machine import machine
 from deploykit.transforms.core.errors import CrashError, Error, LimitError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Worker

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from deploykit.benchmarking.devices import devices_for, gpu_number, gpus
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.towers import dataset_of, fed_together, towers
-from deploykit.machine import environment
+from deploykit.hardware.machine import environment
 from deploykit.transforms.core.errors import GraphError, LimitError
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.running.child import Worker

@@ -27,9 +27,9 @@ from deploykit.benchmarking.runner import Job
 from deploykit.benchmarking.searching import Coordinate, Search, Trial
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.trials import Trials
-from deploykit.location import model_sha256
-from deploykit.machine import environment, machine, usable_cores
-from deploykit.state import State, digest, pieces
+from deploykit.freezing.model_path import model_sha256
+from deploykit.hardware.machine import environment, machine, usable_cores
+from deploykit.storage.resume_file import State, digest, pieces
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import limits

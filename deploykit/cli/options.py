@@ -23,7 +23,7 @@ from deploykit.cli.option_types import (
     Threads,
 )
 from deploykit.cli.outputs import Option, add, writes
-from deploykit.interface import Interface
+from deploykit.freezing.interface import Interface
 
 if TYPE_CHECKING:
     from deploykit.serving.client.client import Client
@@ -133,7 +133,7 @@ class Feeding:
 
     def arguments(self) -> dict[str, Any]:
         """Return shapes, data and range as `batches` takes them. FileError: data are not there."""
-        from deploykit.files import load_data
+        from deploykit.storage.files import load_data
 
         return {
             "shapes": dict(self.shapes),

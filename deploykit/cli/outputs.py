@@ -54,14 +54,14 @@ def writes(*options: Option, act: str = "", end: str = ".pb") -> Option:
 
 
 def _beside(model: str, act: str, end: str) -> str:
-    from deploykit.files import default_output
+    from deploykit.storage.files import default_output
 
     return str(default_output(model, act, end))
 
 
 def _check(path: str, force: bool, given: dict[str, Any]) -> None:
     """Raise FileError for a file that cannot be written, or that the command is to read."""
-    from deploykit.files import check_output
+    from deploykit.storage.files import check_output
 
     read: list[str] = []
     for value in map(given.get, _READ):

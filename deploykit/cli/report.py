@@ -119,7 +119,7 @@ def show(
     """
     document = json.dumps(report.document(), indent=2, allow_nan=False)
     if output is not None:
-        from deploykit.files import write
+        from deploykit.storage.files import write
 
         write(output, [f"{document}\n".encode()], force)
     if as_json:

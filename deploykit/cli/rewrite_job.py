@@ -7,8 +7,8 @@ from deploykit.cli.bisect import failed, first_failure
 from deploykit.cli.comparison import Comparison
 from deploykit.cli.report import Report, progress
 from deploykit.dumping import Dump
-from deploykit.files import save_graph
-from deploykit.freezing import model_bytes
+from deploykit.freezing.freeze import model_bytes
+from deploykit.storage.files import save_graph
 from deploykit.transforming import run_steps
 from deploykit.transforms.core.errors import VerificationError
 from deploykit.transforms.core.graph import Graph

@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from deploykit.files import write
+from deploykit.hardware.machine import usable_cores
 from deploykit.input.data import Data
 from deploykit.input.feed import check_records, prepared
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.reading import contents, example
-from deploykit.machine import usable_cores
+from deploykit.storage.files import write
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.tfrecord import framed, read_records

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from deploykit.files import check_regular, load_data
 from deploykit.records.features import Feature
 from deploykit.records.index import find_index, load_index
+from deploykit.storage.files import check_regular, load_data
 from deploykit.transforms.core.errors import FileError, GraphError
 
 IMAGE_ENDS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")

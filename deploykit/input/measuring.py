@@ -16,6 +16,7 @@ from deploykit.benchmarking.measuring import spill
 from deploykit.benchmarking.sampling import Sampler, open_devices
 from deploykit.benchmarking.settings import Settings
 from deploykit.feeds import demanded_batch
+from deploykit.hardware.machine import machine, usable_cores
 from deploykit.input.damage import without_damaged
 from deploykit.input.data import Data, open_data
 from deploykit.input.pipeline import STYLES, Pipeline
@@ -23,7 +24,6 @@ from deploykit.input.preprocessing import Preprocessing, steps_for
 from deploykit.input.results import InputResult, Round, StyleResult
 from deploykit.input.runner import BUFFERED, InputJob, Stretch, started
 from deploykit.input.tfdata import check_cache
-from deploykit.machine import machine, usable_cores
 from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import producer_name

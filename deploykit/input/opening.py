@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from deploykit.interface import Interface
-from deploykit.location import locate
+from deploykit.freezing.interface import Interface
+from deploykit.freezing.model_path import locate
 from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph

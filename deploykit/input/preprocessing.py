@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from deploykit.feeds import type_and_shape
-from deploykit.files import read_bytes
 from deploykit.input.data import Columns, Data
 from deploykit.records.features import Feature
+from deploykit.storage.files import read_bytes
 from deploykit.transforms.core.errors import GraphError, nearest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from deploykit.feeds import demanded_batch
-from deploykit.files import load_data, naming
 from deploykit.input.data import open_data
 from deploykit.input.iterating import Feeds
 from deploykit.input.measuring import pipeline_for
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import Preprocessing, Steps, load_preprocessing
 from deploykit.quantization.calibration import BATCH, calibration_feeds
+from deploykit.storage.files import load_data, naming
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import producer_name

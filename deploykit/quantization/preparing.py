@@ -6,7 +6,7 @@ from pathlib import Path
 
 from deploykit.benchmarking.measuring import Advance
 from deploykit.quantization.calibration import calibrate
-from deploykit.state import State
+from deploykit.storage.resume_file import State
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.tensors import Array

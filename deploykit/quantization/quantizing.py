@@ -18,7 +18,7 @@ import numpy as np
 
 from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.settings import Settings
-from deploykit.machine import environment, machine
+from deploykit.hardware.machine import environment, machine
 from deploykit.quantization.building import int8_graph
 from deploykit.quantization.calibration import (
     calibration_feeds,
@@ -40,7 +40,7 @@ from deploykit.quantization.outcome import LayerOutcome, Outcome, layer_outcomes
 from deploykit.quantization.preparing import prepare
 from deploykit.quantization.sensitivity import JUDGED, Noise, rank
 from deploykit.quantization.speed import FEWER, INT8, choose, faster
-from deploykit.state import State, digest, pieces
+from deploykit.storage.resume_file import State, digest, pieces
 from deploykit.transforms.core.errors import Error, GraphError, VerificationError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.isa import sums_exactly

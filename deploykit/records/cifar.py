@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.files import read_bytes
 from deploykit.records.arrays import Arrays
 from deploykit.records.pickles import read_pickle
+from deploykit.storage.files import read_bytes
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tensors import Array
 

@@ -12,8 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from deploykit.files import write
-from deploykit.machine import usable_cores
+from deploykit.hardware.machine import usable_cores
 from deploykit.records.encoding import example
 from deploykit.records.index import FORMAT, Index, Shard, index_path, shard_name
 from deploykit.records.lines import LineNumbers
@@ -28,7 +27,8 @@ from deploykit.records.source import (
     none_found,
 )
 from deploykit.records.workers import in_order
-from deploykit.state import State, digest
+from deploykit.storage.files import write
+from deploykit.storage.resume_file import State, digest
 from deploykit.transforms.core.errors import Error, FileError, GraphError
 from deploykit.transforms.core.tfrecord import framed
 

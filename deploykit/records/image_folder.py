@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from deploykit.files import read_bytes
 from deploykit.records.features import Feature
 from deploykit.records.image_files import ENDS, image_problem
 from deploykit.records.source import (
@@ -22,6 +21,7 @@ from deploykit.records.source import (
     numbered,
     split_items,
 )
+from deploykit.storage.files import read_bytes
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.running.child import Worker
 

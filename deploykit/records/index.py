@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploykit.files import read_bytes
 from deploykit.records.features import Feature, feature_from
+from deploykit.storage.files import read_bytes
 from deploykit.transforms.core.errors import FileError, GraphError
 
 FORMAT = 1

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploykit.files import check_regular
 from deploykit.records.arrays import npz
 from deploykit.records.cifar import PICKLES, cifar, is_binary
 from deploykit.records.idx import TYPES, idx
@@ -12,6 +11,7 @@ from deploykit.records.image_folder import Images
 from deploykit.records.lines import first_lines
 from deploykit.records.source import Source, none_found, opened
 from deploykit.records.tables import Numbers, Texts
+from deploykit.storage.files import check_regular
 from deploykit.transforms.core.errors import FileError, GraphError
 
 _FILES = {  # what a folder holds of each kind; the first that is there decides

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from deploykit.files import read_bytes
+from deploykit.storage.files import read_bytes
 from deploykit.transforms.core.errors import GraphError, RefusedError
 from deploykit.transforms.core.tensors import Array
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from deploykit.files import check_output_folder
 from deploykit.records.checking import sha256_of
 from deploykit.records.index import index_path, shard_files
-from deploykit.state import State
+from deploykit.storage.files import check_output_folder
+from deploykit.storage.resume_file import State
 from deploykit.transforms.core.errors import FileError, GraphError
 
 _NAME = re.compile(r"\w[\w.-]*")

@@ -14,7 +14,7 @@ from rich.table import Table
 
 import deploykit
 from deploykit.cli.report import size
-from deploykit.files import load_data
+from deploykit.storage.files import load_data
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification import Verification, verify
 

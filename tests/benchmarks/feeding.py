@@ -9,9 +9,9 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from deploykit.hardware.machine import usable_cores
 from deploykit.input.runner import InputJob, started
 from deploykit.input.verdict import Rates
-from deploykit.machine import usable_cores
 from tests.benchmarks.figures import Figure
 
 ROUNDS = 5

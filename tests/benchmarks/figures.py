@@ -10,7 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from deploykit.machine import machine
+from deploykit.hardware.machine import machine
 
 RESULTS = Path("benchmark-results")
 WIDTH = 110

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deploykit.machine import usable_cores
+from deploykit.hardware.machine import usable_cores
 from deploykit.records.conversion import Options, convert
 from deploykit.records.image_folder import Images
 from deploykit.records.source import Source
@@ -39,7 +39,7 @@ class Conversions:
     def copied(self, folder: str, out: str) -> float:
         """Return how long the disk takes for bytes that are ready: a shard's, synced."""
         content = b"".join(path.read_bytes() for path in Path(folder).glob("*.tfrecord"))
-        from deploykit.files import write
+        from deploykit.storage.files import write
 
         start = time.perf_counter()
         write(out, [content], force=True)

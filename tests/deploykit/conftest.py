@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from deploykit import initialisers, labelling, resaving, updates, verification
+from deploykit import labelling, verification
 from deploykit.cli import main
+from deploykit.freezing import initializers, resaving, updates
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import limited
 from tests.support import build, call_here, random
@@ -67,7 +68,7 @@ def command_line(*arguments: object) -> Outcome:
 def in_process(monkeypatch):
     """Run TensorFlow in this process: one start for all, not one for each call of a child."""
 
-    for module in (initialisers, labelling, resaving, updates, verification):
+    for module in (initializers, labelling, resaving, updates, verification):
         monkeypatch.setattr(module, "call", call_here)
 
 

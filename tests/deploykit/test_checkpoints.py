@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.checkpoints import Checkpoint, find_checkpoint
+from deploykit.freezing.checkpoints import Checkpoint, find_checkpoint
 from deploykit.transforms.core.errors import FileError, GraphError
 from tests.support import ops, run
 

@@ -6,7 +6,7 @@ from importlib import metadata
 
 import pytest
 
-from deploykit.doctoring import LIBRARIES, examine, gpu_refusal, lines, load, refusal
+from deploykit.hardware.doctor import LIBRARIES, examine, gpu_refusal, lines, load, refusal
 
 TENSORFLOW = {"gpus": [], "cuda_build": True, "cuda_version": "12.5.1"}
 DRIVER = {"status": 0, "cuda": "12.8", "devices": 1}
@@ -152,7 +152,7 @@ def test_wrong_usage(deploykit, options, says):
 
 
 def test_an_existing_file_is_refused_before_anything_starts(deploykit, tmp_path, monkeypatch):
-    monkeypatch.setattr("deploykit.doctoring.examine", None)
+    monkeypatch.setattr("deploykit.hardware.doctor.examine", None)
     out = tmp_path / "doctor.json"
     out.write_text("precious")
     found = deploykit("doctor", "-o", out)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.checkpoints import Checkpoint, find_checkpoint
-from deploykit.files import load_data
+from deploykit.freezing.checkpoints import Checkpoint, find_checkpoint
+from deploykit.storage.files import load_data
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.running.child import call

@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from deploykit import files
-from deploykit.files import default_output, load_graph, save_graph, write
+from deploykit.storage import files
+from deploykit.storage.files import default_output, load_graph, save_graph, write
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
@@ -93,7 +93,7 @@ def test_what_dead_processes_left_is_removed(tmp_path):
 
 def test_killed_at_any_moment_the_file_is_whole_or_absent(tmp_path):
     code = (
-        "import sys; from deploykit.files import write\n"
+        "import sys; from deploykit.storage.files import write\n"
         "while True: write(sys.argv[1], [sys.argv[2].encode() * 1000] * 200, force=True)"
     )
     path = tmp_path / "x.pb"

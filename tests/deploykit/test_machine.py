@@ -8,9 +8,9 @@ import sys
 import numpy as np
 import pytest
 
-import deploykit.machine as machine_module
-from deploykit.machine import _cpu as cpu
-from deploykit.machine import cgroup_limits, environment, machine, usable_cores
+import deploykit.hardware.machine as machine_module
+from deploykit.hardware.machine import _cpu as cpu
+from deploykit.hardware.machine import cgroup_limits, environment, machine, usable_cores
 
 
 def test_this_machine():
@@ -36,7 +36,8 @@ def test_the_flags_are_those_that_numpy_finds():
 
 
 def test_no_tensorflow():
-    code = "import sys, deploykit.machine as m; m.machine(); sys.exit('tensorflow' in sys.modules)"
+    code = "import sys, deploykit.hardware.machine as m; m.machine(); "
+    code += "sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from deploykit.files import load_data, load_graph, save_graph
 from deploykit.quantization import preparing, quantizing, speed
+from deploykit.storage.files import load_data, load_graph, save_graph
 from tests.deploykit.conftest import FASHION, command_line
 from tests.deploykit.quantization.conftest import InProcess, calibration, judging
 from tests.deploykit.quantization.test_quantizing import INT8_OPS, LAYERS, Clock, residual_net

@@ -5,7 +5,7 @@ import pytest
 from deploykit.cli.bisect import first_failure
 from deploykit.cli.comparison import Comparison
 from deploykit.differences import differences
-from deploykit.files import load_graph
+from deploykit.storage.files import load_graph
 from tests.support import transform
 
 STEPS = ["strip_unused_nodes", "fold_constants", "fold_batch_norms", "merge_duplicate_nodes"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploykit.state import State
+from deploykit.storage.resume_file import State
 
 
 def test_findings_are_there_again_until_they_are_forgotten(tmp_path):

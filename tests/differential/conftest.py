@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 
-from deploykit import initialisers, resaving
+from deploykit.freezing import initializers, resaving
 from deploykit.transforms.core.running import constants
 from deploykit.transforms.core.shapes import static_shapes
 from tests.differential.original import Original
@@ -24,6 +24,6 @@ def in_process():
 
     with pytest.MonkeyPatch.context() as patch:
         sparsify_gather = importlib.import_module("deploykit.transforms.sparsify_gather")
-        for module in (constants, initialisers, resaving, sparsify_gather, static_shapes):
+        for module in (constants, initializers, resaving, sparsify_gather, static_shapes):
             patch.setattr(module, "call", call_here)
         yield

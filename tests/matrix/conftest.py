@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploykit import initialisers, resaving, updates
+from deploykit.freezing import initializers, resaving, updates
 from deploykit.transforms.core.shapes import static_shapes
 from tests.support import call_here
 
@@ -11,6 +11,6 @@ from tests.support import call_here
 def in_process():
     """Run what would start TensorFlow in a child here, where it has been started."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (initialisers, resaving, static_shapes, updates):
+        for module in (initializers, resaving, static_shapes, updates):
             patch.setattr(module, "call", call_here)
         yield

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.files import load_data
 from deploykit.quantization.calibration import calibrate
+from deploykit.storage.files import load_data
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import normal
 from tests.real import tensorflow_2_20

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.files import load_data
 from deploykit.serving.client.client import Client
 from deploykit.serving.execution.servable import Loading, Servable
 from deploykit.serving.protocol.signatures import DEFAULT
+from deploykit.storage.files import load_data
 from tests.serving.served import Served
 
 pytestmark = pytest.mark.slow

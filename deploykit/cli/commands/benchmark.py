@@ -8,7 +8,7 @@ import click
 from deploykit.benchmarking.settings import Sweep
 from deploykit.cli import options
 from deploykit.cli.option_types import Finite
-from deploykit.interface import Interface
+from deploykit.freezing.interface import Interface
 
 
 @click.command()
@@ -75,7 +75,7 @@ def benchmark(
     from deploykit.benchmarking.profiling import RUNS
     from deploykit.benchmarking.tables import csv_lines, tables
     from deploykit.cli.report import Report, progress, show
-    from deploykit.files import write
+    from deploykit.storage.files import write
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 
     files = [path for path in (output, csv_file, plot_file, trace_file) if path is not None]

@@ -3,7 +3,7 @@
 import click
 
 from deploykit.cli import options
-from deploykit.interface import Interface
+from deploykit.freezing.interface import Interface
 
 
 @click.command()
@@ -43,10 +43,10 @@ def calibrate(
     spreads its 8 bits over these ranges.
     """
     from deploykit.cli.report import Report, progress, show
-    from deploykit.files import write
+    from deploykit.freezing.model_path import model_sha256
     from deploykit.input.samples import open_feeds
-    from deploykit.location import model_sha256
     from deploykit.quantization.calibration import calibrate
+    from deploykit.storage.files import write
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 
     report = Report("calibrate", model, output)

@@ -3,7 +3,7 @@
 import click
 
 from deploykit.cli import options
-from deploykit.interface import Interface
+from deploykit.freezing.interface import Interface
 
 
 @click.command()
@@ -32,7 +32,7 @@ def diff(
     """
     from deploykit.cli.report import Report, show
     from deploykit.differences import differences, lines, read, summary
-    from deploykit.freezing import model_bytes
+    from deploykit.freezing.freeze import model_bytes
     from deploykit.transforms.core.errors import VerificationError
 
     report = Report("diff", first, second)

@@ -24,8 +24,8 @@ def freeze(
     within the graph.
     """
     from deploykit.cli.report import Report, progress, show
-    from deploykit.files import save_graph
-    from deploykit.freezing import model_bytes, model_nodes
+    from deploykit.freezing.freeze import model_bytes, model_nodes
+    from deploykit.storage.files import save_graph
 
     model = source.model
     report = Report("freeze", model, output)

@@ -4,7 +4,7 @@ import click
 
 from deploykit.cli import options
 from deploykit.cli.outputs import writes
-from deploykit.interface import Interface
+from deploykit.freezing.interface import Interface
 
 
 @click.group(name="input")
@@ -46,11 +46,11 @@ def write(
     that `deploykit benchmark --input tfdata` measures.
     """
     from deploykit.cli.report import Report, show
-    from deploykit.files import write as write_file
     from deploykit.input.data import open_data
     from deploykit.input.measuring import pipeline_for
     from deploykit.input.preprocessing import Preprocessing, load_preprocessing
     from deploykit.input.writing import written
+    from deploykit.storage.files import write as write_file
 
     report = Report("input write", data, output)
     declared = Preprocessing() if preprocess is None else load_preprocessing(preprocess)

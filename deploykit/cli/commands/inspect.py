@@ -3,7 +3,7 @@
 import click
 
 from deploykit.cli import options
-from deploykit.interface import Interface
+from deploykit.freezing.interface import Interface
 
 
 @click.command()
@@ -33,7 +33,7 @@ def inspect(
     A GraphDef file is shown as it stands. Any other model is frozen first, so it has no variables.
     """
     from deploykit.cli.report import Report, show
-    from deploykit.freezing import model_bytes
+    from deploykit.freezing.freeze import model_bytes
     from deploykit.inspection import inspect_graph, lines
 
     report = Report("inspect", model)

@@ -3,7 +3,7 @@
 import click
 
 from deploykit.cli import options
-from deploykit.interface import Interface
+from deploykit.freezing.interface import Interface
 
 _ROOT = "deploykit.root_dir"
 
@@ -85,7 +85,7 @@ def label(
     such a file declares it.
     """
     from deploykit.cli.report import Report, progress, show
-    from deploykit.freezing import model_bytes
+    from deploykit.freezing.freeze import model_bytes
     from deploykit.input.preprocessing import load_preprocessing
     from deploykit.labelling import (
         declared_input,

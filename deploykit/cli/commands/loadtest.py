@@ -73,12 +73,12 @@ def load_test(
         )
     from deploykit.asking import chosen_signature, feeds_from_data
     from deploykit.cli.report import Report, progress, show
-    from deploykit.files import write
     from deploykit.load_testing import Generators, document, notes, search, table
     from deploykit.reporting.load_plot import plot_loads
     from deploykit.reporting.plots import check_plot
     from deploykit.serving.client.load_generator import Step
     from deploykit.serving.client.requests import predict_request
+    from deploykit.storage.files import write
 
     if plot_file is not None:
         check_plot(plot_file)

@@ -128,11 +128,11 @@ def quantize(
         return
     from deploykit.benchmarking.settings import Settings
     from deploykit.cli.report import files_table, progress
-    from deploykit.files import save_graph
-    from deploykit.freezing import model_bytes
+    from deploykit.freezing.freeze import model_bytes
     from deploykit.quantization.checking import refuse_quantized
     from deploykit.quantization.holding import MIN_SQNR_DB
     from deploykit.quantization.quantizing import Wanted, quantize_calibrated
+    from deploykit.storage.files import save_graph
     from deploykit.transforming import optimize
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 
@@ -169,9 +169,9 @@ def _refuse_given(names: tuple[str, ...], why: str) -> None:
 def _read(path: str, graph: "Graph", preprocess: str | None) -> "Mapping[str, Array]":
     """Return arrays by name. GraphError, with the file: they do not fit the graph's inputs."""
     from deploykit.feeds import feeds_from
-    from deploykit.files import naming
     from deploykit.input.samples import load_samples
     from deploykit.quantization.checking import refuse_gaps
+    from deploykit.storage.files import naming
 
     data = load_samples(path, graph, preprocess)
     with naming(path):

@@ -82,7 +82,7 @@ def convert(
     A run that was interrupted is taken up by the same command; what was finished stays.
     """
     from deploykit.cli.report import Report, progress, show
-    from deploykit.machine import usable_cores
+    from deploykit.hardware.machine import usable_cores
     from deploykit.records.conversion import Options, check_apart, convert
     from deploykit.records.opening import open_source
     from deploykit.records.resuming import check_free
@@ -156,7 +156,7 @@ def verify(folder: str, name: str | None, processes: int | None, as_json: bool) 
     not listed. Without an index, a shard that was cut between two records looks whole.
     """
     from deploykit.cli.report import Report, progress, show
-    from deploykit.machine import usable_cores
+    from deploykit.hardware.machine import usable_cores
     from deploykit.records.checking import check_folder
     from deploykit.transforms.core.errors import VerificationError
 

@@ -44,9 +44,9 @@ def sensitivity(
     cannot be in 8 bits are listed with the reason.
     """
     from deploykit.cli.report import Report, progress, show
-    from deploykit.files import naming
     from deploykit.input.samples import load_samples
     from deploykit.quantization.sensitivity import measure_sensitivity, samples_for_ranking
+    from deploykit.storage.files import naming
     from deploykit.transforming import optimize
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 

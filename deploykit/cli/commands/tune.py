@@ -4,7 +4,7 @@ import click
 
 from deploykit.cli import options
 from deploykit.cli.option_types import Counts, Finite
-from deploykit.interface import Interface
+from deploykit.freezing.interface import Interface
 
 
 @click.command()

@@ -6,7 +6,7 @@ import click
 
 from deploykit.cli import options
 from deploykit.cli.comparison import Comparison
-from deploykit.interface import Interface
+from deploykit.freezing.interface import Interface
 
 
 @click.command()
@@ -41,7 +41,7 @@ def verify(
     all) is null, and a model whose inputs cannot be made up gives "verified": false.
     """
     from deploykit.cli.report import Report, progress, show
-    from deploykit.freezing import model_bytes
+    from deploykit.freezing.freeze import model_bytes
     from deploykit.transforms.core.errors import VerificationError
 
     report = Report("verify", reference, result)

@@ -16,8 +16,8 @@ from deploykit.benchmarking.searching import Figures, Search, Trial
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.trials import TURNS, Trials
 from deploykit.benchmarking.tuning import coordinates, held, tune
-from deploykit.files import load_graph
-from deploykit.state import State
+from deploykit.storage.files import load_graph
+from deploykit.storage.resume_file import State
 from deploykit.transforms.core.errors import CrashError, GraphError
 
 START = Settings(batch=1)

@@ -198,7 +198,7 @@ def test_existing_records_are_replaced_by_force_alone(tmp_path, source):
 
 def test_a_finished_run_that_was_killed_before_it_cleaned_up(tmp_path, source, monkeypatch):
     out = tmp_path / "out"
-    monkeypatch.setattr("deploykit.state.State.forget", lambda self: None)
+    monkeypatch.setattr("deploykit.storage.resume_file.State.forget", lambda self: None)
     convert(source, out, SMALL)
     monkeypatch.undo()
     monkeypatch.setattr("deploykit.records.lines.PART", 5000)

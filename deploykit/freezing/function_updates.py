@@ -4,13 +4,13 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from deploykit.freezing.variables import FUNCTION_OPS
 from deploykit.transforms.core.functions import Library, functions_in
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import op_defs, output_ports
 from deploykit.transforms.core.protos import FunctionDef
 from deploykit.transforms.core.stateful_ops import UNTOUCHED_READS, is_update, passed_ports
-from deploykit.variables import FUNCTION_OPS
 
 
 @dataclass

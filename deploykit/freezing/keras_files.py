@@ -12,11 +12,16 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
-from deploykit.files import read_bytes
-from deploykit.initialisers import Initialisers
-from deploykit.keras_2_archives import WEIGHTS, has_old_layout, write_archive, write_weights
-from deploykit.location import KERAS_FOLDER
-from deploykit.resaving import input_name, named_outputs, saved_again, writing
+from deploykit.freezing.initializers import Initialisers
+from deploykit.freezing.keras_2_archives import (
+    WEIGHTS,
+    has_old_layout,
+    write_archive,
+    write_weights,
+)
+from deploykit.freezing.model_path import KERAS_FOLDER
+from deploykit.freezing.resaving import input_name, named_outputs, saved_again, writing
+from deploykit.storage.files import read_bytes
 from deploykit.transforms.core.errors import Error, GraphError, RefusedError
 from deploykit.transforms.core.graph import Graph
 
@@ -41,7 +46,7 @@ def read_keras(
     RefusedError: it holds code. GraphError: it is damaged, or lacks a custom layer's code.
     """
     description = None if architecture is None else read_bytes(architecture)
-    return saved_again("deploykit.keras_files:resave", str(path), description)
+    return saved_again("deploykit.freezing.keras_files:resave", str(path), description)
 
 
 def resave(folder: str, path: str, architecture: bytes | None) -> tuple[list[str], list[str]]:

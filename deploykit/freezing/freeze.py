@@ -7,16 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from deploykit.checkpoints import parse_meta
-from deploykit.files import load_graph, parse_graph_def
-from deploykit.initialisers import Initialisers
-from deploykit.interface import Interface
-from deploykit.keras_files import read_keras
-from deploykit.location import Location, locate
-from deploykit.meta_graphs import answering_graph, whole_graph
-from deploykit.resaving import saved_again
-from deploykit.saved_models import function_to_load, parse_saved_model
-from deploykit.training_switches import is_training_switch, tell_what_hides_batch_norms
+from deploykit.freezing.checkpoints import parse_meta
+from deploykit.freezing.initializers import Initialisers
+from deploykit.freezing.interface import Interface
+from deploykit.freezing.keras_files import read_keras
+from deploykit.freezing.meta_graphs import answering_graph, whole_graph
+from deploykit.freezing.model_path import Location, locate
+from deploykit.freezing.resaving import saved_again
+from deploykit.freezing.saved_models import function_to_load, parse_saved_model
+from deploykit.freezing.training_switches import is_training_switch, tell_what_hides_batch_norms
+from deploykit.freezing.updates import settle_updates
+from deploykit.freezing.xla_convolutions import mark_convolutions, rewrite_convolutions
+from deploykit.storage.files import load_graph, parse_graph_def
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.functions import Library, reachable
@@ -27,8 +29,6 @@ from deploykit.transforms.core.ops import op_defs, output_types
 from deploykit.transforms.core.pipeline import Step
 from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.stateful_ops import contents_of, held_by
-from deploykit.updates import settle_updates
-from deploykit.xla_convolutions import mark_convolutions, rewrite_convolutions
 
 logger = logging.getLogger("deploykit")
 
@@ -160,7 +160,7 @@ def _opened(
     if interface.signature is None:
         logger.info("it has no signature; its function '%s' is frozen (--signature)", function)
     arguments = (str(location.path), list(meta.meta_info_def.tags), function)
-    with saved_again("deploykit.loaded_functions:resave", *arguments) as (graph, own):
+    with saved_again("deploykit.freezing.loaded_functions:resave", *arguments) as (graph, own):
         yield interface.put_on(graph), own
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from deploykit.function_updates import FunctionUses
+from deploykit.freezing.function_updates import FunctionUses
+from deploykit.freezing.variables import needs_variable
 from deploykit.transforms.core.control_flow import pass_on
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
@@ -25,7 +26,6 @@ from deploykit.transforms.core.stateful_ops import (
     passed_ports,
 )
 from deploykit.transforms.core.tensors import Array, DType
-from deploykit.variables import needs_variable
 
 logger = logging.getLogger("deploykit")
 
@@ -67,7 +67,7 @@ class Updates:
         calls.prune()
         content = b"".join(calls.serialized())
         values = {each.variable: graph[each.variable].value for each in self.carried}
-        found = call("deploykit.updates:repeat", content, values, left, _CALLS)
+        found = call("deploykit.freezing.updates:repeat", content, values, left, _CALLS)
         for each, (at_first, first, before_last, last) in zip(self.carried, found, strict=True):
             noise = 4 * _EPSILON[last.dtype.name] * _size(last)
             if not _size(last - before_last) <= max(1e-3 * _size(first - at_first), noise):

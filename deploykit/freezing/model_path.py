@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from deploykit.checkpoints import Checkpoint, find_checkpoint
-from deploykit.files import check_regular
+from deploykit.freezing.checkpoints import Checkpoint, find_checkpoint
+from deploykit.storage.files import check_regular
 from deploykit.transforms.core.errors import FileError
 
 KERAS_ENDS = (".keras", ".h5", ".hdf5")

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploykit.files import read_bytes
-from deploykit.meta_graphs import functions, signatures
+from deploykit.freezing.meta_graphs import functions, signatures
+from deploykit.storage.files import read_bytes
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.protos import MetaGraphDef, SavedModel
 

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 
-from deploykit.files import check_regular, read_bytes
+from deploykit.storage.files import check_regular, read_bytes
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.protos import MetaGraphDef
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from deploykit.resaving import input_name, named_outputs, writing
+from deploykit.freezing.resaving import input_name, named_outputs, writing
 from deploykit.transforms.core.errors import GraphError
 
 

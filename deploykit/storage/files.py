@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deploykit.signature import guess_inputs, guess_outputs
+from deploykit.freezing.default_interface import guess_inputs, guess_outputs
 from deploykit.transforms.core.checks.validate import validate
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.graph import Graph

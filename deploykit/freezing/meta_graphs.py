@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from deploykit.interface import Interface
-from deploykit.signature import guess_inputs, guess_outputs
+from deploykit.freezing.default_interface import guess_inputs, guess_outputs
+from deploykit.freezing.interface import Interface
 from deploykit.transforms.core.checks.validate import validate
 from deploykit.transforms.core.errors import GraphError, nearest
 from deploykit.transforms.core.functions import Library

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from deploykit.checkpoints import Checkpoint
-from deploykit.initialisers import Initialisers
-from deploykit.interface import Interface
-from deploykit.meta_graphs import DEFAULT_SIGNATURE, answering_graph, whole_graph
-from deploykit.saved_models import parse_saved_model
+from deploykit.freezing.checkpoints import Checkpoint
+from deploykit.freezing.initializers import Initialisers
+from deploykit.freezing.interface import Interface
+from deploykit.freezing.meta_graphs import DEFAULT_SIGNATURE, answering_graph, whole_graph
+from deploykit.freezing.saved_models import parse_saved_model
+from deploykit.freezing.xla_convolutions import mark_convolutions
 from deploykit.transforms.add_default_attributes import add_default_attributes
 from deploykit.transforms.core.errors import FileError
 from deploykit.transforms.core.graph import Graph
@@ -24,7 +25,6 @@ from deploykit.transforms.core.renaming import rename
 from deploykit.transforms.core.running.child import call
 from deploykit.transforms.inline_functions import inline_functions
 from deploykit.transforms.remove_unused_functions import remove_unused_functions
-from deploykit.xla_convolutions import mark_convolutions
 
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.\\/-]")
 _CALLS = re.compile(r"(StatefulPartitionedCall(_\d+)?/)+")  # what TensorFlow calls a signature's

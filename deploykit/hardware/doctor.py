@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.cli.report import size
-from deploykit.machine import environment, machine, versions
+from deploykit.hardware.machine import environment, machine, versions
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.running.child import Worker, limits
 
@@ -129,7 +129,9 @@ def _in_child(function: str, *arguments: Any) -> Any:
     forced = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES")}
     if limits.show_log:  # each attempt to open a library
         forced |= {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_CPP_VMODULE": "dso_loader=2"}
-    with closing(Worker(f"deploykit.doctoring:{function}", *arguments, forced=forced)) as worker:
+    with closing(
+        Worker(f"deploykit.hardware.doctor:{function}", *arguments, forced=forced)
+    ) as worker:
         try:
             return worker.made()
         except Error as error:

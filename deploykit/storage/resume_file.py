@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.benchmarking.results import FORMAT, load_document
-from deploykit.files import write
+from deploykit.storage.files import write
 from deploykit.transforms.core.errors import Error, FileError
 from deploykit.transforms.core.tensors import Array
 

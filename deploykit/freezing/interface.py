@@ -24,8 +24,8 @@ class Interface:
 
     def open(self, model: str) -> "Graph":
         """Return the graph of a GraphDef file as it stands, and any other model frozen."""
-        from deploykit.files import load_graph
-        from deploykit.location import locate
+        from deploykit.freezing.model_path import locate
+        from deploykit.storage.files import load_graph
 
         if locate(model).kind == "graph":
             return load_graph(model, self.inputs, self.outputs)
@@ -39,7 +39,7 @@ class Interface:
         pins: Mapping[str, str] | None = None,
     ) -> "Graph":
         """Return any model as a frozen graph; `graph` and `pins` are those of `freeze`."""
-        from deploykit.freezing import freeze
+        from deploykit.freezing.freeze import freeze
 
         return freeze(
             model,

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from deploykit.checkpoints import Checkpoint
-from deploykit.files import check_regular
-from deploykit.meta_graphs import trained_variables
+from deploykit.freezing.checkpoints import Checkpoint
+from deploykit.freezing.meta_graphs import trained_variables
+from deploykit.freezing.updates import Updates
+from deploykit.freezing.variables import fill_variables
+from deploykit.storage.files import check_regular
 from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 from deploykit.transforms.core.checks.validate import validate
 from deploykit.transforms.core.errors import GraphError
@@ -28,8 +30,6 @@ from deploykit.transforms.core.stateful_ops import TABLE_OPS
 from deploykit.transforms.core.tensors import Array, DType
 from deploykit.transforms.inline_functions import inline_functions
 from deploykit.transforms.remove_unused_functions import remove_unused_functions
-from deploykit.updates import Updates
-from deploykit.variables import fill_variables
 
 logger = logging.getLogger("deploykit")
 

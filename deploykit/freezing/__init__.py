@@ -1,0 +1,1 @@
+"""A trained model, in whatever form it was kept, becomes a frozen graph."""

@@ -1,0 +1,1 @@
+"""Files and what they hold: opened with suspicion, written whole or not at all."""
