@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from deploykit.serving.client.client import Client
     from deploykit.storage.files import load_graph, save_graph
     from deploykit.transforming import TransformGraph, optimize, quantize, transform
-    from deploykit.verification import verify
+    from deploykit.verification.verify import verify
 
 __version__ = "0.1.0"
 
@@ -39,7 +39,7 @@ _HOMES = {
     "save_graph": "storage.files",
     "transform": "transforming",
     "tune": "benchmarking.tuning",
-    "verify": "verification",
+    "verify": "verification.verify",
 }
 
 __all__ = [

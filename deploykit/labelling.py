@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.feeds import type_and_shape
 from deploykit.input.applying import in_python
 from deploykit.input.data import Data
 from deploykit.input.preprocessing import Preprocessing, Steps, steps_for
@@ -25,6 +24,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split
 from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.tensors import Array, numpy_type
+from deploykit.verification.sample_inputs import type_and_shape
 
 logger = logging.getLogger("deploykit")
 

@@ -10,7 +10,7 @@ from deploykit.transforms.core.errors import VerificationError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.tensors import Array
-from deploykit.verification import QUANTIZED_BAR_DB, verify
+from deploykit.verification.verify import QUANTIZED_BAR_DB, verify
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

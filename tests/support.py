@@ -11,7 +11,7 @@ import numpy as np
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.session import Session
-from deploykit.verification import compare
+from deploykit.verification.verify import compare
 
 GOLDEN = Path(__file__).parent / "golden"
 

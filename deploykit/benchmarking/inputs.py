@@ -8,10 +8,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from deploykit.feeds import can_be_made_up, demanded_batch, feeds_from, made_up, type_and_shape
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.tensors import Array, numpy_type
+from deploykit.verification.sample_inputs import (
+    can_be_made_up,
+    demanded_batch,
+    feeds_from,
+    made_up,
+    type_and_shape,
+)
 
 MADE_UP = 4  # different batches
 FROM_DATA = 16  # at most

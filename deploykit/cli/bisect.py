@@ -3,7 +3,7 @@
 from deploykit.cli.comparison import Comparison
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
-from deploykit.verification import Verification
+from deploykit.verification.verify import Verification
 
 
 def failed(found: Verification) -> bool:

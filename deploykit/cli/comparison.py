@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from deploykit.transforms.core.graph import Graph
-    from deploykit.verification import Verification
+    from deploykit.verification.verify import Verification
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Comparison:
         from deploykit.input.samples import load_samples
         from deploykit.transforms.core.checks.side_effects import refuse_side_effects
         from deploykit.transforms.core.errors import GraphError
-        from deploykit.verification import verify
+        from deploykit.verification.verify import verify
 
         for graph in (reference, result):
             refuse_side_effects(graph, self.allowed_ops)

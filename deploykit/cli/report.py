@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from deploykit.transforming import StepReport
     from deploykit.transforms.core.graph import Graph
-    from deploykit.verification import Verification
+    from deploykit.verification.verify import Verification
 
 
 @dataclass

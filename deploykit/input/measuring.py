@@ -15,7 +15,6 @@ from deploykit.benchmarking.devices import check_devices
 from deploykit.benchmarking.measuring import spill
 from deploykit.benchmarking.sampling import Sampler, open_devices
 from deploykit.benchmarking.settings import Settings
-from deploykit.feeds import demanded_batch
 from deploykit.hardware.machine import machine, usable_cores
 from deploykit.input.damage import without_damaged
 from deploykit.input.data import Data, open_data
@@ -28,6 +27,7 @@ from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import producer_name
 from deploykit.transforms.core.running.child import Worker, call
+from deploykit.verification.sample_inputs import demanded_batch
 
 ROUNDS = 5
 SECONDS = 10.0

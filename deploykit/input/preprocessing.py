@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.feeds import type_and_shape
 from deploykit.input.data import Columns, Data
 from deploykit.records.features import Feature
 from deploykit.storage.files import read_bytes
@@ -20,6 +19,7 @@ from deploykit.transforms.core.errors import GraphError, nearest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split
 from deploykit.transforms.core.tensors import numpy_type
+from deploykit.verification.sample_inputs import type_and_shape
 
 FORMAT = 1
 _SIZES = ("resize", "crop")

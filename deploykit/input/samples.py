@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from deploykit.feeds import demanded_batch
 from deploykit.input.data import open_data
 from deploykit.input.iterating import Feeds
 from deploykit.input.measuring import pipeline_for
@@ -18,6 +17,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import producer_name
 from deploykit.transforms.core.tensors import Array
+from deploykit.verification.sample_inputs import demanded_batch
 
 LABELS = ("labels", "label")
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deploykit.feeds import demanded_batch, feeds_from, in_batches
 from deploykit.transforms.convert_layout import ELEMENTWISE_OPS, PAD_OPS
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.functions import reachable
@@ -31,6 +30,7 @@ from deploykit.transforms.core.node import (
 from deploykit.transforms.core.ops import op_defs, output_types
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array
+from deploykit.verification.sample_inputs import demanded_batch, feeds_from, in_batches
 
 if TYPE_CHECKING:
     from rich.table import Table

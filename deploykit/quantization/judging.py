@@ -15,7 +15,12 @@ from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array
-from deploykit.verification import before_softmax, judged_outputs, paired_inputs, paired_outputs
+from deploykit.verification.verify import (
+    before_softmax,
+    judged_outputs,
+    paired_inputs,
+    paired_outputs,
+)
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ from deploykit.transforms.core.int8.plan import OPS, Plan, plan
 from deploykit.transforms.core.int8.private_ops import probe
 from deploykit.transforms.core.int8.ranges import load_ranges
 from deploykit.transforms.core.tensors import Array
-from deploykit.verification import QUANTIZED_BAR_DB
+from deploykit.verification.verify import QUANTIZED_BAR_DB
 
 logger = logging.getLogger("deploykit")
 

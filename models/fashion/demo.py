@@ -16,7 +16,7 @@ import deploykit
 from deploykit.cli.report import size
 from deploykit.storage.files import load_data
 from deploykit.transforms.core.graph import Graph
-from deploykit.verification import Verification, verify
+from deploykit.verification.verify import Verification, verify
 
 HERE = Path(__file__).parent
 OUTPUT = Path(".demo")

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from deploykit import labelling, verification
+from deploykit import labelling
 from deploykit.cli import main
 from deploykit.freezing import initializers, resaving, updates
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import limited
+from deploykit.verification import verify
 from tests.support import build, call_here, random
 
 FASHION = Path(__file__).parents[2] / "models" / "fashion"
@@ -68,7 +69,7 @@ def command_line(*arguments: object) -> Outcome:
 def in_process(monkeypatch):
     """Run TensorFlow in this process: one start for all, not one for each call of a child."""
 
-    for module in (initializers, labelling, resaving, updates, verification):
+    for module in (initializers, labelling, resaving, updates, verify):
         monkeypatch.setattr(module, "call", call_here)
 
 

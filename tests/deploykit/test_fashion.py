@@ -9,7 +9,7 @@ from deploykit.storage.files import load_data
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.running.child import call
-from deploykit.verification import verify
+from deploykit.verification.verify import verify
 from tests.deploykit.conftest import FASHION
 from tests.support import ops
 

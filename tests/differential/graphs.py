@@ -5,11 +5,11 @@ import functools
 import numpy as np
 
 import deploykit
-from deploykit.feeds import feeds_for
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import output_types
 from deploykit.transforms.core.running.session import static_shapes
+from deploykit.verification.sample_inputs import feeds_for
 from tests.deploykit.conftest import FASHION
 from tests.support import build, random
 

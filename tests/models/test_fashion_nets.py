@@ -5,7 +5,7 @@ import pytest
 import deploykit
 from deploykit.transforming import OPTIMIZE
 from deploykit.transforms.core.running.child import call
-from deploykit.verification import verify
+from deploykit.verification.verify import verify
 from models.fashion_nets.nets import NETS
 from tests.real.keras_nets import randomise
 from tests.real.leftovers import COMPUTED, FOLDABLE, NO_LAYER, SHARED, leftovers

@@ -7,10 +7,10 @@ import itertools
 
 import numpy as np
 
-from deploykit.feeds import feeds_for
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import call
-from deploykit.verification import compare
+from deploykit.verification.sample_inputs import feeds_for
+from deploykit.verification.verify import compare
 
 BATCHES = (1, 3)
 

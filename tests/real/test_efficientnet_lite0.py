@@ -6,7 +6,7 @@ import pytest
 import deploykit
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.session import Session
-from deploykit.verification import verify
+from deploykit.verification.verify import verify
 from tests.real.everywhere import run_everywhere
 from tests.real.leftovers import COMPUTED, leftovers
 from tests.support import ops

@@ -8,7 +8,7 @@ import deploykit
 from deploykit.transforming import OPTIMIZE
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import call
-from deploykit.verification import verify
+from deploykit.verification.verify import verify
 from tests.real.everywhere import run_everywhere
 from tests.real.leftovers import COMPUTED, FOLDABLE, NO_LAYER, SHARED, leftovers
 from tests.support import ops

@@ -99,7 +99,7 @@ def quantize(
     from deploykit.cli.report import Report, show
     from deploykit.cli.rewrite_job import rewrite
     from deploykit.transforming import quantize_string
-    from deploykit.verification import QUANTIZED_BAR_DB
+    from deploykit.verification.verify import QUANTIZED_BAR_DB
 
     if mode == "auto":
         mode = "static" if calibration else "weights"
@@ -168,10 +168,10 @@ def _refuse_given(names: tuple[str, ...], why: str) -> None:
 
 def _read(path: str, graph: "Graph", preprocess: str | None) -> "Mapping[str, Array]":
     """Return arrays by name. GraphError, with the file: they do not fit the graph's inputs."""
-    from deploykit.feeds import feeds_from
     from deploykit.input.samples import load_samples
     from deploykit.quantization.checking import refuse_gaps
     from deploykit.storage.files import naming
+    from deploykit.verification.sample_inputs import feeds_from
 
     data = load_samples(path, graph, preprocess)
     with naming(path):

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.feeds import feeds_for, samples_at_once
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.layers.layers import LAYER_OPS
 from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.tensors import Array
+from deploykit.verification.sample_inputs import feeds_for, samples_at_once
 
 QUANTIZED_BAR_DB = 15.0  # below this a quantized graph's answers are noise (int8.md, rule 10)
 
@@ -181,7 +181,7 @@ def verify(
         return Verification(True, False, bar, reason)
     pairs = paired_outputs(reference, result)
     found = call(
-        "deploykit.verification:run_both",
+        "deploykit.verification.verify:run_both",
         _bytes(reference),
         _bytes(result),
         feeds,

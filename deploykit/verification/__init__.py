@@ -1,0 +1,1 @@
+"""Proof that a rewrite kept the numbers."""
