@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from deploykit.benchmarking.tuning import tune
     from deploykit.exporting import export
     from deploykit.freezing.freeze import freeze
+    from deploykit.rewriting.transform import TransformGraph, optimize, quantize, transform
     from deploykit.serving.client.client import Client
     from deploykit.storage.files import load_graph, save_graph
-    from deploykit.transforming import TransformGraph, optimize, quantize, transform
     from deploykit.verification.verify import verify
 
 __version__ = "0.1.0"
@@ -27,17 +27,17 @@ __version__ = "0.1.0"
 _HOMES = {
     "Client": "serving.client.client",
     "Settings": "benchmarking.settings",
-    "TransformGraph": "transforming",
+    "TransformGraph": "rewriting.transform",
     "benchmark": "benchmarking.measuring",
     "compare": "benchmarking.comparing",
     "export": "exporting",
     "freeze": "freezing.freeze",
     "load_graph": "storage.files",
     "load_result": "benchmarking.results",
-    "optimize": "transforming",
-    "quantize": "transforming",
+    "optimize": "rewriting.transform",
+    "quantize": "rewriting.transform",
     "save_graph": "storage.files",
-    "transform": "transforming",
+    "transform": "rewriting.transform",
     "tune": "benchmarking.tuning",
     "verify": "verification.verify",
 }

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from deploykit.catalogue import describe
 from deploykit.cli.main import COMMANDS
+from deploykit.rewriting.catalogue import describe
 from deploykit.transforms.core import pipeline
 
 ROOT = Path(__file__).parents[1]

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from deploykit.catalogue import describe
 from deploykit.cli.main import COMMANDS
+from deploykit.rewriting.catalogue import describe
 from deploykit.transforms.core import pipeline
 from tests.differential.test_defects import table as defects
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from deploykit.transforming import StepReport
+    from deploykit.rewriting.transform import StepReport
     from deploykit.transforms.core.graph import Graph
     from deploykit.verification.verify import Verification
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from deploykit.cli.bisect import failed, first_failure
 from deploykit.cli.comparison import Comparison
 from deploykit.cli.report import Report, progress
-from deploykit.dumping import Dump
 from deploykit.freezing.freeze import model_bytes
+from deploykit.rewriting.dump import Dump
+from deploykit.rewriting.transform import run_steps
 from deploykit.storage.files import save_graph
-from deploykit.transforming import run_steps
 from deploykit.transforms.core.errors import VerificationError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.pipeline import Result

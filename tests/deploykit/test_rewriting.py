@@ -130,7 +130,9 @@ def test_without_a_dump_nothing_is_written(deploykit, small):
 
 
 def test_optimize_names_the_step_too(deploykit, small, monkeypatch):
-    monkeypatch.setattr("deploykit.transforming.OPTIMIZE", f"fold_constants {BREAKS} remove_device")
+    monkeypatch.setattr(
+        "deploykit.rewriting.transform.OPTIMIZE", f"fold_constants {BREAKS} remove_device"
+    )
     found = deploykit("optimize", small, "--verify")
     assert (found.status, found.stdout) == (5, "")
     assert "step 2 of 3, remove_nodes, breaks the bar" in found.stderr

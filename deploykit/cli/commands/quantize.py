@@ -95,10 +95,10 @@ def quantize(
     The result is compared with the original before it is written. After Ctrl-C, the same command
     goes on.
     """
-    from deploykit.advice import SLOW
     from deploykit.cli.report import Report, show
     from deploykit.cli.rewrite_job import rewrite
-    from deploykit.transforming import quantize_string
+    from deploykit.rewriting.advice import SLOW
+    from deploykit.rewriting.transform import quantize_string
     from deploykit.verification.verify import QUANTIZED_BAR_DB
 
     if mode == "auto":
@@ -132,8 +132,8 @@ def quantize(
     from deploykit.quantization.checking import refuse_quantized
     from deploykit.quantization.holding import MIN_SQNR_DB
     from deploykit.quantization.quantizing import Wanted, quantize_calibrated
+    from deploykit.rewriting.transform import optimize
     from deploykit.storage.files import save_graph
-    from deploykit.transforming import optimize
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 
     refuse_quantized(graph)

@@ -46,8 +46,8 @@ def sensitivity(
     from deploykit.cli.report import Report, progress, show
     from deploykit.input.samples import load_samples
     from deploykit.quantization.sensitivity import measure_sensitivity, samples_for_ranking
+    from deploykit.rewriting.transform import optimize
     from deploykit.storage.files import naming
-    from deploykit.transforming import optimize
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 
     report = Report("sensitivity", source.model, output)

@@ -69,10 +69,10 @@ def transform(
     Where --verify finds a difference, it names the first step that breaks the bar, writes no
     out_graph, and exits with 5; with --dump, DIR keeps the graphs before that step.
     """
-    from deploykit.advice import advice
     from deploykit.cli.report import Report, show
     from deploykit.cli.rewrite_job import rewrite
-    from deploykit.dumping import check_folder
+    from deploykit.rewriting.advice import advice
+    from deploykit.rewriting.dump import check_folder
 
     if dump is not None:
         check_folder(dump, force, in_graph)

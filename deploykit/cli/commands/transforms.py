@@ -14,8 +14,8 @@ def transforms(name: str | None, output: str | None, force: bool, as_json: bool)
 
     With NAME, its parameters are explained too.
     """
-    from deploykit.catalogue import describe, lines
     from deploykit.cli.report import Report, show
+    from deploykit.rewriting.catalogue import describe, lines
     from deploykit.transforms.core import pipeline
 
     listed = sorted((*pipeline.names(), *pipeline.ALIASES))

@@ -1,0 +1,1 @@
+"""Transforms run on a graph, and what is said of them."""
