@@ -207,7 +207,7 @@ def calibrate(
     samples = 0
     with contextlib.closing(
         Worker(
-            "deploykit.quantization.observing:Observer",
+            "deploykit.quantization.observers:Observer",
             b"".join(live.serialized()),
             tensors,
             frozenset(_with_channels_first(live)),

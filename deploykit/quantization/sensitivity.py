@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deploykit.quantization.building import int8_graph
+from deploykit.quantization.accuracy import Judge, Judgement
+from deploykit.quantization.calibrated_graph import prepare
 from deploykit.quantization.calibration import (
     calibration_feeds,
     samples_in,
     split_samples,
     spread_samples,
 )
-from deploykit.quantization.judging import Judge, Judgement
-from deploykit.quantization.preparing import prepare
+from deploykit.quantization.int8_graph import int8_graph
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import Plan, plan

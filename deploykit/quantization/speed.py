@@ -11,8 +11,8 @@ from deploykit.benchmarking.results import Result
 from deploykit.benchmarking.runner import Job
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import FLOOR_IN_TURN, Ratio, ratio
-from deploykit.quantization.choosing import FLOAT, NEVER, Border, Part, cheapest, total
 from deploykit.quantization.layer_times import Times, with_onednn_kernels
+from deploykit.quantization.min_cut import FLOAT, NEVER, Border, Part, cheapest, total
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import Plan
 from deploykit.transforms.core.tensors import Array

@@ -119,8 +119,8 @@ def quantize(
     arrays do not fit, or lead to NaN or Inf.
     """
     if calibration is not None:
-        from deploykit.quantization.holding import MIN_SQNR_DB
-        from deploykit.quantization.quantizing import Wanted, quantize_calibrated
+        from deploykit.quantization.keep_float import MIN_SQNR_DB
+        from deploykit.quantization.search import Wanted, quantize_calibrated
 
         bar = MIN_SQNR_DB if min_sqnr is None else min_sqnr
         wanted = Wanted(keep_float=tuple(keep_float), min_sqnr=bar)

@@ -21,11 +21,11 @@ from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.measuring import Contestant, measure, spill
 from deploykit.benchmarking.runner import Job
 from deploykit.benchmarking.settings import Settings
-from deploykit.quantization.building import int8_graph
+from deploykit.quantization.accuracy import Judge
+from deploykit.quantization.calibrated_graph import prepare
 from deploykit.quantization.calibration import calibration_feeds, labelled_feeds
-from deploykit.quantization.judging import Judge
+from deploykit.quantization.int8_graph import int8_graph
 from deploykit.quantization.layer_times import with_onednn_kernels
-from deploykit.quantization.preparing import prepare
 from deploykit.storage.files import load_data
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import OPS

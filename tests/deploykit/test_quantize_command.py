@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from deploykit.quantization import preparing, quantizing, speed
+from deploykit.quantization import calibrated_graph, search, speed
 from deploykit.storage.files import load_data, load_graph, save_graph
 from tests.deploykit.conftest import FASHION, command_line
 from tests.deploykit.quantization.conftest import InProcess, calibration, judging
@@ -26,9 +26,9 @@ OF_A_LAYER = {
 def clock(monkeypatch) -> Clock:
     """Judge in this process, with figures that do not depend on a clock."""
     made = Clock()
-    monkeypatch.setattr(quantizing, "probe", frozenset)
-    monkeypatch.setattr(quantizing, "layer_times", made.layer_times)
-    monkeypatch.setattr(quantizing, "faster", made.faster)
+    monkeypatch.setattr(search, "probe", frozenset)
+    monkeypatch.setattr(search, "layer_times", made.layer_times)
+    monkeypatch.setattr(search, "faster", made.faster)
     monkeypatch.setattr(calibration, "Worker", InProcess)
     monkeypatch.setattr(judging, "Worker", InProcess)
     return made
@@ -58,7 +58,7 @@ def real(tmp_path_factory):
     photos = load_data(FASHION / "test_1000.npz")
     np.savez(folder / "some.npz", **{name: array[:80] for name, array in photos.items()})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quantizing, "probe", frozenset)
+        patch.setattr(search, "probe", frozenset)
         for name in ("SECONDS", "WARM_UP_SECONDS"):
             patch.setattr(speed, name, 0.5)
         found = command_line(
@@ -135,7 +135,7 @@ def test_the_state_is_kept_when_interrupted(deploykit, net, data, clock, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(quantizing, "layer_times", interrupted)
+        patch.setattr(search, "layer_times", interrupted)
         found = deploykit(*command)
     state = net.parent / "net.quantized.pb.state"
     assert found.status == 130
@@ -143,7 +143,7 @@ def test_the_state_is_kept_when_interrupted(deploykit, net, data, clock, monkeyp
     assert state.exists()
     assert not (net.parent / "net.quantized.pb").exists()
     with monkeypatch.context() as patch:
-        patch.setattr(preparing, "calibrate", pytest.fail)
+        patch.setattr(calibrated_graph, "calibrate", pytest.fail)
         assert deploykit(*command).status == 0
     assert not state.exists()
 

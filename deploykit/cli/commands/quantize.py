@@ -129,9 +129,9 @@ def quantize(
     from deploykit.benchmarking.settings import Settings
     from deploykit.cli.report import files_table, progress
     from deploykit.freezing.freeze import model_bytes
-    from deploykit.quantization.checking import refuse_quantized
-    from deploykit.quantization.holding import MIN_SQNR_DB
-    from deploykit.quantization.quantizing import Wanted, quantize_calibrated
+    from deploykit.quantization.keep_float import MIN_SQNR_DB
+    from deploykit.quantization.preconditions import refuse_quantized
+    from deploykit.quantization.search import Wanted, quantize_calibrated
     from deploykit.rewriting.transform import optimize
     from deploykit.storage.files import save_graph
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
@@ -169,7 +169,7 @@ def _refuse_given(names: tuple[str, ...], why: str) -> None:
 def _read(path: str, graph: "Graph", preprocess: str | None) -> "Mapping[str, Array]":
     """Return arrays by name. GraphError, with the file: they do not fit the graph's inputs."""
     from deploykit.input.samples import load_samples
-    from deploykit.quantization.checking import refuse_gaps
+    from deploykit.quantization.preconditions import refuse_gaps
     from deploykit.storage.files import naming
     from deploykit.verification.sample_inputs import feeds_from
 

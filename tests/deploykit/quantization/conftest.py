@@ -5,7 +5,7 @@ import importlib
 import numpy as np
 import pytest
 
-from deploykit.quantization import calibration, judging
+from deploykit.quantization import accuracy, calibration
 from deploykit.transforms.core.graph import Graph
 from tests.deploykit.conftest import deploykit as deploykit
 from tests.support import build, random
@@ -30,7 +30,7 @@ class InProcess:
 @pytest.fixture
 def in_process(monkeypatch):
     monkeypatch.setattr(calibration, "Worker", InProcess)
-    monkeypatch.setattr(judging, "Worker", InProcess)
+    monkeypatch.setattr(accuracy, "Worker", InProcess)
 
 
 def conv_net() -> Graph:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deploykit.freezing.model_path import model_sha256
-from deploykit.quantization import observing
+from deploykit.quantization import observers
 from deploykit.quantization.calibration import calibrate, calibration_feeds
 from deploykit.quantization.clipping import BINS, least_error_range
 from deploykit.storage.files import save_graph
@@ -53,7 +53,7 @@ def test_ranges_are_those_of_numpy(in_process, batch):
 
 
 def test_a_mean_of_batch_means_is_caught(in_process, monkeypatch):
-    add = observing._Sums.add
+    add = observers._Sums.add
 
     def unweighted(self, other):
         other.channels = (other.channels[0], other.channels[1] / other.rows)
@@ -63,7 +63,7 @@ def test_a_mean_of_batch_means_is_caught(in_process, monkeypatch):
             self.rows, self.wrong = 1, True
         add(self, other)
 
-    monkeypatch.setattr(observing._Sums, "add", unweighted)
+    monkeypatch.setattr(observers._Sums, "add", unweighted)
     x = samples()
     assert differences(ranges_of(conv_net(), {"x": x}, 7), x) < 1e-6
     assert differences(ranges_of(conv_net(), {"x": x}, 3), x) > 1e-3

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from deploykit.quantization.holding import Trial, choose_layers
-from deploykit.quantization.judging import Judgement
+from deploykit.quantization.accuracy import Judgement
+from deploykit.quantization.keep_float import Trial, choose_layers
 from deploykit.quantization.metrics import Score
 from deploykit.transforms.core.errors import CrashError, GraphError
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from deploykit.quantization import scoring
+from deploykit.quantization.accuracy import Judge
 from deploykit.quantization.calibration import labelled_feeds, split_samples, spread_samples
-from deploykit.quantization.judging import Judge
 from deploykit.quantization.metrics import metric_named, wilson
 from deploykit.transforms.core.errors import CrashError, GraphError
 from tests.deploykit.quantization.conftest import classifier, logits
@@ -46,7 +46,7 @@ def test_noise_behind_the_softmax_is_caught(in_process, monkeypatch):
     """What a judge of the Softmax itself finds is another number."""
     right = judged(classifier(), classifier(DELTA)).sqnr_db
     monkeypatch.setattr(
-        "deploykit.quantization.judging.judged_outputs", lambda graph, pairs: graph.outputs
+        "deploykit.quantization.accuracy.judged_outputs", lambda graph, pairs: graph.outputs
     )
     assert abs(judged(classifier(), classifier(DELTA)).sqnr_db - right) > 0.5
 
@@ -279,7 +279,7 @@ def test_inputs_by_place_where_names_differ(in_process):
 
 
 def test_the_document_is_plain():
-    from deploykit.quantization.judging import Judgement
+    from deploykit.quantization.accuracy import Judgement
     from deploykit.quantization.metrics import Score
 
     found = Judgement(math.inf, 1.0, 3, "top1", Score(1.0, (0.4, 1.0)), Score(0.5))

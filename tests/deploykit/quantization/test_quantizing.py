@@ -7,10 +7,10 @@ import deploykit
 from deploykit.benchmarking.results import Result
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import Ratio
-from deploykit.quantization import preparing, quantizing
+from deploykit.quantization import calibrated_graph, search
 from deploykit.quantization.layer_times import Line, PartTimes, Times
-from deploykit.quantization.outcome import Outcome
-from deploykit.quantization.quantizing import Wanted, quantize_calibrated
+from deploykit.quantization.result import Outcome
+from deploykit.quantization.search import Wanted, quantize_calibrated
 from deploykit.quantization.speed import FEWER, INT8, PLAIN, Gain
 from deploykit.transforms import quantize_static
 from deploykit.transforms.core.errors import CrashError, GraphError, VerificationError
@@ -81,15 +81,15 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch, in_process) -> Clock:
     made = Clock()
-    monkeypatch.setattr(quantizing, "layer_times", made.layer_times)
-    monkeypatch.setattr(quantizing, "faster", made.faster)
+    monkeypatch.setattr(search, "layer_times", made.layer_times)
+    monkeypatch.setattr(search, "faster", made.faster)
     return made
 
 
 @pytest.fixture(autouse=True)
 def ops_are_there(monkeypatch):
     """Take the private ops for granted: the tests of `probe` are elsewhere."""
-    monkeypatch.setattr(quantizing, "probe", frozenset)
+    monkeypatch.setattr(search, "probe", frozenset)
 
 
 def int8_of(found: Outcome) -> set[str]:
@@ -194,21 +194,21 @@ def test_a_budget_that_is_over_still_ends_with_a_result(net, data, clock):
 
 
 def test_a_graph_that_cannot_run_whole_is_timed_in_parts(net, data, clock, monkeypatch):
-    judge = quantizing.Judge.judge
+    judge = search.Judge.judge
 
     def fails_on_sums(self, graph):
         if any("Sum" in node.attr("fused_ops", ()) for node in graph):
             raise CrashError("TensorFlow died")
         return judge(self, graph)
 
-    monkeypatch.setattr(quantizing.Judge, "judge", fails_on_sums)
+    monkeypatch.setattr(search.Judge, "judge", fails_on_sums)
     found = quantize_calibrated(net, data, Wanted(min_sqnr=15))
     assert "linear" not in int8_of(found)
     assert int8_of(found), "the others are in 8 bits"
 
 
 def test_without_the_private_ops_float_is_kept(net, data, monkeypatch):
-    monkeypatch.setattr(quantizing, "probe", lambda names: frozenset({"_QuantizedMatMul"}))
+    monkeypatch.setattr(search, "probe", lambda names: frozenset({"_QuantizedMatMul"}))
     found = quantize_calibrated(net, data)
     assert found.graph is net
     assert found.reason.startswith(
@@ -218,23 +218,23 @@ def test_without_the_private_ops_float_is_kept(net, data, monkeypatch):
 
 def test_a_batch_larger_than_what_is_held_out_is_filled(net, data, clock, monkeypatch):
     fed = []
-    times = quantizing.layer_times
+    times = search.layer_times
 
     def layer_times(*arguments, data, advance):
         fed.append(len(data["x"]))
         return times(*arguments, data=data, advance=advance)
 
-    monkeypatch.setattr(quantizing, "layer_times", layer_times)
+    monkeypatch.setattr(search, "layer_times", layer_times)
     quantize_calibrated(net, data, Wanted(min_sqnr=15, settings=Settings(batch=32)))
     assert fed == [32]
 
 
 def test_an_interrupted_run_goes_on(net, data, clock, tmp_path, monkeypatch):
     state, ranked, interrupted = tmp_path / "out.pb.state", [], [True]
-    rank, calibrations = quantizing.rank, []
-    calibrate = preparing.calibrate
+    rank, calibrations = search.rank, []
+    calibrate = calibrated_graph.calibrate
     monkeypatch.setattr(
-        preparing, "calibrate", lambda *a, **k: calibrations.append(1) or calibrate(*a, **k)
+        calibrated_graph, "calibrate", lambda *a, **k: calibrations.append(1) or calibrate(*a, **k)
     )
 
     def noting(graph, ranges, judge, **more):
@@ -247,7 +247,7 @@ def test_an_interrupted_run_goes_on(net, data, clock, tmp_path, monkeypatch):
 
         return rank(graph, ranges, judged, **more)
 
-    monkeypatch.setattr(quantizing, "rank", noting)
+    monkeypatch.setattr(search, "rank", noting)
     wanted = Wanted(min_sqnr=15)
     with pytest.raises(KeyboardInterrupt):
         quantize_calibrated(net, data, wanted, state=state)
@@ -265,7 +265,7 @@ def test_a_state_of_other_data_is_not_taken(net, data, clock, tmp_path, monkeypa
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(quantizing, "rank", interrupt)
+        patch.setattr(search, "rank", interrupt)
         with pytest.raises(KeyboardInterrupt):
             quantize_calibrated(net, data, Wanted(min_sqnr=15), state=state)
     again = quantize_calibrated(net, {"x": data["x"] * 2}, Wanted(min_sqnr=15), state=state)

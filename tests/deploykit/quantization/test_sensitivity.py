@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from deploykit.quantization import sensitivity
-from deploykit.quantization.building import int8_graph
+from deploykit.quantization.accuracy import Judge, Judgement
 from deploykit.quantization.calibration import calibrate
-from deploykit.quantization.judging import Judge, Judgement
+from deploykit.quantization.int8_graph import int8_graph
 from deploykit.quantization.sensitivity import (
     measure_sensitivity,
     rank,

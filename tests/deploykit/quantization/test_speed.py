@@ -8,9 +8,9 @@ import pytest
 from deploykit.benchmarking.settings import Settings
 from deploykit.quantization import layer_times as timing
 from deploykit.quantization import speed
-from deploykit.quantization.building import int8_graph
-from deploykit.quantization.choosing import FLOAT, NEVER
+from deploykit.quantization.int8_graph import int8_graph
 from deploykit.quantization.layer_times import Line, PartTimes, Times, layer_times
+from deploykit.quantization.min_cut import FLOAT, NEVER
 from deploykit.quantization.speed import FEWER, INT8, PLAIN, WITHOUT_ONEDNN, borders, choose, gain
 from deploykit.transforms.core.int8.plan import plan
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange

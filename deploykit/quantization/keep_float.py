@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from deploykit.quantization.judging import Judgement
+from deploykit.quantization.accuracy import Judgement
 from deploykit.transforms.core.errors import GraphError
 
 MIN_SQNR_DB = 24.0  # int8.md, rule 8

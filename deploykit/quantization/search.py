@@ -19,7 +19,8 @@ import numpy as np
 from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.settings import Settings
 from deploykit.hardware.machine import environment, machine
-from deploykit.quantization.building import int8_graph
+from deploykit.quantization.accuracy import Judge, Judgement
+from deploykit.quantization.calibrated_graph import prepare
 from deploykit.quantization.calibration import (
     calibration_feeds,
     labelled_feeds,
@@ -27,17 +28,16 @@ from deploykit.quantization.calibration import (
     split_samples,
     spread_samples,
 )
-from deploykit.quantization.checking import (
+from deploykit.quantization.int8_graph import int8_graph
+from deploykit.quantization.keep_float import MAX_DROP, MIN_SQNR_DB, Choice, choose_layers
+from deploykit.quantization.layer_times import layer_times
+from deploykit.quantization.preconditions import (
     holds_layers,
     refuse_gaps,
     refuse_quantized,
     refuse_unknown_layers,
 )
-from deploykit.quantization.holding import MAX_DROP, MIN_SQNR_DB, Choice, choose_layers
-from deploykit.quantization.judging import Judge, Judgement
-from deploykit.quantization.layer_times import layer_times
-from deploykit.quantization.outcome import LayerOutcome, Outcome, layer_outcomes
-from deploykit.quantization.preparing import prepare
+from deploykit.quantization.result import LayerOutcome, Outcome, layer_outcomes
 from deploykit.quantization.sensitivity import JUDGED, Noise, rank
 from deploykit.quantization.speed import FEWER, INT8, choose, faster
 from deploykit.storage.resume_file import State, digest, pieces

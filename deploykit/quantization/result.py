@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from deploykit.quantization.judging import Judgement
+from deploykit.quantization.accuracy import Judgement
 from deploykit.quantization.layer_times import Times
 from deploykit.quantization.sensitivity import Noise
 from deploykit.quantization.speed import Gain
