@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from deploykit.benchmarking.measuring import benchmark
     from deploykit.benchmarking.results import load_result
     from deploykit.benchmarking.settings import Settings
-    from deploykit.benchmarking.tuning import tune
+    from deploykit.benchmarking.tuning.tuning import tune
     from deploykit.exporting import export
     from deploykit.freezing.freeze import freeze
     from deploykit.rewriting.transform import TransformGraph, optimize, quantize, transform
@@ -38,7 +38,7 @@ _HOMES = {
     "quantize": "rewriting.transform",
     "save_graph": "storage.files",
     "transform": "rewriting.transform",
-    "tune": "benchmarking.tuning",
+    "tune": "benchmarking.tuning.tuning",
     "verify": "verification.verify",
 }
 

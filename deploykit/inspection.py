@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from deploykit.benchmarking.profiling.costs import flops, memory
 from deploykit.cli.report import Report, size
-from deploykit.costs import flops, memory
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.layers.affine import BATCH_NORM_OPS
 from deploykit.transforms.core.layers.layers import LAYER_OPS

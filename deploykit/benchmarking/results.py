@@ -12,7 +12,7 @@ from deploykit.benchmarking.settings import Settings
 from deploykit.transforms.core.errors import FileError, GraphError
 
 if TYPE_CHECKING:
-    from deploykit.benchmarking.profiling import Profile
+    from deploykit.benchmarking.profiling.profiling import Profile
 
 FORMAT = 1
 
@@ -75,7 +75,7 @@ class Result:
             settings = {"settings": each.settings.document()}
             found.append(asdict(each) | settings | {"summary": asdict(summary(each))})
             if each.name in self.profiles:
-                from deploykit.benchmarking.profiling import document
+                from deploykit.benchmarking.profiling.profiling import document
 
                 found[-1]["profile"] = document(self.profiles[each.name])
         return {

@@ -21,7 +21,7 @@ from deploykit.transforms.core.running.session import sentence
 from deploykit.transforms.core.tensors import Array
 
 if TYPE_CHECKING:
-    from deploykit.benchmarking.profiling import Profile
+    from deploykit.benchmarking.profiling.profiling import Profile
 
 _OPENMP = re.compile(r"/lib(?:iomp5|gomp|omp)[.-]")
 _LOGICAL_CPU = re.compile(r"/CPU:(\d+)")
@@ -163,7 +163,7 @@ class Runner:
 
     def profile(self, runs: int) -> "Profile":
         """Find what the time goes to, in a pass of its own of so many traced calls."""
-        from deploykit.benchmarking.profiling import profile
+        from deploykit.benchmarking.profiling.profiling import profile
 
         return profile(self, runs)
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from deploykit.benchmarking.execution import ExecutedGraph
+from deploykit.benchmarking.profiling.execution import ExecutedGraph
 from deploykit.benchmarking.runner import Job, Runner
 
 WARM_UP_CALLS = 3

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import deploykit as api
 from deploykit.benchmarking.measuring import benchmark
-from deploykit.benchmarking.recommendation import seconds_an_item
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import ratio
+from deploykit.benchmarking.tuning.recommendation import seconds_an_item
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.measuring import deploykit, run
 from tests.benchmarks.nets import made_by

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deploykit.costs import flops, memory
+from deploykit.benchmarking.profiling.costs import flops, memory
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.shapes.known_shapes import Shapes

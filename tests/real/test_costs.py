@@ -3,7 +3,7 @@
 import pytest
 
 import deploykit
-from deploykit.costs import flops
+from deploykit.benchmarking.profiling.costs import flops
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.shapes.known_shapes import Shapes

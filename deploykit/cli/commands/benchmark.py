@@ -71,8 +71,8 @@ def benchmark(
         _behind_files(models, interface, feeding, sweep, piping, duration, output, force, as_json)
         return
     from deploykit.benchmarking.measuring import benchmark
-    from deploykit.benchmarking.profile_tables import profile_tables
-    from deploykit.benchmarking.profiling import RUNS
+    from deploykit.benchmarking.profiling.profile_tables import profile_tables
+    from deploykit.benchmarking.profiling.profiling import RUNS
     from deploykit.benchmarking.tables import csv_lines, tables
     from deploykit.cli.report import Report, progress, show
     from deploykit.storage.files import write
@@ -111,7 +111,7 @@ def benchmark(
     if plot_file is not None:
         write(plot_file, [plot(result, plot_file)], force)
     if trace_file is not None and result.profiles:
-        from deploykit.benchmarking.trace import trace
+        from deploykit.benchmarking.profiling.trace import trace
 
         calls = {name: each.events for name, each in result.profiles.items()}
         write(trace_file, [json.dumps(trace(calls)).encode()], force)

@@ -7,12 +7,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from deploykit.benchmarking.execution import Event, ExecutedGraph, layer_of
-from deploykit.benchmarking.profile_tables import profile_tables
-from deploykit.benchmarking.profiling import _times, document, profile
+from deploykit.benchmarking.profiling.execution import Event, ExecutedGraph, layer_of
+from deploykit.benchmarking.profiling.profile_tables import profile_tables
+from deploykit.benchmarking.profiling.profiling import _times, document, profile
+from deploykit.benchmarking.profiling.trace import trace
 from deploykit.benchmarking.runner import Job, Runner
 from deploykit.benchmarking.settings import Settings
-from deploykit.benchmarking.trace import trace
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.child import Worker
 from tests.support import build, random

@@ -2,8 +2,8 @@
 
 import pytest
 
-from deploykit.benchmarking import roofline
-from deploykit.benchmarking.roofline import Peak, peak
+from deploykit.benchmarking.profiling import roofline
+from deploykit.benchmarking.profiling.roofline import Peak, peak
 from deploykit.benchmarking.settings import Settings
 from deploykit.transforms.core.errors import LimitError
 from deploykit.transforms.core.running.child import call
@@ -12,7 +12,7 @@ PEAK = Peak(gflops=100.0, gigabytes=10.0, matrix=1024, array_bytes=1 << 27)
 
 
 def test_a_peak_is_measured_in_a_child_with_its_threads():
-    found = call("deploykit.benchmarking.roofline:peak", Settings(threads=(1, 1)))
+    found = call("deploykit.benchmarking.profiling.roofline:peak", Settings(threads=(1, 1)))
     assert 0.01 < found.gflops < 1e6
     assert 0.01 < found.gigabytes < 1e5
     assert found.matrix in (512, 1024, 2048, 4096, 8192)

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from deploykit.benchmarking import tuning
 from deploykit.benchmarking.inputs import batches
-from deploykit.benchmarking.recommendation import Recommendation, options
 from deploykit.benchmarking.results import Measurement, Result, load_tuned
 from deploykit.benchmarking.runner import Job, Runner
-from deploykit.benchmarking.searching import Figures, Search, Trial
 from deploykit.benchmarking.settings import Settings
-from deploykit.benchmarking.trials import TURNS, Trials
-from deploykit.benchmarking.tuning import coordinates, held, tune
+from deploykit.benchmarking.tuning import tuning
+from deploykit.benchmarking.tuning.recommendation import Recommendation, options
+from deploykit.benchmarking.tuning.searching import Figures, Search, Trial
+from deploykit.benchmarking.tuning.trials import TURNS, Trials
+from deploykit.benchmarking.tuning.tuning import coordinates, held, tune
 from deploykit.storage.files import load_graph
 from deploykit.storage.resume_file import State
 from deploykit.transforms.core.errors import CrashError, GraphError

@@ -9,7 +9,7 @@ public module, and counts whole microseconds, in which short nodes vanish.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from deploykit.benchmarking.execution import Event
+from deploykit.benchmarking.profiling.execution import Event
 
 
 def trace(calls: Mapping[str, Iterable[Event]]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from deploykit.costs import FLOPS_OPS, GIVES_ON, item_bytes, layer_flops
+from deploykit.benchmarking.profiling.costs import FLOPS_OPS, GIVES_ON, item_bytes, layer_flops
 from deploykit.transforms.core.node import Node, split, tensor_name
 from deploykit.transforms.core.shapes.sizes import Shape
 from deploykit.transforms.core.tensors import type_name

@@ -22,11 +22,11 @@ from deploykit.benchmarking.measuring import (
     measure,
     spill,
 )
-from deploykit.benchmarking.recommendation import Recommendation
 from deploykit.benchmarking.runner import Job
-from deploykit.benchmarking.searching import Coordinate, Search, Trial
 from deploykit.benchmarking.settings import Settings
-from deploykit.benchmarking.trials import Trials
+from deploykit.benchmarking.tuning.recommendation import Recommendation
+from deploykit.benchmarking.tuning.searching import Coordinate, Search, Trial
+from deploykit.benchmarking.tuning.trials import Trials
 from deploykit.freezing.model_path import model_sha256
 from deploykit.hardware.machine import environment, machine, usable_cores
 from deploykit.storage.resume_file import State, digest, pieces

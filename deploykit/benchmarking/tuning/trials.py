@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from deploykit.benchmarking.inputs import samples_in
 from deploykit.benchmarking.runner import Job, started
-from deploykit.benchmarking.searching import Figures
 from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.tuning.searching import Figures
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.running.child import Worker, limited, limits
 

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from deploykit.benchmarking.results import FORMAT, Measurement, Result
-from deploykit.benchmarking.searching import GOALS, Trial
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import Ratio, ratio, summary
+from deploykit.benchmarking.tuning.searching import GOALS, Trial
 
 if TYPE_CHECKING:
     from rich.table import Table

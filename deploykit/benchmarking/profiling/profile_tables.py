@@ -8,7 +8,7 @@ from deploykit.cli.report import new_table
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from deploykit.benchmarking.profiling import Cost, Profile
+    from deploykit.benchmarking.profiling.profiling import Cost, Profile
 
 
 def profile_tables(profile: "Profile", top: int = 10) -> "list[str | Table]":

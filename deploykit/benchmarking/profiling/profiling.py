@@ -14,10 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deploykit.benchmarking.execution import Event, ExecutedGraph
 from deploykit.benchmarking.inputs import samples_in
-from deploykit.benchmarking.roofline import Peak, peak
-from deploykit.costs import flops
+from deploykit.benchmarking.profiling.costs import flops
+from deploykit.benchmarking.profiling.execution import Event, ExecutedGraph
+from deploykit.benchmarking.profiling.roofline import Peak, peak
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.shapes.known_shapes import Shapes

@@ -1,0 +1,1 @@
+"""Settings with which a model runs faster, searched for by short trials."""
