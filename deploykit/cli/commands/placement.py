@@ -47,8 +47,8 @@ def placement(
     To try other devices, set them first: deploykit transform, with set_device.
     """
     from deploykit.cli.report import Report, show
-    from deploykit.placement import lines
-    from deploykit.placement import placement as find
+    from deploykit.placement.placement import lines
+    from deploykit.placement.placement import placement as find
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
     from deploykit.transforms.core.errors import CrashError, LimitError
 

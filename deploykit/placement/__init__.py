@@ -1,0 +1,1 @@
+"""Where each node of a graph really runs."""
