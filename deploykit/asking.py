@@ -165,8 +165,8 @@ def _of_file(path: str) -> Array:
 
 def _of_image(alias: str, path: str, signature: Signature, declared: Preprocessing) -> Array:
     """Return a batch of one image, decoded and resized as for calibration and benchmarks."""
+    from deploykit.input.input_benchmark import pipeline_for
     from deploykit.input.iterating import Feeds
-    from deploykit.input.measuring import pipeline_for
 
     features = {"image": Feature("string", (), "image")}
     data = Data(path, "images", (path,), features, counts=(1,), labels=(0,))

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from deploykit.input.data import open_data
+from deploykit.input.input_benchmark import pipeline_for
 from deploykit.input.iterating import Feeds
-from deploykit.input.measuring import pipeline_for
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import Preprocessing, Steps, load_preprocessing
 from deploykit.quantization.calibration import BATCH, calibration_feeds

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from deploykit.hardware.machine import usable_cores
-from deploykit.input.runner import InputJob, started
+from deploykit.input.input_runner import InputJob, started
 from deploykit.input.verdict import Rates
 from tests.benchmarks.figures import Figure
 

@@ -148,9 +148,9 @@ def _behind_files(
 ) -> None:
     """Measure a model behind each style of input."""
     from deploykit.cli.report import Report, progress, show
-    from deploykit.input.measuring import measure_input
-    from deploykit.input.opening import open_runnable
+    from deploykit.input.input_benchmark import measure_input
     from deploykit.input.pipeline import STYLES
+    from deploykit.input.runnable import open_runnable
     from deploykit.input.service import serving
 
     settings = sweep.settings()

@@ -47,7 +47,7 @@ def write(
     """
     from deploykit.cli.report import Report, show
     from deploykit.input.data import open_data
-    from deploykit.input.measuring import pipeline_for
+    from deploykit.input.input_benchmark import pipeline_for
     from deploykit.input.preprocessing import Preprocessing, load_preprocessing
     from deploykit.input.writing import written
     from deploykit.storage.files import write as write_file

@@ -7,10 +7,10 @@ import pytest
 
 from deploykit.input.damage import damaged, without_damaged
 from deploykit.input.data import open_data
+from deploykit.input.input_runner import InputJob, InputRunner
 from deploykit.input.iterating import Feeds
 from deploykit.input.pipeline import STYLES
 from deploykit.input.preprocessing import Steps
-from deploykit.input.runner import InputJob, InputRunner
 from deploykit.records.features import Feature
 from deploykit.transforms.core.errors import Error, FileError, GraphError
 from tests.deploykit.input import made_up

@@ -8,7 +8,7 @@ import pytest
 
 from deploykit.input.applying import in_python
 from deploykit.input.data import Data
-from deploykit.input.measuring import pipeline_for
+from deploykit.input.input_benchmark import pipeline_for
 from deploykit.input.preprocessing import (
     Preprocessing,
     Steps,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from deploykit.input.measuring import pipeline_for, refuse_own_queues
+from deploykit.input.input_benchmark import pipeline_for, refuse_own_queues
+from deploykit.input.input_runner import PHASES, InputJob, InputRunner
 from deploykit.input.pipeline import STYLES
 from deploykit.input.queues import Queue
-from deploykit.input.runner import PHASES, InputJob, InputRunner
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.benchmarking.nets import hanging, written
 from tests.deploykit.input import made_up

@@ -18,10 +18,10 @@ from deploykit.benchmarking.settings import Settings
 from deploykit.hardware.machine import machine, usable_cores
 from deploykit.input.damage import without_damaged
 from deploykit.input.data import Data, open_data
+from deploykit.input.input_result import InputResult, Round, StyleResult
+from deploykit.input.input_runner import BUFFERED, InputJob, Stretch, started
 from deploykit.input.pipeline import STYLES, Pipeline
 from deploykit.input.preprocessing import Preprocessing, steps_for
-from deploykit.input.results import InputResult, Round, StyleResult
-from deploykit.input.runner import BUFFERED, InputJob, Stretch, started
 from deploykit.input.tfdata import check_cache
 from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 from deploykit.transforms.core.graph import Graph

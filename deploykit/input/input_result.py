@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from deploykit.benchmarking.results import FORMAT
 from deploykit.cli.report import new_table
-from deploykit.input.runner import Stretch
+from deploykit.input.input_runner import Stretch
 from deploykit.input.verdict import Rates, Verdict, verdict
 
 if TYPE_CHECKING:
