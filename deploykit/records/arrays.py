@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from deploykit.records.features import RAW, Feature
-from deploykit.records.source import Part, Problems, facts_of, numbered, split_items
+from deploykit.records.record_source import Part, Problems, facts_of, numbered, split_items
 from deploykit.storage.files import load_data
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tensors import Array

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from deploykit.records.lines import each_line, first_lines, parts_of, text_of
-from deploykit.records.source import Facts, none_found
+from deploykit.records.record_source import Facts, none_found
 from deploykit.transforms.core.errors import GraphError, nearest
 
 _INT64 = range(-(1 << 63), 1 << 63)

@@ -16,8 +16,7 @@ from deploykit.hardware.machine import usable_cores
 from deploykit.records.encoding import example
 from deploykit.records.index import FORMAT, Index, Shard, index_path, shard_name
 from deploykit.records.lines import LineNumbers
-from deploykit.records.resuming import is_whole, prepared
-from deploykit.records.source import (
+from deploykit.records.record_source import (
     Part,
     Problem,
     ProblemError,
@@ -26,6 +25,7 @@ from deploykit.records.source import (
     fingerprint,
     none_found,
 )
+from deploykit.records.resuming import is_whole, prepared
 from deploykit.records.workers import in_order
 from deploykit.storage.files import write
 from deploykit.storage.resume_file import State, digest

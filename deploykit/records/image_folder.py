@@ -12,7 +12,7 @@ from typing import Any
 
 from deploykit.records.features import Feature
 from deploykit.records.image_files import ENDS, image_problem
-from deploykit.records.source import (
+from deploykit.records.record_source import (
     Part,
     Problem,
     Problems,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
-from deploykit.records.source import PART, Facts, Part, opened
+from deploykit.records.record_source import PART, Facts, Part, opened
 from deploykit.transforms.core.errors import FileError, GraphError
 
 LONGEST = 64 << 20  # of a line; more is no text

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from deploykit.records.checking import sha256_of
 from deploykit.records.index import index_path, shard_files
+from deploykit.records.verify_records import sha256_of
 from deploykit.storage.files import check_output_folder
 from deploykit.storage.resume_file import State
 from deploykit.transforms.core.errors import FileError, GraphError

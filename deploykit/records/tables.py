@@ -9,7 +9,7 @@ import numpy as np
 from deploykit.records.columns import Columns, columns_of, is_number
 from deploykit.records.features import Feature
 from deploykit.records.lines import each_line, parts_of, text_of
-from deploykit.records.source import Part, Problem, Problems, facts_of
+from deploykit.records.record_source import Part, Problem, Problems, facts_of
 from deploykit.transforms.core.tensors import Array
 from deploykit.transforms.core.tfrecord import OVERHEAD
 

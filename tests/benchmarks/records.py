@@ -15,7 +15,7 @@ import numpy as np
 from deploykit.hardware.machine import usable_cores
 from deploykit.records.conversion import Options, convert
 from deploykit.records.image_folder import Images
-from deploykit.records.source import Source
+from deploykit.records.record_source import Source
 from deploykit.records.tables import Numbers
 from deploykit.transforms.core.running.child import Worker
 from tests.benchmarks.figures import Figure

@@ -84,7 +84,7 @@ def convert(
     from deploykit.cli.report import Report, progress, show
     from deploykit.hardware.machine import usable_cores
     from deploykit.records.conversion import Options, check_apart, convert
-    from deploykit.records.opening import open_source
+    from deploykit.records.open_source import open_source
     from deploykit.records.resuming import check_free
 
     target = Path(folder)
@@ -114,7 +114,7 @@ def convert(
 def inspect(folder: str, name: str | None, as_json: bool) -> None:
     """Show what records hold: features, counts, shards, and the first record."""
     from deploykit.cli.report import Report, new_table, show, size
-    from deploykit.records.checking import described, inspection
+    from deploykit.records.verify_records import described, inspection
 
     report = Report("records inspect", folder)
     index, features, values = inspection(Path(folder), name)
@@ -157,7 +157,7 @@ def verify(folder: str, name: str | None, processes: int | None, as_json: bool) 
     """
     from deploykit.cli.report import Report, progress, show
     from deploykit.hardware.machine import usable_cores
-    from deploykit.records.checking import check_folder
+    from deploykit.records.verify_records import check_folder
     from deploykit.transforms.core.errors import VerificationError
 
     report = Report("records verify", folder)

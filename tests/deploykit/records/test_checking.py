@@ -4,10 +4,10 @@ import shutil
 
 import pytest
 
-from deploykit.records.checking import check_folder
 from deploykit.records.conversion import Options, convert
 from deploykit.records.index import load_index
 from deploykit.records.tables import Numbers
+from deploykit.records.verify_records import check_folder
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.tfrecord import framed
 from tests.deploykit.records.conftest import numbers

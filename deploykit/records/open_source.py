@@ -9,7 +9,7 @@ from deploykit.records.idx import TYPES, idx
 from deploykit.records.image_files import ENDS
 from deploykit.records.image_folder import Images
 from deploykit.records.lines import first_lines
-from deploykit.records.source import Source, none_found, opened
+from deploykit.records.record_source import Source, none_found, opened
 from deploykit.records.tables import Numbers, Texts
 from deploykit.storage.files import check_regular
 from deploykit.transforms.core.errors import FileError, GraphError
