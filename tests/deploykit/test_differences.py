@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from deploykit.differences import differences, lines, summary
+from deploykit.inspection.diff import differences, lines, summary
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import FunctionDef, GraphDef

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploykit.inspection import inspect_graph
+from deploykit.inspection.summary import inspect_graph
 from deploykit.storage.files import load_graph
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node

@@ -4,7 +4,7 @@ import pytest
 
 from deploykit.cli.bisect import first_failure
 from deploykit.cli.comparison import Comparison
-from deploykit.differences import differences
+from deploykit.inspection.diff import differences
 from deploykit.storage.files import load_graph
 from tests.support import transform
 

@@ -31,8 +31,8 @@ def diff(
     versions. `deploykit verify` compares what the models compute.
     """
     from deploykit.cli.report import Report, show
-    from deploykit.differences import differences, lines, read, summary
     from deploykit.freezing.freeze import model_bytes
+    from deploykit.inspection.diff import differences, lines, read, summary
     from deploykit.transforms.core.errors import VerificationError
 
     report = Report("diff", first, second)

@@ -34,7 +34,7 @@ def inspect(
     """
     from deploykit.cli.report import Report, show
     from deploykit.freezing.freeze import model_bytes
-    from deploykit.inspection import inspect_graph, lines
+    from deploykit.inspection.summary import inspect_graph, lines
 
     report = Report("inspect", model)
     graph = interface.open(model)

@@ -1,0 +1,1 @@
+"""What is in a model, and what two models do not have in common."""
