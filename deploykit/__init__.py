@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from deploykit.benchmarking.results import load_result
     from deploykit.benchmarking.settings import Settings
     from deploykit.benchmarking.tuning.tuning import tune
-    from deploykit.exporting import export
+    from deploykit.exporting.export import export
     from deploykit.freezing.freeze import freeze
     from deploykit.rewriting.transform import TransformGraph, optimize, quantize, transform
     from deploykit.serving.client.client import Client
@@ -30,7 +30,7 @@ _HOMES = {
     "TransformGraph": "rewriting.transform",
     "benchmark": "benchmarking.measuring",
     "compare": "benchmarking.comparing",
-    "export": "exporting",
+    "export": "exporting.export",
     "freeze": "freezing.freeze",
     "load_graph": "storage.files",
     "load_result": "benchmarking.results",

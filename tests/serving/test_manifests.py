@@ -12,6 +12,7 @@ import pytest
 import yaml
 from google.protobuf import text_format
 
+from deploykit.exporting.manifests import KINDS, Deployment, dns_label, manifests, names
 from deploykit.serving.lifecycle.model_config import (
     Batching,
     ModelSettings,
@@ -21,7 +22,6 @@ from deploykit.serving.lifecycle.model_config import (
     read_monitoring,
     read_tls,
 )
-from deploykit.serving.manifests import KINDS, Deployment, dns_label, manifests, names
 from deploykit.serving.protocol.protos import ModelServerConfig
 from deploykit.serving.protocol.text_protos import ConfigError
 from tests.support import assert_golden

@@ -4,7 +4,7 @@ import click
 
 from deploykit.cli import options
 from deploykit.cli.option_types import Names
-from deploykit.serving.manifests import KINDS
+from deploykit.exporting.manifests import KINDS
 
 
 def _kinds(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -68,8 +68,8 @@ def export(
     from deploykit.benchmarking.results import load_tuned
     from deploykit.benchmarking.settings import Settings
     from deploykit.cli.report import Report, progress, show
-    from deploykit.deploying import Manifests
-    from deploykit.exporting import export
+    from deploykit.exporting.deployment import Manifests
+    from deploykit.exporting.export import export
 
     settings = Settings() if tuned is None else load_tuned(tuned)
     report = Report("export", source.model)

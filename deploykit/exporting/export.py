@@ -9,13 +9,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from deploykit.aliases import Callee, callee_of_graph, read_callee
 from deploykit.cli.report import size
-from deploykit.deploying import Manifests
+from deploykit.exporting.deployment import Manifests
+from deploykit.exporting.named_model import Callee, callee_of_graph, read_callee
+from deploykit.exporting.signatures import signatures_for
 from deploykit.freezing.interface import Interface
 from deploykit.freezing.model_path import locate, model_sha256
 from deploykit.input.samples import open_feeds
-from deploykit.methods import signatures_for
 from deploykit.serving.protocol.protos import SignatureDef
 from deploykit.serving.protocol.signatures import PREDICT, described
 from deploykit.serving.saved_model.proto import saved_model

@@ -6,8 +6,8 @@ from importlib import metadata
 from pathlib import Path
 
 from deploykit.benchmarking.settings import Settings
+from deploykit.exporting.manifests import Deployment, manifests, names
 from deploykit.hardware.machine import usable_cores
-from deploykit.serving.manifests import Deployment, manifests, names
 from deploykit.serving.protocol.signatures import Tensor
 from deploykit.serving.saved_model.write_version import models_in
 from deploykit.storage.files import check_output, write

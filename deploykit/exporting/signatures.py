@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from deploykit.aliases import Callee
+from deploykit.exporting.named_model import Callee
 from deploykit.serving.protocol.protos import SignatureDef
 from deploykit.serving.protocol.signatures import (
     CLASSES,

@@ -1,0 +1,1 @@
+"""A model becomes a version that TensorFlow Serving loads, and the files that run it."""
