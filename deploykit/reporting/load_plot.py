@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from deploykit.load_testing import Load
+from deploykit.calling.server_load import Load
 from deploykit.reporting.plots import drawn
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from deploykit import labelling
+from deploykit.calling import label_image
 from deploykit.cli import main
 from deploykit.freezing import initializers, resaving, updates
 from deploykit.transforms.core.graph import Graph
@@ -69,7 +69,7 @@ def command_line(*arguments: object) -> Outcome:
 def in_process(monkeypatch):
     """Run TensorFlow in this process: one start for all, not one for each call of a child."""
 
-    for module in (initializers, labelling, resaving, updates, verify):
+    for module in (initializers, label_image, resaving, updates, verify):
         monkeypatch.setattr(module, "call", call_here)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploykit.load_testing import Load, _shares, notes, search, table
+from deploykit.calling.server_load import Load, _shares, notes, search, table
 from deploykit.serving.client.load_generator import Step
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.labelling import image_input, run_on_image
+from deploykit.calling.label_image import image_input, run_on_image
 from tests.real.conftest import MODELS
 
 pytestmark = pytest.mark.slow

@@ -84,10 +84,7 @@ def label(
     it becomes what calibrate and benchmark make of images instead. --json shows what was done as
     such a file declares it.
     """
-    from deploykit.cli.report import Report, progress, show
-    from deploykit.freezing.freeze import model_bytes
-    from deploykit.input.preprocessing import load_preprocessing
-    from deploykit.labelling import (
+    from deploykit.calling.label_image import (
         declared_input,
         image_input,
         lines,
@@ -96,6 +93,9 @@ def label(
         read_labels,
         scores,
     )
+    from deploykit.cli.report import Report, progress, show
+    from deploykit.freezing.freeze import model_bytes
+    from deploykit.input.preprocessing import load_preprocessing
 
     image = _one("IMAGE", image, "--image", image_file)
     model = _one("--model", model, "--graph", graph)

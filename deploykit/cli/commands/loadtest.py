@@ -71,9 +71,9 @@ def load_test(
         raise click.UsageError(
             "give one of --concurrency, --rate and --search-latency-limit, each makes its own load"
         )
-    from deploykit.asking import chosen_signature, feeds_from_data
+    from deploykit.calling.request_inputs import chosen_signature, feeds_from_data
+    from deploykit.calling.server_load import Generators, document, notes, search, table
     from deploykit.cli.report import Report, progress, show
-    from deploykit.load_testing import Generators, document, notes, search, table
     from deploykit.reporting.load_plot import plot_loads
     from deploykit.reporting.plots import check_plot
     from deploykit.serving.client.load_generator import Step

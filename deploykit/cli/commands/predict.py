@@ -50,10 +50,10 @@ def predict(
     deploykit predict localhost:8500 half_plus_two --input 2.0
     deploykit predict localhost:8500 flowers --input image=rose.jpg --labels labels.txt
     """  # noqa: D301  click reads the backslash
-    from deploykit.answering import classes, document, lines
-    from deploykit.asking import arrays_from, chosen_signature
+    from deploykit.calling.label_image import read_labels
+    from deploykit.calling.request_inputs import arrays_from, chosen_signature
+    from deploykit.calling.response import classes, document, lines
     from deploykit.cli.report import Report, progress, show
-    from deploykit.labelling import read_labels
 
     report = Report("predict")
     names = None if labels is None else read_labels(labels)

@@ -32,8 +32,8 @@ def status(
     deploykit status localhost:8500
     deploykit status localhost:8500 flowers
     """  # noqa: D301  click reads the backslash
+    from deploykit.calling.server_status import Health, Versions
     from deploykit.cli.report import Report, show
-    from deploykit.served import Health, Versions
     from deploykit.transforms.core.errors import VerificationError
 
     if model is None and (version is not None or label):

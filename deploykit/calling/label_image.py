@@ -186,7 +186,9 @@ def scores(graph: Graph, image: str | os.PathLike[str], taken_as: ImageInput) ->
     content = read_image(image)
     graph_def = b"".join(graph.serialized())
     try:
-        value = call("deploykit.labelling:run_on_image", graph_def, content, taken_as, tensor)
+        value = call(
+            "deploykit.calling.label_image:run_on_image", graph_def, content, taken_as, tensor
+        )
     except ImageError as error:
         raise GraphError(f"{image}: {error}") from None
     sizes = value.shape[1:] if value.ndim > 1 else value.shape

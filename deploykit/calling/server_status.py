@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from deploykit.asking import listed
+from deploykit.calling.request_inputs import listed
 from deploykit.cli.report import new_table
 from deploykit.serving.lifecycle.versions import VersionStatus
 from deploykit.serving.protocol.signatures import Signature

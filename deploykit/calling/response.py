@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.labelling import lines as class_lines
-from deploykit.labelling import predictions
+from deploykit.calling.label_image import lines as class_lines
+from deploykit.calling.label_image import predictions
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tensors import Array, type_of
 
