@@ -61,7 +61,7 @@ def write_with_little_room(path: str) -> str:
 
 def test_no_room_left(tmp_path):
     code = (
-        "import sys; from tests.deploykit.test_files import write_with_little_room as w;"
+        "import sys; from tests.deploykit.storage.test_files import write_with_little_room as w;"
         "print(w(sys.argv[1]))"
     )
     path = tmp_path / "x.pb"

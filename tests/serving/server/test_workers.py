@@ -6,8 +6,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.serving.served import Served
+from tests.serving.server.test_server import half
 from tests.serving.small_models import half_plus
-from tests.serving.test_server import half
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from deploykit.transforms.core.running.child import call
 from tests.deploykit.conftest import small_graph
 from tests.support import build, ops, random
 
-HERE = "tests.deploykit.test_freezing"
+HERE = "tests.deploykit.freezing.test_freeze"
 
 
 def save_resource_variables(folder: str) -> np.ndarray:

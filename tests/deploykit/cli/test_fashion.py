@@ -92,7 +92,7 @@ def test_every_result_runs_everywhere(frozen, quantized, photos):
     contents = [b"".join(graph.serialized()) for graph in graphs]
     answers = [
         call(
-            "tests.deploykit.test_fashion:run_all_ways", contents, photos["images"],
+            "tests.deploykit.cli.test_fashion:run_all_ways", contents, photos["images"],
             env={"TF_ENABLE_ONEDNN_OPTS": value},
         )
         for value in ("0", "1")
@@ -123,10 +123,12 @@ def test_freezing_gives_the_same_bytes_twice(frozen, tmp_path):
 def test_frozen_tf1_equals_the_checkpoint_run_by_tensorflow(frozen, photos):
     """The judge is TensorFlow's own Saver on the original MetaGraph."""
     expected = call(
-        "tests.deploykit.test_fashion:run_checkpoint", str(SOURCES["tf1"]), photos["images"][:50]
+        "tests.deploykit.cli.test_fashion:run_checkpoint",
+        str(SOURCES["tf1"]),
+        photos["images"][:50],
     )
     found = call(
-        "tests.deploykit.test_fashion:run_all_ways",
+        "tests.deploykit.cli.test_fashion:run_all_ways",
         [b"".join(frozen["tf1"].serialized())],
         photos["images"],
     )[1]

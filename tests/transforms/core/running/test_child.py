@@ -16,7 +16,7 @@ from deploykit.transforms.core.errors import (
 )
 from deploykit.transforms.core.running import child
 
-HERE = "tests.transforms.core.test_child"
+HERE = "tests.transforms.core.running.test_child"
 
 
 def add(a, b):

@@ -15,8 +15,8 @@ from deploykit.serving.lifecycle.base_path import models_in
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.transforms.core.errors import GraphError
 from tests.serving.served import Served
+from tests.serving.server.test_server import count
 from tests.serving.slow_model import LONG, slow
-from tests.serving.test_server import count
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 DRAINING = "deploykit: draining: new calls are refused, those in flight are answered\n"

@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from deploykit.quantization import calibrated_graph, search, speed
+from deploykit.quantization import accuracy, calibrated_graph, calibration, search, speed
 from deploykit.storage.files import load_data, load_graph, save_graph
 from tests.deploykit.conftest import FASHION, command_line
-from tests.deploykit.quantization.conftest import InProcess, calibration, judging
-from tests.deploykit.quantization.test_quantizing import INT8_OPS, LAYERS, Clock, residual_net
+from tests.deploykit.quantization.conftest import InProcess
+from tests.deploykit.quantization.test_search import INT8_OPS, LAYERS, Clock, residual_net
 from tests.support import ops, random
 
 FACTS = {
@@ -30,7 +30,7 @@ def clock(monkeypatch) -> Clock:
     monkeypatch.setattr(search, "layer_times", made.layer_times)
     monkeypatch.setattr(search, "faster", made.faster)
     monkeypatch.setattr(calibration, "Worker", InProcess)
-    monkeypatch.setattr(judging, "Worker", InProcess)
+    monkeypatch.setattr(accuracy, "Worker", InProcess)
     return made
 
 
@@ -149,7 +149,7 @@ def test_the_state_is_kept_when_interrupted(deploykit, net, data, clock, monkeyp
 
 
 def test_what_is_below_the_bar_is_refused(deploykit, net, data, clock, monkeypatch):
-    from tests.deploykit.quantization.test_quantizing import Planted, input_for_output
+    from tests.deploykit.quantization.test_search import Planted, input_for_output
 
     Planted(monkeypatch, input_for_output)
     found = deploykit("quantize", net, "--calibration", data, "--min-sqnr=0", "--json")

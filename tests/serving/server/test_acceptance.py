@@ -28,7 +28,7 @@ from deploykit.serving.protocol.protos import (
 from deploykit.serving.protocol.signatures import CLASSIFY, REGRESS
 from tests.serving import acceptance_models
 from tests.serving.served import Served, free_port
-from tests.serving.test_status_codes import ask, spec, tasks
+from tests.serving.server.test_status_codes import ask, spec, tasks
 
 METRICS = "/monitoring/prometheus/metrics"
 CHANNEL_ARGUMENTS = "grpc.max_connection_age_ms=2000,grpc.lb_policy_name=grpclb"

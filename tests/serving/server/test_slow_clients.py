@@ -13,9 +13,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from deploykit.serving.protocol.protos import GetModelStatusRequest
 from tests.serving.served import Served, free_port
+from tests.serving.server.test_operations import HELLO, SETTINGS
+from tests.serving.server.test_server import half
 from tests.serving.small_models import half_plus
-from tests.serving.test_operations import HELLO, SETTINGS
-from tests.serving.test_server import half
 
 pytestmark = pytest.mark.slow
 

@@ -171,7 +171,8 @@ def refused(base: str, limit: str) -> None:
 
 
 def ask_child(base: Path, limit: str) -> str:
-    code = "import sys; from tests.serving.test_export import refused; refused(*sys.argv[1:])"
+    code = "import sys; from tests.serving.saved_model.test_write_version import refused; "
+    code += "refused(*sys.argv[1:])"
     command = [sys.executable, "-c", code, str(base), limit]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
