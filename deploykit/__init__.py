@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from deploykit.benchmarking.tuning.tuning import tune
     from deploykit.exporting.export import export
     from deploykit.freezing.freeze import freeze
+    from deploykit.freezing.graph_files import load_graph, save_graph
     from deploykit.rewriting.transform import TransformGraph, optimize, quantize, transform
     from deploykit.serving.client.client import Client
-    from deploykit.storage.files import load_graph, save_graph
     from deploykit.verification.verify import verify
 
 __version__ = "0.1.0"
@@ -32,11 +32,11 @@ _HOMES = {
     "compare": "benchmarking.comparing",
     "export": "exporting.export",
     "freeze": "freezing.freeze",
-    "load_graph": "storage.files",
+    "load_graph": "freezing.graph_files",
     "load_result": "benchmarking.results",
     "optimize": "rewriting.transform",
     "quantize": "rewriting.transform",
-    "save_graph": "storage.files",
+    "save_graph": "freezing.graph_files",
     "transform": "rewriting.transform",
     "tune": "benchmarking.tuning.tuning",
     "verify": "verification.verify",

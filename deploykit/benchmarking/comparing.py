@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Any
 
-from deploykit.benchmarking.results import Measurement, Result
+from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.results import Result
 from deploykit.benchmarking.statistics import Ratio, ratio, summary
 from deploykit.transforms.core.errors import GraphError
 
@@ -131,7 +132,7 @@ def lines(found: Speedups, confidence: float) -> list[str]:
     """Return a comparison as a table for people, what has no partner, and nothing else."""
     from rich.console import Console
 
-    from deploykit.cli.report import new_table
+    from deploykit.text.tables import new_table
 
     interval = f"{100 * confidence:g} % interval"
     shown = new_table("measurement", "p50 a", "p50 b", "speed", interval, "")

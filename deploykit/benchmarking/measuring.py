@@ -11,8 +11,10 @@ from typing import Any
 
 from deploykit.benchmarking.devices import check_devices
 from deploykit.benchmarking.inputs import batches, samples_in
-from deploykit.benchmarking.results import Measurement, Result
-from deploykit.benchmarking.runner import Job, started
+from deploykit.benchmarking.job import Job
+from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.results import Result
+from deploykit.benchmarking.runner import started
 from deploykit.benchmarking.sampling import Sampler, open_devices
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import steady_from

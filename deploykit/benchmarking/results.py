@@ -1,56 +1,18 @@
 """What a benchmark found, as a value with a file format."""
 
-import json
 import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.settings import Settings
-from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.storage.documents import FORMAT, load_document
+from deploykit.transforms.core.errors import GraphError
 
 if TYPE_CHECKING:
-    from deploykit.benchmarking.profiling.profiling import Profile
-
-FORMAT = 1
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One model with one set of settings. Latencies are in milliseconds, one a call."""
-
-    name: str
-    """What tells it from the others of its result: the model, and settings where they differ."""
-    model: str
-    sha256: str
-    """Of the model's file, or of the frozen graph where the model is another thing than a file."""
-    settings: Settings
-    samples: int
-    """In each call."""
-    load_ms: float
-    first_run_ms: float
-    warm_up_ms: tuple[float, ...]
-    """The calls before the steady state."""
-    settled: bool
-    """Whether a steady state was seen within the time for it."""
-    rounds_ms: tuple[tuple[float, ...], ...]
-    """The calls of each round; between two rounds, the other measurements had theirs."""
-    rounds_seconds: tuple[float, ...]
-    """How long each round took; with several calls in flight this is less than their sum."""
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    """Of the process: versions, threads, environment, memory."""
-
-    @property
-    def latencies_ms(self) -> tuple[float, ...]:
-        """All calls in the steady state."""
-        return tuple(latency for each in self.rounds_ms for latency in each)
-
-    @property
-    def items_per_second(self) -> float:
-        """Samples a second, in the steady state."""
-        return self.samples * len(self.latencies_ms) / sum(self.rounds_seconds)
+    from deploykit.benchmarking.profiling.profile import Profile
 
 
 @dataclass(frozen=True)
@@ -75,7 +37,7 @@ class Result:
             settings = {"settings": each.settings.document()}
             found.append(asdict(each) | settings | {"summary": asdict(summary(each))})
             if each.name in self.profiles:
-                from deploykit.benchmarking.profiling.profiling import document
+                from deploykit.benchmarking.profiling.profile import document
 
                 found[-1]["profile"] = document(self.profiles[each.name])
         return {
@@ -116,24 +78,6 @@ def load_tuned(path: str | os.PathLike[str]) -> Settings:
         return Settings.of(settings)
     except GraphError as error:
         raise GraphError(f"{path}: {error}") from None
-
-
-def load_document(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
-    """Read a JSON document of deploykit of one kind, such as `benchmark` or `tuned`."""
-    try:
-        document: dict[str, Any] = json.loads(Path(path).read_bytes())
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from None
-    except (ValueError, RecursionError):
-        raise GraphError(f"{path}: this is no JSON, expected a {kind} document") from None
-    found = document.get("kind") if isinstance(document, dict) else None
-    if found != kind:
-        raise GraphError(f"{path}: this is no {kind} document (its kind is {found!r})")
-    if document.get("format") != FORMAT:
-        raise GraphError(
-            f"{path}: its format is {document.get('format')!r}, but this deploykit reads {FORMAT}"
-        )
-    return document
 
 
 def _measurement(document: Mapping[str, Any]) -> Measurement:

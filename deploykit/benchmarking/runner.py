@@ -6,12 +6,12 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deploykit.benchmarking.devices import devices_for, gpu_number, gpus
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.devices import devices_for, gpus
+from deploykit.benchmarking.job import Job
+from deploykit.benchmarking.session_config import config, gpu_options
 from deploykit.benchmarking.towers import dataset_of, fed_together, towers
 from deploykit.hardware.machine import environment
 from deploykit.transforms.core.errors import GraphError, LimitError
@@ -21,24 +21,9 @@ from deploykit.transforms.core.running.session import sentence
 from deploykit.transforms.core.tensors import Array
 
 if TYPE_CHECKING:
-    from deploykit.benchmarking.profiling.profiling import Profile
+    from deploykit.benchmarking.profiling.profile import Profile
 
 _OPENMP = re.compile(r"/lib(?:iomp5|gomp|omp)[.-]")
-_LOGICAL_CPU = re.compile(r"/CPU:(\d+)")
-
-
-@dataclass(frozen=True)
-class Job:
-    """What is run: a GraphDef file, what is fed and fetched, and arrays to feed, batch by batch."""
-
-    model: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    batches: tuple[tuple[Array, ...], ...]
-    settings: Settings
-    devices: tuple[str, ...] = ()
-    """TensorFlow's names of what it runs on, a tower each; default: what the settings ask for.
-    From /CPU:1 on they are emulated."""
 
 
 def started(job: Job) -> Worker:
@@ -118,7 +103,7 @@ class Runner:
             "cpus": sorted(os.sched_getaffinity(0)),
             "towers": [tower.device for tower in self.towers],
             "soft_placement": threads.allow_soft_placement,
-            "gpu_options": _gpu_options(self.config),
+            "gpu_options": gpu_options(self.config),
             "environment": environment(),
             "load_ns": self.load,
             "bytes_before": self.bytes_before,
@@ -163,9 +148,9 @@ class Runner:
 
     def profile(self, runs: int) -> "Profile":
         """Find what the time goes to, in a pass of its own of so many traced calls."""
-        from deploykit.benchmarking.profiling.profiling import profile
+        from deploykit.benchmarking.profiling.traced_calls import profile
 
-        return profile(self, runs)
+        return profile(self.run_once, self.job, runs)
 
     def _in_flight(self, count: int, seconds: float, runs: int | None) -> list[tuple[int, int]]:
         found: list[list[tuple[int, int]]] = [[] for _ in range(count)]
@@ -205,46 +190,6 @@ def _loop(
         if stop >= end or len(calls) == runs:
             break
     return calls
-
-
-def config(settings: Settings, devices: Sequence[str] = ()) -> Any:
-    """Return the ConfigProto of a session with these settings, and with emulated CPUs.
-
-    What has no kernel on its device runs on the CPU (soft placement). GPU memory grows with need.
-    """
-    import tensorflow as tf
-    from tensorflow.core.protobuf import rewriter_config_pb2
-
-    result = tf.compat.v1.ConfigProto(allow_soft_placement=True)
-    if settings.device == "cpu":
-        result.device_count["GPU"] = 0
-        cpus = [int(found[1]) for each in devices if (found := _LOGICAL_CPU.fullmatch(each))]
-        result.device_count["CPU"] = 1 + max(cpus, default=0)
-    else:
-        result.gpu_options.allow_growth = True
-        number = gpu_number(settings.device)
-        if number is not None:
-            result.gpu_options.visible_device_list = str(number)
-    if settings.threads is not None:
-        result.intra_op_parallelism_threads, result.inter_op_parallelism_threads = settings.threads
-    if settings.xla:
-        result.graph_options.optimizer_options.global_jit_level = tf.compat.v1.OptimizerOptions.ON_2
-    if settings.bf16:
-        rewriter = result.graph_options.rewrite_options
-        rewriter.auto_mixed_precision_onednn_bfloat16 = rewriter_config_pb2.RewriterConfig.ON
-    return result
-
-
-def _gpu_options(config: Any) -> dict[str, Any]:
-    """Return what the session does with GPUs, which is nothing where it is shown none."""
-    if config.device_count.get("GPU") == 0:
-        return {}
-    autotune = os.environ.get("TF_CUDNN_USE_AUTOTUNE", "1")
-    return {
-        "visible": config.gpu_options.visible_device_list or "all",
-        "memory_growth": config.gpu_options.allow_growth,
-        "cudnn_autotune": autotune.lower() not in ("0", "false"),
-    }
 
 
 def _status(field: str) -> int:

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from deploykit.benchmarking.results import Measurement, Result
+from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.results import Result
 
 
 def scaling_efficiency(measurement: Measurement, result: Result) -> float | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from deploykit.benchmarking.results import Measurement
+    from deploykit.benchmarking.measurement import Measurement
     from deploykit.transforms.core.tensors import Array
 
 # Two processes of one model differ by where their memory lies, which no number of rounds averages

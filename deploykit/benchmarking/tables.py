@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from deploykit.benchmarking.results import Measurement, Result
+from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.results import Result
 from deploykit.benchmarking.scaling import scaling_efficiency
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import Ratio, Summary, ratio, summary
-from deploykit.cli.report import new_table, size
+from deploykit.text.tables import new_table, size
 
 if TYPE_CHECKING:
     from rich.table import Table

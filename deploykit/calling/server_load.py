@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from deploykit.cli.report import new_table
 from deploykit.serving.client.endpoint import Endpoint
 from deploykit.serving.client.load_generator import DIGITS, LONGEST_US, OK, Step, Taken
+from deploykit.text.tables import new_table
 from deploykit.transforms.core.running.child import Worker
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from deploykit.calling.request_inputs import listed
-from deploykit.cli.report import new_table
 from deploykit.serving.lifecycle.versions import VersionStatus
 from deploykit.serving.protocol.signatures import Signature
+from deploykit.text.tables import new_table
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -7,9 +7,9 @@ from deploykit.cli.bisect import failed, first_failure
 from deploykit.cli.comparison import Comparison
 from deploykit.cli.report import Report, progress
 from deploykit.freezing.freeze import model_bytes
+from deploykit.freezing.graph_files import save_graph
 from deploykit.rewriting.dump import Dump
 from deploykit.rewriting.transform import run_steps
-from deploykit.storage.files import save_graph
 from deploykit.transforms.core.errors import VerificationError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.pipeline import Result

@@ -9,7 +9,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from deploykit.cli.report import size
 from deploykit.exporting.deployment import Manifests
 from deploykit.exporting.named_model import Callee, callee_of_graph, read_callee
 from deploykit.exporting.signatures import signatures_for
@@ -23,6 +22,7 @@ from deploykit.serving.saved_model.warmup_requests import FILE as WARM_UP
 from deploykit.serving.saved_model.warmup_requests import MOST, requests, write_requests
 from deploykit.serving.saved_model.write_version import check_free, check_name, write_version
 from deploykit.storage.files import check_output_folder
+from deploykit.text.tables import size
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, producer_name

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from deploykit.freezing.checkpoints import parse_meta
+from deploykit.freezing.graph_files import load_graph, parse_graph_def
 from deploykit.freezing.initializers import Initialisers
 from deploykit.freezing.interface import Interface
 from deploykit.freezing.keras_files import read_keras
@@ -18,7 +19,6 @@ from deploykit.freezing.saved_models import function_to_load, parse_saved_model
 from deploykit.freezing.training_switches import is_training_switch, tell_what_hides_batch_norms
 from deploykit.freezing.updates import settle_updates
 from deploykit.freezing.xla_convolutions import mark_convolutions, rewrite_convolutions
-from deploykit.storage.files import load_graph, parse_graph_def
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.functions import Library, reachable

@@ -24,8 +24,8 @@ class Interface:
 
     def open(self, model: str) -> "Graph":
         """Return the graph of a GraphDef file as it stands, and any other model frozen."""
+        from deploykit.freezing.graph_files import load_graph
         from deploykit.freezing.model_path import locate
-        from deploykit.storage.files import load_graph
 
         if locate(model).kind == "graph":
             return load_graph(model, self.inputs, self.outputs)

@@ -11,8 +11,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from deploykit.cli.report import size
 from deploykit.hardware.machine import environment, machine, versions
+from deploykit.text.tables import size
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.running.child import Worker, limits
 

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from deploykit.benchmarking.results import FORMAT
-from deploykit.cli.report import new_table
 from deploykit.input.input_runner import Stretch
 from deploykit.input.verdict import Rates, Verdict, verdict
+from deploykit.storage.documents import FORMAT
+from deploykit.text.tables import new_table
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from deploykit.benchmarking.devices import devices_for, gpus
-from deploykit.benchmarking.runner import config
+from deploykit.benchmarking.session_config import config
 from deploykit.benchmarking.settings import Settings
 from deploykit.input.feed import batches, check_records, placeholders
 from deploykit.input.pipeline import Pipeline

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from deploykit.freezing.default_interface import guess_inputs
+from deploykit.freezing.graph_files import parse_graph_def
 from deploykit.freezing.interface import Interface
 from deploykit.freezing.model_path import locate
-from deploykit.storage.files import parse_graph_def
 from deploykit.transforms.core.checks.validate import validate
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from deploykit.benchmarking.profiling.costs import flops, memory
-from deploykit.cli.report import Report, size
+from deploykit.cli.report import Report
+from deploykit.text.tables import size
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.layers.affine import BATCH_NORM_OPS
 from deploykit.transforms.core.layers.layers import LAYER_OPS

@@ -48,7 +48,7 @@ def look(
     soft_placement: bool,
 ) -> dict[str, Any]:
     """Run a graph without and with Grappler; this is done in a child process."""
-    from deploykit.benchmarking.runner import config
+    from deploykit.benchmarking.session_config import config
     from deploykit.transforms.core.running.session import Session
 
     wanted = config(settings)

@@ -70,7 +70,7 @@ class Calibration:
 
     def lines(self, target: str) -> "list[str | Table]":
         """Return the summary for people."""
-        from deploykit.cli.report import new_table
+        from deploykit.text.tables import new_table
 
         table = new_table("widest ranges", "min", "max")
         for name, found in self._widest:

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from deploykit.benchmarking.inputs import batches
+from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measuring import Advance, spill
-from deploykit.benchmarking.runner import Job
 from deploykit.benchmarking.settings import Settings
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import Plan

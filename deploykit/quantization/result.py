@@ -107,7 +107,7 @@ class Outcome:
 
     def lines(self) -> "list[str | Table]":
         """Return it for people."""
-        from deploykit.cli.report import new_table
+        from deploykit.text.tables import new_table
 
         table = new_table("layer", "in", "least", "most", "alone", "Eigen", "oneDNN", "int8")
         for each in self.layers:

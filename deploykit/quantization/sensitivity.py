@@ -96,7 +96,7 @@ class Sensitivity:
 
     def lines(self, target: str, top: int | None = None) -> "list[str | Table]":
         """Return it for people: the noisiest layers, or all."""
-        from deploykit.cli.report import new_table
+        from deploykit.text.tables import new_table
 
         table = new_table("noisiest layers", "op", "range", "SQNR alone")
         for noise in self.ranking[:top]:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deploykit.benchmarking.inputs import batches
+from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measuring import Advance, Contestant, measure, spill
 from deploykit.benchmarking.results import Result
-from deploykit.benchmarking.runner import Job
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import FLOOR_IN_TURN, Ratio, ratio
 from deploykit.quantization.layer_times import Times, with_onednn_kernels

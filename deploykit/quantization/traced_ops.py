@@ -2,8 +2,9 @@
 
 from collections import Counter
 
+from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.profiling.execution import ExecutedGraph
-from deploykit.benchmarking.runner import Job, Runner
+from deploykit.benchmarking.runner import Runner
 
 WARM_UP_CALLS = 3
 

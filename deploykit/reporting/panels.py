@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from deploykit.benchmarking.results import Measurement
+from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import summary
 from deploykit.benchmarking.tables import number

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deploykit.benchmarking.results import Measurement, Result
+from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.results import Result
 from deploykit.benchmarking.tables import machine_line
 from deploykit.reporting import panels
 from deploykit.transforms.core.errors import GraphError

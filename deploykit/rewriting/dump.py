@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploykit.storage.files import save_graph
+from deploykit.freezing.graph_files import save_graph
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.errors import FileError
 from deploykit.transforms.core.graph import Graph

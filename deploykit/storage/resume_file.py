@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from deploykit.benchmarking.results import FORMAT, load_document
+from deploykit.storage.documents import FORMAT, load_document
 from deploykit.storage.files import write
 from deploykit.transforms.core.errors import Error, FileError
 from deploykit.transforms.core.tensors import Array

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
+from deploykit.freezing.graph_files import load_graph
 from deploykit.input.data import Data, open_data
 from deploykit.input.input_runner import InputJob
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import Preprocessing, load_preprocessing, steps_for
 from deploykit.input.service import service
-from deploykit.storage.files import load_graph
 from deploykit.transforms.core.running.child import call
 from tests.benchmarks.feeding import AHEAD, ROUNDS, Experiment
 from tests.benchmarks.figures import RESULTS, Figure

@@ -18,8 +18,8 @@ import numpy as np
 
 import deploykit as api
 from deploykit.benchmarking.inputs import batches
+from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measuring import Contestant, measure, spill
-from deploykit.benchmarking.runner import Job
 from deploykit.benchmarking.settings import Settings
 from deploykit.quantization.accuracy import Judge
 from deploykit.quantization.calibrated_graph import prepare

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 import deploykit as api
-from deploykit.benchmarking.runner import Job, Runner
+from deploykit.benchmarking.job import Job
+from deploykit.benchmarking.runner import Runner
 from deploykit.benchmarking.settings import Settings
 from deploykit.transforms.core.running.child import Worker
 from tests.benchmarks.figures import Figure

@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 
 import deploykit as api
-from deploykit.benchmarking.runner import Job, started
+from deploykit.benchmarking.job import Job
+from deploykit.benchmarking.runner import started
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import ratio
 from deploykit.transforms.core.running.child import Worker, call

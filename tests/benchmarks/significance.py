@@ -15,9 +15,9 @@ import numpy as np
 
 import deploykit as api
 from deploykit.benchmarking.inputs import batches
+from deploykit.benchmarking.job import Job
+from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.measuring import Contestant, measure, spill
-from deploykit.benchmarking.results import Measurement
-from deploykit.benchmarking.runner import Job
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import Ratio, ratio
 from deploykit.transforms.core.graph import Graph

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from deploykit.cli.report import new_table
+from deploykit.text.tables import new_table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from deploykit.benchmarking.profiling.profiling import Cost, Profile
+    from deploykit.benchmarking.profiling.profile import Cost, Profile
 
 
 def profile_tables(profile: "Profile", top: int = 10) -> "list[str | Table]":

@@ -46,7 +46,7 @@ def peak(settings: Settings) -> Peak:
     """
     import tensorflow as tf
 
-    from deploykit.benchmarking.runner import config
+    from deploykit.benchmarking.session_config import config
     from deploykit.transforms.core.errors import LimitError
     from deploykit.transforms.core.running.session import sentence
 

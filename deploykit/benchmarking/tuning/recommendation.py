@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from deploykit.benchmarking.results import FORMAT, Measurement, Result
+from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.results import Result
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import Ratio, ratio, summary
 from deploykit.benchmarking.tuning.searching import GOALS, Trial
+from deploykit.storage.documents import FORMAT
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -144,7 +146,7 @@ class Recommendation:
         yield f"  or           deploykit benchmark {shlex.quote(self.model)} {options(settings)}"
 
     def _table(self) -> "Table":
-        from deploykit.cli.report import new_table
+        from deploykit.text.tables import new_table
 
         table = new_table("tune", "p50 ms", "p99 ms", "items/s", "against the defaults", "settings")
         table.columns[-1].justify = "left"

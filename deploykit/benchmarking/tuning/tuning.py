@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.benchmarking.inputs import batches, samples_in
+from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measuring import (
     ROUNDS,
     Advance,
@@ -22,7 +23,6 @@ from deploykit.benchmarking.measuring import (
     measure,
     spill,
 )
-from deploykit.benchmarking.runner import Job
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.tuning.recommendation import Recommendation
 from deploykit.benchmarking.tuning.searching import Coordinate, Search, Trial

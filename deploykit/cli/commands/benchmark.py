@@ -72,7 +72,7 @@ def benchmark(
         return
     from deploykit.benchmarking.measuring import benchmark
     from deploykit.benchmarking.profiling.profile_tables import profile_tables
-    from deploykit.benchmarking.profiling.profiling import RUNS
+    from deploykit.benchmarking.profiling.traced_calls import RUNS
     from deploykit.benchmarking.tables import csv_lines, tables
     from deploykit.cli.report import Report, progress, show
     from deploykit.storage.files import write

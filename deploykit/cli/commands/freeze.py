@@ -25,7 +25,7 @@ def freeze(
     """
     from deploykit.cli.report import Report, progress, show
     from deploykit.freezing.freeze import model_bytes, model_nodes
-    from deploykit.storage.files import save_graph
+    from deploykit.freezing.graph_files import save_graph
 
     model = source.model
     report = Report("freeze", model, output)

@@ -129,11 +129,11 @@ def quantize(
     from deploykit.benchmarking.settings import Settings
     from deploykit.cli.report import files_table, progress
     from deploykit.freezing.freeze import model_bytes
+    from deploykit.freezing.graph_files import save_graph
     from deploykit.quantization.keep_float import MIN_SQNR_DB
     from deploykit.quantization.preconditions import refuse_quantized
     from deploykit.quantization.search import Wanted, quantize_calibrated
     from deploykit.rewriting.transform import optimize
-    from deploykit.storage.files import save_graph
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 
     refuse_quantized(graph)

@@ -113,8 +113,9 @@ def convert(
 @options.everywhere
 def inspect(folder: str, name: str | None, as_json: bool) -> None:
     """Show what records hold: features, counts, shards, and the first record."""
-    from deploykit.cli.report import Report, new_table, show, size
+    from deploykit.cli.report import Report, show
     from deploykit.records.verify_records import described, inspection
+    from deploykit.text.tables import new_table, size
 
     report = Report("records inspect", folder)
     index, features, values = inspection(Path(folder), name)
@@ -188,7 +189,7 @@ def _facts(index: Any) -> dict[str, Any]:
 
 
 def _summary(index: Any) -> str:
-    from deploykit.cli.report import size
+    from deploykit.text.tables import size
 
     packed = ", gzip" if index.compression else ""
     return (

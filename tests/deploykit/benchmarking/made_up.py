@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from deploykit.benchmarking.results import Measurement, Result
+from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.results import Result
 from deploykit.benchmarking.settings import Settings
 
 MACHINE = {"cpu": "made up", "cores": 2, "cpus": 2, "load": [0.5, 0.5, 0.5]}

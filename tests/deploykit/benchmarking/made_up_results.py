@@ -4,7 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from deploykit.benchmarking.results import Measurement, Result
+from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.results import Result
 from deploykit.benchmarking.settings import Settings
 
 FACTS = {"tensorflow": "2.21.0", "onednn": True, "openmp": [], "bytes_peak": 512_000_000}

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from deploykit.benchmarking.results import Result, load_document, load_result, load_tuned
+from deploykit.benchmarking.results import Result, load_result, load_tuned
 from deploykit.benchmarking.settings import Settings
+from deploykit.storage.documents import load_document
 from deploykit.transforms.core.errors import FileError, GraphError
 from tests.deploykit.benchmarking.made_up import measurement, result, times
 

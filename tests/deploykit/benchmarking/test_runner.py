@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from deploykit.benchmarking.devices import check_devices, devices_for, visible_gpus
-from deploykit.benchmarking.results import Measurement, Result
-from deploykit.benchmarking.runner import Job, Runner
+from deploykit.benchmarking.job import Job
+from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.results import Result
+from deploykit.benchmarking.runner import Runner
 from deploykit.benchmarking.scaling import scaling_efficiency
 from deploykit.benchmarking.settings import Settings, Sweep
 from deploykit.transforms.core.errors import GraphError
@@ -210,7 +212,7 @@ def test_a_child_tells_which_gpus_there_are():
 
 
 def test_a_gpu_session_takes_memory_as_it_needs_it_and_one_gpu():
-    from deploykit.benchmarking.runner import config
+    from deploykit.benchmarking.session_config import config
 
     one = config(Settings(device="gpu:2"))
     assert (one.gpu_options.allow_growth, one.gpu_options.visible_device_list) == (True, "2")

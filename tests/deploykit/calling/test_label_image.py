@@ -6,8 +6,8 @@ import struct
 import numpy as np
 import pytest
 
+from deploykit.freezing.graph_files import load_graph
 from deploykit.input.samples import load_samples
-from deploykit.storage.files import load_graph
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deploykit.cli.main import COMMANDS
-from deploykit.storage.files import load_graph
+from deploykit.freezing.graph_files import load_graph
 from tests.support import assert_golden, ops
 
 ALWAYS = {

@@ -4,8 +4,8 @@ import pytest
 
 from deploykit.cli.bisect import first_failure
 from deploykit.cli.comparison import Comparison
+from deploykit.freezing.graph_files import load_graph
 from deploykit.inspection.diff import differences
-from deploykit.storage.files import load_graph
 from tests.support import transform
 
 STEPS = ["strip_unused_nodes", "fold_constants", "fold_batch_norms", "merge_duplicate_nodes"]

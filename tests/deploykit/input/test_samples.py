@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from deploykit.freezing.graph_files import save_graph
 from deploykit.input.samples import load_samples, open_feeds
-from deploykit.storage.files import save_graph
 from deploykit.transforms.core.errors import FileError, GraphError
 from tests.deploykit.conftest import deploykit as deploykit
 from tests.support import build, random

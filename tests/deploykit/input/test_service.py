@@ -119,7 +119,7 @@ def test_a_dataset_may_be_distributed_by_hand(servers):
 
 @pytest.fixture(scope="module")
 def net(tmp_path_factory):
-    from deploykit.storage.files import save_graph
+    from deploykit.freezing.graph_files import save_graph
     from tests.support import build
 
     def make():

@@ -274,7 +274,7 @@ def test_the_command_prints_a_program_that_runs(deploykit, tmp_path):
 
 
 def test_images_take_the_size_of_the_model(deploykit, tmp_path):
-    from deploykit.storage.files import save_graph
+    from deploykit.freezing.graph_files import save_graph
     from tests.support import build
 
     def net():

@@ -2,8 +2,8 @@
 
 import pytest
 
+from deploykit.freezing.graph_files import load_graph
 from deploykit.inspection.summary import inspect_graph
-from deploykit.storage.files import load_graph
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import FunctionDef

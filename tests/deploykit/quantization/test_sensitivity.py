@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from deploykit.freezing.graph_files import save_graph
 from deploykit.quantization import sensitivity
 from deploykit.quantization.accuracy import Judge, Judgement
 from deploykit.quantization.calibration import calibrate
@@ -15,7 +16,6 @@ from deploykit.quantization.sensitivity import (
     rank,
     samples_for_ranking,
 )
-from deploykit.storage.files import save_graph
 from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 from tests.deploykit.quantization.conftest import classifier, conv_net, logits
 from tests.support import ops, random, run

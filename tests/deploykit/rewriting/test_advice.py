@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploykit.storage.files import load_graph
+from deploykit.freezing.graph_files import load_graph
 from tests.support import build, random
 
 STAYS = "stays in front of the model, as no --inputs are given; with --inputs resized, the tensor"

@@ -8,8 +8,9 @@ import sys
 import numpy as np
 import pytest
 
-from deploykit.storage import files
-from deploykit.storage.files import default_output, load_graph, save_graph, write
+from deploykit.freezing import graph_files
+from deploykit.freezing.graph_files import load_graph, save_graph
+from deploykit.storage.files import default_output, write
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
@@ -73,10 +74,10 @@ def test_no_room_left(tmp_path):
 
 
 def test_a_graph_above_2_gib_is_not_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "MAX_BYTES", 1000)
+    monkeypatch.setattr(graph_files, "MAX_BYTES", 1000)
     graph = Graph([Node.constant("a", np.arange(200.0)), Node.constant("b", np.arange(3.0))])
     with pytest.raises(GraphError, match="the graph takes more than 2 GiB"):
-        files.save_graph(graph, tmp_path / "x.pb")
+        save_graph(graph, tmp_path / "x.pb")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -7,11 +7,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.profiling.execution import Event, ExecutedGraph, layer_of
+from deploykit.benchmarking.profiling.profile import document
 from deploykit.benchmarking.profiling.profile_tables import profile_tables
-from deploykit.benchmarking.profiling.profiling import _times, document, profile
 from deploykit.benchmarking.profiling.trace import trace
-from deploykit.benchmarking.runner import Job, Runner
+from deploykit.benchmarking.profiling.traced_calls import _times
+from deploykit.benchmarking.runner import Runner
 from deploykit.benchmarking.settings import Settings
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.child import Worker
@@ -214,7 +216,7 @@ def test_the_tables(found, top, tables):
 
 
 def test_what_was_computed_beforehand_is_told(tmp_path):
-    found = profile(Runner(job(tmp_path, folded_layer, 2, 4)), runs=2)
+    found = Runner(job(tmp_path, folded_layer, 2, 4)).profile(2)
     assert found.model_flops == 2 * 4 * 5 * 3 + 2 * 2 * 5 * 4
     assert found.total.flops == 2 * 2 * 5 * 4
     assert found.unattributed_share == pytest.approx(120 / 200)
@@ -259,7 +261,7 @@ def test_a_layer_on_another_device_knows_what_it_was_sent(tmp_path):
 def test_a_refusal_is_one_sentence(tmp_path):
     runner = Runner(job(tmp_path, folded_layer, 2, 7))
     with pytest.raises(GraphError, match=r"TensorFlow cannot run the graph: .*shape"):
-        profile(runner, runs=1)
+        runner.profile(1)
 
 
 @pytest.mark.parametrize(

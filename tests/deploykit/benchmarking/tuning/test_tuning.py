@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 
 from deploykit.benchmarking.inputs import batches
-from deploykit.benchmarking.results import Measurement, Result, load_tuned
-from deploykit.benchmarking.runner import Job, Runner
+from deploykit.benchmarking.job import Job
+from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.results import Result, load_tuned
+from deploykit.benchmarking.runner import Runner
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.tuning import tuning
 from deploykit.benchmarking.tuning.recommendation import Recommendation, options
 from deploykit.benchmarking.tuning.searching import Figures, Search, Trial
 from deploykit.benchmarking.tuning.trials import TURNS, Trials
 from deploykit.benchmarking.tuning.tuning import coordinates, held, tune
-from deploykit.storage.files import load_graph
+from deploykit.freezing.graph_files import load_graph
 from deploykit.storage.resume_file import State
 from deploykit.transforms.core.errors import CrashError, GraphError
 

@@ -1,0 +1,137 @@
+"""What the time of a call goes to: traced calls in a pass of their own, beside the measured ones.
+
+A trace slows the call that it watches, so nothing here is a latency of the model. A node's time is
+the median of its time in the traced calls, from the start of its kernel to the end of it, all
+threads inside it together. Nodes that run at once each have their whole time: shares are shares of
+the sum of all nodes' times.
+"""
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from deploykit.benchmarking.inputs import samples_in
+from deploykit.benchmarking.job import Job
+from deploykit.benchmarking.profiling.costs import flops
+from deploykit.benchmarking.profiling.execution import Event, ExecutedGraph
+from deploykit.benchmarking.profiling.profile import NodeCost, OpCost, Profile, sum_of
+from deploykit.benchmarking.profiling.roofline import Peak, peak
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.protos import GraphDef
+from deploykit.transforms.core.shapes.known_shapes import Shapes
+
+RUNS = 10
+_WARM_UP_RUNS = 3
+
+
+def profile(run_once: Callable[..., tuple[int, Any]], job: Job, runs: int = RUNS) -> Profile:
+    """Trace so many calls of a job, and measure what its process could do at most.
+
+    `run_once` runs the job's first batch with RunOptions, and returns the nanoseconds that the call
+    took and its RunMetadata.
+
+    GraphError: TensorFlow cannot run the graph. LimitError: there is no memory for the peak.
+    """
+    import tensorflow as tf
+
+    options = tf.compat.v1.RunOptions(trace_level=tf.compat.v1.RunOptions.FULL_TRACE)
+    with_graph = tf.compat.v1.RunOptions(
+        trace_level=tf.compat.v1.RunOptions.FULL_TRACE, output_partition_graphs=True
+    )
+    executed = ExecutedGraph(run_once(with_graph)[1].partition_graphs)
+    for _ in range(_WARM_UP_RUNS):
+        run_once()
+        run_once(options)
+    untraced, traced = [], []
+    for _ in range(runs):
+        untraced.append(run_once()[0] / 1e6)
+        time, metadata = run_once(options)
+        traced.append((time / 1e6, executed.events(metadata.step_stats)))
+    limit = peak(job.settings)
+    per_run = [[event for event in events if not event.on_stream] for _, events in traced]
+    nodes = _nodes(per_run, limit)
+    times = [_times(events) for events in per_run]
+    median_run = sorted(traced, key=lambda run: run[0])[len(traced) // 2]
+    return Profile(
+        runs=runs,
+        samples=samples_in(job.batches[0]),
+        nodes=nodes,
+        ops=_ops(nodes),
+        peak=limit,
+        untraced_ms=statistics.median(untraced),
+        traced_ms=statistics.median(time for time, _ in traced),
+        span_ms=statistics.median(span for span, _, _ in times),
+        busy_ms=statistics.median(busy for _, busy, _ in times),
+        overlap=statistics.median(all_ / busy if busy else 0.0 for _, busy, all_ in times),
+        model_flops=_model_flops(job),
+        uncounted=tuple(sorted({e.node for e in per_run[-1] if e.flops is None})),
+        events=tuple(median_run[1]),
+    )
+
+
+def _nodes(runs: Sequence[Sequence[Event]], limit: Peak) -> tuple[NodeCost, ...]:
+    """Return what each node costs, the median of the runs; the costliest first."""
+    times: dict[str, list[float]] = defaultdict(list)
+    for run in runs:
+        in_run: Counter[str] = Counter()
+        for event in run:
+            in_run[event.node] += event.end - event.start
+        for node, time in in_run.items():
+            times[node].append(time / 1e6)
+    events: dict[str, list[Event]] = defaultdict(list)
+    for event in runs[-1]:  # what is no time is the same in all runs
+        events[event.node].append(event)
+    found = []
+    for node, each in events.items():
+        ms = statistics.median(times[node])
+        moved, operations = sum(e.moved for e in each), sum(e.flops or 0 for e in each)
+        least, bound = limit.milliseconds(operations, moved)
+        found.append(
+            NodeCost(
+                calls=len(each),
+                ms=ms,
+                allocated=sum(e.allocated for e in each),
+                moved=moved,
+                flops=operations,
+                name=node,
+                op=each[0].op,
+                device=each[0].device,
+                share_of_peak=least / ms if least and ms else None,
+                bound=bound if least else "",
+            )
+        )
+    return tuple(sorted(found, key=lambda cost: (-cost.ms, cost.name)))
+
+
+def _ops(nodes: Iterable[NodeCost]) -> tuple[OpCost, ...]:
+    by_op: dict[str, list[NodeCost]] = defaultdict(list)
+    for node in nodes:
+        by_op[node.op].append(node)
+    found = [OpCost(**asdict(sum_of(each)), op=op) for op, each in by_op.items()]
+    return tuple(sorted(found, key=lambda cost: (-cost.ms, cost.op)))
+
+
+def _times(events: Sequence[Event]) -> tuple[float, float, float]:
+    """Return the ms from the first start to the last end, those in which one ran, and of all."""
+    busy, until = 0, events[0].start if events else 0
+    for event in events:  # in the order of their starts
+        busy += max(event.end - max(event.start, until), 0)
+        until = max(until, event.end)
+    span = until - events[0].start if events else 0
+    return span / 1e6, busy / 1e6, sum(event.end - event.start for event in events) / 1e6
+
+
+def _model_flops(job: Job) -> int:
+    """Return the operations of the graph as it was given, with the shapes that are fed."""
+    graph_def = GraphDef.FromString(Path(job.model).read_bytes())
+    graph = Graph.from_graph_def(graph_def, job.inputs, job.outputs)
+    graph.prune()
+    for tensor, array in zip(graph.inputs, job.batches[0], strict=True):
+        node = graph.producer(tensor)
+        if node.op in ("Placeholder", "PlaceholderWithDefault"):
+            graph.replace(node, node.with_attrs(shape=array.shape))
+    total: int = flops(graph, Shapes(graph))["total"]
+    return total

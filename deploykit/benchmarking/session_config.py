@@ -1,0 +1,51 @@
+"""The ConfigProto of a session, as the settings ask for it."""
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from deploykit.benchmarking.devices import gpu_number
+from deploykit.benchmarking.settings import Settings
+
+_LOGICAL_CPU = re.compile(r"/CPU:(\d+)")
+
+
+def config(settings: Settings, devices: Sequence[str] = ()) -> Any:
+    """Return the ConfigProto of a session with these settings, and with emulated CPUs.
+
+    What has no kernel on its device runs on the CPU (soft placement). GPU memory grows with need.
+    """
+    import tensorflow as tf
+    from tensorflow.core.protobuf import rewriter_config_pb2
+
+    result = tf.compat.v1.ConfigProto(allow_soft_placement=True)
+    if settings.device == "cpu":
+        result.device_count["GPU"] = 0
+        cpus = [int(found[1]) for each in devices if (found := _LOGICAL_CPU.fullmatch(each))]
+        result.device_count["CPU"] = 1 + max(cpus, default=0)
+    else:
+        result.gpu_options.allow_growth = True
+        number = gpu_number(settings.device)
+        if number is not None:
+            result.gpu_options.visible_device_list = str(number)
+    if settings.threads is not None:
+        result.intra_op_parallelism_threads, result.inter_op_parallelism_threads = settings.threads
+    if settings.xla:
+        result.graph_options.optimizer_options.global_jit_level = tf.compat.v1.OptimizerOptions.ON_2
+    if settings.bf16:
+        rewriter = result.graph_options.rewrite_options
+        rewriter.auto_mixed_precision_onednn_bfloat16 = rewriter_config_pb2.RewriterConfig.ON
+    return result
+
+
+def gpu_options(config: Any) -> dict[str, Any]:
+    """Return what the session does with GPUs, which is nothing where it is shown none."""
+    if config.device_count.get("GPU") == 0:
+        return {}
+    autotune = os.environ.get("TF_CUDNN_USE_AUTOTUNE", "1")
+    return {
+        "visible": config.gpu_options.visible_device_list or "all",
+        "memory_growth": config.gpu_options.allow_growth,
+        "cudnn_autotune": autotune.lower() not in ("0", "false"),
+    }

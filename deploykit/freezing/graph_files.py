@@ -1,0 +1,94 @@
+"""Frozen graphs on disk: read with suspicion, written the same bytes for the same graph."""
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+
+from deploykit.freezing.default_interface import guess_inputs, guess_outputs
+from deploykit.storage.files import MAX_BYTES, naming, read_bytes, write
+from deploykit.transforms.core.checks.validate import validate
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.protos import GraphDef
+
+_MAGIC = {
+    b"\x89HDF\r\n\x1a\n": "an HDF5 file",
+    b"PK\x03\x04": "a zip archive, perhaps a .keras file",
+    b"\x1f\x8b": "a gzip file; unpack it first",
+    b"\x80\x02": "a Python pickle, which deploykit never loads",
+    b"\x80\x03": "a Python pickle, which deploykit never loads",
+    b"\x80\x04": "a Python pickle, which deploykit never loads",
+    b"\x80\x05": "a Python pickle, which deploykit never loads",
+    b"version https://git-lfs": "a Git LFS pointer; run `git lfs pull`",
+}
+
+
+def parse_graph_def(path: str | os.PathLike[str]) -> GraphDef:
+    """Read a GraphDef, binary or text whatever the file is called.
+
+    GraphError: the file is empty, something else, or damaged.
+    """
+    content = read_bytes(path)
+    if not content:
+        raise GraphError(f"{path}: the file is empty, expected a GraphDef")
+    for magic, kind in _MAGIC.items():
+        if content.startswith(magic):
+            raise GraphError(f"{path}: this is {kind}, expected a GraphDef")
+    from google.protobuf import message, text_format
+
+    with contextlib.suppress(message.DecodeError):
+        graph_def = GraphDef.FromString(content)
+        if graph_def.node:
+            return graph_def
+    try:
+        return text_format.Parse(content.decode(), GraphDef())
+    except (UnicodeDecodeError, text_format.ParseError):
+        raise GraphError(
+            f"{path}: this is no GraphDef, neither binary nor text; it may be cut short"
+        ) from None
+
+
+def load_graph(
+    path: str | os.PathLike[str], inputs: Iterable[str] = (), outputs: Iterable[str] = ()
+) -> Graph:
+    """Read a frozen graph from a `.pb` or `.pbtxt` file.
+
+    Args:
+        path: the file.
+        inputs: the tensors that are fed; default: the placeholders.
+        outputs: the tensors that are fetched; default: the nodes that nobody reads.
+
+    FileError: it cannot be read. GraphError: it is no sound graph, or has no such input or output.
+    """
+    with naming(path):
+        graph = Graph.from_graph_def(parse_graph_def(path))
+        graph.inputs = tuple(inputs) or guess_inputs(graph)
+        graph.outputs = tuple(outputs) or guess_outputs(graph)
+        validate(graph)
+    return graph
+
+
+def save_graph(
+    graph: Graph, path: str | os.PathLike[str], *, force: bool = False, as_text: bool = False
+) -> int:
+    """Write a graph, the same bytes for the same graph; return how many.
+
+    FileError: the file exists and `force` is not set, or it cannot be written; then nothing is.
+    """
+    if as_text:
+        from google.protobuf import text_format
+
+        return write(path, [text_format.MessageToString(graph.to_graph_def()).encode()], force)
+    return write(path, _within_limit(graph.serialized()), force)
+
+
+def _within_limit(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the pieces of a message. GraphError: they are more than protobuf could read back."""
+    size = 0
+    for piece in pieces:
+        size += len(piece)
+        if size > MAX_BYTES:
+            raise GraphError(
+                "the graph takes more than 2 GiB, which no GraphDef file holds; quantize it first"
+            )
+        yield piece
