@@ -69,7 +69,9 @@ class Source(Interface):
 
     def freeze(self) -> "Graph":
         """Return the model as a frozen graph."""
-        return self.frozen(self.model, graph=self.graph_file, pins=dict(self.pins))
+        from deploykit.freezing.freeze import freeze_as
+
+        return freeze_as(self.model, self, graph=self.graph_file, pins=dict(self.pins))
 
 
 @dataclass(frozen=True)

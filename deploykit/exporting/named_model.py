@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from deploykit.freezing.freeze import parse_meta_graph
+from deploykit.freezing.freeze import freeze_as, parse_meta_graph
 from deploykit.freezing.interface import Interface
 from deploykit.freezing.meta_graphs import chosen_signature, signature_sides, signatures
 from deploykit.freezing.model_path import Location, locate
@@ -57,7 +57,7 @@ def read_callee(
     with naming(model):
         names = _all_signatures(location, interface)
         asked = _naming_all(location, interface, names) if names else interface
-    frozen = asked.frozen(model, graph=graph, pins=pins)
+    frozen = freeze_as(model, asked, graph=graph, pins=pins)
     if location.kind in ("graph", "keras") or graph is not None:
         return callee_of_graph(frozen, interface.signature)
     meta = parse_meta_graph(location, interface.tags)

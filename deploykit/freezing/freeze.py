@@ -82,6 +82,32 @@ def freeze(
     return frozen
 
 
+def freeze_as(
+    source: str | Path,
+    interface: Interface,
+    *,
+    graph: str | Path | None = None,
+    pins: Mapping[str, str] | None = None,
+) -> Graph:
+    """Freeze a model with the inputs, outputs, tags and signature of an interface."""
+    return freeze(
+        source,
+        graph=graph,
+        inputs=interface.inputs,
+        outputs=interface.outputs,
+        tags=interface.tags,
+        signature=interface.signature,
+        pins=pins,
+    )
+
+
+def open_graph(source: str | Path, interface: Interface) -> Graph:
+    """Return the graph of a GraphDef file as it stands, and any other model frozen."""
+    if locate(source).kind == "graph":
+        return load_graph(source, interface.inputs, interface.outputs)
+    return freeze_as(source, interface)
+
+
 def _check_whole(graph: Graph) -> None:
     """Raise GraphError for what the graph's file cannot bring along: other contents, a handle."""
     for tensor in graph.inputs:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from deploykit.freezing.default_interface import guess_inputs
+from deploykit.freezing.freeze import open_graph
 from deploykit.freezing.graph_files import parse_graph_def
 from deploykit.freezing.interface import Interface
 from deploykit.freezing.model_path import locate
@@ -25,7 +26,7 @@ from deploykit.transforms.core.tensors import Array
 def read(model: str, interface: Interface) -> Graph:
     """Return the graph of a GraphDef file, which needs no output, and any other model frozen."""
     if interface.inputs or interface.outputs or locate(model).kind != "graph":
-        return interface.open(model)
+        return open_graph(model, interface)
     try:
         graph = Graph.from_graph_def(parse_graph_def(model))
         graph.inputs = guess_inputs(graph)

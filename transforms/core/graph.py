@@ -8,7 +8,7 @@ waited for, `constant_beside` adds a constant where another node can read it, al
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
 from deploykit.transforms.core.errors import GraphError, nearest
 from deploykit.transforms.core.node import MERGE_OPS, Node, delimited, normal, producer_name, split
@@ -17,10 +17,16 @@ from deploykit.transforms.core.ops import acts
 from deploykit.transforms.core.protos import FunctionDefLibrary, GraphDef, VersionDef
 from deploykit.transforms.core.tensors import Array
 
-if TYPE_CHECKING:
-    from deploykit.transforms.core.pattern import Match, Op
-
 logger = logging.getLogger("deploykit")
+
+Found = TypeVar("Found", covariant=True)
+
+
+class Pattern(Protocol[Found]):
+    """What may be looked for in a graph, such as an `Op` of `pattern`."""
+
+    def match(self, graph: "Graph", node: Node) -> Found | None:
+        """Return the match whose root is `node`, or None."""
 
 
 class Graph(NodeIndex):
@@ -113,7 +119,7 @@ class Graph(NodeIndex):
             node = self.producer(tensor)
         return tensor
 
-    def match(self, pattern: "Op") -> "Iterator[Match]":
+    def match(self, pattern: Pattern[Found]) -> Iterator[Found]:
         """Yield the matches of a pattern, each in the graph as it is when it is asked for."""
         for name in tuple(self._nodes):
             node = self._nodes.get(name)

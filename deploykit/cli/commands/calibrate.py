@@ -43,6 +43,7 @@ def calibrate(
     spreads its 8 bits over these ranges.
     """
     from deploykit.cli.report import Report, progress, show
+    from deploykit.freezing.freeze import open_graph
     from deploykit.freezing.model_path import model_sha256
     from deploykit.input.samples import open_feeds
     from deploykit.quantization.calibration import calibrate
@@ -50,7 +51,7 @@ def calibrate(
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 
     report = Report("calibrate", model, output)
-    graph = interface.open(model)
+    graph = open_graph(model, interface)
     refuse_side_effects(graph, allowed_ops)
     report.of(graph)
     feeds = open_feeds(data, graph, preprocess, batch)

@@ -33,11 +33,11 @@ def inspect(
     A GraphDef file is shown as it stands. Any other model is frozen first, so it has no variables.
     """
     from deploykit.cli.report import Report, show
-    from deploykit.freezing.freeze import model_bytes
+    from deploykit.freezing.freeze import model_bytes, open_graph
     from deploykit.inspection.summary import inspect_graph, lines
 
     report = Report("inspect", model)
-    graph = interface.open(model)
+    graph = open_graph(model, interface)
     report.of(graph)
     report.bytes_in = model_bytes(model)
     report.more = inspect_graph(graph, top)

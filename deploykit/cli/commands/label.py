@@ -94,7 +94,7 @@ def label(
         scores,
     )
     from deploykit.cli.report import Report, progress, show
-    from deploykit.freezing.freeze import model_bytes
+    from deploykit.freezing.freeze import freeze_as, model_bytes
     from deploykit.input.preprocessing import load_preprocessing
 
     image = _one("IMAGE", image, "--image", image_file)
@@ -108,7 +108,7 @@ def label(
     read_image(image)  # what is wrong with it is said before the model is read
     names = read_labels(labels)
     declared = None if preprocess is None else load_preprocessing(preprocess)
-    frozen = interface.frozen(model)
+    frozen = freeze_as(model, interface)
     report.of(frozen)
     report.bytes_in = model_bytes(model)
     if declared is None:

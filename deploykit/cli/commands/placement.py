@@ -47,6 +47,7 @@ def placement(
     To try other devices, set them first: deploykit transform, with set_device.
     """
     from deploykit.cli.report import Report, show
+    from deploykit.freezing.freeze import open_graph
     from deploykit.placement.placement import lines
     from deploykit.placement.placement import placement as find
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
@@ -55,7 +56,7 @@ def placement(
     if log and as_json:
         raise click.UsageError("give either --log or --json")
     report = Report("placement", model)
-    graph = interface.open(model)
+    graph = open_graph(model, interface)
     refuse_side_effects(graph, feeding.allowed_ops)
     report.of(graph)
     try:

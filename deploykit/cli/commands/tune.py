@@ -46,11 +46,12 @@ def tune(
     """
     from deploykit.benchmarking.tuning.tuning import tune
     from deploykit.cli.report import Report, progress, show
+    from deploykit.freezing.freeze import open_graph
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
     from deploykit.transforms.core.errors import CrashError, LimitError
 
     report = Report("tune", model, output)
-    graph = interface.open(model)
+    graph = open_graph(model, interface)
     refuse_side_effects(graph, feeding.allowed_ops)
     report.of(graph)
     with progress("tune") as advance:

@@ -41,12 +41,12 @@ def verify(
     all) is null, and a model whose inputs cannot be made up gives "verified": false.
     """
     from deploykit.cli.report import Report, progress, show
-    from deploykit.freezing.freeze import model_bytes
+    from deploykit.freezing.freeze import model_bytes, open_graph
     from deploykit.transforms.core.errors import VerificationError
 
     report = Report("verify", reference, result)
-    first = interface.open(reference)
-    second = interface.open(result)
+    first = open_graph(reference, interface)
+    second = open_graph(result, interface)
     report.of(first)
     report.nodes_out = len(second)
     report.bytes_in, report.bytes_out = model_bytes(reference), model_bytes(result)
