@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from deploykit.exporting.export import export
     from deploykit.freezing.freeze import freeze
     from deploykit.freezing.graph_files import load_graph, save_graph
-    from deploykit.rewriting.transform import TransformGraph, optimize, quantize, transform
+    from deploykit.quantization.quantize import quantize
+    from deploykit.rewriting.transform import TransformGraph, optimize, transform
     from deploykit.serving.client.client import Client
     from deploykit.verification.verify import verify
 
@@ -35,7 +36,7 @@ _HOMES = {
     "load_graph": "freezing.graph_files",
     "load_result": "benchmarking.results",
     "optimize": "rewriting.transform",
-    "quantize": "rewriting.transform",
+    "quantize": "quantization.quantize",
     "save_graph": "freezing.graph_files",
     "transform": "rewriting.transform",
     "tune": "benchmarking.tuning.tuning",

@@ -1,14 +1,17 @@
 """Two benchmark results side by side: what became faster, by how much, and how sure that is."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import Result
 from deploykit.benchmarking.statistics import Ratio, ratio, summary
 from deploykit.transforms.core.errors import GraphError
+
+if TYPE_CHECKING:
+    from deploykit.text.tables import Table
 
 _MACHINE = ("platform", "cpu", "cores", "cpus", "affinity", "flags", "governor", "cpu_limit")
 """What of a machine makes another speed; its load and free memory are never the same."""
@@ -128,28 +131,22 @@ def _warnings(a: Result, b: Result, pairs: Sequence[Speedup]) -> list[str]:
     return found
 
 
-def lines(found: Speedups, confidence: float) -> list[str]:
-    """Return a comparison as a table for people, what has no partner, and nothing else."""
-    from rich.console import Console
-
+def shown(found: Speedups, confidence: float) -> "Iterator[str | Table]":
+    """Yield a comparison for people: a table, then what has no partner."""
     from deploykit.text.tables import new_table
 
     interval = f"{100 * confidence:g} % interval"
-    shown = new_table("measurement", "p50 a", "p50 b", "speed", interval, "")
+    table = new_table("measurement", "p50 a", "p50 b", "speed", interval, "")
     for pair in found.pairs:
         value = pair.ratio
         interval = f"{value.low:.3f} to {value.high:.3f}" if isfinite(value.high) else "not known"
-        shown.add_row(
+        table.add_row(
             pair.name,
             *(f"{summary(each).p50:.4g} ms" for each in (pair.a, pair.b)),
             f"{value.value:.3f}",
             interval,
             "" if value.significant else "not significant",
         )
-    console = Console(width=200, highlight=False)
-    with console.capture() as capture:
-        console.print(shown)
-    text = [line.rstrip() for line in capture.get().rstrip().splitlines()]
+    yield table
     for side, names in (("a", found.only_a), ("b", found.only_b)):
-        text += [f"only in {side}: {name}" for name in names]
-    return text
+        yield from (f"only in {side}: {name}" for name in names)

@@ -15,7 +15,7 @@ from deploykit.benchmarking.statistics import Ratio, Summary, ratio, summary
 from deploykit.text.tables import new_table, size
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from deploykit.text.tables import Table
 
 _RATIO = "ratio: runs while the first with its batch runs once, and a 99 % interval"
 _NONE = 0.9  # an interval that reaches further from 1 does not show that there is no effect

@@ -12,7 +12,7 @@ from deploykit.text.tables import new_table
 from deploykit.transforms.core.running.child import Worker
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from deploykit.text.tables import Table
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 _SHOWN = ("p50", "p90", "p99", "p99.9", "max")

@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from deploykit.calling.request_inputs import listed
-from deploykit.serving.lifecycle.versions import VersionStatus
 from deploykit.serving.protocol.signatures import Signature
+from deploykit.serving.protocol.version_status import VersionStatus
 from deploykit.text.tables import new_table
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from deploykit.text.tables import Table
 
 
 @dataclass(frozen=True)

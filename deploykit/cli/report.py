@@ -2,19 +2,16 @@
 
 import json
 import math
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from deploykit.text.tables import new_table, size
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from deploykit.rewriting.transform import StepReport
+    from deploykit.rewriting.step_report import StepReport
+    from deploykit.text.tables import Table
     from deploykit.transforms.core.graph import Graph
     from deploykit.verification.verify import Verification
 
@@ -126,6 +123,20 @@ def show(
         console.print(*verification_lines(report.verification), sep="\n")
 
 
+def wide(text: "Iterable[str | Table]") -> Iterator[str]:
+    """Yield lines, and tables as lines, which no narrow terminal folds."""
+    from rich.console import Console
+
+    console = Console(width=200, highlight=False)
+    for each in text:
+        if isinstance(each, str):
+            yield each
+            continue
+        with console.capture() as capture:
+            console.print(each)
+        yield from (line.rstrip() for line in capture.get().rstrip().splitlines())
+
+
 def files_table(report: Report) -> "Table":
     """Return the table of what was read and written."""
     table = new_table(report.command, "size", "nodes")
@@ -161,26 +172,3 @@ def verification_lines(found: "Verification") -> list[str]:
         lines.append(f"accuracy on {found.samples} samples: {before} before, {after} after")
     outcome = "passed" if found.passed else f"FAILED: {found.reason}"
     return [*lines, f"verification against {found.bar}: {outcome}"]
-
-
-@contextmanager
-def progress(title: str) -> Iterator[Callable[[str, int], None]]:
-    """Show a bar on stderr while a pipeline runs, on a terminal only.
-
-    What is yielded takes the name of the next step and how many there are, or a text and 0 to
-    change what is said of this one.
-    """
-    if not sys.stderr.isatty():
-        yield lambda name, count: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=None)
-
-        def advance(name: str, count: int) -> None:
-            step = min(count, 1)
-            bar.update(task, advance=step, total=count or None, description=f"{title}: {name}")
-
-        yield advance

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from deploykit.cli.bisect import failed, first_failure
 from deploykit.cli.comparison import Comparison
-from deploykit.cli.report import Report, progress
+from deploykit.cli.progress import progress
+from deploykit.cli.report import Report
 from deploykit.freezing.freeze import model_bytes
 from deploykit.freezing.graph_files import save_graph
 from deploykit.rewriting.dump import Dump

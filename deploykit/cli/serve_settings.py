@@ -13,13 +13,9 @@ from deploykit.benchmarking.settings import KEEP_MEMORY
 from deploykit.benchmarking.settings import Settings as Tuned
 from deploykit.serving.execution.servable import Loading
 from deploykit.serving.lifecycle.base_path import models_in
-from deploykit.serving.lifecycle.model_config import (
-    Batching,
-    read_batching,
-    read_models,
-    read_monitoring,
-    read_tls,
-)
+from deploykit.serving.lifecycle.model_config import read_models
+from deploykit.serving.protocol.batching_parameters import Batching, read_batching
+from deploykit.serving.server.config_files import read_monitoring, read_tls
 from deploykit.serving.server.settings import Settings, cores
 from deploykit.transforms.core.errors import PipelineError
 

@@ -11,7 +11,7 @@ from deploykit.storage.documents import FORMAT
 from deploykit.text.tables import new_table
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from deploykit.text.tables import Table
 
 
 @dataclass(frozen=True)

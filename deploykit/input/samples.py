@@ -11,12 +11,12 @@ from deploykit.input.input_benchmark import pipeline_for
 from deploykit.input.iterating import Feeds
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import Preprocessing, Steps, load_preprocessing
-from deploykit.quantization.calibration import BATCH, calibration_feeds
 from deploykit.storage.files import load_data, naming
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import producer_name
 from deploykit.transforms.core.tensors import Array
+from deploykit.verification.sample_batches import BATCH, calibration_feeds
 from deploykit.verification.sample_inputs import demanded_batch
 
 LABELS = ("labels", "label")

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from deploykit.benchmarking.profiling.costs import flops, memory
-from deploykit.cli.report import Report
 from deploykit.text.tables import size
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.layers.affine import BATCH_NORM_OPS
@@ -84,10 +83,9 @@ def _tensor(graph: Graph, name: str) -> dict[str, Any]:
     }
 
 
-def lines(report: Report) -> Iterator[str]:
-    """Yield the facts as text."""
-    facts = report.more
-    yield f"{report.input_file}: {size(report.bytes_in)}, {report.nodes_in} nodes"
+def lines(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the facts as text; those of the file are `input_file`, `bytes_in` and `nodes_in`."""
+    yield f"{facts['input_file']}: {size(facts['bytes_in'])}, {facts['nodes_in']} nodes"
     for role in ("input", "output"):
         tensors = facts[f"{role}_tensors"]
         for tensor in tensors:

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deploykit.quantization.calibration import samples_in
 from deploykit.quantization.metrics import LOWER_IS_BETTER, Score
 from deploykit.quantization.scoring import Found
 from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array
+from deploykit.verification.sample_batches import samples_in
 from deploykit.verification.verify import (
     before_softmax,
     judged_outputs,

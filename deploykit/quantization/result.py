@@ -15,7 +15,7 @@ from deploykit.transforms.core.int8.ranges import Ranges
 from deploykit.transforms.core.layers.layers import LAYER_OPS
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from deploykit.text.tables import Table
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,6 @@ from deploykit.benchmarking.settings import Settings
 from deploykit.hardware.machine import environment, machine
 from deploykit.quantization.accuracy import Judge, Judgement
 from deploykit.quantization.calibrated_graph import prepare
-from deploykit.quantization.calibration import (
-    calibration_feeds,
-    labelled_feeds,
-    samples_in,
-    split_samples,
-    spread_samples,
-)
 from deploykit.quantization.int8_graph import int8_graph
 from deploykit.quantization.keep_float import MAX_DROP, MIN_SQNR_DB, Choice, choose_layers
 from deploykit.quantization.layer_times import layer_times
@@ -48,6 +41,13 @@ from deploykit.transforms.core.int8.plan import OPS, Plan, plan
 from deploykit.transforms.core.int8.private_ops import probe
 from deploykit.transforms.core.int8.ranges import load_ranges
 from deploykit.transforms.core.tensors import Array
+from deploykit.verification.sample_batches import (
+    calibration_feeds,
+    labelled_feeds,
+    samples_in,
+    split_samples,
+    spread_samples,
+)
 from deploykit.verification.verify import QUANTIZED_BAR_DB
 
 logger = logging.getLogger("deploykit")

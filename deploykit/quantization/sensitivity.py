@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from deploykit.quantization.accuracy import Judge, Judgement
 from deploykit.quantization.calibrated_graph import prepare
-from deploykit.quantization.calibration import (
-    calibration_feeds,
-    samples_in,
-    split_samples,
-    spread_samples,
-)
 from deploykit.quantization.int8_graph import int8_graph
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import Plan, plan
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, load_ranges
 from deploykit.transforms.core.tensors import Array
+from deploykit.verification.sample_batches import (
+    calibration_feeds,
+    samples_in,
+    split_samples,
+    spread_samples,
+)
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from deploykit.text.tables import Table
 
 JUDGED = 16  # samples by which each layer is judged: more hardly change the order
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from deploykit.serving.client.endpoint import CallError, Endpoint
 from deploykit.serving.client.requests import Features, examples_input, model_spec, predict_request
-from deploykit.serving.lifecycle.versions import VersionStatus
 from deploykit.serving.protocol.codec import decode
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.protos import (
@@ -25,6 +24,7 @@ from deploykit.serving.protocol.protos import (
     SignatureDefMap,
 )
 from deploykit.serving.protocol.signatures import Signature, signatures_of
+from deploykit.serving.protocol.version_status import VersionStatus
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.tensors import Array
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from deploykit.serving.execution.servable import Servable
-from deploykit.serving.lifecycle.model_config import Batching
+from deploykit.serving.protocol.batching_parameters import Batching
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import Signature
 from deploykit.transforms.core.tensors import Array

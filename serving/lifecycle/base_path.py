@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from deploykit.serving.lifecycle.model_config import ModelSettings
-from deploykit.serving.lifecycle.version_folders import number_of
+from deploykit.serving.protocol.version_numbers import number_of
 from deploykit.transforms.core.errors import FileError, GraphError
 
 

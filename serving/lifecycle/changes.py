@@ -5,7 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from deploykit.serving.lifecycle.versions import VersionStatus
+from deploykit.serving.protocol.version_status import VersionStatus
 
 logger = logging.getLogger("deploykit")
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
-from deploykit.serving.lifecycle.versions import AVAILABLE, Model, Servable, Version, VersionStatus
+from deploykit.serving.lifecycle.versions import Model, Servable, Version
 from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.version_status import AVAILABLE, VersionStatus
 
 
 def find(

@@ -1,4 +1,4 @@
-"""The files that configure a server: protocol buffers as text, in TensorFlow Serving's format."""
+"""Which models are served: a ModelServerConfig as text, in TensorFlow Serving's format."""
 
 import logging
 from collections.abc import Mapping
@@ -14,8 +14,6 @@ from deploykit.serving.protocol.text_protos import ConfigError, parse
 logger = logging.getLogger("deploykit")
 
 TENSORFLOW = "tensorflow"
-METRICS_PATH = "/monitoring/prometheus/metrics"
-_PEM = "-----BEGIN "
 
 
 @dataclass(frozen=True)
@@ -27,46 +25,6 @@ class ModelSettings:
     policy: Policy = field(default_factory=Latest)
     labels: Mapping[str, int] = field(default_factory=dict)
     platform: str = TENSORFLOW
-
-
-@dataclass(frozen=True)
-class Batching:
-    """How requests are put together; threads: None is one a core."""
-
-    max_batch_size: int = 1000
-    batch_timeout_micros: int = 0
-    max_enqueued_batches: int = 10
-    num_batch_threads: int | None = None
-    allowed_batch_sizes: tuple[int, ...] = ()
-    pad_variable_length_inputs: bool = False
-    enable_large_batch_splitting: bool = False
-    max_execution_batch_size: int | None = None
-
-    @property
-    def largest(self) -> int:
-        """The largest batch that is run at once."""
-        split = self.enable_large_batch_splitting and self.max_execution_batch_size
-        return split or self.max_batch_size
-
-
-@dataclass(frozen=True)
-class Monitoring:
-    """Whether there is a page for Prometheus, and where."""
-
-    enable: bool = False
-    path: str = METRICS_PATH
-
-
-@dataclass(frozen=True)
-class Tls:
-    """Key and certificates as PEM text."""
-
-    server_key: str = field(repr=False)
-    server_cert: str
-    custom_ca: str = ""
-    client_verify: bool = False
-    source: str = field(default="--ssl_config_file", compare=False)
-    """Where it was read."""
 
 
 def read_models(path: Path) -> tuple[ModelSettings, ...]:
@@ -97,54 +55,6 @@ def model_settings(config: ModelServerConfig) -> tuple[ModelSettings, ...]:
             raise _refusal(f"Illegal to list model {model.name} multiple times in config list")
         names.add(model.name)
     return tuple(_model(model) for model in models)
-
-
-def read_batching(path: Path) -> Batching:
-    """Read a file of BatchingParameters. FileError, ConfigError: as `read_models`."""
-    proto = parse(path, "BatchingParameters")
-    given = {field.name: getattr(value, "value", value) for field, value in proto.ListFields()}
-    given.pop("thread_pool_name", None)  # there are no pools to name
-    given["allowed_batch_sizes"] = tuple(proto.allowed_batch_sizes)
-    batching = Batching(**given)
-    for name in ("max_batch_size", "max_enqueued_batches", "num_batch_threads",
-                 "max_execution_batch_size"):  # fmt: skip
-        value = getattr(batching, name)
-        if value is not None and value < 1:
-            raise ConfigError(f"{path}: {name} is {value}, expected at least 1")
-    if batching.batch_timeout_micros < 0:
-        raise ConfigError(f"{path}: batch_timeout_micros is {batching.batch_timeout_micros}, "
-                          "expected at least 0")  # fmt: skip
-    if batching.largest > batching.max_batch_size:
-        raise ConfigError(f"{path}: max_execution_batch_size is {batching.largest}, expected at "
-                          f"most max_batch_size, which is {batching.max_batch_size}")  # fmt: skip
-    _check_allowed(path, batching)
-    return batching
-
-
-def read_monitoring(path: Path) -> Monitoring:
-    """Read a file of MonitoringConfig. FileError, ConfigError: as `read_models`."""
-    proto = parse(path, "MonitoringConfig").prometheus_config
-    page = proto.path or METRICS_PATH
-    if not page.startswith("/"):
-        raise ConfigError(f"{path}: the path of prometheus_config is {page!r}, expected one that "
-                          f"begins with /, as {METRICS_PATH}")  # fmt: skip
-    return Monitoring(proto.enable, page)
-
-
-def read_tls(path: Path) -> Tls:
-    """Read a file of SSLConfig. FileError, ConfigError: as `read_models`."""
-    proto = parse(path, "SSLConfig")
-    for name in ("server_key", "server_cert", "custom_ca"):
-        text = getattr(proto, name)
-        if not text and name != "custom_ca":
-            raise ConfigError(f"{path}: {name} is missing, expected PEM text")
-        if text and _PEM not in text:
-            raise ConfigError(f"{path}: {name} is no PEM text ({_PEM}...); the file holds keys and "
-                              "certificates themselves, not their paths")  # fmt: skip
-    if proto.client_verify and not proto.custom_ca:
-        raise ConfigError(f"{path}: client_verify needs custom_ca, the certificate that signed "
-                          "those of the clients")  # fmt: skip
-    return Tls(proto.server_key, proto.server_cert, proto.custom_ca, proto.client_verify, str(path))
 
 
 def _model(config: ModelConfig) -> ModelSettings:
@@ -195,16 +105,6 @@ def _policy(proto: Any) -> Policy:
             return Specific(tuple(proto.specific.versions))
         case _:
             return Latest(max(proto.latest.num_versions, 1))
-
-
-def _check_allowed(path: Path, batching: Batching) -> None:
-    sizes = batching.allowed_batch_sizes
-    if list(sizes) != sorted({size for size in sizes if size > 0}):
-        raise ConfigError(f"{path}: allowed_batch_sizes are {list(sizes)}, expected positive "
-                          "numbers in increasing order")  # fmt: skip
-    if sizes and sizes[-1] != batching.largest:
-        raise ConfigError(f"{path}: the last of allowed_batch_sizes is {sizes[-1]}, expected the "
-                          f"largest batch, which is {batching.largest}")  # fmt: skip
 
 
 def _refusal(message: str) -> ServingError:

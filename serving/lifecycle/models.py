@@ -18,18 +18,9 @@ from deploykit.serving.lifecycle.lookup import find, statuses
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.lifecycle.reloading import check, raise_trouble, take
 from deploykit.serving.lifecycle.version_folders import Found, find_versions
-from deploykit.serving.lifecycle.versions import (
-    AVAILABLE,
-    LOADING,
-    UNLOADING,
-    Model,
-    Servable,
-    Version,
-    VersionStatus,
-    failure,
-    next_to_load,
-)
+from deploykit.serving.lifecycle.versions import Model, Servable, Version, failure, next_to_load
 from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.version_status import AVAILABLE, LOADING, UNLOADING, VersionStatus
 from deploykit.transforms.core.errors import FileError
 
 logger = logging.getLogger("deploykit")

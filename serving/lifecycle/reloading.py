@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from deploykit.serving.lifecycle.model_config import TENSORFLOW, ModelSettings
-from deploykit.serving.lifecycle.versions import AVAILABLE, Model, Servable
+from deploykit.serving.lifecycle.versions import Model, Servable
 from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.version_status import AVAILABLE
 
 
 def check(

@@ -1,15 +1,12 @@
 """Which versions of a model lie on disk, and which of them a policy wants served."""
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from deploykit.serving.protocol.version_numbers import number_of
 from deploykit.transforms.core.errors import FileError
-
-_NUMBER = re.compile(r"[+-]?[0-9]+")
-_INT64 = range(-(1 << 63), 1 << 63)
 
 
 @dataclass(frozen=True)
@@ -65,14 +62,6 @@ def find_versions(base_path: Path, policy: Policy) -> Found:
     if isinstance(policy, Specific):
         warnings += _missing(base_path, wanted, policy)
     return Found({number: there[number] for number in wanted}, tuple(warnings))
-
-
-def number_of(name: str) -> int | None:
-    """Return the version that a folder's name stands for; None: it is no int64."""
-    if not _NUMBER.fullmatch(name) or len(name) > 1000:  # Python refuses to read longer ones
-        return None
-    number = int(name)
-    return number if number in _INT64 else None
 
 
 def _by_number(base_path: Path, names: Iterable[str]) -> tuple[dict[int, Path], list[str]]:

@@ -9,12 +9,11 @@ from typing import Generic, Protocol, TypeVar
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.lifecycle.version_folders import Found, Specific
 from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.version_status import AVAILABLE, END, LOADING, START, VersionStatus
 from deploykit.transforms.core.errors import Error, FileError
 
 logger = logging.getLogger("deploykit")
 
-START, LOADING, AVAILABLE, UNLOADING, END = "START", "LOADING", "AVAILABLE", "UNLOADING", "END"
-"""The states, in the only order in which a version goes through them; it may skip some."""
 
 ENDED_KEPT = 100  # a status lists at most so many versions that ended
 
@@ -27,16 +26,6 @@ class Closable(Protocol):
 
 
 Servable = TypeVar("Servable", bound=Closable)
-
-
-@dataclass(frozen=True)
-class VersionStatus:
-    """How a version fares; a code other than OK says what went wrong when it was last loaded."""
-
-    version: int
-    state: str
-    code: str = "OK"
-    message: str = ""
 
 
 @dataclass(eq=False)

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from deploykit.serving.lifecycle.version_folders import number_of
+from deploykit.serving.protocol.version_numbers import number_of
 from deploykit.transforms.core.errors import Error, FileError
 
 MOST_VERSION = (1 << 63) - 1  # TensorFlow Serving reads an int64

@@ -17,12 +17,12 @@ from deploykit.serving.grpc_server.services import ModelService, PredictionServi
 from deploykit.serving.grpc_server.threads import Admission, Arrival, Threads
 from deploykit.serving.lifecycle.model_config import ModelSettings, model_settings, read_models
 from deploykit.serving.lifecycle.models import Models
-from deploykit.serving.lifecycle.versions import AVAILABLE, VersionStatus
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.protos import (
     add_ModelServiceServicer_to_server,
     add_PredictionServiceServicer_to_server,
 )
+from deploykit.serving.protocol.version_status import AVAILABLE, VersionStatus
 from deploykit.serving.rest.http_requests import Limits
 from deploykit.serving.rest.rest import Rest
 from deploykit.serving.server.grpc_options import channel_options

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deploykit.serving.execution.servable import Loading
-from deploykit.serving.lifecycle.model_config import Batching, ModelSettings, Monitoring, Tls
+from deploykit.serving.lifecycle.model_config import ModelSettings
+from deploykit.serving.protocol.batching_parameters import Batching
+from deploykit.serving.server.config_files import Monitoring, Tls
 
 LOOPBACK = "127.0.0.1"
 MAX_MESSAGE = 256 << 20

@@ -5,7 +5,7 @@ import ssl
 
 import grpc
 
-from deploykit.serving.lifecycle.model_config import Tls
+from deploykit.serving.server.config_files import Tls
 from deploykit.transforms.core.errors import Error
 
 

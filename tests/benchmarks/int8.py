@@ -23,13 +23,13 @@ from deploykit.benchmarking.measuring import Contestant, measure, spill
 from deploykit.benchmarking.settings import Settings
 from deploykit.quantization.accuracy import Judge
 from deploykit.quantization.calibrated_graph import prepare
-from deploykit.quantization.calibration import calibration_feeds, labelled_feeds
 from deploykit.quantization.int8_graph import int8_graph
 from deploykit.quantization.layer_times import with_onednn_kernels
 from deploykit.storage.files import load_data
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import OPS
 from deploykit.transforms.core.layers.layers import LAYER_OPS
+from deploykit.verification.sample_batches import calibration_feeds, labelled_feeds
 from tests.benchmarks.figures import RESULTS, Figure
 from tests.benchmarks.measuring import Run, deploykit, run
 from tests.benchmarks.nets import MODELS, frozen_keras_net, made_by

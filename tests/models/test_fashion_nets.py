@@ -3,7 +3,7 @@
 import pytest
 
 import deploykit
-from deploykit.rewriting.transform import OPTIMIZE
+from deploykit.rewriting.pipelines import OPTIMIZE
 from deploykit.transforms.core.running.child import call
 from deploykit.verification.verify import verify
 from models.fashion_nets.nets import NETS

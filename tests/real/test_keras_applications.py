@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 import deploykit
-from deploykit.rewriting.transform import OPTIMIZE
+from deploykit.rewriting.pipelines import OPTIMIZE
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import call
 from deploykit.verification.verify import verify

@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from deploykit.serving.lifecycle.model_config import Tls
+from deploykit.serving.server.config_files import Tls
 
 
 def openssl(*arguments: object) -> None:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 from deploykit.text.tables import new_table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from deploykit.benchmarking.profiling.profile import Cost, Profile
+    from deploykit.text.tables import Table
 
 
 def profile_tables(profile: "Profile", top: int = 10) -> "list[str | Table]":

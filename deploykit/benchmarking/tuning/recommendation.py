@@ -14,7 +14,7 @@ from deploykit.benchmarking.tuning.searching import GOALS, Trial
 from deploykit.storage.documents import FORMAT
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from deploykit.text.tables import Table
 
 _WORDS = {
     "onednn": "oneDNN",

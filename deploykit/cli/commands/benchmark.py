@@ -74,7 +74,8 @@ def benchmark(
     from deploykit.benchmarking.profiling.profile_tables import profile_tables
     from deploykit.benchmarking.profiling.traced_calls import RUNS
     from deploykit.benchmarking.tables import csv_lines, tables
-    from deploykit.cli.report import Report, progress, show
+    from deploykit.cli.progress import progress
+    from deploykit.cli.report import Report, show
     from deploykit.freezing.freeze import open_graph
     from deploykit.storage.files import write
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
@@ -148,7 +149,8 @@ def _behind_files(
     as_json: bool,
 ) -> None:
     """Measure a model behind each style of input."""
-    from deploykit.cli.report import Report, progress, show
+    from deploykit.cli.progress import progress
+    from deploykit.cli.report import Report, show
     from deploykit.input.input_benchmark import measure_input
     from deploykit.input.pipeline import STYLES
     from deploykit.input.runnable import open_runnable

@@ -42,7 +42,8 @@ def calibrate(
     and each channel's mean and smallest value, to a JSON file that can be edited. Quantization
     spreads its 8 bits over these ranges.
     """
-    from deploykit.cli.report import Report, progress, show
+    from deploykit.cli.progress import progress
+    from deploykit.cli.report import Report, show
     from deploykit.freezing.freeze import open_graph
     from deploykit.freezing.model_path import model_sha256
     from deploykit.input.samples import open_feeds

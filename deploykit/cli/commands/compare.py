@@ -38,9 +38,9 @@ def compare(
     """
     import logging
 
-    from deploykit.benchmarking.comparing import compare, lines
+    from deploykit.benchmarking.comparing import compare, shown
     from deploykit.benchmarking.results import load_result
-    from deploykit.cli.report import Report, show
+    from deploykit.cli.report import Report, show, wide
     from deploykit.transforms.core.errors import GraphError, VerificationError
 
     report = Report("compare", a, b)
@@ -52,7 +52,7 @@ def compare(
     for warning in found.warnings:
         logging.getLogger("deploykit").warning("%s", warning)
     report.more = found.document() | {"confidence": confidence}
-    show(report, as_json, text=lines(found, confidence), output=output, force=force)
+    show(report, as_json, text=wide(shown(found, confidence)), output=output, force=force)
     slow = [pair for pair in found.pairs if fail_below is not None and pair.ratio.high < fail_below]
     if slow:
         worst = min(slow, key=lambda pair: pair.ratio.high)

@@ -67,7 +67,8 @@ def export(
     """
     from deploykit.benchmarking.results import load_tuned
     from deploykit.benchmarking.settings import Settings
-    from deploykit.cli.report import Report, progress, show
+    from deploykit.cli.progress import progress
+    from deploykit.cli.report import Report, show
     from deploykit.exporting.deployment import Manifests
     from deploykit.exporting.export import export
 

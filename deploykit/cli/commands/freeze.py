@@ -23,7 +23,8 @@ def freeze(
     placeholder named like is_training that is not fed is pinned to false. Lookup tables are filled
     within the graph.
     """
-    from deploykit.cli.report import Report, progress, show
+    from deploykit.cli.progress import progress
+    from deploykit.cli.report import Report, show
     from deploykit.freezing.freeze import model_bytes, model_nodes
     from deploykit.freezing.graph_files import save_graph
 

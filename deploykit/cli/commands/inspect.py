@@ -43,4 +43,4 @@ def inspect(
     report.more = inspect_graph(graph, top)
     if structure:
         report.more["structure"] = str(graph).splitlines()
-    show(report, as_json, text=lines(report), output=output, force=force)
+    show(report, as_json, text=lines(report.document()), output=output, force=force)

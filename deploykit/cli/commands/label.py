@@ -93,7 +93,8 @@ def label(
         read_labels,
         scores,
     )
-    from deploykit.cli.report import Report, progress, show
+    from deploykit.cli.progress import progress
+    from deploykit.cli.report import Report, show
     from deploykit.freezing.freeze import freeze_as, model_bytes
     from deploykit.input.preprocessing import load_preprocessing
 

@@ -73,7 +73,8 @@ def load_test(
         )
     from deploykit.calling.request_inputs import chosen_signature, feeds_from_data
     from deploykit.calling.server_load import Generators, document, notes, search, table
-    from deploykit.cli.report import Report, progress, show
+    from deploykit.cli.progress import progress
+    from deploykit.cli.report import Report, show
     from deploykit.reporting.load_plot import plot_loads
     from deploykit.reporting.plots import check_plot
     from deploykit.serving.client.load_generator import Step

@@ -28,7 +28,7 @@ def optimize(
     """
     from deploykit.cli.report import Report, show
     from deploykit.cli.rewrite_job import rewrite
-    from deploykit.rewriting.transform import OPTIMIZE
+    from deploykit.rewriting.pipelines import OPTIMIZE
 
     report = Report("optimize", source.model)
     graph = source.freeze()

@@ -53,7 +53,8 @@ def predict(
     from deploykit.calling.label_image import read_labels
     from deploykit.calling.request_inputs import arrays_from, chosen_signature
     from deploykit.calling.response import classes, document, lines
-    from deploykit.cli.report import Report, progress, show
+    from deploykit.cli.progress import progress
+    from deploykit.cli.report import Report, show
 
     report = Report("predict")
     names = None if labels is None else read_labels(labels)

@@ -98,7 +98,7 @@ def quantize(
     from deploykit.cli.report import Report, show
     from deploykit.cli.rewrite_job import rewrite
     from deploykit.rewriting.advice import SLOW
-    from deploykit.rewriting.transform import quantize_string
+    from deploykit.rewriting.pipelines import quantize_string
     from deploykit.verification.verify import QUANTIZED_BAR_DB
 
     if mode == "auto":
@@ -127,7 +127,8 @@ def quantize(
             logger.info(_HINT if mode == "weights" else SLOW)
         return
     from deploykit.benchmarking.settings import Settings
-    from deploykit.cli.report import files_table, progress
+    from deploykit.cli.progress import progress
+    from deploykit.cli.report import files_table
     from deploykit.freezing.freeze import model_bytes
     from deploykit.freezing.graph_files import save_graph
     from deploykit.quantization.keep_float import MIN_SQNR_DB

@@ -81,7 +81,8 @@ def convert(
 
     A run that was interrupted is taken up by the same command; what was finished stays.
     """
-    from deploykit.cli.report import Report, progress, show
+    from deploykit.cli.progress import progress
+    from deploykit.cli.report import Report, show
     from deploykit.hardware.machine import usable_cores
     from deploykit.records.conversion import Options, check_apart, convert
     from deploykit.records.open_source import open_source
@@ -156,7 +157,8 @@ def verify(folder: str, name: str | None, processes: int | None, as_json: bool) 
     Exits with 5 where a record's checksum is wrong, or a shard is cut short, changed, missing or
     not listed. Without an index, a shard that was cut between two records looks whole.
     """
-    from deploykit.cli.report import Report, progress, show
+    from deploykit.cli.progress import progress
+    from deploykit.cli.report import Report, show
     from deploykit.hardware.machine import usable_cores
     from deploykit.records.verify_records import check_folder
     from deploykit.transforms.core.errors import VerificationError

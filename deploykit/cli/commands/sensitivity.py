@@ -43,7 +43,8 @@ def sensitivity(
     bits and measures the signal-to-noise ratio of its answers: the lower, the noisier. Layers that
     cannot be in 8 bits are listed with the reason.
     """
-    from deploykit.cli.report import Report, progress, show
+    from deploykit.cli.progress import progress
+    from deploykit.cli.report import Report, show
     from deploykit.input.samples import load_samples
     from deploykit.quantization.sensitivity import measure_sensitivity, samples_for_ranking
     from deploykit.rewriting.transform import optimize

@@ -45,7 +45,8 @@ def tune(
     The file can be given to `deploykit benchmark --tuned`. After Ctrl-C, the same command goes on.
     """
     from deploykit.benchmarking.tuning.tuning import tune
-    from deploykit.cli.report import Report, progress, show
+    from deploykit.cli.progress import progress
+    from deploykit.cli.report import Report, show
     from deploykit.freezing.freeze import open_graph
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
     from deploykit.transforms.core.errors import CrashError, LimitError

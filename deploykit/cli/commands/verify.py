@@ -40,7 +40,8 @@ def verify(
     Softmax, what it reads is compared too. In --json, a figure without bound (no difference at
     all) is null, and a model whose inputs cannot be made up gives "verified": false.
     """
-    from deploykit.cli.report import Report, progress, show
+    from deploykit.cli.progress import progress
+    from deploykit.cli.report import Report, show
     from deploykit.freezing.freeze import model_bytes, open_graph
     from deploykit.transforms.core.errors import VerificationError
 

@@ -131,7 +131,7 @@ def test_without_a_dump_nothing_is_written(deploykit, small):
 
 def test_optimize_names_the_step_too(deploykit, small, monkeypatch):
     monkeypatch.setattr(
-        "deploykit.rewriting.transform.OPTIMIZE", f"fold_constants {BREAKS} remove_device"
+        "deploykit.rewriting.pipelines.OPTIMIZE", f"fold_constants {BREAKS} remove_device"
     )
     found = deploykit("optimize", small, "--verify")
     assert (found.status, found.stdout) == (5, "")

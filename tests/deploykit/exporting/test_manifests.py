@@ -13,17 +13,11 @@ import yaml
 from google.protobuf import text_format
 
 from deploykit.exporting.manifests import KINDS, Deployment, dns_label, manifests, names
-from deploykit.serving.lifecycle.model_config import (
-    Batching,
-    ModelSettings,
-    Monitoring,
-    read_batching,
-    read_models,
-    read_monitoring,
-    read_tls,
-)
+from deploykit.serving.lifecycle.model_config import ModelSettings, read_models
+from deploykit.serving.protocol.batching_parameters import Batching, read_batching
 from deploykit.serving.protocol.protos import ModelServerConfig
 from deploykit.serving.protocol.text_protos import ConfigError
+from deploykit.serving.server.config_files import Monitoring, read_monitoring, read_tls
 from tests.support import assert_golden
 
 PLAIN = Deployment(models=["fashion"], version=3, cores=2, memory=768, deploykit="0.1.0")

@@ -8,9 +8,9 @@ import pytest
 
 from deploykit.quantization import scoring
 from deploykit.quantization.accuracy import Judge
-from deploykit.quantization.calibration import labelled_feeds, split_samples, spread_samples
 from deploykit.quantization.metrics import metric_named, wilson
 from deploykit.transforms.core.errors import CrashError, GraphError
+from deploykit.verification.sample_batches import labelled_feeds, split_samples, spread_samples
 from tests.deploykit.quantization.conftest import classifier, logits
 from tests.support import build, random
 

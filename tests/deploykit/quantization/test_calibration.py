@@ -6,10 +6,11 @@ import pytest
 from deploykit.freezing.graph_files import save_graph
 from deploykit.freezing.model_path import model_sha256
 from deploykit.quantization import observers
-from deploykit.quantization.calibration import calibrate, calibration_feeds
+from deploykit.quantization.calibration import calibrate
 from deploykit.quantization.clipping import BINS, least_error_range
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.int8.ranges import load_ranges
+from deploykit.verification.sample_batches import calibration_feeds
 from tests.deploykit.quantization.conftest import by_numpy, conv_net
 from tests.support import build, random
 

@@ -7,22 +7,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deploykit.serving.lifecycle.model_config import (
-    METRICS_PATH,
-    Batching,
     ConfigError,
     ModelSettings,
-    Monitoring,
-    Tls,
     model_settings,
-    read_batching,
     read_models,
-    read_monitoring,
-    read_tls,
 )
 from deploykit.serving.lifecycle.version_folders import All, Latest, Specific
+from deploykit.serving.protocol.batching_parameters import Batching, read_batching
 from deploykit.serving.protocol.errors import MESSAGE_LENGTH, ServingError
 from deploykit.serving.protocol.protos import ModelServerConfig
 from deploykit.serving.protocol.text_protos import MESSAGES
+from deploykit.serving.server.config_files import (
+    METRICS_PATH,
+    Monitoring,
+    Tls,
+    read_monitoring,
+    read_tls,
+)
 from deploykit.transforms.core.errors import FileError
 
 PEM = "-----BEGIN CERTIFICATE-----\\nMIIB\\n-----END CERTIFICATE-----\\n"

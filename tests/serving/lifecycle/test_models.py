@@ -9,16 +9,16 @@ import pytest
 from deploykit.serving.lifecycle.changes import Changes
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.lifecycle.version_folders import All, Latest, Specific
-from deploykit.serving.lifecycle.versions import (
+from deploykit.serving.lifecycle.versions import ENDED_KEPT
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.version_status import (
     AVAILABLE,
     END,
-    ENDED_KEPT,
     LOADING,
     START,
     UNLOADING,
     VersionStatus,
 )
-from deploykit.serving.protocol.errors import ServingError
 from deploykit.transforms.core.errors import FileError, GraphError
 from tests.serving.shelf import PATIENCE, Shelf
 

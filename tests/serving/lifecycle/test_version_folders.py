@@ -7,13 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploykit.serving.lifecycle.version_folders import (
-    All,
-    Latest,
-    Specific,
-    find_versions,
-    number_of,
-)
+from deploykit.serving.lifecycle.version_folders import All, Latest, Specific, find_versions
+from deploykit.serving.protocol.version_numbers import number_of
 from deploykit.transforms.core.errors import FileError
 
 

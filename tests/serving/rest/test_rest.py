@@ -13,11 +13,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deploykit.serving.execution.data_plane import Plane
 from deploykit.serving.execution.servable import Loading, Servable
-from deploykit.serving.lifecycle.model_config import METRICS_PATH, ModelSettings
+from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.lifecycle.version_folders import All
 from deploykit.serving.rest.http_requests import Limits, Request
 from deploykit.serving.rest.rest import Rest
+from deploykit.serving.server.config_files import METRICS_PATH
 from deploykit.serving.telemetry.monitoring import Metrics
 from tests.serving import rest_models
 

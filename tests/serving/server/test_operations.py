@@ -18,7 +18,6 @@ from grpc_reflection.v1alpha.reflection_pb2 import (
     ServerReflectionResponse,
 )
 
-from deploykit.serving.lifecycle.model_config import Tls
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.protos import (
     GetModelStatusRequest,
@@ -28,6 +27,7 @@ from deploykit.serving.protocol.protos import (
     PredictRequest,
     ReloadConfigRequest,
 )
+from deploykit.serving.server.config_files import Tls
 from deploykit.serving.server.grpc_options import channel_arguments, channel_options
 from deploykit.serving.server.server import Server
 from deploykit.serving.server.settings import Settings

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from deploykit.serving.lifecycle.model_config import ModelSettings, Monitoring
+from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.protocol.codec import encode
 from deploykit.serving.protocol.protos import (
     GetModelStatusRequest,
@@ -20,6 +20,7 @@ from deploykit.serving.protocol.protos import (
     PredictRequest,
 )
 from deploykit.serving.saved_model.warmup_requests import FILE, write_requests
+from deploykit.serving.server.config_files import Monitoring
 from deploykit.serving.server.server import Server
 from deploykit.serving.server.settings import Settings
 from tests.serving.slow_model import LONG, slow

@@ -1,0 +1,27 @@
+"""The standard sets of transforms, as transform strings."""
+
+from collections.abc import Iterable
+
+OPTIMIZE = """
+inline_functions
+remove_unused_functions
+strip_unused_nodes
+remove_nodes(op=Identity, op=CheckNumerics, op=StopGradient)
+fold_constants(ignore_errors=true)
+fold_batch_norms
+merge_duplicate_nodes
+sort_by_execution_order
+"""
+
+
+def quantize_string(minimum_size: int = 1024, skip: Iterable[str] = (), nodes: bool = False) -> str:
+    """Return the standard set with 8-bit weights; with `nodes`, with TensorFlow's first 8-bit ops.
+
+    Those are what the Graph Transform Tool's quantize_nodes wrote.
+    """
+    skipped = "".join(f', skip="{name}"' for name in skip)
+    more = "quantize_nodes strip_unused_nodes" if nodes else ""
+    return (
+        f"{OPTIMIZE} quantize_weights(minimum_size={minimum_size}{skipped}) {more} "
+        "sort_by_execution_order"
+    )

@@ -1,0 +1,58 @@
+"""How requests are put together, as a file of BatchingParameters says it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from deploykit.serving.protocol.text_protos import ConfigError, parse
+
+
+@dataclass(frozen=True)
+class Batching:
+    """How requests are put together; threads: None is one a core."""
+
+    max_batch_size: int = 1000
+    batch_timeout_micros: int = 0
+    max_enqueued_batches: int = 10
+    num_batch_threads: int | None = None
+    allowed_batch_sizes: tuple[int, ...] = ()
+    pad_variable_length_inputs: bool = False
+    enable_large_batch_splitting: bool = False
+    max_execution_batch_size: int | None = None
+
+    @property
+    def largest(self) -> int:
+        """The largest batch that is run at once."""
+        split = self.enable_large_batch_splitting and self.max_execution_batch_size
+        return split or self.max_batch_size
+
+
+def read_batching(path: Path) -> Batching:
+    """Read a file of BatchingParameters. FileError, ConfigError: as `read_models`."""
+    proto = parse(path, "BatchingParameters")
+    given = {field.name: getattr(value, "value", value) for field, value in proto.ListFields()}
+    given.pop("thread_pool_name", None)  # there are no pools to name
+    given["allowed_batch_sizes"] = tuple(proto.allowed_batch_sizes)
+    batching = Batching(**given)
+    for name in ("max_batch_size", "max_enqueued_batches", "num_batch_threads",
+                 "max_execution_batch_size"):  # fmt: skip
+        value = getattr(batching, name)
+        if value is not None and value < 1:
+            raise ConfigError(f"{path}: {name} is {value}, expected at least 1")
+    if batching.batch_timeout_micros < 0:
+        raise ConfigError(f"{path}: batch_timeout_micros is {batching.batch_timeout_micros}, "
+                          "expected at least 0")  # fmt: skip
+    if batching.largest > batching.max_batch_size:
+        raise ConfigError(f"{path}: max_execution_batch_size is {batching.largest}, expected at "
+                          f"most max_batch_size, which is {batching.max_batch_size}")  # fmt: skip
+    _check_allowed(path, batching)
+    return batching
+
+
+def _check_allowed(path: Path, batching: Batching) -> None:
+    sizes = batching.allowed_batch_sizes
+    if list(sizes) != sorted({size for size in sizes if size > 0}):
+        raise ConfigError(f"{path}: allowed_batch_sizes are {list(sizes)}, expected positive "
+                          "numbers in increasing order")  # fmt: skip
+    if sizes and sizes[-1] != batching.largest:
+        raise ConfigError(f"{path}: the last of allowed_batch_sizes is {sizes[-1]}, expected the "
+                          f"largest batch, which is {batching.largest}")  # fmt: skip

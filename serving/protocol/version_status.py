@@ -1,0 +1,16 @@
+"""The states of a version, and how one fares."""
+
+from dataclasses import dataclass
+
+START, LOADING, AVAILABLE, UNLOADING, END = "START", "LOADING", "AVAILABLE", "UNLOADING", "END"
+"""The states, in the only order in which a version goes through them; it may skip some."""
+
+
+@dataclass(frozen=True)
+class VersionStatus:
+    """How a version fares; a code other than OK says what went wrong when it was last loaded."""
+
+    version: int
+    state: str
+    code: str = "OK"
+    message: str = ""

@@ -1,0 +1,57 @@
+"""The files that configure a server besides its models: metrics and TLS."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from deploykit.serving.protocol.text_protos import ConfigError, parse
+
+METRICS_PATH = "/monitoring/prometheus/metrics"
+
+
+_PEM = "-----BEGIN "
+
+
+@dataclass(frozen=True)
+class Monitoring:
+    """Whether there is a page for Prometheus, and where."""
+
+    enable: bool = False
+    path: str = METRICS_PATH
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Key and certificates as PEM text."""
+
+    server_key: str = field(repr=False)
+    server_cert: str
+    custom_ca: str = ""
+    client_verify: bool = False
+    source: str = field(default="--ssl_config_file", compare=False)
+    """Where it was read."""
+
+
+def read_monitoring(path: Path) -> Monitoring:
+    """Read a file of MonitoringConfig. FileError, ConfigError: as `read_models`."""
+    proto = parse(path, "MonitoringConfig").prometheus_config
+    page = proto.path or METRICS_PATH
+    if not page.startswith("/"):
+        raise ConfigError(f"{path}: the path of prometheus_config is {page!r}, expected one that "
+                          f"begins with /, as {METRICS_PATH}")  # fmt: skip
+    return Monitoring(proto.enable, page)
+
+
+def read_tls(path: Path) -> Tls:
+    """Read a file of SSLConfig. FileError, ConfigError: as `read_models`."""
+    proto = parse(path, "SSLConfig")
+    for name in ("server_key", "server_cert", "custom_ca"):
+        text = getattr(proto, name)
+        if not text and name != "custom_ca":
+            raise ConfigError(f"{path}: {name} is missing, expected PEM text")
+        if text and _PEM not in text:
+            raise ConfigError(f"{path}: {name} is no PEM text ({_PEM}...); the file holds keys and "
+                              "certificates themselves, not their paths")  # fmt: skip
+    if proto.client_verify and not proto.custom_ca:
+        raise ConfigError(f"{path}: client_verify needs custom_ca, the certificate that signed "
+                          "those of the clients")  # fmt: skip
+    return Tls(proto.server_key, proto.server_cert, proto.custom_ca, proto.client_verify, str(path))
