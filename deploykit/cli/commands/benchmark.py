@@ -7,7 +7,7 @@ import click
 
 from deploykit.benchmarking.settings import Sweep
 from deploykit.cli import options
-from deploykit.cli.option_types import Finite
+from deploykit.cli.options.types import Finite
 from deploykit.freezing.interface import Interface
 
 

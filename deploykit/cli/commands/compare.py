@@ -3,7 +3,7 @@
 import click
 
 from deploykit.cli import options
-from deploykit.cli.option_types import Finite
+from deploykit.cli.options.types import Finite
 
 
 @click.command()

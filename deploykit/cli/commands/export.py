@@ -3,7 +3,7 @@
 import click
 
 from deploykit.cli import options
-from deploykit.cli.option_types import Names
+from deploykit.cli.options.types import Names
 from deploykit.exporting.manifests import KINDS
 
 

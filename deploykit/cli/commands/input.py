@@ -3,7 +3,7 @@
 import click
 
 from deploykit.cli import options
-from deploykit.cli.outputs import writes
+from deploykit.cli.options.outputs import writes
 from deploykit.freezing.interface import Interface
 
 

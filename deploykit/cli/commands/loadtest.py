@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from deploykit.cli import options
-from deploykit.cli.option_types import Counts, Finite
+from deploykit.cli.options.types import Counts, Finite
 
 
 @click.command("load-test")

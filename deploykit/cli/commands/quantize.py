@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from deploykit.cli import options
 from deploykit.cli.comparison import Comparison
-from deploykit.cli.option_types import Finite, Threads
+from deploykit.cli.options.types import Finite, Threads
 from deploykit.transforms.core.int8.isa import ISAS
 
 if TYPE_CHECKING:

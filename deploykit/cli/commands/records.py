@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deploykit.cli import options
-from deploykit.cli.option_types import Finite
+from deploykit.cli.options.types import Finite
 from deploykit.records import KINDS
 
 if TYPE_CHECKING:

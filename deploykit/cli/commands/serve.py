@@ -8,8 +8,8 @@ import click
 
 from deploykit.benchmarking.settings import Settings as Tuned
 from deploykit.cli import options
-from deploykit.cli.option_types import Finite
-from deploykit.cli.serving_flags import Flags, switch
+from deploykit.cli.options.serving_flags import Flags, switch
+from deploykit.cli.options.types import Finite
 
 if TYPE_CHECKING:
     from deploykit.serving.server.process import Ready

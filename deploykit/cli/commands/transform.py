@@ -8,7 +8,7 @@ import click
 
 from deploykit.cli import options
 from deploykit.cli.comparison import Comparison
-from deploykit.cli.outputs import writes
+from deploykit.cli.options.outputs import writes
 from deploykit.freezing.interface import Interface
 
 logger = logging.getLogger("deploykit")

@@ -3,7 +3,7 @@
 import click
 
 from deploykit.cli import options
-from deploykit.cli.option_types import Counts, Finite
+from deploykit.cli.options.types import Counts, Finite
 from deploykit.freezing.interface import Interface
 
 

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from deploykit.benchmarking.settings import Settings as Tuned
-from deploykit.cli.serving_flags import WITHOUT_EFFECT, Flags, switch
+from deploykit.cli.options.serving_flags import WITHOUT_EFFECT, Flags, switch
 from deploykit.serving.lifecycle.base_path import models_in
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.transforms.core.errors import GraphError

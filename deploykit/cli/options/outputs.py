@@ -1,29 +1,21 @@
 """Options for files that a command writes: it first says which of them cannot be written."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from deploykit.cli.options.grouping import Option, add
+
 Command = Callable[..., Any]
-Option = Callable[[Any], Any]
 
 _READ = (
     "model", "models", "graph", "graph_file", "in_graph", "image", "image_file", "data",
     "first", "second", "reference", "result", "a", "b",
 )  # fmt: skip
 _FORCE = click.option("--force", is_flag=True, help="Replace an existing output file.")
-
-
-def add(command: Command, options: Sequence[Option]) -> list[str]:
-    """Add options to a command, and return what it calls their values, in the options' order."""
-    before = len(getattr(command, "__click_params__", ()))
-    for option in reversed(options):
-        option(command)
-    parameters: list[click.Parameter] = command.__click_params__[before:]  # type: ignore[attr-defined]
-    return [str(parameter.name) for parameter in reversed(parameters)]
 
 
 def writes(*options: Option, act: str = "", end: str = ".pb") -> Option:
@@ -67,3 +59,18 @@ def _check(path: str, force: bool, given: dict[str, Any]) -> None:
     for value in map(given.get, _READ):
         read += [value] if isinstance(value, str) else value or ()
     check_output(path, force, *read)
+
+
+def output(act: str, end: str = ".pb") -> Option:
+    """Return the options of a command that writes `X.act` with this end, unless told otherwise."""
+    text = f"File to write [default: beside the model, X.{act}{end}]."
+    return writes(click.option("-o", "--output", metavar="FILE", help=text), act=act, end=end)
+
+
+def results(*more: Option) -> Option:
+    """Return the options of a command that only writes what is asked for: JSON, or more files."""
+    text = "Write the JSON document to a file too."
+    return writes(*more, click.option("-o", "--output", metavar="FILE", help=text))
+
+
+result_file = results()

@@ -1,0 +1,40 @@
+"""Options that several commands share, in groups; some arrive in the command as one value."""
+
+from deploykit.cli.options.common import everywhere, limits
+from deploykit.cli.options.data import (
+    Feeding,
+    Piping,
+    comparison,
+    feeding,
+    feeding_or_files,
+    piping,
+    preprocess,
+)
+from deploykit.cli.options.model import Source, classifier, interface, source
+from deploykit.cli.options.outputs import output, result_file, results
+from deploykit.cli.options.server import Connection, connection, which_version
+from deploykit.cli.options.settings import sweep, tuned
+
+__all__ = [
+    "Connection",
+    "Feeding",
+    "Piping",
+    "Source",
+    "classifier",
+    "comparison",
+    "connection",
+    "everywhere",
+    "feeding",
+    "feeding_or_files",
+    "interface",
+    "limits",
+    "output",
+    "piping",
+    "preprocess",
+    "result_file",
+    "results",
+    "source",
+    "sweep",
+    "tuned",
+    "which_version",
+]

@@ -1,0 +1,46 @@
+"""What every command takes, and every command that runs TensorFlow."""
+
+import logging
+
+import click
+
+from deploykit.cli.options.grouping import all_of
+from deploykit.cli.options.types import Finite
+
+
+def _debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        from deploykit.transforms.core.running.child import limits
+
+        limits.show_log = True
+        logging.getLogger("deploykit").setLevel(logging.DEBUG)
+
+
+def _timeout(ctx: click.Context, param: click.Parameter, value: float) -> None:
+    from deploykit.transforms.core.running.child import limits
+
+    limits.seconds = value
+
+
+def _memory(ctx: click.Context, param: click.Parameter, value: int | None) -> None:
+    from deploykit.transforms.core.running.child import limits
+
+    limits.memory = None if value is None else value << 20
+
+
+everywhere = all_of(
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout."),
+    click.option(
+        "--debug", is_flag=True, expose_value=False, is_eager=True, callback=_debug,
+        help="Show TensorFlow's log, what was left alone and why, and tracebacks.",
+    ),
+)  # fmt: skip
+
+
+limits = all_of(
+    click.option("--timeout", type=Finite(min=0, min_open=True), default=600,
+                 show_default=True, metavar="SECONDS", expose_value=False, callback=_timeout,
+                 help="Give TensorFlow at most this long."),
+    click.option("--memory-limit", type=click.IntRange(min=1), metavar="MIB", expose_value=False,
+                 callback=_memory, help="Give TensorFlow at most this much memory."),
+)  # fmt: skip

@@ -1,0 +1,74 @@
+"""Which model, and which part of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from deploykit.cli.options.grouping import as_one
+from deploykit.cli.options.types import Names, Pin
+from deploykit.freezing.interface import Interface
+
+if TYPE_CHECKING:
+    from deploykit.transforms.core.graph import Graph
+
+
+@dataclass(frozen=True)
+class Source(Interface):
+    """A model on disk and what the user says of it."""
+
+    model: str = ""
+    pins: Sequence[tuple[str, str]] = ()
+    graph_file: str | None = None
+
+    def freeze(self) -> "Graph":
+        """Return the model as a frozen graph."""
+        from deploykit.freezing.freeze import freeze_as
+
+        return freeze_as(self.model, self, graph=self.graph_file, pins=dict(self.pins))
+
+
+_which_graph = (
+    click.option("--tags", type=Names(), default=(), help="Tags of a SavedModel's graph [default: "
+                 "serve, or the only graph]."),
+    click.option("--signature", metavar="NAME", help="Signature of the model [default: "
+                 "serving_default, or the only one]."),
+)  # fmt: skip
+
+
+_interface = (
+    click.option("--inputs", type=Names(), default=(), help="Tensors that are fed [default: the "
+                 "signature's, or the placeholders]."),
+    click.option("--outputs", type=Names(), default=(), help="Tensors that are fetched [default: "
+                 "the signature's, or the nodes that nobody reads]; a constant or a variable that "
+                 "nobody reads is kept if it is named here."),
+    *_which_graph,
+)  # fmt: skip
+
+
+interface = as_one("interface", Interface, *_interface)
+
+
+classifier = as_one(
+    "interface",
+    Interface,
+    click.option("--input_layer", "--input-layer", "--inputs", "inputs", type=Names(), default=(),
+                 help="Tensor that takes the image [default: the model's input]."),
+    click.option("--output_layer", "--output-layer", "--outputs", "outputs", type=Names(),
+                 default=(), help="Tensor that gives the scores [default: the model's output]."),
+    *_which_graph,
+)  # fmt: skip
+
+
+source = as_one(
+    "source",
+    Source,
+    click.argument("model"),
+    *_interface,
+    click.option("--pin", "pins", type=Pin(), multiple=True,
+                 help="Turn a placeholder into a constant; may be repeated."),
+    click.option("--graph", "graph_file", metavar="FILE",
+                 help="The GraphDef of a checkpoint that has no .meta file, or the JSON file of a "
+                 "Keras model whose weights are in an .h5 file."),
+)  # fmt: skip
