@@ -1,4 +1,4 @@
-"""The house keeps its shape: import directions, one transform a file, every parameter explained."""
+"""The house keeps its shape: rooms in an order, no circles, names that say what is inside."""
 
 import ast
 import inspect
@@ -14,82 +14,208 @@ from deploykit.rewriting.catalogue import describe
 from deploykit.transforms.core import pipeline
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("transforms", "serving", "deploykit")
-MODULES = sorted(p for package in PACKAGES for p in (ROOT / package).rglob("*.py"))
+FOLDERS = ("deploykit", "serving", "transforms")
+MODULES = sorted(p for folder in FOLDERS for p in (ROOT / folder).rglob("*.py"))
+
+# What each room may import, besides itself and what those may import.
+ORDER = {
+    "transforms.core": "",
+    "transforms": "transforms.core",
+    "storage": "transforms",
+    "text": "transforms",
+    "verification": "transforms",
+    "hardware": "transforms",
+    "freezing": "storage",
+    "rewriting": "freezing verification text hardware",
+    "benchmarking": "freezing verification text hardware",
+    "quantization": "benchmarking rewriting verification",
+    "records": "storage hardware",
+    "input": "records benchmarking",
+    "placement": "benchmarking",
+    "inspection": "freezing benchmarking",
+    "serving.protocol": "transforms.core",
+    "serving.saved_model": "serving.protocol",
+    "serving.telemetry": "transforms.core",
+    "serving.lifecycle": "serving.protocol",
+    "serving.execution": "serving.protocol",
+    "serving.grpc_server": "serving.lifecycle serving.execution",
+    "serving.rest": "serving.lifecycle serving.execution serving.telemetry",
+    "serving.client": "serving.protocol",
+    "serving.server": "serving.grpc_server serving.rest serving.saved_model serving.telemetry",
+    "exporting": "freezing input serving.saved_model",
+    "calling": "input serving.client",
+    "reporting": "benchmarking calling",
+    "cli": "quantization placement inspection exporting reporting serving.server",
+}
+
+# Modules have borne these names, which did not say what is inside.
+OLD_NAMES = {
+    "aliases", "answering", "asking", "bisection", "chains", "checking", "choosing",
+    "configs", "deploying", "evaluate", "feeds", "flags", "folder", "framing",
+    "holding", "inference", "judging", "load_test", "load_testing", "loading", "location",
+    "methods", "observing", "outcome", "plane", "preparing", "processor",
+    "quantizing", "served", "state", "surviving", "warming",
+}  # fmt: skip
 
 
-def imports(path: Path) -> set[str]:
-    """Return the full names that a module imports, wherever in it."""
+def name_of(path: Path) -> str:
+    """Return the name by which a module is imported."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    home = () if parts[0] == "deploykit" else ("deploykit",)
+    return ".".join(home + parts).removesuffix(".__init__")
+
+
+def imported(path: Path, modules: set[str]) -> set[str]:
+    """Return the modules of ours that a module imports, wherever in it."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path}: write absolute imports"
-            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
-    return found - {"deploykit"}  # of which only packages are taken
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                found.add(inner if inner in modules else str(node.module))
+    return found & modules
 
 
-def top_level_imports(path: Path) -> set[str]:
-    tree = ast.parse(path.read_text())
-    tree.body = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    found = set()
-    for node in tree.body:
-        names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module]
-        found |= {str(name).split(".")[0] for name in names}
+def arrows(paths: list[Path]) -> dict[str, set[str]]:
+    modules = {name_of(path) for path in paths}
+    return {name_of(path): imported(path, modules) - {name_of(path)} for path in paths}
+
+
+def room(module: str) -> str | None:
+    """Return the room of ORDER that a module lies in: the longest name that fits."""
+    inside = module.removeprefix("deploykit").removeprefix(".")
+    fits = [name for name in ORDER if f"{inside}.".startswith(f"{name}.")]
+    return max(fits, key=len, default=None)
+
+
+def below(name: str) -> set[str]:
+    """Return the rooms that a room may import."""
+    found, waiting = {name}, [name]
+    while waiting:
+        for other in ORDER[waiting.pop()].split():
+            if other not in found:
+                found.add(other)
+                waiting.append(other)
     return found
 
 
-def forbidden(path: Path) -> list[str]:
-    """Return the imports that point against the direction of the architecture."""
-    here = path.relative_to(ROOT).with_suffix("").parts
-    found = imports(path)
-
-    def of(prefix: str) -> list[str]:
-        return sorted(n for n in found if n == prefix or n.startswith(f"{prefix}."))
-
+def against_the_order(graph: dict[str, set[str]]) -> list[str]:
     wrong = []
-    if here[0] == "transforms":
-        wrong += [n for n in of("deploykit") if n not in of("deploykit.transforms")]
-    if here[0] == "serving":
-        allowed = of("deploykit.transforms.core") + of("deploykit.serving")
-        wrong += [n for n in of("deploykit") if n not in allowed]
-    if here[0] == "deploykit" and here[1] not in ("cli", "__main__"):
-        wrong += of("deploykit.cli.commands")
-    if here[:2] == ("transforms", "core"):
-        transforms = [n for name in pipeline.names() for n in of(f"deploykit.transforms.{name}")]
-        wrong += transforms
-    return wrong
+    for module, others in graph.items():
+        here = room(module)
+        for other in others if here else ():
+            if other == "deploykit.transforms" and module.endswith("core.pipeline"):
+                continue  # it lists the folder, and loads transforms by name
+            if room(other) not in below(str(here)):
+                wrong.append(f"{module} ({here}) imports {other}")
+    return sorted(wrong)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_point_one_way(path):
-    assert not forbidden(path), f"{path.name} imports {forbidden(path)} against the direction"
+def circles(graph: dict[str, set[str]]) -> list[str]:
+    """Return the modules that are left when all whose imports are settled have been taken away."""
+    left = dict(graph)
+    while settled := [module for module, others in left.items() if not others & left.keys()]:
+        for module in settled:
+            del left[module]
+    return sorted(left)
 
 
-def test_a_wrong_import_is_seen(tmp_path, monkeypatch):
-    bad = tmp_path / "transforms" / "bad.py"
-    bad.parent.mkdir()
-    bad.write_text("def f():\n    from deploykit.storage.files import load_graph\n")
+def test_every_module_lies_in_a_room_of_the_order():
+    alone = {"deploykit", "deploykit.__main__", "deploykit.serving"}
+    assert {name_of(path) for path in MODULES if room(name_of(path)) is None} == alone
+
+
+def test_imports_follow_the_order():
+    assert against_the_order(arrows(MODULES)) == []
+
+
+def test_there_is_no_circle_of_imports_lazy_ones_counted():
+    assert circles(arrows(MODULES)) == []
+
+
+def test_a_wrong_import_and_a_circle_are_seen(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
-    assert forbidden(bad) == [
-        "deploykit.storage.files",
-        "deploykit.freezing.graph_files.load_graph",
+    bad, good = tmp_path / "transforms" / "bad.py", tmp_path / "deploykit" / "storage" / "files.py"
+    for path in (bad, good):
+        path.parent.mkdir(parents=True)
+    bad.write_text("def f():\n    from deploykit.storage.files import write\n")
+    good.write_text(
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    from deploykit.transforms import bad"
+    )
+    graph = arrows([bad, good])
+    assert circles(graph) == ["deploykit.storage.files", "deploykit.transforms.bad"]
+    assert against_the_order(graph) == [
+        "deploykit.transforms.bad (transforms) imports deploykit.storage.files"
     ]
+
+
+@pytest.mark.parametrize("folder", ["deploykit", "serving"])
+def test_no_module_lies_between_the_rooms(folder):
+    files = {path.name for path in (ROOT / folder).iterdir() if path.is_file()}
+    assert files <= {"__init__.py", "__main__.py", "py.typed"}
+
+
+def test_no_folder_holds_more_than_20_modules():
+    """A folder of transforms or of commands is a list: it grows with what there is to do."""
+    lists = [ROOT / "transforms", ROOT / "deploykit" / "cli" / "commands"]
+    folders = {path.parent for path in MODULES} - set(lists)
+    counts = {
+        str(folder.relative_to(ROOT)): sum(
+            path.name != "__init__.py" for path in folder.glob("*.py")
+        )
+        for folder in folders
+    }
+    assert {folder: count for folder, count in counts.items() if count > 20} == {}
+    assert (
+        len([path for path in (ROOT / "serving").iterdir() if (path / "__init__.py").exists()])
+        <= 10
+    )
+
+
+def test_no_module_bears_an_old_name():
+    assert [str(path) for path in MODULES if path.stem in OLD_NAMES] == []
+
+
+@pytest.mark.parametrize(
+    ("package", "rooms"),
+    [("click", ["cli"]), ("rich.console", ["cli"]), ("rich.progress", ["cli"]),
+     ("rich.table", ["text"])],
+)  # fmt: skip
+def test_packages_for_the_terminal_stay_where_they_belong(package, rooms):
+    users = {
+        room(name_of(path))
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (
+            [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module]
+        )
+        if name == package or str(name).startswith(f"{package}.")
+    }
+    assert users == set(rooms)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_tensorflow_is_imported_inside_functions_only(path):
     if path.name != "protos.py":
-        assert not {"tensorflow", "keras"} & top_level_imports(path)
+        tree = ast.parse(path.read_text())
+        found = set()
+        for node in tree.body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+                found |= {name.split(".")[0] for name in names or [str(node.module)]}
+        assert not {"tensorflow", "keras"} & found
 
 
 @pytest.mark.parametrize("name", pipeline.names())
 def test_a_transform_is_a_documented_tested_function_of_its_file_name(name):
     function = pipeline.function(name)
-    assert function.__module__ == f"deploykit.transforms.{name}", (
-        f"transforms/{name}.py defines {name}()"
-    )
+    here = f"deploykit.transforms.{name}"
+    assert function.__module__ == here, f"transforms/{name}.py defines {name}()"
     first, *rest = inspect.signature(function).parameters.values()
     assert first.name == "graph", f"{name}: the first parameter is graph"
     assert all(p.kind is p.KEYWORD_ONLY for p in rest), f"{name}: parameters are keyword-only"
@@ -97,11 +223,8 @@ def test_a_transform_is_a_documented_tested_function_of_its_file_name(name):
     assert described["summary"].endswith("."), f"{name}: the docstring starts with a sentence"
     for parameter in described["parameters"]:
         assert parameter["help"], f"{name}: the docstring's Args: lacks {parameter['name']}"
-    own = [
-        other
-        for other in imports(ROOT / "transforms" / f"{name}.py")
-        if re.fullmatch(r"deploykit\.transforms\.(?!core)\w+", other)
-    ]
+    transforms = {f"deploykit.transforms.{other}" for other in pipeline.names()}
+    own = imported(ROOT / "transforms" / f"{name}.py", transforms)
     assert len(own) <= 1, f"{name} composes more than one transform: {own}"
     test = ROOT / "tests" / "transforms" / f"test_{name}.py"
     assert test.exists(), f"{name} has no test; write {test.relative_to(ROOT)}"
@@ -111,6 +234,15 @@ def test_a_transform_is_a_documented_tested_function_of_its_file_name(name):
 def test_every_module_starts_with_a_docstring():
     for path in MODULES:
         assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
+
+
+def test_tests_lie_where_the_code_lies():
+    """A test folder is a room, or one of those whose tests are about all of it."""
+    whole = {"benchmarks", "data", "differential", "golden", "matrix", "models", "real"}
+    for folder in (path.parent for path in (ROOT / "tests").rglob("test_*.py")):
+        inside = folder.relative_to(ROOT / "tests")
+        if inside.parts and inside.parts[0] not in whole and inside.parts != ("serving", "judges"):
+            assert (ROOT / inside).is_dir(), f"{inside} is no folder of the code"
 
 
 def test_public_names():
@@ -124,6 +256,7 @@ def test_public_names():
     }  # fmt: skip
     for name in deploykit.__all__:
         assert callable(getattr(deploykit, name)), name
+    assert dir(deploykit) == sorted([*deploykit.__all__, "__version__"])
 
 
 @pytest.mark.parametrize(

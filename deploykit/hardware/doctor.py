@@ -6,13 +6,12 @@ import importlib.util
 import os
 import site
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 from deploykit.hardware.machine import environment, machine, versions
-from deploykit.text.tables import size
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.running.child import Worker, limits
 
@@ -233,80 +232,3 @@ def _pip_folders() -> list[str]:
     roots = [str(Path(each).parent) for each in (spec and spec.submodule_search_locations) or ()]
     roots += [*site.getsitepackages(), site.getusersitepackages(), *sys.path]
     return sorted({str(f) for root in roots if root for f in Path(root).glob("nvidia/*/lib")})
-
-
-def lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what was found as text; the last line is about the GPU."""
-    yield from _machine_lines(found["machine"])
-    yield from _tensorflow_lines(found["tensorflow"], found["onednn"])
-    threads, limit = found["threads"], found["machine"]["cpu_limit"]
-    yield _row("threads", f"{threads['intra']} inside an op, {threads['inter']} ops at once")
-    if limit is not None and limit < threads["intra"]:
-        yield _row(
-            "", f"more than the {limit:g} CPUs that the control group allows: give --threads"
-        )
-    for name, value in found["environment"].items():
-        yield _row("variable", f"{name}={value}")
-    yield from _gpu_lines(found["gpu"])
-
-
-def _machine_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    limit, most = found["cpu_limit"], found["memory_limit_bytes"]
-    cores = "" if found["cores"] is None else f", {found['cores']} cores"
-    affinity = found["affinity"]
-    yield _row("platform", found["platform"])
-    yield _row("CPU", found["cpu"])
-    yield _row(
-        "CPUs",
-        f"{found['cpus']}{cores}"
-        + ("" if affinity is None else f", allowed here: {','.join(map(str, affinity))}")
-        + ("" if limit is None else f", control group: {limit:g} CPUs")
-        + ("" if found["governor"] is None else f", governor {found['governor']}"),
-    )
-    yield _row("CPU flags", " ".join(found["flags"]) or "-")
-    yield _row(
-        "memory",
-        f"{size(found['memory_bytes'])}, {size(found['memory_available_bytes'])} available"
-        + ("" if most is None else f", control group: {size(most)}"),
-    )
-    yield _row("load", ", ".join(f"{each:g}" for each in found["load"]))
-    for name, version in found["versions"].items():
-        if name not in ("tensorflow", "wheel"):
-            yield _row(name, version or "not installed")
-
-
-def _tensorflow_lines(found: Mapping[str, Any], onednn: Mapping[str, Any]) -> Iterator[str]:
-    if "error" in found:
-        yield _row("tensorflow", f"does not start: {found['error']}")
-        return
-    built = "without CUDA"
-    if found["cuda_build"]:
-        built = f"for CUDA {found['cuda_version']}, cuDNN {found['cudnn_version']}"
-    yield _row("tensorflow", f"{found['version']} ({found['git_version']}), built {built}")
-    yield _row("oneDNN", f"{'on' if onednn['on'] else 'off'} ({onednn['why']})")
-
-
-def _gpu_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    driver = found["driver"]
-    if "cuda" in driver:
-        version = f" {driver['version']}" if "version" in driver else ""
-        yield _row("driver", f"NVIDIA{version}, CUDA {driver['cuda']}, {driver['devices']} devices")
-    else:
-        yield _row("driver", driver.get("missing") or driver["error"])
-    for board in driver.get("boards", ()):
-        yield _row("board", f"{board['model']}, {size(board['memory_bytes'])}")
-    libraries = found["libraries"]
-    for name in LIBRARIES:
-        why = libraries.get(name, libraries.get("error"))
-        yield _row(name, "loads" if why is None else f"does not load: {why}")
-    for gpu in found["seen"]:
-        yield (
-            f"TensorFlow sees {gpu['name']}: {gpu['model']}, compute capability "
-            f"{gpu['compute_capability']}"
-        )
-    if found["refusal"] is not None:
-        yield found["refusal"]
-
-
-def _row(name: str, text: str) -> str:
-    return f"{name:18} {text}"

@@ -17,7 +17,8 @@ def doctor(output: str | None, force: bool, as_json: bool) -> None:
     no GPU, the last line says why, and what to do.
     """
     from deploykit.cli.report import Report, show
-    from deploykit.hardware.doctor import examine, lines
+    from deploykit.hardware.doctor import examine
+    from deploykit.text.machine_lines import lines
 
     report = Report("doctor")
     report.more = examine()

@@ -6,7 +6,8 @@ from importlib import metadata
 
 import pytest
 
-from deploykit.hardware.doctor import LIBRARIES, examine, gpu_refusal, lines, load, refusal
+from deploykit.hardware.doctor import LIBRARIES, examine, gpu_refusal, load, refusal
+from deploykit.text.machine_lines import lines
 
 TENSORFLOW = {"gpus": [], "cuda_build": True, "cuda_version": "12.5.1"}
 DRIVER = {"status": 0, "cuda": "12.8", "devices": 1}
