@@ -4,10 +4,10 @@ import inspect
 import re
 import typing
 from collections.abc import Iterable, Iterator
-from types import NoneType
 from typing import Any
 
 from deploykit.transforms.core import pipeline
+from deploykit.transforms.core.outside import value_type
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def describe(name: str) -> dict[str, Any]:
         "parameters": [
             {
                 "name": parameter,
-                "type": _type_name(type_),
+                "type": value_type(type_).__name__,
                 "repeatable": typing.get_origin(type_) is tuple,
                 "default": None if default is inspect.Parameter.empty else default,
                 "required": default is inspect.Parameter.empty,
@@ -63,13 +63,6 @@ def _arguments(text: str) -> dict[str, str]:
         else:
             break
     return found
-
-
-def _type_name(type_: Any) -> str:
-    if typing.get_origin(type_) is tuple:
-        type_ = typing.get_args(type_)[0]
-    inner = [t for t in typing.get_args(type_) if t is not NoneType] or [type_]
-    return str(inner[0].__name__)
 
 
 def lines(described: Iterable[dict[str, Any]], whole: bool) -> Iterator[str]:

@@ -14,7 +14,7 @@ from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.errors import FileError
 from deploykit.transforms.core.graph import Graph
 
-_FILE = re.compile(rf"\d\d+-({'|'.join(pipeline.names())})\.pb")
+_FILE = re.compile(rf"\d\d+-({'|'.join(pipeline.names())}|[\w.]+:\w+)\.pb")
 
 
 @dataclass

@@ -1,12 +1,14 @@
 """The transform string `name(parameter=value, ...) name ...`, as the Graph Transform Tool has it.
 
-    string    := (name [ "(" [parameter ([","] parameter)*] ")" ])*
+    string    := (transform [ "(" [parameter ([","] parameter)*] ")" ])*
+    transform := name | name ("." name)* ":" name
     parameter := name "=" value
     value     := "..." | '...' | characters out of A-Z a-z 0-9 . _ / : * ? ^ + -
 
-Beyond the original: blanks, newlines, a backslash at the end of a line and `# comments` may stand
-between any two parts, values may bear a colon, and an unclosed parenthesis is an error. As in the
-original, a backslash inside quotes keeps the next character from ending them and stays as it is.
+Beyond the original: `package.module:function` is a transform from outside, blanks, newlines, a
+backslash at the end of a line and `# comments` may stand between any two parts, values may bear a
+colon, and an unclosed parenthesis is an error. As in the original, a backslash inside quotes keeps
+the next character from ending them and stays as it is.
 """
 
 import re
@@ -16,6 +18,7 @@ from deploykit.transforms.core.errors import PipelineError
 
 _BLANK = re.compile(r"(?:\s|\\(?=\s|$)|#[^\n]*)*")
 _NAME = re.compile(r"[A-Za-z0-9_]+")
+_TRANSFORM = re.compile(r"[A-Za-z0-9_]+(?:(?:\.\w+)*:\w+)?")
 _VALUE = re.compile(r"[A-Za-z0-9._/:*?^+-]+")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'', re.DOTALL)
 
@@ -76,7 +79,7 @@ def parse(text: str) -> list[Call]:
     calls = []
     while reader.position < len(text):
         position = reader.position
-        name = reader.take(_NAME, "the name of a transform").group()
+        name = reader.take(_TRANSFORM, "the name of a transform").group()
         parameters = _parameters(reader) if reader.at("(") else ()
         calls.append(Call(name, parameters, position))
     return calls

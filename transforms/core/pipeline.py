@@ -2,7 +2,8 @@
 
 A transform's keyword-only parameters are its only declaration. They serve the transform string, the
 Python API and the help. `ignore_errors=true` belongs to the step: a transform that fails is passed
-over, and the graph stays as it was before it.
+over, and the graph stays as it was before it. `package.module:function` is a transform from
+outside.
 """
 
 import functools
@@ -13,11 +14,10 @@ import time
 import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any
 
 from deploykit import transforms
-from deploykit.transforms.core import grammar
+from deploykit.transforms.core import grammar, outside
 from deploykit.transforms.core.errors import Error, PipelineError, nearest
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ def names() -> tuple[str, ...]:
 @functools.cache
 def function(name: str) -> Callable[..., None]:
     """Return a transform by name. PipelineError: there is none; the nearest names are given."""
+    if ":" in name:
+        return outside.load(name)
     if name not in names():
         raise PipelineError(f"there is no transform {name}{nearest(name, names())}")
     found: Callable[..., None] = getattr(
@@ -73,13 +75,7 @@ def function(name: str) -> Callable[..., None]:
 @functools.cache
 def parameters(name: str) -> dict[str, tuple[Any, Any]]:
     """Return the parameters of a transform: name -> (type, default)."""
-    hints = typing.get_type_hints(function(name))
-    signature = inspect.signature(function(name))
-    return {
-        p.name: (hints[p.name], p.default)
-        for p in signature.parameters.values()
-        if p.kind is p.KEYWORD_ONLY
-    }
+    return outside.parameters(function(name), name)
 
 
 def parse(text: str) -> list[Step]:
@@ -91,7 +87,12 @@ def parse(text: str) -> list[Step]:
     calls = grammar.parse(text)
     known = (*names(), *ALIASES)
     for call in calls:
-        if call.name not in known:
+        if ":" in call.name:
+            try:
+                function(call.name)
+            except PipelineError as error:
+                raise PipelineError(str(error), text, call.position) from None
+        elif call.name not in known:
             message = f"there is no transform {call.name}{nearest(call.name, known)}"
             raise PipelineError(message, text, call.position)
     return [step for call in calls for step in _bind(call, text)]
@@ -134,10 +135,7 @@ def _bind(call: grammar.Call, text: str) -> list[Step]:
 
 def _convert(value: str, type_: Any) -> Any:
     """Return `value` as a parameter of this type; for tuple[T, ...], as one T of it."""
-    if typing.get_origin(type_) is tuple:
-        type_ = typing.get_args(type_)[0]
-    if isinstance(type_, UnionType):
-        (type_,) = (t for t in typing.get_args(type_) if t is not NoneType)
+    type_ = outside.value_type(type_)
     if type_ is bool:
         known = {"true": True, "1": True, "false": False, "0": False}
         if value.lower() not in known:

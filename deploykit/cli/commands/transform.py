@@ -8,6 +8,7 @@ import click
 
 from deploykit.cli import options
 from deploykit.cli.comparison import Comparison
+from deploykit.cli.current_folder import current_folder_first
 from deploykit.cli.options.outputs import writes
 from deploykit.freezing.interface import Interface
 
@@ -22,7 +23,9 @@ def _steps(ctx: click.Context, param: click.Parameter, value: str) -> str:
     from deploykit.transforms.core.errors import PipelineError
     from deploykit.transforms.core.pipeline import parse
 
-    if not parse(value):
+    with current_folder_first():
+        steps = parse(value)
+    if not steps:
         raise PipelineError("--transforms names no transform; give at least one")
     return value
 
@@ -36,7 +39,8 @@ def _steps(ctx: click.Context, param: click.Parameter, value: str) -> str:
 )  # fmt: skip
 @options.interface
 @click.option("--transforms", required=True, metavar="STRING", callback=_steps,
-              help="Such as 'fold_constants(ignore_errors=true) fold_batch_norms'.")  # fmt: skip
+              help="Such as 'fold_constants(ignore_errors=true) fold_batch_norms'; "
+              "package.module:function is one of your own.")  # fmt: skip
 @click.option("--output_as_text", "--output-as-text", is_flag=False, flag_value="true",
               default="false", type=click.BOOL, help="Write a text proto.")  # fmt: skip
 @click.option("--dump", metavar="DIR", callback=_expanded, help="Write the graph after each step "

@@ -1,0 +1,141 @@
+"""Transforms from outside: `package.module:function` in a transform string, imported and called.
+
+Such a function takes a graph first, edits it, and returns nothing; what else it takes are its
+parameters, as for deploykit's own transforms. Importing a module runs it.
+"""
+
+import functools
+import importlib
+import inspect
+import logging
+import traceback
+import typing
+from collections.abc import Callable
+from types import ModuleType, NoneType, SimpleNamespace, UnionType
+from typing import Any
+
+from deploykit.transforms.core.errors import Error, PipelineError, nearest
+
+logger = logging.getLogger("deploykit")
+
+TYPES = (str, int, float, bool)
+_FREE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def load(name: str) -> Callable[..., None]:
+    """Return the function of this name, `package.module:function`.
+
+    What it raises when it runs becomes a PipelineError that names the line. PipelineError, when it
+    is loaded: there is no such module or function, or it cannot be a transform.
+    """
+    module_name, _, function_name = name.partition(":")
+    module = _module(module_name, name)
+    function = getattr(module, function_name, None)
+    if function is None:
+        there = tuple(each for each, found in vars(module).items() if inspect.isfunction(found))
+        where = f" ({module.__file__})" if getattr(module, "__file__", None) else ""
+        raise PipelineError(
+            f"the module {module_name}{where} has no function {function_name}"
+            f"{nearest(function_name, there)}"
+        )
+    if not callable(function):
+        raise PipelineError(f"{name} is a {type(function).__name__}, expected a function")
+    parameters(function, name)
+
+    @functools.wraps(function)
+    def guarded(graph: Any, **arguments: Any) -> None:
+        try:
+            returned = function(graph, **arguments)
+        except Error:
+            raise
+        except Exception as error:
+            logger.debug("%s failed", name, exc_info=True)
+            raise PipelineError(f"it raised {_described(error, function)}") from None
+        if returned is not None:
+            raise PipelineError(
+                f"it returned a {type(returned).__name__}; a transform edits the graph that it is "
+                "given, and returns nothing"
+            )
+
+    return guarded
+
+
+def parameters(function: Callable[..., Any], name: str) -> dict[str, tuple[Any, Any]]:
+    """Return the parameters of a transform behind its graph: name -> (type, default).
+
+    Without an annotation, the default tells the type. PipelineError: one has none, or another type
+    than a transform string can give; or the function takes no graph.
+    """
+    try:
+        first, *others = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        raise PipelineError(f"{name} takes no graph; a transform takes one first") from None
+    if first.kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD):
+        raise PipelineError(f"{name} takes no graph; a transform takes one first")
+    found = {}
+    for parameter in others:
+        if parameter.kind in _FREE:
+            continue
+        type_ = _type(function, parameter)
+        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY or value_type(type_) not in TYPES:
+            raise PipelineError(
+                f"{name}: its parameter {parameter.name} cannot be written in a transform string; "
+                "annotate it with str, int, float, bool, or a tuple of one of them such as "
+                "tuple[str, ...]"
+            )
+        found[parameter.name] = type_, parameter.default
+    return found
+
+
+def _type(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    """Return the type of a parameter, or None; other annotations need not be known here."""
+    annotation, default = parameter.annotation, parameter.default
+    if annotation is inspect.Parameter.empty:
+        return type(default) if type(default) in TYPES else None
+    own = SimpleNamespace(__annotations__={parameter.name: annotation})
+    names = getattr(inspect.unwrap(function), "__globals__", {})
+    try:
+        return typing.get_type_hints(own, names)[parameter.name]
+    except (NameError, SyntaxError, TypeError):
+        return None
+
+
+def value_type(type_: Any) -> Any:
+    """Return the type of one value: T of T, of tuple[T, ...] and of T | None."""
+    if typing.get_origin(type_) is tuple:
+        inner = typing.get_args(type_)
+        return inner[0] if inner[1:] == (...,) else None
+    if isinstance(type_, UnionType) or typing.get_origin(type_) is typing.Union:
+        inner = tuple(each for each in typing.get_args(type_) if each is not NoneType)
+        return inner[0] if len(inner) == 1 else None
+    return type_
+
+
+def _module(module_name: str, name: str) -> ModuleType:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
+            raise PipelineError(
+                f"{name}: there is no module {error.name}, neither in this folder nor installed"
+            ) from None
+        raise _not_imported(module_name, error) from None
+    except (Exception, SystemExit) as error:
+        raise _not_imported(module_name, error) from None
+
+
+def _not_imported(module_name: str, error: BaseException) -> PipelineError:
+    logger.debug("%s cannot be imported", module_name, exc_info=error)
+    return PipelineError(f"the module {module_name} cannot be imported: {_described(error)}")
+
+
+def _described(error: BaseException, function: Callable[..., Any] | None = None) -> str:
+    """Return what was raised, and where: the last line of the function's file that led there."""
+    said = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+    if isinstance(error, SyntaxError):  # it names its own place
+        return said
+    code = getattr(inspect.unwrap(function), "__code__", None) if function else None
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if code is not None and frame.filename == code.co_filename]
+    own = own or [frame for frame in frames if not frame.filename.startswith("<")] or frames
+    return f"{said} ({own[-1].filename}, line {own[-1].lineno})"
