@@ -12,7 +12,7 @@ from deploykit.transforms.core.shapes.static_shapes import static_shapes
 from deploykit.transforms.core.tensors import DType, type_name, type_number
 from deploykit.transforms.remove_attribute import remove_attribute
 
-Wanted = tuple[DType | None, Shape | None]  # a None stays as the tensor has it
+Requested = tuple[DType | None, Shape | None]  # a None stays as the tensor has it
 
 _SIZE = re.compile(r"-1|[0-9]{1,18}", re.ASCII)
 
@@ -40,7 +40,7 @@ def strip_unused_nodes(
     """
     everywhere = (_parsed_type(type), _parsed_shape(shape))
     cut = [tensor for tensor in graph.inputs if graph.producer(tensor).op != "Placeholder"]
-    wanted: dict[str, Wanted] = dict.fromkeys(cut, everywhere)
+    wanted: dict[str, Requested] = dict.fromkeys(cut, everywhere)
     wanted |= _wanted_by_name(graph, name, type_for_name, shape_for_name)
     types = {tensor: _type(graph, tensor, wanted[tensor][0]) for tensor in wanted}
     _check_cut(graph)
@@ -88,14 +88,14 @@ def _parsed_shape(text: str | None) -> Shape | None:
 
 def _wanted_by_name(
     graph: Graph, names: tuple[str, ...], types: tuple[str, ...], shapes: tuple[str, ...]
-) -> dict[str, Wanted]:
+) -> dict[str, Requested]:
     """Return the type and shape that are given for single inputs."""
     if not len(names) == len(types) == len(shapes):
         raise PipelineError(
             "name, type_for_name and shape_for_name should be given equally often, not "
             f"{len(names)}, {len(types)} and {len(shapes)} times"
         )
-    wanted: dict[str, Wanted] = {}
+    wanted: dict[str, Requested] = {}
     for name, type_, shape in zip(names, types, shapes, strict=True):
         tensor = normal(name)
         if tensor not in graph.inputs:

@@ -32,7 +32,7 @@ def visible_gpus() -> list[str]:
     """
     asked = Settings(device="all").environment
     with contextlib.closing(Worker("deploykit.benchmarking.devices:gpus", forced=asked)) as worker:
-        found: list[str] = worker.made()
+        found: list[str] = worker.created()
     return found
 
 

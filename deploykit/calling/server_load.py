@@ -60,7 +60,7 @@ class Load:
             return f"{self.rate:.4g} calls/s"
         return f"{self.callers} caller{'s' if self.callers > 1 else ''}"
 
-    def holds(self, limit_ms: float) -> bool:
+    def meets_bar(self, limit_ms: float) -> bool:
         """Say whether all calls were answered, 99 % within the limit from when they were due."""
         return not self.failed and self.latency_ms.get("p99", float("inf")) <= limit_ms
 
@@ -119,7 +119,7 @@ def search(
             break
         rate = (low + high) / 2
         loads.append(generators.measure(Step(seconds, rate=rate, seed=number), advance))
-        low, high = (rate, high) if loads[-1].holds(limit_ms) else (low, rate)
+        low, high = (rate, high) if loads[-1].meets_bar(limit_ms) else (low, rate)
     return loads, low
 
 

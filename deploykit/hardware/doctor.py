@@ -132,7 +132,7 @@ def _in_child(function: str, *arguments: Any) -> Any:
         Worker(f"deploykit.hardware.doctor:{function}", *arguments, forced=forced)
     ) as worker:
         try:
-            return worker.made()
+            return worker.created()
         except Error as error:
             return {"error": str(error)}
 

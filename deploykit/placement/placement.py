@@ -159,7 +159,7 @@ def placement(
     )
     with closing(worker):
         try:
-            seen = worker.made()
+            seen = worker.created()
         except GraphError as error:
             raise _in_a_sentence(error) from None
     if "executed" not in seen:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deploykit.quantization.metrics import LOWER_IS_BETTER, Score
-from deploykit.quantization.scoring import Found
+from deploykit.quantization.scoring import Closeness
 from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Worker
@@ -126,7 +126,7 @@ class Judge:
         message = (b"".join(graph.serialized()), inputs, dict(pairs), judged)
         worker = self._worker or self._start()
         try:
-            found: Found = worker.ask("score", *message)
+            found: Closeness = worker.ask("score", *message)
         except (CrashError, LimitError):
             self.close()
             raise

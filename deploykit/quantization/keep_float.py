@@ -20,7 +20,7 @@ class Trial:
     fault: str = ""
     """Why it cannot."""
 
-    def holds(self, min_sqnr: float, max_drop: float) -> bool:
+    def meets_bar(self, min_sqnr: float, max_drop: float) -> bool:
         """Say whether the answers are as near to the float graph's as asked."""
         found = self.judgement
         if found is None or not found.sqnr_db >= min_sqnr:
@@ -73,20 +73,20 @@ def choose_layers(
     """
     trials = dict[int, Trial]()
 
-    def holds(length: int) -> bool:
+    def meets_bar(length: int) -> bool:
         if known is not None and length in known:
             trials[length] = known[length]
         else:
             trials[length] = _tried(tuple(ranking[:length]), judge)
             on_trial(trials[length])
-        return trials[length].holds(min_sqnr, max_drop)
+        return trials[length].meets_bar(min_sqnr, max_drop)
 
     failing, holding = -1, None  # the longest that does not hold, the shortest that does
     length = 0
     while holding is None or holding - failing > 1:
         if trials and out_of_time():
             break
-        if holds(length):
+        if meets_bar(length):
             holding = length
         else:
             failing = length

@@ -53,7 +53,7 @@ def refuse_gaps(graph: Graph, data: Mapping[str, Array]) -> None:
             raise GraphError(f"the data for input '{name}' hold {kind}{where}")
 
 
-def holds_layers(graph: Graph) -> bool:
+def has_layers(graph: Graph) -> bool:
     """Say whether there is a layer in float32, or in a function, where its type may be open."""
     return any(node.op in LAYER_OPS and node.attr("T") == "float32" for node in graph) or any(
         node.op in LAYER_OPS for function in graph.library.function for node in function.node_def

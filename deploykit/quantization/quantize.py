@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from deploykit.quantization.keep_float import MIN_SQNR_DB
-from deploykit.quantization.search import Wanted, quantize_calibrated
+from deploykit.quantization.search import Quantization, quantize_calibrated
 from deploykit.rewriting.pipelines import quantize_string
 from deploykit.rewriting.transform import optimize, transform
 from deploykit.transforms.core.errors import VerificationError
@@ -49,8 +49,8 @@ def quantize(
     """
     if calibration is not None:
         bar = MIN_SQNR_DB if min_sqnr is None else min_sqnr
-        wanted = Wanted(keep_float=tuple(keep_float), min_sqnr=bar)
-        found = quantize_calibrated(optimize(graph), calibration, wanted)
+        requested = Quantization(keep_float=tuple(keep_float), min_sqnr=bar)
+        found = quantize_calibrated(optimize(graph), calibration, requested)
         logger.info("%s", found.reason)
         return found.graph
     bar = QUANTIZED_BAR_DB if min_sqnr is None else min_sqnr

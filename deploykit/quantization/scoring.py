@@ -13,7 +13,7 @@ from deploykit.verification.verify import Sums
 
 
 @dataclass(frozen=True)
-class Found:
+class Closeness:
     """How far a graph is from the float one."""
 
     sqnr_db: float
@@ -57,7 +57,7 @@ class Scorer:
         inputs: Mapping[str, str],
         pairs: Mapping[str, str],
         judged: Sequence[str],
-    ) -> Found:
+    ) -> Closeness:
         """Run another graph on the same feeds; its names are given by those of the float graph.
 
         The noise of `judged` counts.
@@ -77,7 +77,7 @@ class Scorer:
             share = None if difference.fault else _same_class(self._expected[name], given[name])
             if share is not None:
                 agreement = share if agreement is None else min(share, agreement)
-        return Found(float(sqnr), agreement, self._score(given))
+        return Closeness(float(sqnr), agreement, self._score(given))
 
     def _score(self, values: Mapping[str, Array]) -> Score | None:
         if self._metric is None:

@@ -25,7 +25,7 @@ from deploykit.quantization.int8_graph import int8_graph
 from deploykit.quantization.keep_float import MAX_DROP, MIN_SQNR_DB, Choice, choose_layers
 from deploykit.quantization.layer_times import layer_times
 from deploykit.quantization.preconditions import (
-    holds_layers,
+    has_layers,
     refuse_gaps,
     refuse_quantized,
     refuse_unknown_layers,
@@ -58,7 +58,7 @@ Advance = Callable[[str, int], None]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Quantization:
     """What an 8-bit graph has to be."""
 
     isa: str = "auto"
@@ -77,7 +77,7 @@ class Wanted:
 def quantize_calibrated(
     graph: Graph,
     data: Mapping[str, Array],
-    wanted: Wanted = Wanted(),
+    requested: Quantization = Quantization(),
     *,
     evaluation: Mapping[str, Array] | None = None,
     state: str | os.PathLike[str] | None = None,
@@ -89,7 +89,7 @@ def quantize_calibrated(
         graph: an optimized float graph.
         data: arrays by input name that are like those of real use; 64 samples or more. Every fourth
             is held out to judge by.
-        wanted: the bars, and what it runs on.
+        requested: the bars, and what it runs on.
         evaluation: arrays by input name and `labels`, by which the metric is taken.
         state: a file that keeps what takes long while this runs, and from which it goes on when it
             was interrupted; it is removed at the end.
@@ -100,8 +100,8 @@ def quantize_calibrated(
     graph keeps less than 15 dB. KeyboardInterrupt: it was interrupted.
     """
     refuse_quantized(graph)
-    refuse_unknown_layers(graph, wanted.keep_float)
-    return _Work(graph, data, wanted, evaluation, state, advance).run()
+    refuse_unknown_layers(graph, requested.keep_float)
+    return _Work(graph, data, requested, evaluation, state, advance).run()
 
 
 class _Work:
@@ -111,13 +111,13 @@ class _Work:
         self,
         graph: Graph,
         data: Mapping[str, Array],
-        wanted: Wanted,
+        requested: Quantization,
         evaluation: Mapping[str, Array] | None,
         state: str | os.PathLike[str] | None,
         advance: Advance,
     ) -> None:
         self._graph = graph
-        self._wanted = wanted
+        self._requested = requested
         self._advance = advance
         self._began = time.monotonic()
         self._seconds: dict[str, float] = {}
@@ -128,14 +128,14 @@ class _Work:
         if evaluation is not None:
             refuse_gaps(graph, evaluation)
         self._notes = [note] if note else []
-        self._timed_with = _filled(self._held_out, wanted.settings.batch or 1)
-        batches(graph, wanted.settings.batch, data=self._timed_with)  # can it be run?
+        self._timed_with = _filled(self._held_out, requested.settings.batch or 1)
+        batches(graph, requested.settings.batch, data=self._timed_with)  # can it be run?
         self._evaluation = evaluation
         asked = {
             "graph": digest(graph.serialized()),
             "data": digest(pieces(data)),
-            "isa": wanted.isa,
-            "keep_float": wanted.keep_float,
+            "isa": requested.isa,
+            "keep_float": requested.keep_float,
             "environment": environment(),
             **{name: machine()[name] for name in ("cpu", "flags")},
         }
@@ -148,7 +148,7 @@ class _Work:
         return outcome
 
     def _outcome(self, path: str) -> Outcome:
-        if not holds_layers(self._graph):
+        if not has_layers(self._graph):
             return self._float("there is nothing to quantize: no convolution or matrix product is "
                                "in float32")  # fmt: skip
         missing = set(OPS.values()) - probe(OPS.values())
@@ -165,17 +165,17 @@ class _Work:
                     advance=self._step("calibrate"),
                 )
                 self._notes += notes
-            found = plan(shifted, load_ranges(path), self._wanted.keep_float)
+            found = plan(shifted, load_ranges(path), self._requested.keep_float)
             if not found.chains:
                 layers = layer_outcomes(shifted, found, load_ranges(path))
                 return self._float("no layer can compute in 8 bits", layers)
             return self._search(shifted, found, path, by_labels)
 
     def _search(self, graph: Graph, found: Plan, path: str, by_labels: Judge | None) -> Outcome:
-        wanted, ranges = self._wanted, load_ranges(path)
+        requested, ranges = self._requested, load_ranges(path)
 
         def build(keep_float: Iterable[str]) -> Graph:
-            return int8_graph(graph, path, wanted.isa, (*wanted.keep_float, *keep_float))
+            return int8_graph(graph, path, requested.isa, (*requested.keep_float, *keep_float))
 
         with self._timed("rank"):
             ranking = self._rank(graph, path)
@@ -185,15 +185,15 @@ class _Work:
             noisy = frozenset(chosen.keep_float)
             if len(noisy) == len(found.chains):
                 layers = layer_outcomes(graph, found, ranges, ranking, noisy=noisy)
-                return self._float(_too_noisy(chosen, wanted), layers)
+                return self._float(_too_noisy(chosen, requested), layers)
             with self._timed("time"):
                 runs = chosen.trials[0].judgement is not None  # with all layers in 8 bits
-                timed = found if runs else plan(graph, ranges, (*wanted.keep_float, *noisy))
+                timed = found if runs else plan(graph, ranges, (*requested.keep_float, *noisy))
                 times = layer_times(
                     graph,
                     build(() if runs else noisy),
                     timed,
-                    wanted.settings,
+                    requested.settings,
                     data=self._timed_with,
                     advance=self._step("time"),
                 )
@@ -206,7 +206,7 @@ class _Work:
                     self._graph,
                     {name: build(floats) for name, floats in kept.items()},
                     times.onednn_is_on,
-                    wanted.settings,
+                    requested.settings,
                     data=self._timed_with,
                     advance=self._step("compare"),
                 )
@@ -245,8 +245,8 @@ class _Work:
                 graph,
                 path,
                 judge.judge,
-                isa=self._wanted.isa,
-                keep_float=self._wanted.keep_float,
+                isa=self._requested.isa,
+                keep_float=self._requested.keep_float,
                 known=known,
                 on_result=keep,
                 advance=self._step("rank"),
@@ -260,7 +260,7 @@ class _Work:
         by_labels: Judge | None,
     ) -> Choice:
         """Return the layers that stay float for the answers to hold; on labels too, if given."""
-        wanted, best = self._wanted, float("-inf")
+        requested, best = self._requested, float("-inf")
 
         def judged(keep_float: tuple[str, ...]) -> Judgement:
             nonlocal best
@@ -268,7 +268,7 @@ class _Work:
             int8 = build(keep_float)
             found = judge.judge(int8)
             best = max(best, found.sqnr_db)
-            if by_labels is None or not found.sqnr_db >= wanted.min_sqnr:
+            if by_labels is None or not found.sqnr_db >= requested.min_sqnr:
                 return found
             scored = by_labels.judge(int8)
             return replace(found, metric=scored.metric, before=scored.before, after=scored.after)
@@ -276,13 +276,13 @@ class _Work:
         chosen = choose_layers(
             [noise.layer for noise in ranking],
             judged,
-            min_sqnr=wanted.min_sqnr,
-            max_drop=wanted.max_drop,
+            min_sqnr=requested.min_sqnr,
+            max_drop=requested.max_drop,
             out_of_time=lambda: self._is_late() and best >= QUANTIZED_BAR_DB,
         )
         if not chosen.holds and self._is_late():
             self._notes.append(
-                f"the search ended after {wanted.minutes:g} minutes, before the answers held; a "
+                f"the search ended after {requested.minutes:g} minutes, before the answers held; a "
                 "larger --budget keeps more layers float"
             )
         return chosen
@@ -291,7 +291,7 @@ class _Work:
         if self._evaluation is None:
             return None
         feeds, labels = labelled_feeds(self._graph, self._evaluation)
-        metric = self._wanted.metric
+        metric = self._requested.metric
         if labels is None and ":" not in metric:
             raise GraphError(
                 f"metric {metric} needs an array `labels`, which the evaluation data do not hold"
@@ -304,14 +304,14 @@ class _Work:
 
     def _facts(self) -> dict[str, Any]:
         return {
-            "isa": "vnni" if sums_exactly(self._wanted.isa) else "avx2",
+            "isa": "vnni" if sums_exactly(self._requested.isa) else "avx2",
             "samples": samples_in(calibration_feeds(self._graph, self._calibrating)),
             "seconds": self._seconds,
             "notes": tuple(dict.fromkeys(self._notes)),
         }
 
     def _is_late(self) -> bool:
-        return time.monotonic() - self._began > 60 * self._wanted.minutes
+        return time.monotonic() - self._began > 60 * self._requested.minutes
 
     @contextlib.contextmanager
     def _timed(self, name: str) -> Iterator[None]:
@@ -348,12 +348,12 @@ def _filled(data: Mapping[str, Array], batch: int) -> dict[str, Array]:
     return {name: a[places[name]] if a.ndim and a.size else a for name, a in data.items()}
 
 
-def _too_noisy(chosen: Choice, wanted: Wanted) -> str:
+def _too_noisy(chosen: Choice, requested: Quantization) -> str:
     """Return why no layer is in 8 bits."""
     tried = [each for each in chosen.trials if len(each.keep_float) < len(chosen.keep_float)]
     if not any(trial.judgement for trial in tried):
         return "TensorFlow cannot run the 8-bit graph"
     return (
-        f"with any layer in 8 bits the answers keep less than {wanted.min_sqnr:g} dB or fall by "
-        f"more than {wanted.max_drop:g}"
+        f"with any layer in 8 bits the answers keep less than {requested.min_sqnr:g} dB or fall by "
+        f"more than {requested.max_drop:g}"
     )

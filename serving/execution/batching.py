@@ -35,7 +35,7 @@ class _Task:
     left: Left
     leads: bool = False
     """Whether its own call computes it, and others with it; no other call takes it then."""
-    told: threading.Event = field(default_factory=threading.Event)
+    reported: threading.Event = field(default_factory=threading.Event)
     """Set when the task is done, or leads."""
     outputs: dict[str, Array] | None = None
     error: Exception | None = None
@@ -130,7 +130,7 @@ class Batches:
     def _wait(self, queue: _Queue, task: _Task) -> None:
         """Wait until the task is done, or leads. ServingError: its time is over."""
         try:
-            while not task.told.wait(task.left()):
+            while not task.reported.wait(task.left()):
                 pass
         except ServingError:
             with self._changed:
@@ -149,7 +149,7 @@ class Batches:
             for task in batch:
                 if not task.done:
                     task.error = ServingError("INTERNAL", "the batch was not computed")
-                task.told.set()
+                task.reported.set()
 
     def _take(self, queue: _Queue, own: _Task) -> list[_Task]:
         """Return the tasks of a batch; wait for more where that is asked for."""
@@ -177,7 +177,7 @@ class Batches:
             waiting = next((task for task in queue.tasks if not task.leads), None)
             if waiting is not None:
                 waiting.leads = True
-                waiting.told.set()
+                waiting.reported.set()
                 return
             queue.leaders -= 1
             if not queue.leaders and not queue.tasks:

@@ -33,7 +33,7 @@ def with_defaults(signature: Signature, inputs: Mapping[str, Array]) -> dict[str
     return {**inputs, **given}
 
 
-def wanted(signature: Signature, outputs: Sequence[str]) -> list[str]:
+def requested(signature: Signature, outputs: Sequence[str]) -> list[str]:
     """Return the aliases that are fetched. ServingError: one is not known, or twice there."""
     for number, alias in enumerate(outputs):
         if alias not in signature.outputs:

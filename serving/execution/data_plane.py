@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from deploykit.serving.execution.batching import Batches, rows_of
-from deploykit.serving.execution.call_inputs import wanted, with_defaults
+from deploykit.serving.execution.call_inputs import requested, with_defaults
 from deploykit.serving.execution.classify_regress import Class, check_some, classes_of, values_of
 from deploykit.serving.execution.servable import Servable
 from deploykit.serving.protocol.errors import ServingError
@@ -109,38 +109,38 @@ class Plane:
         self, target: Target, inputs: Mapping[str, Array], outputs: Sequence[str], call: Call
     ) -> Answer:
         """Return the outputs that are asked for, or all."""
-        with self._called(target, "Predict", call) as lent:
+        with self._called(target, "Predict", call) as lease:
             name = target.signature or DEFAULT
-            if name not in lent.servable.signatures:
+            if name not in lease.servable.signatures:
                 raise ServingError(
                     "FAILED_PRECONDITION", f'Serving signature key "{name}" not found.'
                 )
-            signature = lent.servable.signatures[name]
+            signature = lease.servable.signatures[name]
             feeds = with_defaults(signature, inputs)
-            found = self._run(lent, name, feeds, wanted(signature, outputs))
-            return Answer(target.name, lent.servable.version, name, outputs=found)
+            found = self._run(lease, name, feeds, requested(signature, outputs))
+            return Answer(target.name, lease.servable.version, name, outputs=found)
 
     def classify(self, target: Target, examples: Sequence[bytes], call: Call) -> Answer:
         """Return the classes of each serialized tf.Example, with their scores."""
-        with self._called(target, "Classify", call) as lent:
+        with self._called(target, "Classify", call) as lease:
             check_some(examples)
-            return self._inferred(lent, _named(lent, target, NOT_FOUND), CLASSIFY, examples)
+            return self._inferred(lease, _named(lease, target, NOT_FOUND), CLASSIFY, examples)
 
     def regress(self, target: Target, examples: Sequence[bytes], call: Call) -> Answer:
         """Return a number for each serialized tf.Example."""
-        with self._called(target, "Regress", call) as lent:
+        with self._called(target, "Regress", call) as lease:
             check_some(examples)
-            return self._inferred(lent, _named(lent, target, NOT_FOUND), REGRESS, examples)
+            return self._inferred(lease, _named(lease, target, NOT_FOUND), REGRESS, examples)
 
     def multi_inference(
         self, tasks: Sequence[tuple[Target, str]], examples: Sequence[bytes], call: Call
     ) -> list[Answer]:
         """Return what several signatures of one model say of the same examples, by method name."""
         _check_tasks(tasks)
-        with self._called(tasks[0][0], "MultiInference", call) as lent:
+        with self._called(tasks[0][0], "MultiInference", call) as lease:
             check_some(examples)
             return [
-                self._inferred(lent, _named(lent, target, NOT_IN_GRAPH), method, examples)
+                self._inferred(lease, _named(lease, target, NOT_IN_GRAPH), method, examples)
                 for target, method in tasks
             ]
 
@@ -149,11 +149,13 @@ class Plane:
         with self.models.using(target.name, target.version, target.label) as servable:
             return Answer(target.name, servable.version, ""), dict(servable.signatures)
 
-    def _inferred(self, lent: "_Lent", name: str, method: str, examples: Sequence[bytes]) -> Answer:
-        signature, servable = lent.servable.signatures[name], lent.servable
+    def _inferred(
+        self, lease: "_Lease", name: str, method: str, examples: Sequence[bytes]
+    ) -> Answer:
+        signature, servable = lease.servable.signatures[name], lease.servable
 
         def run(feeds: Mapping[str, Array], outputs: Sequence[str]) -> Mapping[str, Array]:
-            return self._run(lent, name, feeds, outputs)
+            return self._run(lease, name, feeds, outputs)
 
         answer = Answer(servable.name, servable.version, name)
         if method == CLASSIFY:
@@ -163,7 +165,7 @@ class Plane:
         raise ServingError("UNIMPLEMENTED", f"Unsupported signature method_name: {method}")
 
     @contextlib.contextmanager
-    def _called(self, target: Target, method: str, call: Call) -> Iterator["_Lent"]:
+    def _called(self, target: Target, method: str, call: Call) -> Iterator["_Lease"]:
         """Let a call in, lend it the model, and tell what became of it."""
         start, seconds, code = time.monotonic(), 0.0, "OK"
         try:
@@ -174,11 +176,11 @@ class Plane:
                 )
             try:
                 with self.models.using(target.name, target.version, target.label) as servable:
-                    lent = _Lent(servable, call)
+                    lease = _Lease(servable, call)
                     try:
-                        yield lent
+                        yield lease
                     finally:
-                        seconds = lent.seconds
+                        seconds = lease.seconds
             finally:
                 self._admission.release()
         except ServingError as error:
@@ -191,14 +193,14 @@ class Plane:
             self._observe(target.name, method, code, time.monotonic() - start, seconds)
 
     def _run(
-        self, lent: "_Lent", signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]
+        self, lease: "_Lease", signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]
     ) -> dict[str, Array]:
         """Run a signature for a call, alone or together with others."""
-        servable, call = lent.servable, lent.call
+        servable, call = lease.servable, lease.call
 
         def compute(given: Mapping[str, Array], left: float | None) -> dict[str, Array]:
             batch = Call(None if left is None else time.monotonic() + left)
-            return self._computed(lent, signature, given, outputs, batch)
+            return self._computed(lease, signature, given, outputs, batch)
 
         if self._batches is not None:
             rows = rows_of(servable.signatures[signature], feeds)
@@ -206,11 +208,11 @@ class Plane:
                 return self._batches.run(
                     servable, signature, feeds, outputs, rows, call.seconds_left, compute
                 )
-        return self._computed(lent, signature, feeds, outputs, call)
+        return self._computed(lease, signature, feeds, outputs, call)
 
     def _computed(
         self,
-        lent: "_Lent",
+        lease: "_Lease",
         signature: str,
         feeds: Mapping[str, Array],
         outputs: Sequence[str],
@@ -221,11 +223,11 @@ class Plane:
         def run() -> dict[str, Array]:
             left, start = call.seconds_left(), time.monotonic()
             try:
-                return lent.servable.run(signature, feeds, outputs, left)
+                return lease.servable.run(signature, feeds, outputs, left)
             finally:
-                lent.seconds += time.monotonic() - start
+                lease.seconds += time.monotonic() - start
 
-        if lent.servable.seconds(signature) < AT_ONCE:
+        if lease.servable.seconds(signature) < AT_ONCE:
             return run()
         left = call.seconds_left()
         future = self._computing.submit(run)
@@ -234,11 +236,11 @@ class Plane:
         except TimeoutError:
             if future.cancel():
                 raise ServingError("DEADLINE_EXCEEDED", OVERDUE) from None
-            return future.result()  # it has begun, and uses the model that was lent
+            return future.result()  # it has begun, and uses the model of its lease
 
 
 @dataclass
-class _Lent:
+class _Lease:
     """A version that a call uses, and how long it was in the session, in seconds."""
 
     servable: Servable
@@ -246,10 +248,10 @@ class _Lent:
     seconds: float = 0.0
 
 
-def _named(lent: _Lent, target: Target, words: str) -> str:
+def _named(lease: _Lease, target: Target, words: str) -> str:
     """Return the name of a signature. ServingError: there is none."""
     name = target.signature or DEFAULT
-    if name not in lent.servable.signatures:
+    if name not in lease.servable.signatures:
         raise ServingError("INVALID_ARGUMENT", f"{words}{name}")
     return name
 

@@ -11,7 +11,7 @@ from deploykit.serving.execution.classify_regress import Class
 from deploykit.serving.execution.data_plane import Answer, Call, Plane, Target
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.codec import decode_all, encode
-from deploykit.serving.protocol.errors import ServingError, told
+from deploykit.serving.protocol.errors import ServingError, reported
 from deploykit.serving.protocol.protos import (
     ClassificationResponse,
     ClassificationResult,
@@ -135,7 +135,7 @@ def _answered(context: grpc.ServicerContext) -> Iterator[None]:
     try:
         yield
     except Exception as raised:
-        error = told(raised)
+        error = reported(raised)
         context.abort(grpc.StatusCode[error.code], error.message)
 
 

@@ -17,7 +17,7 @@ from deploykit.serving.lifecycle.changes import Changes
 from deploykit.serving.lifecycle.lookup import find, statuses
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.lifecycle.reloading import check, raise_trouble, take
-from deploykit.serving.lifecycle.version_folders import Found, find_versions
+from deploykit.serving.lifecycle.version_folders import VersionFolders, find_versions
 from deploykit.serving.lifecycle.versions import Model, Servable, Version, failure, next_to_load
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.version_status import AVAILABLE, LOADING, UNLOADING, VersionStatus
@@ -215,7 +215,7 @@ class Models(Generic[Servable]):
 
     def _poll_model(self, model: Model[Servable]) -> None:
         settings = model.settings
-        found = Found({})
+        found = VersionFolders({})
         unreachable = ""
         try:
             found = find_versions(settings.base_path, settings.policy)

@@ -53,9 +53,10 @@ def raise_trouble(models: Iterable[Model[Any]]) -> None:
     """Raise ServingError if a model is not served as asked for; its code is the first one's."""
     troubles = [(model.settings.name, trouble) for model in models if (trouble := model.trouble)]
     if troubles:
-        told = ", ".join(f"{name}: {trouble.code}: {trouble}" for name, trouble in troubles)
+        reported = ", ".join(f"{name}: {trouble.code}: {trouble}" for name, trouble in troubles)
         raise ServingError(
-            troubles[0][1].code, f"{len(troubles)} model(s) did not become available: {{{told}}}"
+            troubles[0][1].code,
+            f"{len(troubles)} model(s) did not become available: {{{reported}}}",
         )
 
 

@@ -32,14 +32,14 @@ Policy = Latest | All | Specific
 
 
 @dataclass(frozen=True)
-class Found:
+class VersionFolders:
     """The folders of the wanted versions by number, and what somebody should look at."""
 
     versions: Mapping[int, Path]
     warnings: tuple[str, ...] = ()
 
 
-def find_versions(base_path: Path, policy: Policy) -> Found:
+def find_versions(base_path: Path, policy: Policy) -> VersionFolders:
     """Return the versions under a base path that a policy wants.
 
     A version is a folder whose whole name is an int64: `00000123` is 123. Everything else is
@@ -61,7 +61,7 @@ def find_versions(base_path: Path, policy: Policy) -> Found:
     wanted = _wanted(there, policy)
     if isinstance(policy, Specific):
         warnings += _missing(base_path, wanted, policy)
-    return Found({number: there[number] for number in wanted}, tuple(warnings))
+    return VersionFolders({number: there[number] for number in wanted}, tuple(warnings))
 
 
 def _by_number(base_path: Path, names: Iterable[str]) -> tuple[dict[int, Path], list[str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from deploykit.serving.lifecycle.model_config import ModelSettings
-from deploykit.serving.lifecycle.version_folders import Found, Specific
+from deploykit.serving.lifecycle.version_folders import Specific, VersionFolders
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.version_status import AVAILABLE, END, LOADING, START, VersionStatus
 from deploykit.transforms.core.errors import Error, FileError
@@ -79,7 +79,7 @@ class Model(Generic[Servable]):
         self.failed = {number: folder for number, folder in self.failed.items()
                        if self.wanted.get(number) == folder}  # fmt: skip
 
-    def take(self, found: Found, unreachable: str, always_present: bool) -> list[str]:
+    def take(self, found: VersionFolders, unreachable: str, always_present: bool) -> list[str]:
         """Take what was found on disk, or why nothing could be; return the warnings that are new.
 
         What cannot be listed stays as it is, and so does what must always be there.

@@ -46,8 +46,8 @@ class ServingError(Exception):
         return HTTP_STATUS.get(self.code, 500)
 
 
-def told(error: Exception) -> ServingError:
-    """Return what the caller is told of an error; one of ours is logged, and never UNKNOWN."""
+def reported(error: Exception) -> ServingError:
+    """Return what the caller hears of an error; one of ours is logged, and never UNKNOWN."""
     if isinstance(error, ServingError):
         return error
     if isinstance(error, Error):

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import orjson
 
 from deploykit.serving.execution.data_plane import Answer, Call, Plane, Target
-from deploykit.serving.protocol.errors import ServingError, told
+from deploykit.serving.protocol.errors import ServingError, reported
 from deploykit.serving.protocol.protos import ModelSpec, SignatureDefMap
 from deploykit.serving.protocol.signatures import DEFAULT
 from deploykit.serving.rest.connection import Response, error_response
@@ -132,7 +132,7 @@ class Rest:
         except HttpError as error:
             response = error_response(error.status, str(error))
         except Exception as error:
-            refusal = told(error)
+            refusal = reported(error)
             response = error_response(refusal.http_status, refusal.message)
         return replace(response, headers=_CORS) if self._cors else response
 
@@ -222,7 +222,7 @@ class Rest:
             finally:
                 self._converting.release()
         except Exception as error:
-            code = "INVALID_ARGUMENT" if isinstance(error, HttpError) else told(error).code
+            code = "INVALID_ARGUMENT" if isinstance(error, HttpError) else reported(error).code
             self._metrics.observe(target.name, method, code, time.monotonic() - start, 0.0)
             raise
 

@@ -39,8 +39,8 @@ def serve(settings: Settings, ready: Callable[[Ready], None]) -> None:
     """
     _raise_file_limit()
     quiet_grpc()
-    told: queue.SimpleQueue[BaseException | str] = queue.SimpleQueue()
-    listen_to_signals(lambda: told.put("stop"))
+    reports: queue.SimpleQueue[BaseException | str] = queue.SimpleQueue()
+    listen_to_signals(lambda: reports.put("stop"))
     server = Server(settings)
 
     def start() -> None:
@@ -50,19 +50,19 @@ def serve(settings: Settings, ready: Callable[[Ready], None]) -> None:
                 start_tensorflow()
             server.start()
         except BaseException as error:
-            told.put(error)
+            reports.put(error)
         else:
-            told.put("started")
+            reports.put("started")
 
     # TensorFlow may load for long, and signals only reach a thread that runs Python.
     threading.Thread(target=start, daemon=True).start()
-    event = told.get()
+    event = reports.get()
     if isinstance(event, BaseException):
         raise event
     if event == "started":
         rest = server.rest.port if server.rest is not None else None
         ready(Ready(server.port, rest, server.available))
-        told.get()
+        reports.get()
         logger.info("draining: new calls are refused, those in flight are answered")
         if not server.drain(settings.drain_seconds):
             logger.warning("calls were cut off that took longer than --drain_seconds")
@@ -114,13 +114,13 @@ def listen_to_signals(stop: Callable[[], None], at_once: Callable[[], None] = la
 
 def quiet_grpc() -> None:
     """Let gRPC's own log be lines without tracebacks, and no flood: it tells of bad requests."""
-    told = -_LOG_SECONDS
+    last = -_LOG_SECONDS
 
     def seldom(record: logging.LogRecord) -> bool:
-        nonlocal told
-        if record.created - told < _LOG_SECONDS:
+        nonlocal last
+        if record.created - last < _LOG_SECONDS:
             return False
-        told = record.created
+        last = record.created
         if record.exc_info:
             error = record.exc_info[1]
             record.msg = f"gRPC: {record.getMessage()} {type(error).__name__}: {error}"[:300]

@@ -48,28 +48,28 @@ def serve(settings: Settings, ready: Callable[[Ready], None]) -> None:
 
     Error: one of them could not begin.
     """
-    told: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+    reports: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
     with _reserved(settings) as reserved:
-        workers = [_Worker(number, reserved, told) for number in range(settings.workers)]
-        listen_to_signals(lambda: told.put(("stop", "")), lambda: _kill(workers))
+        workers = [_Worker(number, reserved, reports) for number in range(settings.workers)]
+        listen_to_signals(lambda: reports.put(("stop", "")), lambda: _kill(workers))
         for worker in workers:
             worker.start()
         try:
-            first = _all_ready(told, len(workers))
+            first = _all_ready(reports, len(workers))
             if first is not None:
                 ready(first)
-                while told.get()[0] != "stop":
+                while reports.get()[0] != "stop":
                     pass
                 logger.info("draining: new calls are refused, those in flight are answered")
         finally:
             _stop(workers, settings.drain_seconds)
 
 
-def _all_ready(told: "queue.SimpleQueue[tuple[str, str]]", count: int) -> Ready | None:
+def _all_ready(reports: "queue.SimpleQueue[tuple[str, str]]", count: int) -> Ready | None:
     """Return what the workers say when all listen; None: they are to stop."""
     document = ""
     for _ in range(count):
-        kind, document = told.get()
+        kind, document = reports.get()
         if kind == "stop":
             return None
         if kind == "failed":
@@ -116,9 +116,9 @@ class _Worker:
     """Keeps one process running until it is told to stop."""
 
     def __init__(
-        self, number: int, settings: Settings, told: "queue.SimpleQueue[tuple[str, str]]"
+        self, number: int, settings: Settings, reports: "queue.SimpleQueue[tuple[str, str]]"
     ) -> None:
-        self._number, self._settings, self._told = number, settings, told
+        self._number, self._settings, self._reports = number, settings, reports
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
@@ -198,7 +198,7 @@ class _Worker:
         died = json.dumps({"error": f"worker {self._number} died while it began to serve",
                            "exit_status": Error.exit_status})  # fmt: skip
         failed = not line or "error" in json.loads(line)
-        self._told.put(("failed" if failed else "ready", line or died))
+        self._reports.put(("failed" if failed else "ready", line or died))
         return not failed
 
 

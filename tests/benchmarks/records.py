@@ -56,7 +56,7 @@ def figures() -> list[Figure]:
         root = Path(folder)
         _tables(root / "csv", LINES)
         _tables(root / "long", LINES * TIMES)
-        Worker("tests.benchmarks.records:images", str(root / "images")).made()
+        Worker("tests.benchmarks.records:images", str(root / "images")).created()
         return [
             *_compared(root, "csv", f"{FILES} CSV files x {LINES} x {COLUMNS}"),
             *_compared(root, "long", f"{FILES} CSV files x {LINES * TIMES} x {COLUMNS}"),

@@ -133,7 +133,7 @@ def quantize(
     from deploykit.freezing.graph_files import save_graph
     from deploykit.quantization.keep_float import MIN_SQNR_DB
     from deploykit.quantization.preconditions import refuse_quantized
-    from deploykit.quantization.search import Wanted, quantize_calibrated
+    from deploykit.quantization.search import Quantization, quantize_calibrated
     from deploykit.rewriting.transform import optimize
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 
@@ -144,12 +144,12 @@ def quantize(
     if min_sqnr is None:
         min_sqnr = MIN_SQNR_DB if evaluation is None else QUANTIZED_BAR_DB
     settings = Settings(batch=batch, threads=threads[0] if threads else None)
-    wanted = Wanted(isa, keep_float, min_sqnr, metric, max_drop, settings, budget)
+    requested = Quantization(isa, keep_float, min_sqnr, metric, max_drop, settings, budget)
     data = _read(calibration, graph, comparison.preprocess)
     labelled = None if evaluation is None else _read(evaluation, graph, comparison.preprocess)
     with progress("quantize") as advance:
         found = quantize_calibrated(
-            optimize(graph), data, wanted,
+            optimize(graph), data, requested,
             evaluation=labelled, state=f"{output}.state", advance=advance,
         )  # fmt: skip
     report.bytes_out = save_graph(found.graph, output, force=force)

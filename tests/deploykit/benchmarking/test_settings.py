@@ -58,7 +58,7 @@ def test_what_the_user_has_set_wins_unless_an_option_says_otherwise(monkeypatch,
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
     worker = Worker("os:getenv", "TF_ENABLE_ONEDNN_OPTS", forced=settings.environment)
     try:
-        assert worker.made() == seen
+        assert worker.created() == seen
     finally:
         worker.close()
     assert os.environ["TF_ENABLE_ONEDNN_OPTS"] == "1"
@@ -68,7 +68,7 @@ def test_memory_that_is_not_kept_is_so_whatever_the_user_has_set(monkeypatch):
     monkeypatch.setenv("MALLOC_TOP_PAD_", "1")
     worker = Worker("os:getenv", "MALLOC_TOP_PAD_", forced=Settings(keep_memory=False).environment)
     try:
-        assert worker.made() is None
+        assert worker.created() is None
     finally:
         worker.close()
 

@@ -18,10 +18,10 @@ class InProcess:
 
     def __init__(self, kind: str, *arguments: object) -> None:
         module, name = kind.split(":")
-        self.made = getattr(importlib.import_module(module), name)(*arguments)
+        self.created = getattr(importlib.import_module(module), name)(*arguments)
 
     def ask(self, method: str, *arguments: object) -> object:
-        return getattr(self.made, method)(*arguments)
+        return getattr(self.created, method)(*arguments)
 
     def close(self) -> None:
         pass

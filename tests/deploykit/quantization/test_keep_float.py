@@ -56,8 +56,8 @@ def test_an_accuracy_that_drops_needs_more_layers_in_float():
 def test_of_an_error_more_is_worse():
     one = Judgement(30, None, 20, "mae", Score(1.0), Score(1.5))
     assert one.drop == 0.5
-    assert not Trial((), one).holds(24, 0.1)
-    assert Trial((), Judgement(30, None, 20, "top1", Score(1.0), Score(1.5))).holds(24, 0.1)
+    assert not Trial((), one).meets_bar(24, 0.1)
+    assert Trial((), Judgement(30, None, 20, "top1", Score(1.0), Score(1.5))).meets_bar(24, 0.1)
 
 
 def test_noise_that_is_not_monotonic_ends_with_what_holds():
@@ -121,6 +121,6 @@ def test_graphs_that_cannot_be_run_do_not_hold():
 
 
 def test_noise_that_is_no_number_does_not_hold():
-    assert not Trial((), Judgement(math.nan, None, 1)).holds(24, 1)
-    assert not Trial((), Judgement(-math.inf, None, 1)).holds(24, 1)
-    assert Trial((), Judgement(math.inf, None, 1)).holds(24, 1)
+    assert not Trial((), Judgement(math.nan, None, 1)).meets_bar(24, 1)
+    assert not Trial((), Judgement(-math.inf, None, 1)).meets_bar(24, 1)
+    assert Trial((), Judgement(math.inf, None, 1)).meets_bar(24, 1)

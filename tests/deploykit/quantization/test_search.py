@@ -10,7 +10,7 @@ from deploykit.benchmarking.statistics import Ratio
 from deploykit.quantization import calibrated_graph, search
 from deploykit.quantization.layer_times import Line, PartTimes, Times
 from deploykit.quantization.result import Outcome
-from deploykit.quantization.search import Wanted, quantize_calibrated
+from deploykit.quantization.search import Quantization, quantize_calibrated
 from deploykit.quantization.speed import FEWER, INT8, PLAIN, Gain
 from deploykit.transforms import quantize_static
 from deploykit.transforms.core.errors import CrashError, GraphError, VerificationError
@@ -101,7 +101,7 @@ def why(found: Outcome, layer: str) -> str:
 
 
 def test_all_layers_that_are_right_and_fast(net, data, clock):
-    found = quantize_calibrated(net, data, Wanted(min_sqnr=15))
+    found = quantize_calibrated(net, data, Quantization(min_sqnr=15))
     assert not found.is_float
     assert int8_of(found) == set(LAYERS)
     assert found.int8_layers == 4
@@ -118,7 +118,7 @@ def test_all_layers_that_are_right_and_fast(net, data, clock):
 
 def test_a_layer_that_is_slow_stays_float(net, data, clock):
     clock.int8_ns["dense"] = 80_000
-    found = quantize_calibrated(net, data, Wanted(min_sqnr=15))
+    found = quantize_calibrated(net, data, Quantization(min_sqnr=15))
     assert int8_of(found) == {"conv", "depthwise", "linear"}
     assert why(found, "dense") == "it is no faster in 8 bits"
     assert "MatMul" in ops(found.graph)
@@ -127,7 +127,7 @@ def test_a_layer_that_is_slow_stays_float(net, data, clock):
 
 def test_a_layer_whose_time_alone_misleads_is_in_8_bits(net, data, clock):
     clock.int8_ns["dense"], clock.fewer_wins = 80_000, False
-    found = quantize_calibrated(net, data, Wanted(min_sqnr=15))
+    found = quantize_calibrated(net, data, Quantization(min_sqnr=15))
     assert int8_of(found) == set(LAYERS)
     assert "MatMul" not in ops(found.graph)
 
@@ -135,7 +135,7 @@ def test_a_layer_whose_time_alone_misleads_is_in_8_bits(net, data, clock):
 @pytest.mark.parametrize("ns", [10_000, 80_000])
 def test_where_the_whole_is_no_faster_float_is_kept(net, data, clock, ns):
     clock.int8_ns, clock.gain = dict.fromkeys(LAYERS, ns), 0.9
-    found = quantize_calibrated(net, data, Wanted(min_sqnr=15))
+    found = quantize_calibrated(net, data, Quantization(min_sqnr=15))
     assert found.is_float
     assert found.graph is net
     assert found.reason.endswith("as fast as float, so the float graph is kept")
@@ -147,7 +147,7 @@ def test_where_the_whole_is_no_faster_float_is_kept(net, data, clock, ns):
 
 def test_a_higher_bar_keeps_more_layers_float(net, data, clock):
     loose, tight, none = (
-        quantize_calibrated(net, data, Wanted(min_sqnr=bar)) for bar in (15, 50, 1000)
+        quantize_calibrated(net, data, Quantization(min_sqnr=bar)) for bar in (15, 50, 1000)
     )
     assert int8_of(none) < int8_of(tight) < int8_of(loose)
     assert tight.judgement.sqnr_db >= 50
@@ -160,7 +160,7 @@ def test_a_higher_bar_keeps_more_layers_float(net, data, clock):
 
 
 def test_layers_that_are_to_stay_float(net, data, clock):
-    found = quantize_calibrated(net, data, Wanted(keep_float=("linear",), min_sqnr=15))
+    found = quantize_calibrated(net, data, Quantization(keep_float=("linear",), min_sqnr=15))
     assert int8_of(found) == {"conv", "depthwise", "dense"}
     assert why(found, "linear") == "it is to stay float"
     assert "Conv2D" in ops(found.graph) or "_MklNativeFusedConv2D" in ops(found.graph)
@@ -174,10 +174,10 @@ def test_a_metric_that_falls_keeps_layers_float(net, data, clock, tmp_path, monk
     )
     monkeypatch.chdir(tmp_path)
     labelled = data | {"labels": run(net, data)[0]}
-    bar = Wanted(min_sqnr=15, metric="exactness:score")
+    bar = Quantization(min_sqnr=15, metric="exactness:score")
     strict, lax = (
         quantize_calibrated(net, data, bar_, evaluation=labelled)
-        for bar_ in (bar, Wanted(min_sqnr=15, metric="exactness:score", max_drop=100))
+        for bar_ in (bar, Quantization(min_sqnr=15, metric="exactness:score", max_drop=100))
     )
     assert int8_of(strict) < int8_of(lax)
     assert lax.evaluation.drop > 0.01
@@ -185,12 +185,12 @@ def test_a_metric_that_falls_keeps_layers_float(net, data, clock, tmp_path, monk
 
 
 def test_a_budget_that_is_over_still_ends_with_a_result(net, data, clock):
-    found = quantize_calibrated(net, data, Wanted(min_sqnr=60, minutes=1e-9))
+    found = quantize_calibrated(net, data, Quantization(min_sqnr=60, minutes=1e-9))
     assert not found.is_float
     assert found.int8_layers == 4
     assert "--budget" in found.notes[-1]
     with pytest.raises(AssertionError):  # with time, more layers are float
-        assert quantize_calibrated(net, data, Wanted(min_sqnr=60)).int8_layers == 4
+        assert quantize_calibrated(net, data, Quantization(min_sqnr=60)).int8_layers == 4
 
 
 def test_a_graph_that_cannot_run_whole_is_timed_in_parts(net, data, clock, monkeypatch):
@@ -202,7 +202,7 @@ def test_a_graph_that_cannot_run_whole_is_timed_in_parts(net, data, clock, monke
         return judge(self, graph)
 
     monkeypatch.setattr(search.Judge, "judge", fails_on_sums)
-    found = quantize_calibrated(net, data, Wanted(min_sqnr=15))
+    found = quantize_calibrated(net, data, Quantization(min_sqnr=15))
     assert "linear" not in int8_of(found)
     assert int8_of(found), "the others are in 8 bits"
 
@@ -225,7 +225,7 @@ def test_a_batch_larger_than_what_is_held_out_is_filled(net, data, clock, monkey
         return times(*arguments, data=data, advance=advance)
 
     monkeypatch.setattr(search, "layer_times", layer_times)
-    quantize_calibrated(net, data, Wanted(min_sqnr=15, settings=Settings(batch=32)))
+    quantize_calibrated(net, data, Quantization(min_sqnr=15, settings=Settings(batch=32)))
     assert fed == [32]
 
 
@@ -248,7 +248,7 @@ def test_an_interrupted_run_goes_on(net, data, clock, tmp_path, monkeypatch):
         return rank(graph, ranges, judged, **more)
 
     monkeypatch.setattr(search, "rank", noting)
-    wanted = Wanted(min_sqnr=15)
+    wanted = Quantization(min_sqnr=15)
     with pytest.raises(KeyboardInterrupt):
         quantize_calibrated(net, data, wanted, state=state)
     assert state.exists()
@@ -267,10 +267,10 @@ def test_a_state_of_other_data_is_not_taken(net, data, clock, tmp_path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(search, "rank", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            quantize_calibrated(net, data, Wanted(min_sqnr=15), state=state)
-    again = quantize_calibrated(net, {"x": data["x"] * 2}, Wanted(min_sqnr=15), state=state)
+            quantize_calibrated(net, data, Quantization(min_sqnr=15), state=state)
+    again = quantize_calibrated(net, {"x": data["x"] * 2}, Quantization(min_sqnr=15), state=state)
     assert next(e.range[1] for e in again.layers if e.layer == "dense") > 0
-    fresh = quantize_calibrated(net, {"x": data["x"] * 2}, Wanted(min_sqnr=15))
+    fresh = quantize_calibrated(net, {"x": data["x"] * 2}, Quantization(min_sqnr=15))
     assert again.layers == fresh.layers
 
 
@@ -311,7 +311,7 @@ def test_a_wrong_order_of_ends_never_leaves(net, data, clock, monkeypatch, swap)
     if not found.is_float:
         assert found.judgement.sqnr_db >= 24
     with pytest.raises(VerificationError, match="nothing was written"):
-        quantize_calibrated(net, data, Wanted(min_sqnr=-1000))
+        quantize_calibrated(net, data, Quantization(min_sqnr=-1000))
 
 
 def run_everywhere(content: bytes, batches: list[np.ndarray], folder: str) -> list[np.ndarray]:
@@ -330,7 +330,7 @@ def run_everywhere(content: bytes, batches: list[np.ndarray], folder: str) -> li
 
 
 def test_the_result_runs_in_stock_tensorflow(net, data, clock, tmp_path):
-    found = quantize_calibrated(net, data, Wanted(min_sqnr=15))
+    found = quantize_calibrated(net, data, Quantization(min_sqnr=15))
     content = b"".join(found.graph.serialized())
     batches = [data["x"][:1], data["x"][:3]]
     answers = call(f"{__name__}:run_everywhere", content, batches, str(tmp_path / "saved"))
@@ -377,7 +377,9 @@ def test_metrics_and_labels(net, data, tmp_path, metric, labels, said, clock):
     state = tmp_path / "state"
     evaluation = data | ({} if labels is None else {"labels": labels})
     with pytest.raises(GraphError, match=said):
-        quantize_calibrated(net, data, Wanted(metric=metric), evaluation=evaluation, state=state)
+        quantize_calibrated(
+            net, data, Quantization(metric=metric), evaluation=evaluation, state=state
+        )
     assert not state.exists(), "it is said before any time is spent"
 
 
@@ -390,11 +392,11 @@ def test_metrics_and_labels(net, data, tmp_path, metric, labels, said, clock):
 )
 def test_layers_that_are_none(net, data, name, said, clock):
     with pytest.raises(GraphError, match=said):
-        quantize_calibrated(net, data, Wanted(keep_float=(name,)))
+        quantize_calibrated(net, data, Quantization(keep_float=(name,)))
 
 
 def test_a_graph_in_8_bits(net, data, clock):
-    found = quantize_calibrated(net, data, Wanted(min_sqnr=15))
+    found = quantize_calibrated(net, data, Quantization(min_sqnr=15))
     for graph in (found.graph, deploykit.transform(net, "quantize_weights(minimum_size=1)")):
         with pytest.raises(GraphError, match=r"is quantized already \(node '.*' is a"):
             quantize_calibrated(graph, data)
@@ -425,7 +427,7 @@ def test_idle_tensors_and_layers_of_zeros(data, clock):
         tf.add(tf.add(y, z), idle, name="out")
 
     graph = deploykit.optimize(build(body, ["x"], ["out"]))
-    found = quantize_calibrated(graph, data, Wanted(min_sqnr=15))
+    found = quantize_calibrated(graph, data, Quantization(min_sqnr=15))
     assert not found.is_float
     assert {"conv", "zeros"} <= int8_of(found)
     assert "never active" in why(found, "behind")
@@ -465,7 +467,7 @@ def test_layers_in_branches_stay_float(data, clock):
         )
         tf.identity(y, name="out")
 
-    found = quantize_calibrated(build(body, ["x"], ["out"]), data, Wanted(min_sqnr=15))
+    found = quantize_calibrated(build(body, ["x"], ["out"]), data, Quantization(min_sqnr=15))
     assert int8_of(found) == {"conv"}
     assert any(note.startswith("layers in loops, branches or") for note in found.notes)
 

@@ -54,7 +54,7 @@ def call(
     the child died. BugError: the function failed.
     """
     with contextlib.closing(Worker(function, *arguments, env=env, forced=forced)) as worker:
-        return worker.made()
+        return worker.created()
 
 
 class Worker:
@@ -70,7 +70,7 @@ class Worker:
         env: Mapping[str, str] | None = None,
         forced: Mapping[str, str | None] | None = None,
     ) -> None:
-        """Start the child; it works while the caller goes on, and `made` or `ask` wait for it.
+        """Start the child; it works while the caller goes on, and `created` or `ask` wait for it.
 
         `env` is what the user may have set otherwise, `forced` what was asked for on the command
         line: it wins, and None removes a variable.
@@ -105,12 +105,12 @@ class Worker:
         """The number of the process."""
         return self._process.pid
 
-    def made(self) -> Any:
-        """Return what was made, where it is plain data; raises what `ask` raises."""
+    def created(self) -> Any:
+        """Return what was created, where it is plain data; raises what `ask` raises."""
         return self._ask(None)
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Return what a method of what was made returns.
+        """Return what a method of what was created returns.
 
         An Error raised there is raised here. LimitError: the deadline or the memory cap was
         reached. CrashError: the child died. BugError: the method failed.
@@ -185,14 +185,14 @@ def _serve(questions: int, answers: int) -> None:
         kind, arguments, given = pickle.load(inbox)
         if given.memory is not None:
             resource.setrlimit(resource.RLIMIT_DATA, (given.memory, given.memory))
-        made = _outcome(lambda: _named(kind)(*arguments))
+        created = _outcome(lambda: _named(kind)(*arguments))
         with contextlib.suppress(EOFError):  # whoever asked is gone
             while True:
                 message = pickle.load(inbox)
-                answer = made
-                if message is not None and made[0] == "value":
+                answer = created
+                if message is not None and created[0] == "value":
                     method, arguments = message
-                    answer = _outcome(lambda: getattr(made[1], method)(*arguments))  # noqa: B023
+                    answer = _outcome(lambda: getattr(created[1], method)(*arguments))  # noqa: B023
                 pickle.dump(answer, outbox, protocol=5)
                 outbox.flush()
 
