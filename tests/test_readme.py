@@ -2,14 +2,17 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 from deploykit.cli.main import COMMANDS
+from deploykit.freezing.graph_files import load_graph, save_graph
 from deploykit.rewriting.catalogue import describe
 from deploykit.transforms.core import pipeline
 from tests.differential.test_defects import table as defects
+from tests.support import build, ops
 
 README = Path(__file__).parents[1] / "README.md"
 WRITTEN = re.compile(r"(<!-- (\w+): written by make golden -->\n).*?(?=<!-- end -->)", re.DOTALL)
@@ -73,3 +76,23 @@ def test_the_tour_prints_what_it_says(tmp_path):
 
 def without_digits(text: str) -> str:
     return re.sub(r"\d+(\.\d+)?", "#", text)
+
+
+def test_the_transform_of_ones_own_runs_as_written(tmp_path, monkeypatch):
+    text = README.read_text().split("## Your own transforms")[1].split("\n## ")[0]
+    module, command = re.findall(r"```(?:python|sh)\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "my_rewrites.py").write_text(module)
+    monkeypatch.chdir(tmp_path)
+    save_graph(build(relu6_net, ["x"], ["y"]), "model.pb")
+    line = shlex.split(command.replace("\\\n", " ").replace("--verify", ""))
+    done = subprocess.run(
+        [sys.executable, "-m", *line], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert ops(load_graph("out.pb"))["Relu"] == 1
+
+
+def relu6_net():
+    import tensorflow as tf
+
+    tf.nn.relu6(tf.compat.v1.placeholder(tf.float32, [2], "x"), "y")
