@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
@@ -14,6 +15,8 @@ from deploykit.transforms.core.running.session import Session
 from deploykit.verification.verify import compare
 
 GOLDEN = Path(__file__).parent / "golden"
+COLLECTED = pytest.StashKey[tuple[pytest.Item, ...]]()  # all tests, also those passed over
+running: pytest.Item | None = None  # the test that runs, as conftest.py says
 
 
 def build(make: Callable[[], object], inputs=(), outputs=()) -> Graph:
@@ -64,11 +67,26 @@ def ops(graph: Graph) -> dict[str, int]:
     return counts
 
 
-def assert_golden(name: str, text: str) -> None:
-    """Compare a text with tests/golden/NAME.txt; `make golden` writes it instead."""
-    path = GOLDEN / f"{name}.txt"
+def golden_name(test: pytest.Item) -> str | None:
+    """Return the name in a test's mark `golden`, with the test's parameters filled in."""
+    mark = test.get_closest_marker("golden")
+    if mark is None or not mark.args:
+        return None
+    return mark.args[0].format(**(test.callspec.params if hasattr(test, "callspec") else {}))
+
+
+def assert_golden(*stages: object) -> None:
+    """Compare texts, with `---` between them, with the golden file that the test's mark names."""
+    name = golden_name(running)
+    assert name, "name the golden file in a mark: @pytest.mark.golden(NAME)"
+    assert_written(GOLDEN / f"{name}.txt", "---\n".join(map(str, stages)))
+
+
+def assert_written(path: Path, text: str) -> None:
+    """Compare a file with its text; `make golden`, which runs marked tests, writes it instead."""
+    assert running.get_closest_marker("golden"), "mark the test: @pytest.mark.golden"
     if os.environ.get("DEPLOYKIT_GOLDEN") == "write":
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     assert path.exists(), f"{path} is missing; run `make golden`"
-    assert text == path.read_text()
+    assert text == path.read_text(), f"{path} differs; if the new text is right, run `make golden`"

@@ -44,9 +44,10 @@ def missing(graph: Graph) -> list[str]:
     ]
 
 
+@pytest.mark.golden("add_default_attributes/two_lrns")
 def test_golden():
-    graph = transform(two_lrns(), "add_default_attributes")
-    assert_golden("add_default_attributes/two_lrns", str(graph))
+    graph = two_lrns()
+    assert_golden(graph, transform(graph, "add_default_attributes"))
 
 
 def test_the_bare_node_gets_the_defaults_and_the_other_keeps_its_own():

@@ -56,9 +56,10 @@ def frozen(graph: Graph) -> tuple[float, float]:
     return graph["range/frozen_min"].value.item(), graph["range/frozen_max"].value.item()
 
 
+@pytest.mark.golden("freeze_requantization_ranges/quantized")
 def test_golden(freeze):
-    result = freeze(record(-0.5, 1.25))
-    assert_golden("freeze_requantization_ranges/quantized", str(result))
+    graph = quantized()
+    assert_golden(graph, freeze(record(-0.5, 1.25), graph=graph))
 
 
 def test_the_range_that_was_logged_gives_the_values_that_were_measured(freeze, capfd):

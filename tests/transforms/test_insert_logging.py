@@ -41,9 +41,11 @@ def printing(graph: Graph) -> list[str]:
     return [node.name.removesuffix("__print__") for node in graph if node.op == "Print"]
 
 
+@pytest.mark.golden("insert_logging/sums")
 def test_golden():
+    graph = sums()
     text = 'insert_logging(op=AddV2, show_name=true, show_op=true, message="value ", summarize=3)'
-    assert_golden("insert_logging/sums", str(transform(sums(), text)))
+    assert_golden(graph, transform(graph, text))
 
 
 @pytest.mark.parametrize(

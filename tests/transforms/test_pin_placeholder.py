@@ -238,14 +238,17 @@ def test_only_branches_that_vary_and_loops_are_left(make, merges):
     assert ops(pinned(made(make), "false"))["Merge"] == merges
 
 
+@pytest.mark.golden("pin_placeholder/batch norms {value}")
 @pytest.mark.parametrize("value", BOTH)
 def test_golden(value):
-    assert_golden(f"pin_placeholder/batch norms {value}", str(pinned(made(two_batch_norms), value)))
+    graph = made(two_batch_norms)
+    assert_golden(graph, pinned(graph, value))
 
 
+@pytest.mark.golden("pin_placeholder/constants and waits")
 def test_golden_of_constants_and_waits():
-    result = pinned(made(constants_and_waits, "cond/Merge", "after"), "false")
-    assert_golden("pin_placeholder/constants and waits", str(result))
+    graph = made(constants_and_waits, "cond/Merge", "after")
+    assert_golden(graph, pinned(graph, "false"))
 
 
 @pytest.mark.parametrize(("make", "value"), CASES[:8], ids=lambda c: getattr(c, "__name__", c))

@@ -75,13 +75,20 @@ def steps(graph, count, width):
     return count * STEP * width / min(np.abs(value).max() for value in run(graph, feeds(graph)))
 
 
+@pytest.mark.golden("quantize_nodes/net")
 def test_golden():
     graph = build(net, ["x"], ["y"])
-    assert_golden("quantize_nodes/net", str(quantized(graph)))
+    assert_golden(graph, quantized(graph))
+
+
+@pytest.mark.golden("quantize_nodes/ranges")
+def test_golden_with_ranges():
+    graph = build(net, ["x"], ["y"])
     text = "quantize_nodes(input_min=-1,input_max=1,fallback_min=-10,fallback_max=10)"
-    assert_golden("quantize_nodes/ranges", str(transform(graph, text)))
+    assert_golden(graph, transform(graph, text))
 
 
+@pytest.mark.golden("quantize_nodes/fake_quant")
 def test_golden_fake_quant():
     def make(tf, x):
         w = fake_quant(weights(1, 1, 2, 2), "fake_w", -1.0, 1.0)
@@ -91,7 +98,7 @@ def test_golden_fake_quant():
 
     before = one(make, 1, 4, 4, 2)
     after = quantized(before)
-    assert_golden("quantize_nodes/fake_quant", str(after))
+    assert_golden(before, after)
     assert error(before, after, feeds(before)) < steps(before, 2, 6.0)
 
 

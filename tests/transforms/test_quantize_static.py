@@ -169,13 +169,14 @@ def test_a_residual_sum_goes_into_the_layer_before_it(tmp_path):
     assert ops(result)["QuantizeV2"] == ops(result)["Dequantize"] == 1
 
 
+@pytest.mark.golden("quantize_static")
 def test_golden(tmp_path):
     """With ranges in whole numbers, which do not depend on the processor that found them."""
     graph, path = residual(), tmp_path / "whole.ranges.json"
     found = ranges_of(graph, [feeds_of(graph, 3)])
     whole = {name: TensorRange(round(r.min), round(r.max)) for name, r in found.tensors.items()}
     path.write_text(replace(found, tensors=whole).text())
-    assert_golden("quantize_static", str(quantized(graph, str(path))))
+    assert_golden(graph, quantized(graph, str(path)))
 
 
 def signed_end():

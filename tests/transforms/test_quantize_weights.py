@@ -89,11 +89,16 @@ def quantized(graph, **parameters):
     return result
 
 
+@pytest.mark.golden("quantize_weights/layers")
 def test_golden():
-    graph = quantized(layers("conv", "depthwise_2"))
-    assert_golden("quantize_weights/layers", str(graph))
-    graph = quantized(layers("matmul"), per_channel=False)
-    assert_golden("quantize_weights/original", str(graph))
+    graph = layers("conv", "depthwise_2")
+    assert_golden(graph, quantized(graph))
+
+
+@pytest.mark.golden("quantize_weights/original")
+def test_golden_of_one_range_for_all_channels():
+    graph = layers("matmul")
+    assert_golden(graph, quantized(graph, per_channel=False))
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -29,9 +29,10 @@ def having(graph: Graph, attribute: str) -> set[str]:
     return {node.name for node in graph if attribute in node.attrs}
 
 
+@pytest.mark.golden("remove_attribute/marked")
 def test_golden():
-    result = transform(marked(), "remove_attribute(attribute_name=_mark)")
-    assert_golden("remove_attribute/marked", str(result))
+    graph = marked()
+    assert_golden(graph, transform(graph, "remove_attribute(attribute_name=_mark)"))
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,11 @@ def layers() -> Graph:
     return graph
 
 
+@pytest.mark.golden("rename_attribute/layers")
 def test_golden():
+    graph = layers()
     text = "rename_attribute(old_attribute_name=_old, new_attribute_name=_new)"
-    assert_golden("rename_attribute/layers", str(transform(layers(), text)))
+    assert_golden(graph, transform(graph, text))
 
 
 @pytest.mark.parametrize(

@@ -32,11 +32,16 @@ def rounded(values, num_steps: int = 256) -> np.ndarray:
     return graph["w"].value
 
 
+def with_weights(graph: Graph) -> str:
+    flat = [f"{value:g}" for value in graph["w"].value.reshape(-1)]
+    return f"{graph}w: {' '.join(flat)}\n"
+
+
+@pytest.mark.golden("round_weights/layer")
 def test_golden():
     graph = layer(np.arange(-15, 17, dtype=np.float32).reshape(8, 4))
-    graph = transform(graph, "round_weights(num_steps=3)")
-    flat = [f"{value:g}" for value in graph["w"].value.reshape(-1)]
-    assert_golden("round_weights/layer", f"{graph}w: {' '.join(flat)}\n")
+    result = transform(graph, "round_weights(num_steps=3)")
+    assert_golden(with_weights(graph), with_weights(result))
 
 
 @pytest.mark.parametrize("num_steps", [2, 3, 16, 255, 256, 4096])

@@ -26,9 +26,11 @@ def devices(graph: Graph) -> dict[str, str]:
     return {node.name: node.device for node in graph}
 
 
+@pytest.mark.golden("set_device/placed")
 def test_golden():
-    result = transform(placed(), "set_device(device=/device:GPU:0, if_default=true)")
-    assert_golden("set_device/placed", str(result))
+    graph = placed()
+    text = "set_device(device=/device:GPU:0, if_default=true)"
+    assert_golden(graph, transform(graph, text))
 
 
 @pytest.mark.parametrize(

@@ -31,10 +31,12 @@ def is_in_execution_order(graph: Graph) -> bool:
     return True
 
 
+@pytest.mark.golden("sort_by_execution_order/tree")
 def test_golden():
-    graph = transform(tree(), "sort_by_execution_order")
-    assert is_in_execution_order(graph)
-    assert_golden("sort_by_execution_order/tree", str(graph))
+    graph = tree()
+    result = transform(graph, "sort_by_execution_order")
+    assert is_in_execution_order(result)
+    assert_golden(graph, result)
 
 
 def test_the_values_stay():

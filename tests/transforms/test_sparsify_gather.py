@@ -51,9 +51,11 @@ def lookup(
     return graph
 
 
+@pytest.mark.golden("sparsify_gather/{op}")
 @pytest.mark.parametrize("op", ["Gather", "GatherV2"])
 def test_golden(op):
-    assert_golden(f"sparsify_gather/{op}", str(transform(lookup(op=op), "sparsify_gather")))
+    graph = lookup(op=op)
+    assert_golden(graph, transform(graph, "sparsify_gather"))
 
 
 def test_the_table_holds_what_is_not_near_zero():

@@ -34,9 +34,10 @@ KSERVE = Path(__file__).parent / "kserve.schema.json"
 BIN = Path(sys.executable).parent
 
 
+@pytest.mark.golden("manifests/{name}")
 @pytest.mark.parametrize("name", names(KINDS, True))
 def test_what_is_written(name):
-    assert_golden(f"manifests/{name.removeprefix('.')}", manifests(TUNED, KINDS)[name])
+    assert_golden(manifests(TUNED, KINDS)[name])
 
 
 def test_files_go_with_what_was_asked_for():

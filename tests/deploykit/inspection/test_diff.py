@@ -178,6 +178,7 @@ def test_functions_count():
     assert differences(*pair)["equal"]
 
 
+@pytest.mark.golden("diff")
 def test_a_difference_in_words(small_bytes):
     before = Graph.from_graph_def(GraphDef.FromString(small_bytes), ["x"], ["out"])
     after = transform(before, "fold_batch_norms remove_nodes(op=Identity)")
@@ -185,7 +186,7 @@ def test_a_difference_in_words(small_bytes):
     after.versions.producer = 26
     before.versions.producer = 2474
     facts = differences(before, after)
-    assert_golden("diff", "\n".join([*lines(facts, before, after), summary(facts)]) + "\n")
+    assert_golden("\n".join([*lines(facts, before, after), summary(facts)]) + "\n")
 
 
 def test_the_command(deploykit, small):

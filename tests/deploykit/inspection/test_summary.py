@@ -48,6 +48,7 @@ def test_a_graph_with_variables():
     assert facts["flops"]["total"] == 2 * (4 * 4 * 4) * (3 * 3 * 3)
 
 
+@pytest.mark.golden("inspect_training")
 def test_in_words(deploykit, tmp_path):
     graph = training_graph()
     graph.versions.producer = 2474
@@ -55,7 +56,7 @@ def test_in_words(deploykit, tmp_path):
     path.write_bytes(b"".join(graph.serialized()))
     found = deploykit("inspect", path, "--inputs", "x")
     assert found.status == 0, found.stderr
-    assert_golden("inspect_training", found.stdout.replace(str(path), "training.pb"))
+    assert_golden(found.stdout.replace(str(path), "training.pb"))
 
 
 def normalised(count: int, *, fused: bool = True, behind_a_layer: bool = True) -> Graph:
