@@ -22,8 +22,10 @@ demo: setup  ## run the main job on the embedded model
 	$(BIN)/python models/fashion/demo.py
 
 # Several processes, of which each starts TensorFlow once and takes whole files.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+
 test: setup  ## run the quick tests
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+	$(PYTEST)
 
 test-slow: setup  ## run the long tests
 	$(BIN)/python -m pytest -m slow -rs
@@ -33,8 +35,9 @@ check: setup  ## format, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-golden: setup  ## rewrite the golden files; read the difference before committing it
-	DEPLOYKIT_GOLDEN=write $(BIN)/python -m pytest
+# No other file is even imported, which would take longer than the tests.
+golden: setup  ## run the tests marked golden, which write tests/golden/ and the README's tables
+	DEPLOYKIT_GOLDEN=write $(PYTEST) -m golden $$(grep -rl --include='test_*.py' 'mark\.golden' tests)
 	@git --no-pager diff --stat -- tests/golden README.md
 
 bench: setup  ## run the benchmarks, print their tables, write JSON to benchmark-results/
