@@ -1,6 +1,11 @@
-"""TensorFlow is quiet and started at most once per test process; golden files know their tests."""
+"""TensorFlow is quiet, and starts once in a test process and once for its children.
 
+Golden files know their tests.
+"""
+
+import contextlib
 import os
+import subprocess
 
 import pytest
 
@@ -9,7 +14,9 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
 pytest.register_assert_rewrite("tests.support")  # it shows how texts differ
 
+from deploykit.transforms.core.running import child  # noqa: E402
 from tests import support  # noqa: E402
+from tests.forking import Forks  # noqa: E402
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` and `-k` take some away
@@ -19,3 +26,17 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_runtest_setup(item):
     support.running = item
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_children():
+    """Fork the children that run TensorFlow."""
+    with pytest.MonkeyPatch.context() as patch, contextlib.closing(Forks()) as forks:
+        patch.setattr(child, "subprocess", forks)
+        yield
+
+
+@pytest.fixture
+def started_children(monkeypatch):
+    """Start the children of this test as they are outside the tests."""
+    monkeypatch.setattr(child, "subprocess", subprocess)

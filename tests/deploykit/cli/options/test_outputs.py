@@ -63,7 +63,7 @@ def garbage(tmp_path):
 
 
 @pytest.fixture
-def refused(deploykit, monkeypatch):
+def refused(deploykit, monkeypatch, started_children):
     """Run a command line, and return why it was refused: at once, and without a child process."""
 
     def call(*arguments, **more):

@@ -19,6 +19,13 @@ from deploykit.transforms.core.running import child
 HERE = "tests.transforms.core.running.test_child"
 
 
+@pytest.fixture(autouse=True, params=["started", "forked"])
+def both_kinds(request):
+    """Children that are forked for other tests are like those of every day."""
+    if request.param == "started":
+        request.getfixturevalue("started_children")
+
+
 def add(a, b):
     return a + b
 

@@ -1,0 +1,146 @@
+"""Children that start at once: each is forked from one process that has imported TensorFlow.
+
+That import takes four seconds of a core, and most tests that need a child are about what it does
+and not about its start. A forked child is a process of its own all the same: it crashes, hangs, is
+killed and is capped alone. Libraries read their variables when they are loaded, so a child that
+other variables are given to is started as outside the tests, and so is one whose log is shown.
+"""
+
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from deploykit.hardware import machine
+from deploykit.transforms.core.running import child
+
+_NUMBER = 8  # bytes of a process id and of a status
+_LARGEST = 1 << 20  # bytes of a request
+
+
+class Forks:
+    """What stands in for `subprocess` where children are started."""
+
+    DEVNULL = subprocess.DEVNULL
+
+    def __init__(self) -> None:
+        self._environment = child._environment({}, {})
+        self._requests: socket.socket | None = None
+
+    def Popen(self, command: list[str], **given: Any) -> "Fork | subprocess.Popen[bytes]":
+        environment, log = given["env"], given["stderr"]
+        if log is None or _of_libraries(environment) != _of_libraries(self._environment):
+            return subprocess.Popen(command, **given)
+        if self._requests is None:
+            self._start_parent()
+        return Fork(self._requests, environment, [*given["pass_fds"], log.fileno()])
+
+    def _start_parent(self) -> None:
+        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._parent = subprocess.Popen(
+            [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
+            env=self._environment,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+        theirs.close()
+
+    def close(self) -> None:
+        if self._requests is not None:
+            self._requests.close()
+            self._parent.kill()
+            self._parent.wait()
+
+
+class Fork:
+    """What `subprocess.Popen` is to a child that was started."""
+
+    def __init__(self, parent: socket.socket, environment: dict[str, str], files: list[int]):
+        self._news, theirs = os.pipe()
+        request = pickle.dumps((os.getcwd(), environment))
+        socket.send_fds(parent, [request], [*files, theirs])
+        os.close(theirs)
+        self.pid = self._next()
+        self._status: int | None = None
+
+    def kill(self) -> None:
+        if self._status is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> int:
+        if self._status is None:
+            self._status = self._next()
+            os.close(self._news)
+        return self._status
+
+    def _next(self) -> int:
+        number = os.read(self._news, _NUMBER)
+        assert number, "the parent of the forked children has died"
+        return int.from_bytes(number, sys.byteorder, signed=True)
+
+
+def _of_libraries(environment: Mapping[str, str]) -> dict[str, str]:
+    names = ("PYTHONPATH", *machine._VARIABLES)
+    return {name: value for name, value in environment.items() if name.startswith(names)}
+
+
+def _answer_requests(requests: socket.socket) -> None:
+    """Fork a child for each request, and a process that waits for it."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # of those that wait
+    while True:
+        request, files, _, _ = socket.recv_fds(requests, _LARGEST, 4)
+        if not request:
+            return
+        if not os.fork():
+            requests.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            _keep(request, *files)
+        for file in files:
+            os.close(file)
+
+
+def _keep(request: bytes, questions: int, answers: int, log: int, news: int) -> None:
+    """Tell the number of a new child, and, when it has ended, how."""
+    pid = os.fork()
+    if not pid:
+        os.close(news)
+        _be_child(request, questions, answers, log)
+    for file in (questions, answers, log):
+        os.close(file)
+    os.write(news, pid.to_bytes(_NUMBER, sys.byteorder))
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    with contextlib.suppress(BrokenPipeError):  # nobody wants to know
+        os.write(news, status.to_bytes(_NUMBER, sys.byteorder, signed=True))
+    os._exit(0)
+
+
+def _be_child(request: bytes, questions: int, answers: int, log: int) -> None:
+    folder, environment = pickle.loads(request)
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for file, standard in ((nothing, 0), (nothing, 1), (log, 2)):
+        os.dup2(file, standard)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    try:
+        child._serve(questions, answers)
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    import tensorflow as tf  # noqa: F401
+
+    with socket.socket(fileno=int(sys.argv[1])) as inlet:
+        _answer_requests(inlet)
