@@ -1,9 +1,9 @@
-"""Children that start at once: each is forked from one process that has imported TensorFlow.
+"""Children that start at once: each is forked from a process that has imported TensorFlow.
 
 That import takes four seconds of a core, and most tests that need a child are about what it does
 and not about its start. A forked child is a process of its own all the same: it crashes, hangs, is
-killed and is capped alone. Libraries read their variables when they are loaded, so a child that
-other variables are given to is started as outside the tests, and so is one whose log is shown.
+killed and is capped alone. Libraries read variables when they are loaded, so there is one process
+to fork from for each set of these. A child whose log is shown is started as outside the tests.
 """
 
 import contextlib
@@ -20,6 +20,8 @@ from typing import Any
 from deploykit.hardware import machine
 from deploykit.transforms.core.running import child
 
+_READ_WHEN_LOADED = ("PYTHONPATH", *machine._VARIABLES)
+_AT_ONCE = 3  # parents, each of which takes 0.2 GB of memory
 _NUMBER = 8  # bytes of a process id and of a status
 _LARGEST = 1 << 20  # bytes of a request
 
@@ -30,32 +32,44 @@ class Forks:
     DEVNULL = subprocess.DEVNULL
 
     def __init__(self) -> None:
-        self._environment = child._environment({}, {})
-        self._requests: socket.socket | None = None
+        self._parents: dict[frozenset[tuple[str, str]], Parent] = {}
 
     def Popen(self, command: list[str], **given: Any) -> "Fork | subprocess.Popen[bytes]":
         environment, log = given["env"], given["stderr"]
-        if log is None or _of_libraries(environment) != _of_libraries(self._environment):
+        if log is None:
             return subprocess.Popen(command, **given)
-        if self._requests is None:
-            self._start_parent()
-        return Fork(self._requests, environment, [*given["pass_fds"], log.fileno()])
+        read = frozenset(kv for kv in environment.items() if kv[0].startswith(_READ_WHEN_LOADED))
+        parent = self._parents.pop(read, None) or Parent(environment)
+        self._parents[read] = parent  # the last is the one that was used last
+        if len(self._parents) > _AT_ONCE:
+            self._parents.pop(next(iter(self._parents))).close()
+        return Fork(parent.requests, environment, [*given["pass_fds"], log.fileno()])
 
-    def _start_parent(self) -> None:
-        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._parent = subprocess.Popen(
+    def close(self) -> None:
+        for parent in self._parents.values():
+            parent.close()
+
+
+class Parent:
+    """A process that has imported TensorFlow with certain variables, and forks when it is asked."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
-            env=self._environment,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,  # TensorFlow's import says what nobody asked for
             pass_fds=[theirs.fileno()],
             start_new_session=True,
         )
         theirs.close()
 
     def close(self) -> None:
-        if self._requests is not None:
-            self._requests.close()
-            self._parent.kill()
-            self._parent.wait()
+        self.requests.close()
+        self._process.kill()
+        self._process.wait()
 
 
 class Fork:
@@ -84,11 +98,6 @@ class Fork:
         number = os.read(self._news, _NUMBER)
         assert number, "the parent of the forked children has died"
         return int.from_bytes(number, sys.byteorder, signed=True)
-
-
-def _of_libraries(environment: Mapping[str, str]) -> dict[str, str]:
-    names = ("PYTHONPATH", *machine._VARIABLES)
-    return {name: value for name, value in environment.items() if name.startswith(names)}
 
 
 def _answer_requests(requests: socket.socket) -> None:
