@@ -163,11 +163,11 @@ def test_unwritable_folder(small):
         if os.stat(parent).st_uid == os.getuid() and parent != Path("/"):
             parent.chmod(parent.stat().st_mode | 0o055)
     code = (
-        "import os, sys; from deploykit import freezing, rewriting; from deploykit.cli import main;"
-        "from deploykit.cli.commands import optimize;"
+        "import os, sys; from deploykit.cli.main import run;"
+        "run(['optimize', sys.argv[1], '-o', sys.argv[1]]);"  # refused too, but all is imported
         "os.setgid(65534) if os.getuid() == 0 else None;"
         "os.setuid(65534) if os.getuid() == 0 else os.chmod(sys.argv[2], 0o555);"
-        "sys.exit(main.run(['optimize', sys.argv[1]]))"
+        "sys.exit(run(['optimize', sys.argv[1]]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(small), str(small.parent)],
