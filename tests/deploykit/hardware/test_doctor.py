@@ -112,7 +112,7 @@ def test_in_words(deploykit, monkeypatch):
         ("import os; os._exit(3)", "ended with status 3"),
     ],
 )
-def test_a_tensorflow_that_does_not_start(monkeypatch, tmp_path, start, why):
+def test_a_tensorflow_that_does_not_start(started_children, monkeypatch, tmp_path, start, why):
     package = tmp_path / "tensorflow"
     package.mkdir()
     (package / "__init__.py").write_text(f"{start}\n")
