@@ -252,7 +252,7 @@ def test_data_that_does_not_fit(deploykit, small, tmp_path):
     assert deploykit("verify", small, small, "--data", tmp_path / "none.npz").status == 4
 
 
-def test_timeout_is_status_6(deploykit, small):
+def test_timeout_is_status_6(deploykit, small, started_children):
     found = deploykit("verify", small, small, "--timeout", "0.2")
     assert found.status == 6
     assert "within 0.2 seconds" in found.stderr

@@ -239,7 +239,8 @@ def test_requests_that_never_come_hold_up_neither_probes_nor_questions():
         calls = [begin.future(never()) for _ in range(2)]
         predict = PredictionServiceStub(channel).Predict
         while (found := code(predict, PredictRequest()))[0] == "INVALID_ARGUMENT":
-            pass  # they are not there yet
+            for place, each in enumerate(calls):  # they are not there yet, or had to give way
+                calls[place] = begin.future(never()) if each.done() else each
         assert found == ("RESOURCE_EXHAUSTED", "2 calls are in flight already; try again later")
         assert health(channel) == SERVING
         asked = ModelServiceStub(channel).GetModelStatus
