@@ -28,7 +28,7 @@ def here(monkeypatch):
             assert function == "deploykit.placement.step_stats:look"
             self.arguments = arguments
 
-        def made(self):
+        def created(self):
             return look(*self.arguments)
 
         def close(self):
