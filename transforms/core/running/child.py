@@ -152,7 +152,9 @@ class Worker:
         log = self._log.read().decode(errors="replace")
         said = [line.strip() for line in log.splitlines()]
         lines = [line for line in said if line and not _STACK.match(line)]
-        last = _STAMP.sub("", lines[-1])[:300] if lines else "it said nothing"
+        fatal = [line for line in lines if line.startswith("F") and _STAMP.match(line)]
+        found = fatal or lines  # what ended it may go on for many lines, as a whole node does
+        last = _STAMP.sub("", found[-1])[:300] if found else "it said nothing"
         if "bad_alloc" in log or "MemoryError" in log or status == -signal.SIGKILL:
             return LimitError("TensorFlow ran out of memory on this graph (--memory-limit)")
         if status < 0:

@@ -34,6 +34,21 @@ def killed():
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
+def fails_a_check():
+    """As TensorFlow does, whose check shows the node behind the line with the reason."""
+    lines = (
+        "I0000 00:00:1.2 3 a.cc:4] said before",
+        "F0000 00:00:1.2 3 b.cc:5] Check failed: No key 'T' found in ",
+        'name: "conv"',
+        "attr {",
+        "}",
+        "*** Check failure stack trace: ***",
+        "    @ 0x7f  f()",
+    )
+    os.write(2, "\n".join(lines).encode())
+    os.abort()
+
+
 def out_of_memory():
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -70,6 +85,7 @@ def test_values_go_there_and_back():
     ("name", "error", "message"),
     [
         ("killed", GraphError, "died of SIGSEGV"),
+        ("fails_a_check", GraphError, r"SIGABRT .*: b.cc:5\] Check failed: No key 'T' found in$"),
         ("out_of_memory", LimitError, "ran out of memory"),
         ("leaves_without_an_answer", GraphError, "status 0 and no answer"),
         ("refuses", RefusedError, "not this one"),
