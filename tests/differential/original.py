@@ -1,17 +1,16 @@
-"""The Graph Transform Tool, asked one transform string at a time in children that may die of it.
+"""The Graph Transform Tool, asked one transform string at a time in a child that may die of it.
 
-TensorFlow 2.21 still holds it behind a private binding. It aborts and hangs on some graphs, so a
-worker process imports TensorFlow once and forks a child for each question.
+TensorFlow 2.21 still holds it behind a private binding. It aborts and hangs on some graphs; then
+the next question goes to another child.
 """
 
-import multiprocessing
-import os
-import signal
-import tempfile
+import re
 from dataclasses import dataclass
 
+from deploykit.transforms.core.errors import CrashError, LimitError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import GraphDef
+from deploykit.transforms.core.running.child import Worker, limited
 
 SECONDS = 20.0
 
@@ -32,15 +31,27 @@ class Answer:
         return Graph.from_graph_def(graph_def, asked.inputs, asked.outputs)
 
 
-class Original:
-    """The worker; starts with the first question."""
+class Tool:
+    """What runs in the child."""
 
     def __init__(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._worker = context.Process(target=_serve, args=(theirs,))
-        self._worker.start()
-        theirs.close()
+        import tensorflow  # noqa: F401  the binding needs its libraries
+
+    def transform(self, graph_def: bytes, texts: list[bytes]) -> Answer:
+        """Return what the binding makes of a graph; texts are inputs, outputs and transforms."""
+        from tensorflow.python.util import _pywrap_transform_graph as tool
+
+        try:
+            return Answer(graph_def=tool.TransformGraphWithStringInputs(graph_def, *texts))
+        except Exception as error:  # whatever the binding raises is its answer
+            return Answer(error=str(error))
+
+
+class Original:
+    """The tool in a child, which starts with the first question."""
+
+    def __init__(self) -> None:
+        self._worker: Worker | None = None
 
     def ask(
         self,
@@ -57,59 +68,23 @@ class Original:
         names = [",".join(graph.inputs), ",".join(graph.outputs)]
         given = [n if g is None else g for n, g in zip(names, (inputs, outputs), strict=True)]
         texts = [text.encode() for text in (*given, transforms)]
-        self._connection.send((b"".join(graph.serialized()), texts, seconds))
-        answer: Answer = self._connection.recv()
-        return answer
+        if self._worker is None:
+            self._worker = Worker(f"{__name__}:{Tool.__name__}")
+            self._worker.made()
+        try:
+            with limited(seconds, None, show_log=False):
+                answer: Answer = self._worker.ask("transform", b"".join(graph.serialized()), texts)
+                return answer
+        except LimitError as error:
+            self.close()
+            return Answer(timed_out="did not finish" in str(error), error=str(error))
+        except CrashError as error:
+            self.close()
+            (name,) = re.findall(r"died of (\w+)", str(error))
+            return Answer(signal=name, error=str(error))
 
     def close(self) -> None:
-        """End the worker."""
-        self._connection.close()
-        self._worker.join()
-
-
-def _serve(connection) -> None:
-    """Answer questions until the other end is closed."""
-    import tensorflow  # noqa: F401  the binding needs its libraries
-
-    while True:
-        try:
-            question = connection.recv()
-        except EOFError:
-            return
-        connection.send(_in_a_child(*question))
-
-
-def _in_a_child(graph_def: bytes, texts: list[bytes], seconds: float) -> Answer:
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe(duplex=False)
-    with tempfile.TemporaryFile("w+", errors="replace") as log:
-        child = context.Process(target=_transform, args=(theirs, log.fileno(), graph_def, texts))
-        child.start()
-        theirs.close()
-        if not ours.poll(seconds):
-            child.kill()
-            child.join()
-            return Answer(timed_out=True)
-        try:
-            return ours.recv()
-        except EOFError:
-            child.join()
-            log.seek(0)
-            said = [line for line in log.read().splitlines() if "Check failed" in line]
-            name = signal.Signals(-child.exitcode).name
-            return Answer(signal=name, error=said[-1] if said else "")
-        finally:
-            child.join()
-
-
-def _transform(connection, log: int, graph_def: bytes, texts: list[bytes]) -> None:
-    from tensorflow.python.util import _pywrap_transform_graph as tool
-
-    os.dup2(log, 2)
-    try:
-        answer = Answer(graph_def=tool.TransformGraphWithStringInputs(graph_def, *texts))
-    except Exception as error:  # whatever the binding raises is its answer
-        answer = Answer(error=str(error))
-    connection.send(answer)
-    connection.close()
-    os._exit(0)  # TensorFlow's own threads are none of the child's
+        """End the child."""
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
