@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -23,9 +24,27 @@ def model(tmp_path_factory):
     return half_plus(tmp_path_factory.mktemp("models") / "half_plus_two", 2)
 
 
+def write_config(base: Path, *names: str) -> Path:
+    """Write the list of models, each in the folder of its name."""
+    models = "".join(
+        f'config {{ name: "{name}" base_path: "{base / name}" model_platform: "tensorflow" }}'
+        for name in names
+    )
+    config = base / "models.config"
+    config.write_text(f"model_config_list {{ {models} }}")
+    return config
+
+
 @pytest.fixture(scope="module")
 def served(model):
-    server = Served(model)
+    """A server for all tests; the folders of `swapped` and `broken` hold a first version."""
+    base = model.parent
+    for name in ("swapped", "broken"):
+        (base / name).mkdir()
+        publish(base / name, model / "00000123", 1)
+    config = write_config(base, "half_plus_two", "swapped", "broken")
+    server = Served(f"--model_config_file={config}", "--file_system_poll_wait_seconds=0.1",
+                    "--max_num_load_retries=0")  # fmt: skip
     yield server
     server.kill()
 
@@ -85,10 +104,11 @@ def test_a_request_that_lies_about_its_size_takes_no_memory(served):
 
 
 class Callers:
-    """Threads that ask on and on; which errors they saw."""
+    """Threads that ask a model on and on; which errors they saw."""
 
-    def __init__(self, server: Served, count: int) -> None:
-        self.server, self.codes, self.over = server, Counter(), threading.Event()
+    def __init__(self, server: Served, name: str, count: int) -> None:
+        self.server, self.name = server, name
+        self.codes, self.over = Counter(), threading.Event()
         self.threads = [threading.Thread(target=self._ask) for _ in range(count)]
 
     def __enter__(self):
@@ -102,7 +122,7 @@ class Callers:
             thread.join(30)
 
     def _ask(self) -> None:
-        request = predict()
+        request = predict(self.name)
         while not self.over.is_set():
             try:
                 self.server.predictions.Predict(request, timeout=20)
@@ -111,11 +131,17 @@ class Callers:
                 self.codes[f"{error.code().name}: {error.details()}"] += 1
 
 
-def available(server: Served, version: int) -> bool:
+def states(server: Served, name: str) -> dict[int, Any]:
+    """Return the states of a model's versions."""
     request = GetModelStatusRequest()
-    request.model_spec.name = "half_plus_two"
+    request.model_spec.name = name
     answer = server.models.GetModelStatus(request, timeout=20)
-    return any(each.version == version and each.state == 30 for each in answer.model_version_status)
+    return {each.version: each for each in answer.model_version_status}
+
+
+def available(server: Served, name: str, version: int) -> bool:
+    found = states(server, name)
+    return version in found and found[version].state == 30
 
 
 def publish(base: Path, source: Path, version: int) -> None:
@@ -129,7 +155,7 @@ def swap(server: Served, base: Path, source: Path, version: int) -> None:
     """Publish a version, wait until it serves, and take the one before away."""
     publish(base, source, version)
     for _ in range(600):
-        if available(server, version):
+        if available(server, base.name, version):
             break
         threading.Event().wait(0.05)
     else:
@@ -138,47 +164,36 @@ def swap(server: Served, base: Path, source: Path, version: int) -> None:
 
 
 @pytest.mark.parametrize("count", [5, pytest.param(100, marks=pytest.mark.slow)])
-def test_no_call_fails_while_versions_are_swapped(model, tmp_path, count):
-    base, source = tmp_path / "half_plus_two", model / "00000123"
-    publish(base, source, 1)
-    server = Served(base, "--file_system_poll_wait_seconds=0.1")
-    try:
-        with Callers(server, 4) as callers:
-            for version in range(2, 2 + count):
-                swap(server, base, source, version)
-        assert set(callers.codes) == {"OK"}, callers.codes
-        assert callers.codes["OK"] > count
-    finally:
-        server.kill()
+def test_no_call_fails_while_versions_are_swapped(model, served, count):
+    base, source = model.parent / "swapped", model / "00000123"
+    (newest,) = (int(each.name) for each in base.iterdir())
+    with Callers(served, base.name, 4) as callers:
+        for version in range(newest + 1, newest + 1 + count):
+            swap(served, base, source, version)
+    assert set(callers.codes) == {"OK"}, callers.codes
+    assert callers.codes["OK"] > count
 
 
-def test_a_broken_new_version_leaves_the_old_one_serving(model, tmp_path):
-    base, source = tmp_path / "half_plus_two", model / "00000123"
-    publish(base, source, 1)
-    server = Served(base, "--file_system_poll_wait_seconds=0.1", "--max_num_load_retries=0")
-    try:
-        broken = tmp_path / "broken"
-        shutil.copytree(source, broken)
-        content = (source / "saved_model.pb").read_bytes()
-        (broken / "saved_model.pb").write_bytes(content[: len(content) // 2])
-        with Callers(server, 2) as callers:
-            publish(base, broken, 2)
-            request = GetModelStatusRequest()
-            request.model_spec.name = "half_plus_two"
-            for _ in range(200):
-                found = server.models.GetModelStatus(request, timeout=20).model_version_status
-                states = {each.version: each for each in found}
-                if 2 in states and states[2].state == 50:
-                    break
-                threading.Event().wait(0.05)
-        assert states[2].state == 50
-        assert states[2].status.error_code != 0
-        assert "cut short" in states[2].status.error_message
-        assert states[1].state == 30
-        assert set(callers.codes) == {"OK"}, callers.codes
-        assert "model half_plus_two: version 2 cannot be served: FAILED_PREC" in server.said
-    finally:
-        server.kill()
+def test_a_broken_new_version_leaves_the_old_one_serving(model, served, tmp_path):
+    base, source = model.parent / "broken", model / "00000123"
+    broken = tmp_path / "broken"
+    shutil.copytree(source, broken)
+    content = (source / "saved_model.pb").read_bytes()
+    (broken / "saved_model.pb").write_bytes(content[: len(content) // 2])
+    with Callers(served, base.name, 2) as callers:
+        publish(base, broken, 2)
+        for _ in range(200):
+            found = states(served, base.name)
+            if 2 in found and found[2].state == 50:
+                break
+            threading.Event().wait(0.05)
+    assert found[2].state == 50
+    assert found[2].status.error_code != 0
+    assert "cut short" in found[2].status.error_message
+    assert found[1].state == 30
+    assert set(callers.codes) == {"OK"}, callers.codes
+    assert "model broken: version 2 cannot be served: FAILED_PREC" in served.said
+    shutil.rmtree(base / "2")
 
 
 @pytest.mark.slow
