@@ -343,7 +343,7 @@ def test_a_chain_of_100_000_nodes_above_and_below_the_cut():
 
 
 GRAPHS = [
-    Example("strip_unused_nodes", lambda: classifier(["scaled", "rate"])),
+    Example("strip_unused_nodes", lambda: classifier(["scaled", "rate"]), fed_inside=True),
     Example(
         'strip_unused_nodes(name=raw, type_for_name=uint8, shape_for_name="2,4")',
         lambda: classifier(["raw", "rate"]),

@@ -122,12 +122,7 @@ def test_what_is_used_elsewhere_keeps_its_values(example, around, tmp_path):
     assert compared or not graphs
 
 
-def is_fed_at_placeholders(example: Example) -> bool:
-    graph = example.make()
-    return all(graph[name].op in FEEDABLE_OPS for name in graph.inputs)
-
-
-NESTED = [number for number, each in enumerate(EXAMPLES) if is_fed_at_placeholders(each)]
+NESTED = [number for number, each in enumerate(EXAMPLES) if not each.fed_inside]
 FIRST = list({EXAMPLES[n].name: n for n in reversed(NESTED)}.values())  # one of each transform
 WRAPS = {
     "in a loop": (surroundings.in_a_loop, {}),
@@ -169,6 +164,13 @@ def check_effects_inside(number, wrap, folder) -> None:
 @pytest.mark.parametrize("wrap", WRAPS)
 def test_effects_stay_in_all_loops_and_branches(number, wrap, tmp_path):
     check_effects_inside(number, wrap, tmp_path)
+
+
+def test_no_example_is_left_out_of_loops_without_need():
+    for example in EXAMPLES:
+        if example.fed_inside:
+            graph = example.make()
+            assert any(graph[name].op not in FEEDABLE_OPS for name in graph.inputs)
 
 
 def test_each_transform_is_tried_in_a_loop():
