@@ -163,7 +163,8 @@ class Node:
 
     def without_control_inputs(self, *control_inputs: str) -> "Node":
         """Return the node without these control inputs (`^a`)."""
-        kept = [tensor for tensor in self.inputs if tensor not in control_inputs]
+        gone = set(control_inputs)
+        kept = [tensor for tensor in self.inputs if tensor not in gone]
         return Node(self.name, self.op, tuple(kept), self.attrs, self.device)
 
     def rewired(self, move: Callable[[str], Iterable[str]]) -> "Node":
