@@ -169,6 +169,7 @@ def test_a_shape_that_tensorflow_cannot_infer_is_of_unknown_rank(monkeypatch):
     assert signature(graph) == [("cut", "Placeholder", "float32", None)]
 
 
+@pytest.mark.usefixtures("started_children")  # a forked one is faster than that
 def test_a_deadline_is_not_hidden(monkeypatch):
     monkeypatch.setattr(child.limits, "seconds", 0.01)
     with pytest.raises(Error, match="did not finish within"):
