@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import click
 
+from deploykit import __version__
 from deploykit.transforms.core.errors import BugError, Error
 
 COMMANDS = (
@@ -41,7 +42,7 @@ class _Commands(click.Group):
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="deploykit")
+@click.version_option(__version__)
 def cli() -> None:
     """Take a trained TensorFlow model to a fast, verified, served one.
 

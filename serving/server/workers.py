@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
-from pathlib import Path
 
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.server.ports import bound
@@ -27,6 +26,7 @@ from deploykit.serving.server.process import Ready, listen_to_signals
 from deploykit.serving.server.process import serve as serve_alone
 from deploykit.serving.server.settings import Settings
 from deploykit.transforms.core.errors import Error
+from deploykit.transforms.core.running.child import python_path
 
 logger = logging.getLogger("deploykit")
 
@@ -170,8 +170,6 @@ class _Worker:
     def _new(self) -> tuple["subprocess.Popen[bytes]", int]:
         """Start a process; return it, and where it says how it fares."""
         read, write = os.pipe()
-        root = str(Path(__file__).parents[3])
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
             [
                 sys.executable,
@@ -182,7 +180,7 @@ class _Worker:
                 str(write),
             ],
             stdin=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": python_path()},
             pass_fds=[write],
             start_new_session=True,  # Ctrl-C reaches the parent alone, which passes it on once
         )

@@ -13,6 +13,7 @@ import re
 import resource
 import select
 import signal
+import site
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import deploykit
 from deploykit.transforms.core.errors import BugError, CrashError, Error, LimitError
 
 
@@ -164,10 +166,20 @@ class Worker:
 
 
 def _environment(defaults: Mapping[str, str], forced: Mapping[str, str | None]) -> dict[str, str]:
-    root = str(Path(__file__).parents[4])
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    given = {**_QUIET, **defaults, **os.environ, **forced, "PYTHONPATH": path}
+    given = {**_QUIET, **defaults, **os.environ, **forced, "PYTHONPATH": python_path()}
     return {name: value for name, value in given.items() if value is not None}
+
+
+def python_path() -> str:
+    """Return the PYTHONPATH with which another process imports this very deploykit.
+
+    A folder of installed packages is found anyway, behind Python's own modules. In PYTHONPATH it
+    would go before them, and an old backport in it, such as `dataclasses`, would take their place.
+    """
+    root = str(Path(deploykit.__file__).parents[1])
+    given = os.environ.get("PYTHONPATH", "")
+    found = [*given.split(os.pathsep), *site.getsitepackages(), site.getusersitepackages()]
+    return given if root in found else os.pathsep.join(filter(None, [root, given]))
 
 
 @contextlib.contextmanager

@@ -3,10 +3,13 @@
 import contextlib
 import os
 import signal
+import site
 import time
+from pathlib import Path
 
 import pytest
 
+import deploykit
 from deploykit.transforms.core.errors import (
     BugError,
     CrashError,
@@ -110,6 +113,21 @@ def test_the_environment_is_given_and_what_the_user_has_set_wins(monkeypatch):
     assert child.call(f"{HERE}:variables", *names, env=given) == ["given", "user", "3"]
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
     assert child.call(f"{HERE}:variables", *names) == [None, "user", "0"]
+
+
+def test_a_child_imports_this_deploykit_and_no_installed_package_for_a_module_of_python(
+    monkeypatch,
+):
+    root = str(Path(deploykit.__file__).parents[1])
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    assert child.python_path() == root
+    monkeypatch.setenv("PYTHONPATH", "mine")
+    assert child.python_path() == f"{root}:mine"
+    monkeypatch.setenv("PYTHONPATH", f"mine:{root}")
+    assert child.python_path() == f"mine:{root}"
+    monkeypatch.delenv("PYTHONPATH")
+    monkeypatch.setattr(site, "getsitepackages", lambda: ["other", root])
+    assert child.python_path() == ""
 
 
 def test_deadline():
