@@ -66,7 +66,9 @@ def __dir__() -> list[str]:
     return sorted([*__all__, "__version__"])
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'deploykit' has no attribute '{name}'")
-    return getattr(importlib.import_module(f"deploykit.{_HOMES[name]}"), name)
+if not TYPE_CHECKING:  # a type checker that saw it would take any name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'deploykit' has no attribute '{name}'")
+        return getattr(importlib.import_module(f"deploykit.{_HOMES[name]}"), name)

@@ -27,11 +27,17 @@ def free_port() -> int:
 class Served:
     """A server in a process of its own, on a free port."""
 
-    def __init__(self, *arguments: object, ready: bool = True, **environment: str) -> None:
+    def __init__(
+        self,
+        *arguments: object,
+        ready: bool = True,
+        python: Path | str = sys.executable,
+        **environment: str,
+    ) -> None:
         # A pipe that nobody reads would block the server.
         self.log = tempfile.TemporaryFile()  # noqa: SIM115  it is read to the end of the test
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "deploykit", "serve", *map(str, arguments),
+            [python, "-m", "deploykit", "serve", *map(str, arguments),
              "--port=0", "--json"],
             stdout=subprocess.PIPE,
             stderr=self.log,
