@@ -63,7 +63,7 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
-def run(*command: object, cwd: Path, status: int = 0, **variables: str) -> str:
+def run(*command: object, cwd: Path | None = None, status: int = 0, **variables: str) -> str:
     """Return what a command prints that must end with this exit status."""
     done = subprocess.run(
         [*map(str, command)],
@@ -128,20 +128,20 @@ def in_sdist(path: Path) -> dict[str, bytes]:
     return found
 
 
+def unlike(found: dict[str, bytes], expected: dict[str, bytes]) -> set[str]:
+    """Return the files that only one side has, or that differ."""
+    names = found.keys() | expected.keys()
+    return {name for name in names if found.get(name) != expected.get(name)}
+
+
 def test_a_wheel_holds_the_packages_and_no_more(built):
     found = in_wheel(built.wheel)
-    about = {name for name in found if name.startswith(f"{NAME}.dist-info/")}
-    assert {name: found[name] for name in found.keys() - about} == sources()
-    assert {Path(name).name for name in about} == {
-        "METADATA", "WHEEL", "RECORD", "entry_points.txt", "LICENSE",
-    }  # fmt: skip
+    about = ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")
+    assert unlike(found, sources()) == {f"{NAME}.dist-info/{name}" for name in about}
 
 
 def test_an_sdist_holds_the_packages_and_no_more(built):
-    found = in_sdist(built.sdist)
-    expected = sources()
-    assert {name: found.get(name) for name in expected} == expected
-    assert found.keys() - expected.keys() == {
+    assert unlike(in_sdist(built.sdist), sources()) == {
         "PKG-INFO", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", ".gitignore",
     }  # fmt: skip
 
@@ -157,7 +157,7 @@ def test_what_tests_and_users_need_is_among_the_packages():
 
 
 def test_an_sdist_gives_the_same_wheel(built):
-    assert in_wheel(built.wheel_of_sdist) == in_wheel(built.wheel)
+    assert not unlike(in_wheel(built.wheel_of_sdist), in_wheel(built.wheel))
 
 
 def test_metadata(built):
@@ -185,8 +185,8 @@ class Installed:
     params=["editable", "wheel", pytest.param("wheel of the sdist", marks=pytest.mark.slow)],
 )
 def installed(built, request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("environment")
-    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
+    folder = tmp_path_factory.mktemp("an environment")
+    run(sys.executable, "-m", "venv", "--without-pip", folder)
     python = folder / "bin" / "python"
     show = "import sysconfig; print(sysconfig.get_path('purelib'))"
     packages = Path(run(python, "-c", show, cwd=folder).strip())
@@ -204,8 +204,9 @@ def installed(built, request, tmp_path_factory):
 
 
 @pytest.fixture
-def hostile(tmp_path):
-    """Return a folder of a user whose modules bear the names of our folders, and cannot be run."""
+def hostile(tmp_path, monkeypatch):
+    """Go into a user's folder whose modules bear the names of our folders, and cannot be run."""
+    monkeypatch.chdir(tmp_path)
     for name in ("transforms.py", "serving/__init__.py", "tests/__init__.py"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
@@ -218,7 +219,7 @@ def hostile(tmp_path):
 @pytest.mark.parametrize("on_path", [False, True], ids=["beside", "PYTHONPATH"])
 def test_a_script_imports_what_is_installed(installed, hostile, on_path):
     variables = {"PYTHONPATH": str(hostile)} if on_path else {}
-    found = json.loads(run(installed.bin / "python", "script.py", cwd=hostile, **variables))
+    found = json.loads(run(installed.bin / "python", "script.py", **variables))
     assert found == {
         "file": str(installed.file),
         "file in a child": str(installed.file),
@@ -231,9 +232,7 @@ def test_a_script_imports_what_is_installed(installed, hostile, on_path):
 @pytest.mark.parametrize("command", [["deploykit"], ["python", "-m", "deploykit"]], ids=" ".join)
 def test_both_commands_run(installed, hostile, command):
     program, *arguments = command
-    said = run(
-        installed.bin / program, *arguments, "--version", cwd=hostile, PYTHONPATH=str(hostile)
-    )
+    said = run(installed.bin / program, *arguments, "--version", PYTHONPATH=str(hostile))
     assert said.endswith(f", version {deploykit.__version__}\n")
 
 
@@ -242,7 +241,7 @@ def fold(installed: Installed, hostile: Path) -> Path:
     folded = hostile / "folded.pb"
     run(installed.bin / "python", "-m", "deploykit", "transform", "--in_graph=graph.pbtxt",
         f"--out_graph={folded}", "--inputs=p", "--outputs=z", "--transforms=fold_constants",
-        cwd=hostile, PYTHONPATH=str(hostile))  # fmt: skip
+        PYTHONPATH=str(hostile))  # fmt: skip
     return folded
 
 
@@ -252,12 +251,12 @@ def test_tensorflow_runs_in_a_child(installed, hostile):
 
 @pytest.mark.slow
 def test_workers_serve(installed, hostile):
-    run(installed.bin / "deploykit", "export", fold(installed, hostile), "base", cwd=hostile)
+    run(installed.bin / "deploykit", "export", fold(installed, hostile), "base")
     python = installed.bin / "python"
     server = Served(hostile / "base", "--workers=2", python=python, PYTHONPATH=str(hostile))
     try:
         command = ["predict", server.address, "folded", "--input", "p=1", "--json"]
-        said = run(installed.bin / "deploykit", *command, cwd=hostile, PYTHONPATH=str(hostile))
+        said = run(installed.bin / "deploykit", *command, PYTHONPATH=str(hostile))
         assert json.loads(said)["values"]["z"]["values"] == pytest.approx(1 + math.log(6))
         status, said = server.end()
         assert status == 0, said
@@ -270,6 +269,6 @@ def test_a_type_checker_sees_the_types(installed, hostile):
     lines = ("import deploykit", "deploykit.save_graph(3, 'a.pb')", "deploykit.quantise")
     (hostile / "typed.py").write_text("\n".join(lines))
     mypy = (sys.executable, "-m", "mypy", "--strict", "--cache-dir=cache", "--python-executable")
-    said = run(*mypy, installed.bin / "python", "typed.py", cwd=hostile, status=1)
+    said = run(*mypy, installed.bin / "python", "typed.py", status=1)
     found = re.findall(r"^typed.py:(\d): error: .*\[(.*)\]$", said, re.MULTILINE)
     assert found == [("2", "arg-type"), ("3", "attr-defined")], said

@@ -130,6 +130,11 @@ def test_a_child_imports_this_deploykit_and_no_installed_package_for_a_module_of
     assert child.python_path() == ""
 
 
+def test_a_child_imports_nothing_from_the_current_folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert not {"", str(tmp_path)} & set(child.call("pkgutil:resolve_name", "sys:path"))
+
+
 def test_deadline():
     with (
         child.limited(seconds=1, memory=None, show_log=False),
