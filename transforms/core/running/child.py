@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import deploykit
 from deploykit.transforms.core.errors import BugError, CrashError, Error, LimitError
 
 
@@ -176,7 +175,7 @@ def python_path() -> str:
     A folder of installed packages is found anyway, behind Python's own modules. In PYTHONPATH it
     would go before them, and an old backport in it, such as `dataclasses`, would take their place.
     """
-    root = str(Path(deploykit.__file__).parents[1])
+    root = str(Path(__file__).parents[4])
     given = os.environ.get("PYTHONPATH", "")
     found = [*given.split(os.pathsep), *site.getsitepackages(), site.getusersitepackages()]
     return given if root in found else os.pathsep.join(filter(None, [root, given]))
