@@ -20,10 +20,10 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.gtt_codes import TINY, min_first
 from deploykit.transforms.core.layers.affine import BATCH_NORM_OPS
 from deploykit.transforms.core.layers.layers import FLOATS
+from deploykit.transforms.core.layers.readings import Reading, Readings
 from deploykit.transforms.core.layers.roles import Axes
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import op_defs, output_types
-from deploykit.transforms.core.readings import Reading, Readings
 from deploykit.transforms.core.tensors import Array, DType
 
 logger = logging.getLogger("deploykit")

@@ -4,18 +4,16 @@ A metric is a function of the outputs by name, in the model's order, and the lab
 stands for is known in the child process that runs the model, as a user's module is imported there.
 """
 
-import importlib
 import math
-import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.core.user_functions import raised, user_function
 
 METRICS = ("top1", "top5", "mae")
 LOWER_IS_BETTER = frozenset({"mae"})
@@ -59,33 +57,10 @@ def metric_named(name: str) -> Metric:
     if not (colon and module and function):
         known = ", ".join(METRICS)
         raise GraphError(f"there is no metric {name}; expected {known} or module:function")
-    return _Own(name, _function(name, module, function))
-
-
-def _function(metric: str, module: str, function: str) -> Callable[..., Any]:
-    folder = os.getcwd()
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
     try:
-        found = getattr(importlib.import_module(module), function, None)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
-            raise GraphError(
-                f"metric {metric}: there is no module {error.name}, neither in {folder} nor "
-                "installed"
-            ) from None
-        raise _raised(metric, "importing it", error) from None
-    except (Exception, SystemExit) as error:
-        raise _raised(metric, "importing it", error) from None
-    if not callable(found):
-        raise GraphError(f"metric {metric}: module {module} has no function {function}")
-    result: Callable[..., Any] = found
-    return result
-
-
-def _raised(metric: str, what: str, error: BaseException) -> GraphError:
-    said = " ".join(str(error).split())[:300]
-    return GraphError(f"metric {metric}: {what} raised {type(error).__name__}: {said}")
+        return _Own(name, user_function(name))
+    except Error as error:
+        raise GraphError(f"metric {name}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -101,7 +76,8 @@ class _Own:
             given = {name: array.copy() for name, array in outputs.items()}
             found = self.function(given, None if labels is None else labels.copy())
         except (Exception, SystemExit) as error:
-            raise _raised(self.name, "it", error) from None
+            said = raised(error, self.function)
+            raise GraphError(f"metric {self.name}: it raised {said}") from None
         try:
             value = math.nan if isinstance(found, str) else float(found)
         except (TypeError, ValueError):

@@ -1,6 +1,6 @@
 """The articles' experiments: one model fed by feed_dict, by queues and by tf.data, side by side.
 
-What it prints also goes into INPUT.md, beside the articles' own figures.
+What it prints also goes into docs/benchmarks/input.md, beside the articles' own figures.
 """
 
 import time
@@ -25,7 +25,7 @@ from tests.benchmarks.nets import frozen_keras_net, made_by
 THREADS = 2
 PARSED = 8.0  # times as fast as decode_csv
 
-PAGE = Path(__file__).with_name("INPUT.md")
+PAGE = Path(__file__).parents[2] / "docs" / "benchmarks" / "input.md"
 
 
 def job(

@@ -1,7 +1,7 @@
 """How fast whole networks are: as they come, optimized and quantized, with and without oneDNN.
 
-Measured by `deploykit benchmark` itself. What it prints also goes into RESULTS.md, with the command
-that made it.
+Measured by `deploykit benchmark` itself. What it prints also goes into docs/benchmarks/results.md,
+with the command that made it.
 """
 
 import shlex
@@ -19,7 +19,7 @@ from tests.benchmarks.measuring import deploykit, run
 from tests.benchmarks.nets import frozen_keras_net, made_by
 
 OPTIONS = ["--onednn", "both", "--batch", "1", "--duration", "6"]
-PAGE = Path(__file__).with_name("RESULTS.md")
+PAGE = Path(__file__).parents[2] / "docs" / "benchmarks" / "results.md"
 
 
 def figures() -> list[Figure]:

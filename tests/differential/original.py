@@ -70,7 +70,7 @@ class Original:
         texts = [text.encode() for text in (*given, transforms)]
         if self._worker is None:
             self._worker = Worker(f"{__name__}:{Tool.__name__}")
-            self._worker.made()
+            self._worker.created()
         try:
             with limited(seconds, None, show_log=False):
                 answer: Answer = self._worker.ask("transform", b"".join(graph.serialized()), texts)

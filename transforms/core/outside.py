@@ -1,20 +1,19 @@
-"""Transforms from outside: `package.module:function` in a transform string, imported and called.
+"""Transforms from outside: `package.module:function` in a transform string.
 
 Such a function takes a graph first, edits it, and returns nothing; what else it takes are its
-parameters, as for deploykit's own transforms. Importing a module runs it.
+parameters, as for deploykit's own transforms.
 """
 
 import functools
-import importlib
 import inspect
 import logging
-import traceback
 import typing
 from collections.abc import Callable
-from types import ModuleType, NoneType, SimpleNamespace, UnionType
+from types import NoneType, SimpleNamespace, UnionType
 from typing import Any
 
-from deploykit.transforms.core.errors import Error, PipelineError, nearest
+from deploykit.transforms.core.errors import Error, PipelineError
+from deploykit.transforms.core.user_functions import raised, user_function
 
 logger = logging.getLogger("deploykit")
 
@@ -28,18 +27,10 @@ def load(name: str) -> Callable[..., None]:
     What it raises when it runs becomes a PipelineError that names the line. PipelineError, when it
     is loaded: there is no such module or function, or it cannot be a transform.
     """
-    module_name, _, function_name = name.partition(":")
-    module = _module(module_name, name)
-    function = getattr(module, function_name, None)
-    if function is None:
-        there = tuple(each for each, found in vars(module).items() if inspect.isfunction(found))
-        where = f" ({module.__file__})" if getattr(module, "__file__", None) else ""
-        raise PipelineError(
-            f"the module {module_name}{where} has no function {function_name}"
-            f"{nearest(function_name, there)}"
-        )
-    if not callable(function):
-        raise PipelineError(f"{name} is a {type(function).__name__}, expected a function")
+    try:
+        function = user_function(name)
+    except Error as error:
+        raise PipelineError(f"{name}: {error}") from None
     parameters(function, name)
 
     @functools.wraps(function)
@@ -48,9 +39,9 @@ def load(name: str) -> Callable[..., None]:
             returned = function(graph, **arguments)
         except Error:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             logger.debug("%s failed", name, exc_info=True)
-            raise PipelineError(f"it raised {_described(error, function)}") from None
+            raise PipelineError(f"it raised {raised(error, function)}") from None
         if returned is not None:
             raise PipelineError(
                 f"it returned a {type(returned).__name__}; a transform edits the graph that it is "
@@ -109,33 +100,3 @@ def value_type(type_: Any) -> Any:
         inner = tuple(each for each in typing.get_args(type_) if each is not NoneType)
         return inner[0] if len(inner) == 1 else None
     return type_
-
-
-def _module(module_name: str, name: str) -> ModuleType:
-    try:
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
-            raise PipelineError(
-                f"{name}: there is no module {error.name}, neither in this folder nor installed"
-            ) from None
-        raise _not_imported(module_name, error) from None
-    except (Exception, SystemExit) as error:
-        raise _not_imported(module_name, error) from None
-
-
-def _not_imported(module_name: str, error: BaseException) -> PipelineError:
-    logger.debug("%s cannot be imported", module_name, exc_info=error)
-    return PipelineError(f"the module {module_name} cannot be imported: {_described(error)}")
-
-
-def _described(error: BaseException, function: Callable[..., Any] | None = None) -> str:
-    """Return what was raised, and where: the last line of the function's file that led there."""
-    said = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
-    if isinstance(error, SyntaxError):  # it names its own place
-        return said
-    code = getattr(inspect.unwrap(function), "__code__", None) if function else None
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if code is not None and frame.filename == code.co_filename]
-    own = own or [frame for frame in frames if not frame.filename.startswith("<")] or frames
-    return f"{said} ({own[-1].filename}, line {own[-1].lineno})"

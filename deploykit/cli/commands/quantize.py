@@ -37,7 +37,7 @@ _OTHERS = ("minimum_size", "skip", "data", "input_range")
               "--calibration, else weights.")  # fmt: skip
 @click.option("--calibration", metavar="DATA", help="static: 64 samples or more like those of real "
               "use, as a .npz file of arrays by input name or a folder of TFRecords, images or CSV "
-              "files; every fourth is held out to judge by.")  # fmt: skip
+              "files; every fourth sample is held out.")  # fmt: skip
 @click.option("--eval", "evaluation", metavar="DATA", help="static: samples with labels, to "
               "take the metric on.")  # fmt: skip
 @click.option("--metric", default="top1", show_default=True, metavar="NAME|MODULE:FUNCTION",

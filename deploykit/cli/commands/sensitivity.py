@@ -10,7 +10,7 @@ from deploykit.transforms.core.int8.isa import ISAS
 @options.source
 @click.option("--calibration", "data", required=True, metavar="DATA",
               help="Samples: a .npz file of arrays by input name, or a folder of TFRecords, images "
-              "or CSV files; every fourth is held out to judge by.")  # fmt: skip
+              "or CSV files; every fourth sample is held out.")  # fmt: skip
 @options.preprocess
 @click.option("--ranges", "ranges_file", metavar="FILE", help="Ranges of the optimized model, from "
               "deploykit calibrate [default: found on the data].")  # fmt: skip

@@ -8,7 +8,6 @@ import click
 
 from deploykit.cli import options
 from deploykit.cli.comparison import Comparison
-from deploykit.cli.current_folder import current_folder_first
 from deploykit.cli.options.outputs import writes
 from deploykit.freezing.interface import Interface
 
@@ -23,9 +22,7 @@ def _steps(ctx: click.Context, param: click.Parameter, value: str) -> str:
     from deploykit.transforms.core.errors import PipelineError
     from deploykit.transforms.core.pipeline import parse
 
-    with current_folder_first():
-        steps = parse(value)
-    if not steps:
+    if not parse(value):
         raise PipelineError("--transforms names no transform; give at least one")
     return value
 

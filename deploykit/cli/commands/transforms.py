@@ -3,7 +3,6 @@
 import click
 
 from deploykit.cli import options
-from deploykit.cli.current_folder import current_folder_first
 
 
 @click.command()
@@ -20,8 +19,7 @@ def transforms(name: str | None, output: str | None, force: bool, as_json: bool)
     from deploykit.transforms.core import pipeline
 
     listed = sorted((*pipeline.names(), *pipeline.ALIASES))
-    with current_folder_first():
-        described = [describe(each) for each in ([name] if name else listed)]
+    described = [describe(each) for each in ([name] if name else listed)]
     report = Report("transforms", more={"transforms": described})
     text = lines(described, whole=name is not None)
     show(report, as_json, text=text, output=output, force=force)

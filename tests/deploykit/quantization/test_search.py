@@ -368,7 +368,7 @@ def test_data_that_do_not_fit(net, data, tmp_path, change, said, clock):
         ("top1", None, "metric top1 needs an array `labels`"),
         ("best", np.zeros(64, int), "there is no metric best"),
         ("no_such_module:f", np.zeros(64, int), "there is no module no_such_module"),
-        ("math:no_such", np.zeros(64, int), "module math has no function no_such"),
+        ("math:no_such", np.zeros(64, int), "the module math .*has no function no_such"),
         ("operator:truediv", np.zeros(64, int), "it raised TypeError"),
         ("builtins:print", np.zeros(64, int), "it returned None, expected a number"),
     ],

@@ -133,6 +133,7 @@ def test_parameters_have_the_types_that_the_function_says(module, future, parame
             "fold",
             r"it raised KeyError: 'x' \(.*\.py, line 2",
         ),
+        ("def fold(graph):\n    exit(3)", "fold", r"it raised SystemExit: 3 \(.*\.py, line 2"),
         ("import not_there_at_all", "fold", "cannot be imported: ModuleNotFoundError: .*not_there"),
         ("1 / 0", "fold", r"cannot be imported: ZeroDivisionError: .*\.py, line 1"),
         ("def fold(", "fold", r"cannot be imported: SyntaxError: .*line 1"),

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.layers.readings import Readings
 from deploykit.transforms.core.layers.roles import Roles
 from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.readings import Readings
 from deploykit.transforms.core.tensors import DType
 from deploykit.verification.verify import compare
 from tests.support import build, run, transform

@@ -1,0 +1,87 @@
+"""Functions of the user's own: `package.module:function`, imported from the current folder or else.
+
+Importing a module runs it.
+"""
+
+import importlib
+import inspect
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+from deploykit.transforms.core.errors import Error, nearest
+
+logger = logging.getLogger("deploykit")
+
+
+def user_function(name: str) -> Callable[..., Any]:
+    """Return the function of this name. Error: there is none, or its module cannot be imported."""
+    module_name, _, function_name = name.partition(":")
+    with _current_folder_first():
+        module = _module(module_name)
+    function: Any = getattr(module, function_name, None)
+    if function is None:
+        there = tuple(each for each, found in vars(module).items() if inspect.isfunction(found))
+        where = f" ({module.__file__})" if getattr(module, "__file__", None) else ""
+        raise Error(
+            f"the module {module_name}{where} has no function {function_name}"
+            f"{nearest(function_name, there)}"
+        )
+    if not callable(function):
+        raise Error(f"{name} is a {type(function).__name__}, expected a function")
+    return function  # type: ignore[no-any-return]
+
+
+def raised(error: BaseException, function: Callable[..., Any] | None = None) -> str:
+    """Return what was raised, and where: the last line of the function's file that led there."""
+    said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".removesuffix(": ")
+    if isinstance(error, SyntaxError):  # it names its own place
+        return said
+    code = getattr(inspect.unwrap(function), "__code__", None) if function else None
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if code is not None and frame.filename == code.co_filename]
+    own = own or [frame for frame in frames if not frame.filename.startswith("<")] or frames
+    return f"{said} ({own[-1].filename}, line {own[-1].lineno})"
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise Error(
+                f"there is no module {error.name}, neither in this folder nor installed"
+            ) from None
+        raise _not_imported(name, error) from None
+    except (Exception, SystemExit) as error:
+        raise _not_imported(name, error) from None
+
+
+def _not_imported(name: str, error: BaseException) -> Error:
+    logger.debug("%s cannot be imported", name, exc_info=error)
+    return Error(f"the module {name} cannot be imported: {raised(error)}")
+
+
+@contextmanager
+def _current_folder_first() -> Iterator[None]:
+    """Find modules in the current folder first, as `python -m` does; after the block, last.
+
+    So a file there, whatever its name, hides no module that is imported later on.
+    """
+    try:
+        folder = os.getcwd()
+    except FileNotFoundError:  # it was removed meanwhile
+        yield
+        return
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+        if folder not in sys.path:
+            sys.path.append(folder)
