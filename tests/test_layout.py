@@ -50,11 +50,12 @@ ORDER = {
 
 # Modules have borne these names, which did not say what is inside.
 OLD_NAMES = {
-    "aliases", "answering", "asking", "bisection", "chains", "checking", "choosing",
-    "configs", "deploying", "evaluate", "feeds", "flags", "folder", "framing",
-    "holding", "inference", "judging", "load_test", "load_testing", "loading", "location",
-    "methods", "observing", "outcome", "plane", "preparing", "processor",
-    "quantizing", "served", "state", "surviving", "warming",
+    "aliases", "answering", "asking", "bisection", "calling", "chains", "checking",
+    "choosing", "configs", "deploying", "evaluate", "feeds", "flags", "folder",
+    "framing", "holding", "inference", "judging", "load_test", "load_testing", "loading",
+    "location", "methods", "observing", "outcome", "plane", "preparing", "processor",
+    "quantizing", "rewriting", "served", "signature", "source", "state", "surviving",
+    "warming",
 }  # fmt: skip
 
 
