@@ -1,1 +1,1 @@
-"""What people read: tables, sizes, progress."""
+"""What people read: tables, sizes, the machine in lines."""
