@@ -1,16 +1,17 @@
-"""Functions of the user's own: `package.module:function`, imported from the current folder or else.
+"""Functions of the user's own: `package.module:function`, of the current folder or installed.
 
 Importing a module runs it.
 """
 
 import importlib
+import importlib.util
 import inspect
 import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from importlib.machinery import PathFinder
 from types import ModuleType
 from typing import Any
 
@@ -22,8 +23,7 @@ logger = logging.getLogger("deploykit")
 def user_function(name: str) -> Callable[..., Any]:
     """Return the function of this name. Error: there is none, or its module cannot be imported."""
     module_name, _, function_name = name.partition(":")
-    with _current_folder_first():
-        module = _module(module_name)
+    module = _module(module_name)
     function: Any = getattr(module, function_name, None)
     if function is None:
         there = tuple(each for each, found in vars(module).items() if inspect.isfunction(found))
@@ -51,6 +51,7 @@ def raised(error: BaseException, function: Callable[..., Any] | None = None) -> 
 
 def _module(name: str) -> ModuleType:
     try:
+        _take_from_current_folder(name.partition(".")[0])
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
@@ -62,26 +63,28 @@ def _module(name: str) -> ModuleType:
         raise _not_imported(name, error) from None
 
 
-def _not_imported(name: str, error: BaseException) -> Error:
-    logger.debug("%s cannot be imported", name, exc_info=error)
-    return Error(f"the module {name} cannot be imported: {raised(error)}")
+def _take_from_current_folder(name: str) -> None:
+    """Import a module or package that lies in the current folder, whatever else has its name.
 
-
-@contextmanager
-def _current_folder_first() -> Iterator[None]:
-    """Find modules in the current folder first, as `python -m` does; after the block, last.
-
-    So a file there, whatever its name, hides no module that is imported later on.
+    What it imports itself is found there last, so that no other file there hides an installed one.
     """
     try:
         folder = os.getcwd()
     except FileNotFoundError:  # it was removed meanwhile
-        yield
         return
-    sys.path.insert(0, folder)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    spec = None if name in sys.modules else PathFinder.find_spec(name, [folder])
+    if spec is None or spec.loader is None or spec.origin is None:
+        return
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
-        yield
-    finally:
-        sys.path.remove(folder)
-        if folder not in sys.path:
-            sys.path.append(folder)
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+
+
+def _not_imported(name: str, error: BaseException) -> Error:
+    logger.debug("%s cannot be imported", name, exc_info=error)
+    return Error(f"the module {name} cannot be imported: {raised(error)}")

@@ -1,5 +1,6 @@
 """`deploykit transform` with a user's own transforms, from modules of any name."""
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -87,6 +88,22 @@ def test_the_module_command_finds_it_too(here, small):
     command = [
         sys.executable, "-m", "deploykit", "transform", f"--in_graph={small}", "--out_graph=out.pb",
         "--transforms=transforms:swap",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert ops(load_graph("out.pb"))["Elu"] == 1
+
+
+def test_other_files_of_the_folder_hide_nothing(here, small):
+    """A folder of scripts has files named like Python's own modules, and like installed ones."""
+    own = [name for name in sys.stdlib_module_names if importlib.util.find_spec(name) is not None]
+    for name in (*own, "numpy", "click", "deploykit", "rich"):
+        (here / f"{name}.py").write_text("raise SystemExit(__name__)")
+    (here / "helpers.py").write_text("import statistics, queue\nSelu = 'Selu'")
+    (here / "transforms.py").write_text(f"{OWN}\nimport helpers\n")
+    command = [
+        sys.executable, "-P", "-m", "deploykit", "transform", f"--in_graph={small}",
+        "--out_graph=out.pb", "--transforms=transforms:swap",
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
