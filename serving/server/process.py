@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
+from typing import TypeVar
 
 from deploykit.serving.server.ports import check_ports
 from deploykit.serving.server.server import Server
@@ -20,7 +21,10 @@ logger = logging.getLogger("deploykit")
 
 _LOG_LEVEL, _SILENT = "TF_CPP_MIN_LOG_LEVEL", "3"
 _LOG_SECONDS = 1.0  # between two lines of gRPC's own log
+_LOOK_SECONDS = 0.5  # at most, until a signal that another thread got is acted upon
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+Report = TypeVar("Report")
 
 
 @dataclass(frozen=True)
@@ -56,13 +60,13 @@ def serve(settings: Settings, ready: Callable[[Ready], None]) -> None:
 
     # TensorFlow may load for long, and signals only reach a thread that runs Python.
     threading.Thread(target=start, daemon=True).start()
-    event = reports.get()
+    event = next_of(reports)
     if isinstance(event, BaseException):
         raise event
     if event == "started":
         rest = server.rest.port if server.rest is not None else None
         ready(Ready(server.port, rest, server.available))
-        reports.get()
+        next_of(reports)
         logger.info("draining: new calls are refused, those in flight are answered")
         if not server.drain(settings.drain_seconds):
             logger.warning("calls were cut off that took longer than --drain_seconds")
@@ -95,6 +99,17 @@ def _silence() -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+def next_of(reports: "queue.SimpleQueue[Report]") -> Report:
+    """Return what comes next.
+
+    It looks anew now and then: where another thread gets a signal, Python lets the handler run in
+    the main thread, but nothing ends the wait there.
+    """
+    while True:
+        with contextlib.suppress(queue.Empty):
+            return reports.get(timeout=_LOOK_SECONDS)
 
 
 def listen_to_signals(stop: Callable[[], None], at_once: Callable[[], None] = lambda: None) -> None:

@@ -22,7 +22,7 @@ from dataclasses import asdict, replace
 
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.server.ports import bound
-from deploykit.serving.server.process import Ready, listen_to_signals
+from deploykit.serving.server.process import Ready, listen_to_signals, next_of
 from deploykit.serving.server.process import serve as serve_alone
 from deploykit.serving.server.settings import Settings
 from deploykit.transforms.core.errors import Error
@@ -58,7 +58,7 @@ def serve(settings: Settings, ready: Callable[[Ready], None]) -> None:
             first = _all_ready(reports, len(workers))
             if first is not None:
                 ready(first)
-                while reports.get()[0] != "stop":
+                while next_of(reports)[0] != "stop":
                     pass
                 logger.info("draining: new calls are refused, those in flight are answered")
         finally:
@@ -69,7 +69,7 @@ def _all_ready(reports: "queue.SimpleQueue[tuple[str, str]]", count: int) -> Rea
     """Return what the workers say when all listen; None: they are to stop."""
     document = ""
     for _ in range(count):
-        kind, document = reports.get()
+        kind, document = next_of(reports)
         if kind == "stop":
             return None
         if kind == "failed":
