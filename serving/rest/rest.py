@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import logging
 import re
 import threading
 import time
@@ -27,8 +26,6 @@ from deploykit.serving.rest.json_values import parse, refused, signature_name
 from deploykit.serving.rest.listener import Listener
 from deploykit.serving.rest.paths import parse_path, path_of
 from deploykit.serving.telemetry.monitoring import CONTENT_TYPE, ENTRYPOINT, Metrics
-
-logger = logging.getLogger("deploykit")
 
 _CORS = (
     ("Access-Control-Allow-Origin", "*"),

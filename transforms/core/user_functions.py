@@ -24,7 +24,7 @@ def user_function(name: str) -> Callable[..., Any]:
     """Return the function of this name. Error: there is none, or its module cannot be imported."""
     module_name, _, function_name = name.partition(":")
     module = _module(module_name)
-    function: Any = getattr(module, function_name, None)
+    function: Callable[..., Any] | None = getattr(module, function_name, None)
     if function is None:
         there = tuple(each for each, found in vars(module).items() if inspect.isfunction(found))
         where = f" ({module.__file__})" if getattr(module, "__file__", None) else ""
@@ -34,7 +34,7 @@ def user_function(name: str) -> Callable[..., Any]:
         )
     if not callable(function):
         raise Error(f"{name} is a {type(function).__name__}, expected a function")
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 def raised(error: BaseException, function: Callable[..., Any] | None = None) -> str:
