@@ -31,7 +31,6 @@ ORDER = {
     "quantization": "benchmarking rewriting verification",
     "records": "storage hardware",
     "input": "records benchmarking",
-    "placement": "benchmarking",
     "inspection": "freezing benchmarking",
     "serving.protocol": "transforms.core",
     "serving.saved_model": "serving.protocol",
@@ -45,7 +44,7 @@ ORDER = {
     "exporting": "freezing input serving.saved_model",
     "calling": "input serving.client",
     "reporting": "benchmarking calling",
-    "cli": "quantization placement inspection exporting reporting serving.server",
+    "cli": "quantization inspection exporting reporting serving.server",
 }
 
 # Modules have borne these names, which did not say what is inside.

@@ -1,1 +1,1 @@
-"""What is in a model, and what two models do not have in common."""
+"""What is in a model, what two models do not have in common, and where each node runs."""

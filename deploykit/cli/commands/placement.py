@@ -48,8 +48,8 @@ def placement(
     """
     from deploykit.cli.report import Report, show
     from deploykit.freezing.freeze import open_graph
-    from deploykit.placement.placement import lines
-    from deploykit.placement.placement import placement as find
+    from deploykit.inspection.placement import lines
+    from deploykit.inspection.placement import placement as find
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
     from deploykit.transforms.core.errors import CrashError, LimitError
 

@@ -7,10 +7,10 @@ import sys
 import numpy as np
 import pytest
 
-from deploykit.placement import placement as module
-from deploykit.placement.placement import lines, placement
-from deploykit.placement.step_stats import _in_order as in_order
-from deploykit.placement.step_stats import look, satisfies
+from deploykit.inspection import placement as module
+from deploykit.inspection.placement import lines, placement
+from deploykit.inspection.step_stats import _in_order as in_order
+from deploykit.inspection.step_stats import look, satisfies
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import GraphDef
@@ -25,7 +25,7 @@ def here(monkeypatch):
 
     class Here:
         def __init__(self, function, *arguments, forced):
-            assert function == "deploykit.placement.step_stats:look"
+            assert function == "deploykit.inspection.step_stats:look"
             self.arguments = arguments
 
         def created(self):
@@ -393,7 +393,7 @@ def test_a_model_that_writes_files_is_not_run(deploykit, tmp_path):
 
 
 def test_an_existing_file_is_refused_before_anything_runs(deploykit, tmp_path, monkeypatch):
-    monkeypatch.setattr("deploykit.placement.placement.placement", None)
+    monkeypatch.setattr("deploykit.inspection.placement.placement", None)
     path = written(two_devices(), tmp_path)
     for out in (path, tmp_path / "there.json"):
         out.touch()

@@ -15,7 +15,7 @@ from typing import Any
 from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.settings import Settings
 from deploykit.hardware.doctor import gpu_refusal
-from deploykit.placement.step_stats import satisfies
+from deploykit.inspection.step_stats import satisfies
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Worker
@@ -148,7 +148,7 @@ def placement(
     feeds = batches(graph, batch, shapes, data, input_range)[0]
     settings = Settings(device=device)
     worker = Worker(
-        "deploykit.placement.step_stats:look",
+        "deploykit.inspection.step_stats:look",
         b"".join(graph.serialized()),
         dict(zip(graph.inputs, feeds, strict=True)),
         list(graph.outputs),

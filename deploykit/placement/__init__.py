@@ -1,1 +1,0 @@
-"""Where each node of a graph really runs."""
