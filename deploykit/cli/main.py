@@ -9,6 +9,8 @@ from typing import NoReturn
 import click
 
 from deploykit import __version__
+from deploykit.cli.progress import watcher
+from deploykit.text.progress import watch_with
 from deploykit.transforms.core.errors import BugError, Error
 
 COMMANDS = (
@@ -74,6 +76,7 @@ def _log_to_stderr() -> None:
 def main() -> NoReturn:
     """Run the command line and end the process."""
     _log_to_stderr()
+    watch_with(watcher())
     sys.exit(run(sys.argv[1:]))
 
 

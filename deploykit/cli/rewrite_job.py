@@ -5,12 +5,12 @@ from pathlib import Path
 
 from deploykit.cli.bisect import failed, first_failure
 from deploykit.cli.comparison import Comparison
-from deploykit.cli.progress import progress
 from deploykit.cli.report import Report
 from deploykit.freezing.freeze import model_bytes
 from deploykit.freezing.graph_files import save_graph
 from deploykit.rewriting.dump import Dump
 from deploykit.rewriting.transform import run_steps
+from deploykit.text.progress import working
 from deploykit.transforms.core.errors import VerificationError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.pipeline import Result
@@ -38,7 +38,7 @@ def rewrite(
     dumped = None if dump is None else Dump(Path(dump))
     report.bytes_in = model_bytes(report.input_file)
     report.of(graph)
-    with progress(report.command) as advance:
+    with working(report.command) as advance:
 
         def on_step(step: Result, count: int) -> None:
             advance(step.transform, count)

@@ -74,10 +74,10 @@ def benchmark(
     from deploykit.benchmarking.profiling.profile_tables import profile_tables
     from deploykit.benchmarking.profiling.traced_calls import RUNS
     from deploykit.benchmarking.tables import csv_lines, tables
-    from deploykit.cli.progress import progress
     from deploykit.cli.report import Report, show
     from deploykit.freezing.freeze import open_graph
     from deploykit.storage.files import write
+    from deploykit.text.progress import working
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 
     files = [path for path in (output, csv_file, plot_file, trace_file) if path is not None]
@@ -93,7 +93,7 @@ def benchmark(
     for graph in graphs.values():
         refuse_side_effects(graph, feeding.allowed_ops)
     report.of(graphs[models[0]])
-    with progress("benchmark") as advance:
+    with working("benchmark") as advance:
         result = benchmark(
             graphs,
             sweep.settings(),
@@ -149,12 +149,12 @@ def _behind_files(
     as_json: bool,
 ) -> None:
     """Measure a model behind each style of input."""
-    from deploykit.cli.progress import progress
     from deploykit.cli.report import Report, show
     from deploykit.input.input_benchmark import measure_input
     from deploykit.input.pipeline import STYLES
     from deploykit.input.runnable import open_runnable
     from deploykit.input.service import serving
+    from deploykit.text.progress import working
 
     settings = sweep.settings()
     if len(models) > 1 or len(settings) > 1 or settings[0].concurrency > 1:
@@ -173,7 +173,7 @@ def _behind_files(
     report.of(graph)
     with (
         serving(piping.workers, piping.address) as address,
-        progress("benchmark") as advance,
+        working("benchmark") as advance,
     ):
         result = measure_input(
             graph,

@@ -42,13 +42,13 @@ def calibrate(
     and each channel's mean and smallest value, to a JSON file that can be edited. Quantization
     spreads its 8 bits over these ranges.
     """
-    from deploykit.cli.progress import progress
     from deploykit.cli.report import Report, show
     from deploykit.freezing.freeze import open_graph
     from deploykit.freezing.model_path import model_sha256
     from deploykit.input.samples import open_feeds
     from deploykit.quantization.calibration import calibrate
     from deploykit.storage.files import write
+    from deploykit.text.progress import working
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 
     report = Report("calibrate", model, output)
@@ -56,7 +56,7 @@ def calibrate(
     refuse_side_effects(graph, allowed_ops)
     report.of(graph)
     feeds = open_feeds(data, graph, preprocess, batch)
-    with progress("calibrate") as advance:
+    with working("calibrate") as advance:
         found = calibrate(
             graph,
             feeds,

@@ -67,14 +67,14 @@ def export(
     """
     from deploykit.benchmarking.results import load_tuned
     from deploykit.benchmarking.settings import Settings
-    from deploykit.cli.progress import progress
     from deploykit.cli.report import Report, show
     from deploykit.exporting.deployment import Manifests
     from deploykit.exporting.export import export
+    from deploykit.text.progress import working
 
     settings = Settings() if tuned is None else load_tuned(tuned)
     report = Report("export", source.model)
-    with progress("export"):
+    with working("export"):
         found = export(
             source.model,
             base_dir,

@@ -23,14 +23,14 @@ def freeze(
     placeholder named like is_training that is not fed is pinned to false. Lookup tables are filled
     within the graph.
     """
-    from deploykit.cli.progress import progress
     from deploykit.cli.report import Report, show
     from deploykit.freezing.freeze import model_bytes, model_nodes
     from deploykit.freezing.graph_files import save_graph
+    from deploykit.text.progress import working
 
     model = source.model
     report = Report("freeze", model, output)
-    with progress("freeze"):
+    with working("freeze"):
         graph = source.freeze()
     report.of(graph)
     report.nodes_in, report.nodes_out = model_nodes(model, source.tags), len(graph)

@@ -93,10 +93,10 @@ def label(
         read_labels,
         scores,
     )
-    from deploykit.cli.progress import progress
     from deploykit.cli.report import Report, show
     from deploykit.freezing.freeze import freeze_as, model_bytes
     from deploykit.input.preprocessing import load_preprocessing
+    from deploykit.text.progress import working
 
     image = _one("IMAGE", image, "--image", image_file)
     model = _one("--model", model, "--graph", graph)
@@ -116,7 +116,7 @@ def label(
         taken_as = image_input(frozen, height=height, width=width, mean=mean, std=std)
     else:
         taken_as = declared_input(frozen, image, declared)
-    with progress("label"):
+    with working("label"):
         found = scores(frozen, image, taken_as)
     report.more = {
         "image": image,

@@ -73,18 +73,18 @@ def load_test(
         )
     from deploykit.calling.request_inputs import chosen_signature, feeds_from_data
     from deploykit.calling.server_load import Generators, document, notes, search, table
-    from deploykit.cli.progress import progress
     from deploykit.cli.report import Report, show
     from deploykit.reporting.load_plot import plot_loads
     from deploykit.reporting.plots import check_plot
     from deploykit.serving.client.load_generator import Step
     from deploykit.serving.client.requests import predict_request
     from deploykit.storage.files import write
+    from deploykit.text.progress import working
 
     if plot_file is not None:
         check_plot(plot_file)
     report = Report("load-test", data, output)
-    with progress("load-test") as advance:
+    with working("load-test") as advance:
         with connection.client(address) as client:
             found = client.metadata(model, version=version, label=label)
             name, chosen = chosen_signature(found, signature)

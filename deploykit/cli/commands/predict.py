@@ -53,12 +53,12 @@ def predict(
     from deploykit.calling.label_image import read_labels
     from deploykit.calling.request_inputs import arrays_from, chosen_signature
     from deploykit.calling.response import classes, document, lines
-    from deploykit.cli.progress import progress
     from deploykit.cli.report import Report, show
+    from deploykit.text.progress import working
 
     report = Report("predict")
     names = None if labels is None else read_labels(labels)
-    with progress("predict"), connection.client(address) as client:
+    with working("predict"), connection.client(address) as client:
         found = client.metadata(model, version=version, label=label)
         name, chosen = chosen_signature(found, signature)
         inputs = arrays_from(given, chosen, preprocess)

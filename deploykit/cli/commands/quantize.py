@@ -127,7 +127,6 @@ def quantize(
             logger.info(_HINT if mode == "weights" else SLOW)
         return
     from deploykit.benchmarking.settings import Settings
-    from deploykit.cli.progress import progress
     from deploykit.cli.report import files_table
     from deploykit.freezing.freeze import model_bytes
     from deploykit.freezing.graph_files import save_graph
@@ -135,6 +134,7 @@ def quantize(
     from deploykit.quantization.preconditions import refuse_quantized
     from deploykit.quantization.search import Quantization, quantize_calibrated
     from deploykit.rewriting.transform import optimize
+    from deploykit.text.progress import working
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 
     refuse_quantized(graph)
@@ -147,7 +147,7 @@ def quantize(
     requested = Quantization(isa, keep_float, min_sqnr, metric, max_drop, settings, budget)
     data = _read(calibration, graph, comparison.preprocess)
     labelled = None if evaluation is None else _read(evaluation, graph, comparison.preprocess)
-    with progress("quantize") as advance:
+    with working("quantize") as advance:
         found = quantize_calibrated(
             optimize(graph), data, requested,
             evaluation=labelled, state=f"{output}.state", advance=advance,

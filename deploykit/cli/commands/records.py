@@ -81,12 +81,12 @@ def convert(
 
     A run that was interrupted is taken up by the same command; what was finished stays.
     """
-    from deploykit.cli.progress import progress
     from deploykit.cli.report import Report, show
     from deploykit.hardware.machine import usable_cores
     from deploykit.records.conversion import Options, check_apart, convert
     from deploykit.records.open_source import open_source
     from deploykit.records.resuming import check_free
+    from deploykit.text.progress import working
 
     target = Path(folder)
     check_apart(sources, target)
@@ -100,7 +100,7 @@ def convert(
         skip=on_error == "skip",
         processes=processes or usable_cores(),
     )
-    with progress("records") as advance:
+    with working("records") as advance:
         outcome = convert(source, target, how, force=force, advance=advance)
     report.bytes_out = outcome.index.bytes
     facts = {"skipped": outcome.skipped, "problems": outcome.problems, "kept": outcome.kept}
@@ -157,14 +157,14 @@ def verify(folder: str, name: str | None, processes: int | None, as_json: bool) 
     Exits with 5 where a record's checksum is wrong, or a shard is cut short, changed, missing or
     not listed. Without an index, a shard that was cut between two records looks whole.
     """
-    from deploykit.cli.progress import progress
     from deploykit.cli.report import Report, show
     from deploykit.hardware.machine import usable_cores
     from deploykit.records.verify_records import check_folder
+    from deploykit.text.progress import working
     from deploykit.transforms.core.errors import VerificationError
 
     report = Report("records verify", folder)
-    with progress("verify") as advance:
+    with working("verify") as advance:
         index, found = check_folder(Path(folder), name, processes or usable_cores(), advance)
     problems = [each.problem for each in found if each.problem]
     count = sum(each.records for each in found)

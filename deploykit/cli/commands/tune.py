@@ -45,9 +45,9 @@ def tune(
     The file can be given to `deploykit benchmark --tuned`. After Ctrl-C, the same command goes on.
     """
     from deploykit.benchmarking.tuning.tuning import tune
-    from deploykit.cli.progress import progress
     from deploykit.cli.report import Report, show
     from deploykit.freezing.freeze import open_graph
+    from deploykit.text.progress import working
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
     from deploykit.transforms.core.errors import CrashError, LimitError
 
@@ -55,7 +55,7 @@ def tune(
     graph = open_graph(model, interface)
     refuse_side_effects(graph, feeding.allowed_ops)
     report.of(graph)
-    with progress("tune") as advance:
+    with working("tune") as advance:
         try:
             found = tune(
                 model,

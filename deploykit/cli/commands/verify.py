@@ -40,9 +40,9 @@ def verify(
     Softmax, what it reads is compared too. In --json, a figure without bound (no difference at
     all) is null, and a model whose inputs cannot be made up gives "verified": false.
     """
-    from deploykit.cli.progress import progress
     from deploykit.cli.report import Report, show
     from deploykit.freezing.freeze import model_bytes, open_graph
+    from deploykit.text.progress import working
     from deploykit.transforms.core.errors import VerificationError
 
     report = Report("verify", reference, result)
@@ -51,7 +51,7 @@ def verify(
     report.of(first)
     report.nodes_out = len(second)
     report.bytes_in, report.bytes_out = model_bytes(reference), model_bytes(result)
-    with progress("verify"):
+    with working("verify"):
         check = replace(comparison, tolerance=tolerance, min_sqnr=min_sqnr)
         report.verification = check.run(first, second)
     show(report, as_json, output=output, force=force)
