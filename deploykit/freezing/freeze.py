@@ -11,7 +11,7 @@ from deploykit.freezing.checkpoints import parse_meta
 from deploykit.freezing.graph_files import load_graph, parse_graph_def
 from deploykit.freezing.initializers import Initialisers
 from deploykit.freezing.interface import Interface
-from deploykit.freezing.keras_files import read_keras
+from deploykit.freezing.keras.keras_files import read_keras
 from deploykit.freezing.meta_graphs import answering_graph, whole_graph
 from deploykit.freezing.model_path import Location, locate
 from deploykit.freezing.resaving import saved_again

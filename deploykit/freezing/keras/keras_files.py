@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.freezing.initializers import Initialisers
-from deploykit.freezing.keras_2_archives import (
+from deploykit.freezing.keras.keras_2_archives import (
     WEIGHTS,
     has_old_layout,
     write_archive,
@@ -46,7 +46,7 @@ def read_keras(
     RefusedError: it holds code. GraphError: it is damaged, or lacks a custom layer's code.
     """
     description = None if architecture is None else read_bytes(architecture)
-    return saved_again("deploykit.freezing.keras_files:resave", str(path), description)
+    return saved_again("deploykit.freezing.keras.keras_files:resave", str(path), description)
 
 
 def resave(folder: str, path: str, architecture: bytes | None) -> tuple[list[str], list[str]]:
