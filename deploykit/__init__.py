@@ -9,14 +9,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from deploykit.api.diff import diff
+    from deploykit.api.export import export
+    from deploykit.api.freeze import freeze
+    from deploykit.api.inspect import inspect
     from deploykit.benchmarking.comparing import compare
     from deploykit.benchmarking.measuring import benchmark
     from deploykit.benchmarking.results import load_result
     from deploykit.benchmarking.settings import Settings
     from deploykit.benchmarking.tuning.tuning import tune
-    from deploykit.exporting.export import export
-    from deploykit.freezing.freeze import freeze
     from deploykit.freezing.graph_files import load_graph, save_graph
+    from deploykit.freezing.interface import Source
+    from deploykit.freezing.open_model import OpenedModel, open_model
     from deploykit.quantization.quantize import quantize
     from deploykit.rewriting.transform import TransformGraph, optimize, transform
     from deploykit.serving.client.client import Client
@@ -27,14 +31,19 @@ __version__ = "0.1.0"
 # Where each public name lives; it is imported when first used, so that `--help` is quick.
 _HOMES = {
     "Client": "serving.client.client",
+    "OpenedModel": "freezing.open_model",
+    "Source": "freezing.interface",
     "Settings": "benchmarking.settings",
     "TransformGraph": "rewriting.transform",
     "benchmark": "benchmarking.measuring",
     "compare": "benchmarking.comparing",
-    "export": "exporting.export",
-    "freeze": "freezing.freeze",
+    "diff": "api.diff",
+    "export": "api.export",
+    "freeze": "api.freeze",
+    "inspect": "api.inspect",
     "load_graph": "freezing.graph_files",
     "load_result": "benchmarking.results",
+    "open_model": "freezing.open_model",
     "optimize": "rewriting.transform",
     "quantize": "quantization.quantize",
     "save_graph": "freezing.graph_files",
@@ -45,14 +54,19 @@ _HOMES = {
 
 __all__ = [
     "Client",
+    "OpenedModel",
     "Settings",
+    "Source",
     "TransformGraph",
     "benchmark",
     "compare",
+    "diff",
     "export",
     "freeze",
+    "inspect",
     "load_graph",
     "load_result",
+    "open_model",
     "optimize",
     "quantize",
     "save_graph",

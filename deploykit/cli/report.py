@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from deploykit.text.tables import new_table, size
 
 if TYPE_CHECKING:
+    from deploykit.freezing.open_model import OpenedModel
     from deploykit.rewriting.step_report import StepReport
     from deploykit.text.tables import Table
     from deploykit.transforms.core.graph import Graph
@@ -34,9 +35,11 @@ class Report:
     more: dict[str, Any] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
 
-    def of(self, graph: "Graph") -> None:
-        """Take inputs, outputs and the number of nodes from the graph that was read."""
+    def of(self, model: "OpenedModel | Graph") -> None:
+        """Take inputs, outputs, size and the number of nodes from what was read."""
+        graph: Any = getattr(model, "graph", model)
         self.inputs, self.outputs, self.nodes_in = graph.inputs, graph.outputs, len(graph)
+        self.bytes_in = getattr(model, "bytes", None)
 
     def document(self) -> dict[str, Any]:
         """Return the JSON document. Numbers that are not finite are null."""

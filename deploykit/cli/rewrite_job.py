@@ -6,7 +6,6 @@ from pathlib import Path
 from deploykit.cli.bisect import failed, first_failure
 from deploykit.cli.comparison import Comparison
 from deploykit.cli.report import Report
-from deploykit.freezing.freeze import model_bytes
 from deploykit.freezing.graph_files import save_graph
 from deploykit.rewriting.dump import Dump
 from deploykit.rewriting.transform import run_steps
@@ -36,7 +35,6 @@ def rewrite(
     """
     assert report.input_file is not None
     dumped = None if dump is None else Dump(Path(dump))
-    report.bytes_in = model_bytes(report.input_file)
     report.of(graph)
     with working(report.command) as advance:
 

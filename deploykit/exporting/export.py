@@ -2,18 +2,20 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from deploykit.exporting.deployment import Manifests
-from deploykit.exporting.named_model import Callee, callee_of_graph, read_callee
+from deploykit.exporting.named_model import Callee, open_callee
 from deploykit.exporting.signatures import signatures_for
-from deploykit.freezing.interface import Interface
-from deploykit.freezing.model_path import locate, model_sha256
+from deploykit.freezing.interface import Source
+from deploykit.freezing.model_path import locate
+from deploykit.freezing.open_model import OpenedModel
 from deploykit.input.samples import open_feeds
 from deploykit.serving.protocol.protos import SignatureDef
 from deploykit.serving.protocol.signatures import PREDICT, described
@@ -36,6 +38,7 @@ FORMAT = 1
 class Exported:
     """A version directory that was written."""
 
+    model: OpenedModel
     folder: Path
     name: str
     version: int
@@ -70,69 +73,44 @@ class Exported:
         return [*found, f"{self.folder}: {size(self.bytes)}{warm}"]
 
 
-def export(
-    model: str | Path | Graph,
-    base_dir: str | Path,
-    *,
-    name: str | None = None,
-    version: int | None = None,
-    method: str | None = None,
-    warmup: str | Path | None = None,
-    preprocess: str | None = None,
-    inputs: Iterable[str] = (),
-    outputs: Iterable[str] = (),
-    tags: Iterable[str] = (),
-    signature: str | None = None,
-    graph: str | Path | None = None,
-    pins: Mapping[str, str] | None = None,
-    manifests: Manifests | None = None,
-) -> Exported:
-    """Write a model as `base_dir/name/version/`, which TensorFlow Serving loads.
+@dataclass(frozen=True)
+class ExportOptions:
+    """What a version for TensorFlow Serving is to be."""
 
-    The signatures of a SavedModel keep their names and aliases; one that is named is kept alone, as
-    the default one. Any other model gets one with the names of inputs and outputs in the graph.
+    name: str | None = None
+    """What requests call the model; default: the name of its file or folder."""
+    version: int | None = None
+    """A number that is not taken; default: the one after the highest there is."""
+    method: str | None = None
+    """`predict`, `classify` or `regress`: the last two add a signature that takes tf.Examples;
+    default: what a SavedModel's signature says, or `predict`."""
+    warmup: Any = None
+    """Samples that are run before the version answers: arrays by input name, a `tf.data.Dataset`,
+    an `.npz` file, or a folder that `deploykit calibrate` takes."""
+    preprocess: Any = None
+    """What becomes of the features of such a folder: a JSON file; default: what is known of the
+    model."""
+    manifests: Manifests = field(default_factory=Manifests)
+    """Which files that run it elsewhere are written into the folder of models."""
 
-    Args:
-        model: what `freeze` reads, or a frozen graph.
-        base_dir: the folder of models.
-        name: what requests call the model; default: the name of its file or folder.
-        version: a number that is not taken; default: the one after the highest there is.
-        method: `predict`, `classify` or `regress`: the last two add a signature that takes
-            tf.Examples; default: what a SavedModel's signature says, or `predict`.
-        warmup: samples, of which up to 1000 are run before the version answers: an `.npz` file of
-            arrays by input name, or a folder that `deploykit calibrate` takes.
-        preprocess: what becomes of the features of such a folder, a JSON file.
-        inputs, outputs, tags, signature, graph, pins: as `freeze` takes them.
-        manifests: which files that run it elsewhere are written into `base_dir`.
 
-    FileError: the version exists, or cannot be written. GraphError: the model cannot be read, or
-    its tensors do not suit the method.
-    """
+def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Exported:
+    """Write a model as `base_dir/name/version/`; arguments and errors are those of `export`."""
     base = Path(base_dir)
-    name = check_name(name or _default_name(model))
-    manifests = manifests or Manifests()
+    name = check_name(how.name or _default_name(source.model))
     check_output_folder(base / name)
-    manifests.check(base)
-    check_free(base / name, version)
-    interface = Interface(tuple(inputs), tuple(outputs), tuple(tags), signature)
-    if isinstance(model, Graph):
-        callee = callee_of_graph(interface.put_on(model.copy()), signature)
-    else:
-        callee = read_callee(model, interface, graph=graph, pins=pins)
-    manifests.check_inputs(callee.inputs)
-    source = _source(model)  # before the graph is changed
-    signatures = signatures_for(callee, method)
-    asked = method if method in signatures else callee.signature
-    found = []
-    if warmup is not None:
-        feeds = _feeds(str(warmup), callee, preprocess)
-        made = requests(name, asked, signatures[asked], islice(feeds, MOST))
-        found = list(write_requests(made))
+    how.manifests.check(base)
+    check_free(base / name, how.version)
+    opened, callee = open_callee(source)
+    how.manifests.check_inputs(callee.inputs)
+    origin = _origin(opened)  # before the graph is changed
+    signatures = signatures_for(callee, how.method)
+    found = _warm_up(name, callee, signatures, how)
     written = saved_model(callee.graph, signatures)
     document = {
         "format": FORMAT,
         "kind": "export",
-        "source": source,
+        "source": origin,
         "versions": {each: metadata.version(each) for each in ("deploykit", "tensorflow")},
         "signatures": described(signatures),
         "warm_up_requests": len(found),
@@ -145,15 +123,29 @@ def export(
     }
     if found:
         files[WARM_UP] = found
-    folder = write_version(base, name, files, version)
+    folder = write_version(base, name, files, how.version)
     number, total = int(folder.name), sum(len(each) for pieces in files.values() for each in pieces)
+    manifests = how.manifests
     beside = manifests.write(base, number) if manifests.kinds or manifests.batching else ()
-    return Exported(folder, name, number, signatures, len(found), total, beside)
+    return Exported(opened, folder, name, number, signatures, len(found), total, beside)
 
 
-def _default_name(model: str | Path | Graph) -> str:
-    if isinstance(model, Graph):
-        return "model"
+def _warm_up(
+    name: str, callee: Callee, signatures: Mapping[str, SignatureDef], how: ExportOptions
+) -> list[bytes]:
+    """Return the requests of a version's warm-up, as they are written."""
+    if how.warmup is None:
+        return []
+    chosen = how.method if how.method in signatures else callee.signature
+    assert chosen is not None
+    feeds = _feeds(str(how.warmup), callee, how.preprocess)
+    return list(write_requests(requests(name, chosen, signatures[chosen], islice(feeds, MOST))))
+
+
+def _default_name(model: Any) -> str:
+    if not isinstance(model, str | os.PathLike):
+        name = getattr(model, "name", None) or getattr(model, "__name__", None)
+        return name if isinstance(name, str) else "model"
     location = locate(model)
     path = location.path.absolute()
     if location.kind == "checkpoint" and location.checkpoint is not None:
@@ -164,11 +156,11 @@ def _default_name(model: str | Path | Graph) -> str:
     return path.name.split(".")[0]
 
 
-def _source(model: str | Path | Graph) -> dict[str, Any]:
+def _origin(opened: OpenedModel) -> dict[str, Any]:
     """Return what tells the model that was exported from others."""
-    if isinstance(model, Graph):
-        return _digest(model.serialized())
-    return {"sha256": model_sha256(str(model)), "bytes": locate(model).bytes}
+    if opened.bytes is None:
+        return _digest(opened.graph.serialized())
+    return {"sha256": opened.sha256, "bytes": opened.bytes}
 
 
 def _digest(pieces: Iterable[bytes]) -> dict[str, Any]:

@@ -1,22 +1,27 @@
 """How a model is called: its inputs and outputs by the names that its callers know."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
 
-from deploykit.freezing.freeze import freeze_as, parse_meta_graph
-from deploykit.freezing.interface import Interface
-from deploykit.freezing.meta_graphs import chosen_signature, signature_sides, signatures
-from deploykit.freezing.model_path import Location, locate
+from deploykit.freezing.interface import Interface, Source
+from deploykit.freezing.meta_graphs import (
+    chosen_signature,
+    inputs_by_alias,
+    signature_sides,
+    signatures,
+)
+from deploykit.freezing.model_files import ModelFiles
+from deploykit.freezing.open_model import OpenedModel, open_files, open_model
 from deploykit.freezing.saved_models import function_to_load
+from deploykit.freezing.sidecar import SignatureNames
 from deploykit.serving.protocol.protos import MetaGraphDef, SignatureDef, TensorInfo
 from deploykit.serving.protocol.signatures import DEFAULT, PREDICT, Tensor, tensor_of
 from deploykit.serving.saved_model.proto import tensors_of
 from deploykit.storage.files import naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, normal, producer_name, split
-from deploykit.transforms.core.ops import FEEDABLE_OPS
 from deploykit.transforms.core.tensors import DType
 
 
@@ -32,73 +37,96 @@ class Callee:
     others: "Sequence[Callee]" = ()
 
 
-def callee_of_graph(graph: Graph, signature: str | None = None) -> Callee:
-    """Return a graph with a signature that calls its tensors by their own names."""
-    found = tensors_of(graph, (*graph.inputs, *graph.outputs))
-    inputs = {name: found[name] for name in graph.inputs}
-    outputs = {name: found[name] for name in graph.outputs}
-    return Callee(graph, signature or DEFAULT, PREDICT, inputs, outputs)
-
-
-def read_callee(
-    model: str | Path,
-    interface: Interface,
-    *,
-    graph: str | Path | None = None,
-    pins: Mapping[str, str] | None = None,
+def callee_of_graph(
+    graph: Graph, signatures: Mapping[str, SignatureNames], chosen: str | None = None
 ) -> Callee:
-    """Read a model, frozen; the signatures of a SavedModel keep names, methods and aliases.
+    """Return a graph with the signatures that are known of it.
 
-    All of them stay where there is a default one and the interface names neither a signature nor
-    inputs nor outputs. Arguments and errors are those of `freeze`; of a model without signatures,
-    the interface says what its own is called.
+    The chosen one, or else the default one or the first, also has the inputs and outputs that no
+    signature names, by their own names.
     """
-    location = locate(model)
-    with naming(model):
-        names = _all_signatures(location, interface)
-        asked = _naming_all(location, interface, names) if names else interface
-    frozen = freeze_as(model, asked, graph=graph, pins=pins)
-    if location.kind in ("graph", "keras") or graph is not None:
-        return callee_of_graph(frozen, interface.signature)
-    meta = parse_meta_graph(location, interface.tags)
+    known = dict(signatures)
+    name = chosen or (DEFAULT if DEFAULT in known or not known else next(iter(known)))
+    first = known.pop(name, SignatureNames({}, {}))
+    named = first, *known.values()
+    inputs = {t: t for t in graph.inputs if not any(t in s.inputs.values() for s in named)}
+    outputs = {t: t for t in graph.outputs if not any(t in s.outputs.values() for s in named)}
+    first = replace(first, inputs={**first.inputs, **inputs}, outputs={**first.outputs, **outputs})
+    tensors = tensors_of(graph, {*graph.inputs, *graph.outputs})
+
+    def callee(name: str, names: SignatureNames) -> Callee:
+        sides = [{alias: tensors[t] for alias, t in side.items()}
+                 for side in (names.inputs, names.outputs)]  # fmt: skip
+        return Callee(graph, name, names.method, sides[0], sides[1])
+
+    others = tuple(callee(each, names) for each, names in known.items() if names.outputs)
+    return replace(callee(name, first), others=others)
+
+
+def open_callee(source: Source) -> tuple[OpenedModel, Callee]:
+    """Open a model, frozen; the signatures of a SavedModel keep names, methods and aliases.
+
+    All of them stay where there is a default one and the source names neither a signature nor
+    inputs nor outputs. Errors are those of `open_model`; of a model without signatures, the source
+    says what its own is called.
+    """
+    if not isinstance(source.model, str | os.PathLike):
+        opened = open_model(source)
+        return opened, callee_of_graph(opened.frozen, opened.signatures, source.signature)
+    files = ModelFiles(source)
+    with naming(source.model):
+        names = _all_signatures(files, source)
+        opened = open_files(files, _naming_all(files.meta, source, names) if names else source)
+    return opened, _callee(opened, source, names)
+
+
+def _callee(opened: OpenedModel, source: Source, names: Sequence[str]) -> Callee:
+    """Return a model that was opened with one of its signatures, or with several."""
+    files, frozen, pins = opened.files, opened.frozen, source.pins
+    assert files is not None
+    if files.kind in ("graph", "keras") or source.graph is not None:
+        return callee_of_graph(frozen, opened.signatures, source.signature)
+    meta, interface = files.meta, source.interface
     if function_to_load(meta, interface.signature) is not None:
-        return callee_of_graph(frozen, interface.signature)
+        return callee_of_graph(frozen, opened.signatures, source.signature)
     name = chosen_signature(meta, interface.signature)
     if name is None:
-        return callee_of_graph(frozen)
+        return callee_of_graph(frozen, {})
     if names:
         tensors = iter(frozen.outputs)
         found = {}
         for each in names:
             fed, fetched = signature_sides(meta, each)
             outputs = dict(zip(fetched, islice(tensors, len(fetched)), strict=True))
-            found[each] = _signed(frozen, meta, each, _inputs(frozen, fed), outputs, pins or {})
+            found[each] = _signed(
+                frozen, meta, each, inputs_by_alias(frozen, fed), outputs, pins or {}
+            )
         chosen = found.pop(name)
         return replace(chosen, others=tuple(found.values()))
     fed, fetched = signature_sides(meta, name)
     outputs = dict(zip(interface.outputs or fetched, frozen.outputs, strict=True))
     if interface.inputs:
         named = {alias: fed.get(alias, alias) for alias in interface.inputs}
-        return _signed(frozen, meta, name, _inputs(frozen, named), outputs, None)
-    inputs = _inputs(frozen, fed)
+        return _signed(frozen, meta, name, inputs_by_alias(frozen, named), outputs, None)
+    inputs = inputs_by_alias(frozen, fed)
     guessed = {tensor: tensor for tensor in frozen.inputs if tensor not in inputs.values()}
-    return _signed(frozen, meta, name, inputs | guessed, outputs, pins or {})
+    return _signed(frozen, meta, name, inputs | guessed, outputs, pins)
 
 
-def _all_signatures(location: Location, interface: Interface) -> list[str]:
+def _all_signatures(files: ModelFiles, source: Source) -> list[str]:
     """Return the signatures of a SavedModel where all of them are to be kept, or none."""
-    if location.kind != "saved_model" or replace(interface, tags=()) != Interface():
+    asked = replace(source.interface, tags=())
+    if files.kind != "saved_model" or source.graph is not None or asked != Interface():
         return []
-    names = signatures(parse_meta_graph(location, interface.tags))
+    names = signatures(files.meta)
     return names if len(names) > 1 and DEFAULT in names else []
 
 
-def _naming_all(location: Location, interface: Interface, names: Sequence[str]) -> Interface:
-    """Return an interface that names the inputs and outputs of several signatures.
+def _naming_all(meta: MetaGraphDef, source: Source, names: Sequence[str]) -> Source:
+    """Return a source that names the inputs and outputs of several signatures.
 
     A switch is not named: it may be one for training, which freezing turns off.
     """
-    meta = parse_meta_graph(location, interface.tags)
     sides = [signature_sides(meta, name) for name in names]
     switches = {
         normal(info.name)
@@ -110,7 +138,7 @@ def _naming_all(location: Location, interface: Interface, names: Sequence[str]) 
     fetched = [tensor for _, side in sides for tensor in side.values()]
     inputs = [_with_port(each) for each in dict.fromkeys(fed)]
     outputs = [_with_port(each) for each in fetched]
-    return Interface(inputs, outputs, interface.tags, DEFAULT)
+    return replace(source, inputs=inputs, outputs=outputs, signature=DEFAULT)
 
 
 def _with_port(tensor: str) -> str:
@@ -139,22 +167,6 @@ def _signed(
         {alias: _refined(found[t], signed.inputs, alias) for alias, t in sorted(inputs.items())},
         {alias: _refined(found[t], signed.outputs, alias) for alias, t in sorted(outputs.items())},
     )
-
-
-def _inputs(graph: Graph, fed: Mapping[str, str]) -> dict[str, str]:
-    """Return the graph's inputs by alias; freezing gave some the name of their alias."""
-    found = {}
-    for alias, tensor in fed.items():
-        places = [each for each in (normal(tensor), alias) if _is_fed(graph, each)]
-        if places:
-            found[alias] = places[0]
-    return found
-
-
-def _is_fed(graph: Graph, tensor: str) -> bool:
-    """Say whether a tensor is an input, or a placeholder that was not named as one."""
-    name = producer_name(tensor)
-    return tensor in graph.inputs or (name in graph and graph[name].op in FEEDABLE_OPS)
 
 
 def _is_open(info: TensorInfo, pins: Mapping[str, str]) -> bool:

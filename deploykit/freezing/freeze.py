@@ -3,19 +3,17 @@
 import contextlib
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from deploykit.freezing.checkpoints import parse_meta
-from deploykit.freezing.graph_files import load_graph, parse_graph_def
 from deploykit.freezing.initializers import Initialisers
-from deploykit.freezing.interface import Interface
+from deploykit.freezing.interface import Source
 from deploykit.freezing.keras.keras_files import read_keras
 from deploykit.freezing.meta_graphs import answering_graph, whole_graph
-from deploykit.freezing.model_path import Location, locate
-from deploykit.freezing.resaving import saved_again
-from deploykit.freezing.saved_models import function_to_load, parse_saved_model
+from deploykit.freezing.model_files import ModelFiles
+from deploykit.freezing.resaving import read_again, saved_again
+from deploykit.freezing.saved_models import function_to_load
 from deploykit.freezing.training_switches import is_training_switch, tell_what_hides_batch_norms
 from deploykit.freezing.updates import settle_updates
 from deploykit.freezing.xla_convolutions import mark_convolutions, rewrite_convolutions
@@ -27,85 +25,61 @@ from deploykit.transforms.core.layers.layers import FLOATS
 from deploykit.transforms.core.node import Node, split
 from deploykit.transforms.core.ops import op_defs, output_types
 from deploykit.transforms.core.pipeline import Step
-from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.stateful_ops import contents_of, held_by
 
 logger = logging.getLogger("deploykit")
 
 
-def freeze(
-    source: str | Path,
-    *,
-    graph: str | Path | None = None,
-    inputs: Iterable[str] = (),
-    outputs: Iterable[str] = (),
-    tags: Sequence[str] = (),
-    signature: str | None = None,
-    pins: Mapping[str, str] | None = None,
-) -> Graph:
-    """Read a model and return it as a frozen graph: no variables, no function calls.
-
-    Args:
-        source: a SavedModel folder, a checkpoint prefix (or its `.meta` or `.index` file, or the
-            folder that holds `checkpoint`), a `.keras` or `.h5` file, or a frozen `.pb` or
-            `.pbtxt` file.
-        graph: what a file of values alone belongs to: the GraphDef of a checkpoint without a
-            `.meta` file, or the JSON file of a Keras model whose weights are in an `.h5` file.
-        inputs: the tensors that are fed; default: the signature's, or else the placeholders.
-        outputs: the tensors that are fetched; default: the signature's, or else what nobody reads.
-        tags: which graph of a SavedModel; default: `serve`, or the only one.
-        signature: which signature; default: `serving_default`, or the only one. A SavedModel's
-            function that is no signature may be named too.
-        pins: placeholders to turn into constants. A boolean placeholder that is not among the
-            inputs and is named like `is_training` is pinned to false without being asked.
+def freeze_files(files: ModelFiles, source: Source) -> Graph:
+    """Return a model on disk as a frozen graph, as `deploykit.freeze` does.
 
     FileError: a file is missing or unreadable. GraphError: the model is not sound, or has no such
     tags or signature. RefusedError: it holds code.
     """
-    try:
-        interface = Interface(tuple(inputs), tuple(outputs), tuple(tags), signature)
-        with _opened(locate(source), graph, interface) as (frozen, initialisers):
-            _tell_what_is_dropped(frozen, initialisers)
-            frozen = _resolved(frozen, dict(pins or {}), tuple(inputs))
-            updates = settle_updates(frozen)
-            _forget_idle_waits(frozen)
-            frozen.prune()
-            initialisers.fill(frozen, updates)
-            updates.check_settled(frozen)
-        rewrite_convolutions(frozen)
-        frozen = _step(frozen, "remove_unused_functions") if frozen.library.function else frozen
-        frozen.prune()
-        frozen.check()
-        _check_whole(frozen)
-    except Error as error:
-        raise error if str(source) in str(error) else type(error)(f"{source}: {error}") from None
-    return frozen
+    with naming_errors(files.path), _opened(files, source) as (graph, initialisers):
+        return _frozen(graph, initialisers, source)
 
 
-def freeze_as(
-    source: str | Path,
-    interface: Interface,
-    *,
-    graph: str | Path | None = None,
-    pins: Mapping[str, str] | None = None,
+def freeze_graph(graph: Graph, source: Source) -> Graph:
+    """Return a graph that was read as it stands without variables, calls and switches."""
+    graph = source.interface.put_on(graph.copy())
+    return _frozen(graph, Initialisers(graph.copy()), source)
+
+
+def freeze_written(
+    folder: str, inputs: Sequence[str], outputs: Sequence[str], source: Source
 ) -> Graph:
-    """Freeze a model with the inputs, outputs, tags and signature of an interface."""
-    return freeze(
-        source,
-        graph=graph,
-        inputs=interface.inputs,
-        outputs=interface.outputs,
-        tags=interface.tags,
-        signature=interface.signature,
-        pins=pins,
-    )
+    """Return a model that was just written as a SavedModel; the names are those of its callers."""
+    graph, initialisers = read_again(folder, inputs, outputs)
+    return _frozen(source.interface.put_on(graph), initialisers, source)
 
 
-def open_graph(source: str | Path, interface: Interface) -> Graph:
-    """Return the graph of a GraphDef file as it stands, and any other model frozen."""
-    if locate(source).kind == "graph":
-        return load_graph(source, interface.inputs, interface.outputs)
-    return freeze_as(source, interface)
+@contextlib.contextmanager
+def naming_errors(path: object) -> Iterator[None]:
+    """Let an error of the block name the model, unless it does."""
+    try:
+        yield
+    except Error as error:
+        raise error if str(path) in str(error) else type(error)(f"{path}: {error}") from None
+
+
+def _frozen(frozen: Graph, initialisers: Initialisers, source: Source) -> Graph:
+    """Return a graph with its variables turned into constants, checked."""
+    about = frozen.about
+    _tell_what_is_dropped(frozen, initialisers)
+    frozen = _resolved(frozen, dict(source.pins), tuple(source.inputs))
+    updates = settle_updates(frozen)
+    _forget_idle_waits(frozen)
+    frozen.prune()
+    initialisers.fill(frozen, updates)
+    updates.check_settled(frozen)
+    rewrite_convolutions(frozen)
+    frozen = _step(frozen, "remove_unused_functions") if frozen.library.function else frozen
+    frozen.prune()
+    frozen.check()
+    _check_whole(frozen)
+    frozen.about = about
+    return frozen
 
 
 def _check_whole(graph: Graph) -> None:
@@ -141,41 +115,16 @@ def _check_whole(graph: Graph) -> None:
             )
 
 
-def model_bytes(source: str | Path) -> int:
-    """Return the size of a model on disk: its file, or all of its files."""
-    return locate(source).bytes
-
-
-def model_nodes(source: str | Path, tags: Sequence[str] = ()) -> int | None:
-    """Return the number of nodes that a model has on disk; a Keras file holds layers instead."""
-    location = locate(source)
-    if location.kind == "graph":
-        return len(parse_graph_def(location.proto).node)
-    if location.kind == "keras" or not location.proto.exists():
-        return None
-    meta = parse_meta_graph(location, tags)
-    bodies = meta.graph_def.library.function
-    return len(meta.graph_def.node) + sum(len(function.node_def) for function in bodies)
-
-
 @contextlib.contextmanager
-def _opened(
-    location: Location, graph_file: str | Path | None, interface: Interface
-) -> Iterator[tuple[Graph, Initialisers]]:
+def _opened(files: ModelFiles, source: Source) -> Iterator[tuple[Graph, Initialisers]]:
     """Yield the graph that answers, variables still in it, and what gives them their values."""
-    if location.kind == "graph":
-        graph = load_graph(location.path, interface.inputs, interface.outputs)
-        yield graph, Initialisers(graph.copy())
-        return
+    location, interface = files.location, source.interface
     if location.kind == "keras":
-        architecture = None if graph_file is None else Path(graph_file)
+        architecture = None if source.graph is None else Path(source.graph)
         with read_keras(location.path, architecture) as (graph, initialisers):
             yield interface.put_on(graph), initialisers
         return
-    if graph_file is not None:
-        meta = MetaGraphDef(graph_def=parse_graph_def(graph_file))
-    else:
-        meta = parse_meta_graph(location, interface.tags)
+    meta = files.meta
     whole = whole_graph(meta)
     initialisers = Initialisers.of(meta, whole, location.checkpoint, location.path)
     function = function_to_load(meta, interface.signature)
@@ -188,13 +137,6 @@ def _opened(
     arguments = (str(location.path), list(meta.meta_info_def.tags), function)
     with saved_again("deploykit.freezing.loaded_functions:resave", *arguments) as (graph, own):
         yield interface.put_on(graph), own
-
-
-def parse_meta_graph(location: Location, tags: Sequence[str]) -> MetaGraphDef:
-    """Return what a SavedModel or a checkpoint's `.meta` file says of its graph."""
-    if location.kind == "saved_model":
-        return parse_saved_model(location.proto, tags)
-    return parse_meta(location.proto)
 
 
 def _step(graph: Graph, transform: str, arguments: dict[str, object] | None = None) -> Graph:

@@ -1,10 +1,18 @@
 """Frozen graphs on disk: read with suspicion, written the same bytes for the same graph."""
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from deploykit.freezing.default_interface import guess_inputs, guess_outputs
+from deploykit.freezing.sidecar import (
+    check_graph_output,
+    load_sidecar,
+    sidecar,
+    sidecar_path,
+)
 from deploykit.storage.files import MAX_BYTES, naming, read_bytes, write
 from deploykit.transforms.core.checks.validate import validate
 from deploykit.transforms.core.errors import GraphError
@@ -28,7 +36,10 @@ def parse_graph_def(path: str | os.PathLike[str]) -> GraphDef:
 
     GraphError: the file is empty, something else, or damaged.
     """
-    content = read_bytes(path)
+    return _parsed(path, read_bytes(path))
+
+
+def _parsed(path: str | os.PathLike[str], content: bytes) -> GraphDef:
     if not content:
         raise GraphError(f"{path}: the file is empty, expected a GraphDef")
     for magic, kind in _MAGIC.items():
@@ -53,19 +64,42 @@ def load_graph(
 ) -> Graph:
     """Read a frozen graph from a `.pb` or `.pbtxt` file.
 
+    What lies beside it in `X.pb.json` is on the graph: its inputs and outputs, and in `about` what
+    else is known of it.
+
     Args:
         path: the file.
-        inputs: the tensors that are fed; default: the placeholders.
-        outputs: the tensors that are fetched; default: the nodes that nobody reads.
+        inputs: the tensors that are fed; default: what is written beside it, or the placeholders.
+        outputs: the tensors that are fetched; default: what is written beside it, or the nodes that
+            nobody reads.
 
     FileError: it cannot be read. GraphError: it is no sound graph, or has no such input or output.
     """
+    return read_graph(path, inputs, outputs)[0]
+
+
+def read_graph(
+    path: str | os.PathLike[str],
+    inputs: Iterable[str] = (),
+    outputs: Iterable[str] = (),
+    *,
+    needs_output: bool = True,
+) -> tuple[Graph, str]:
+    """Return what `load_graph` does, and the SHA-256 of the file.
+
+    Where the graph needs no output, it has none that is not known.
+    """
+    path, content = Path(path), read_bytes(path)
+    sha256 = hashlib.sha256(content).hexdigest()
     with naming(path):
-        graph = Graph.from_graph_def(parse_graph_def(path))
-        graph.inputs = tuple(inputs) or guess_inputs(graph)
-        graph.outputs = tuple(outputs) or guess_outputs(graph)
+        graph = Graph.from_graph_def(_parsed(path, content))
+        known_inputs, known_outputs, graph.about = load_sidecar(path, sha256) or ((), (), None)
+        graph.inputs = tuple(inputs) or tuple(known_inputs) or guess_inputs(graph)
+        graph.outputs = tuple(outputs) or tuple(known_outputs)
+        if not graph.outputs and needs_output:
+            graph.outputs = guess_outputs(graph)
         validate(graph)
-    return graph
+    return graph, sha256
 
 
 def save_graph(
@@ -73,13 +107,27 @@ def save_graph(
 ) -> int:
     """Write a graph, the same bytes for the same graph; return how many.
 
+    What is known of it is written beside it, as `X.pb.json` for `X.pb`: inputs and outputs,
+    signatures, preprocessing, labels. Every command finds it there.
+
     FileError: the file exists and `force` is not set, or it cannot be written; then nothing is.
     """
+    check_graph_output(path, force)
+    digest = hashlib.sha256()
+
+    def hashed(pieces: Iterable[bytes]) -> Iterator[bytes]:
+        for piece in pieces:
+            digest.update(piece)
+            yield piece
+
+    pieces: Iterable[bytes] = _within_limit(graph.serialized())
     if as_text:
         from google.protobuf import text_format
 
-        return write(path, [text_format.MessageToString(graph.to_graph_def()).encode()], force)
-    return write(path, _within_limit(graph.serialized()), force)
+        pieces = [text_format.MessageToString(graph.to_graph_def()).encode()]
+    count = write(path, hashed(pieces), force)
+    write(sidecar_path(path), sidecar(graph, digest.hexdigest()), force=True)
+    return count
 
 
 def _within_limit(pieces: Iterable[bytes]) -> Iterator[bytes]:

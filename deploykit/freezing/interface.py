@@ -1,8 +1,9 @@
-"""Which part of a model is wanted: its inputs and outputs by name, or those of a signature."""
+"""Which model is meant, and which part of it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from deploykit.transforms.core.graph import Graph
@@ -27,3 +28,38 @@ class Interface:
         graph.outputs = tuple(self.outputs) or graph.outputs
         graph.check()
         return graph
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model, and what its user says of it. Every function that takes a model takes this too.
+
+    `deploykit.Source("model.ckpt", outputs=["scores"])` is what `deploykit ... model.ckpt --outputs
+    scores` means.
+    """
+
+    model: Any
+    """A path, or a live model: whatever `open_model` takes."""
+    inputs: Sequence[str] = ()
+    """Tensors that are fed; default: the signature's, or else the placeholders."""
+    outputs: Sequence[str] = ()
+    """Tensors that are fetched; default: the signature's, or else what nobody reads."""
+    tags: Sequence[str] = ()
+    """Which graph of a SavedModel; default: `serve`, or the only one."""
+    signature: str | None = None
+    """Which signature; default: `serving_default`, or the only one."""
+    pins: Mapping[str, str] = field(default_factory=dict)
+    """Placeholders to turn into constants when the model is frozen."""
+    graph: str | Path | None = None
+    """What a file of values alone belongs to: the GraphDef of a checkpoint without a `.meta` file,
+    or the JSON file of a Keras model whose weights are in an `.h5` file."""
+
+    @property
+    def interface(self) -> Interface:
+        """The part of the model that is meant."""
+        return Interface(tuple(self.inputs), tuple(self.outputs), tuple(self.tags), self.signature)
+
+    @classmethod
+    def of(cls, model: Any, interface: Interface) -> "Source":
+        """Return a part of a model."""
+        return cls(model, interface.inputs, interface.outputs, interface.tags, interface.signature)

@@ -20,7 +20,16 @@ def resave(folder: str, path: str, tags: list[str], name: str) -> tuple[list[str
         function = getattr(loaded, name)
     except Exception as error:  # TensorFlow raises whatever the damage happens to cause
         raise GraphError(f"TensorFlow cannot load it: {str(error).splitlines()[0]}") from None
-    traced = _inference(name, function.concrete_functions)
+    return write_function(folder, _inference(name, function.concrete_functions), loaded)
+
+
+def write_function(folder: str, traced: Any, kept: Any) -> tuple[list[str], list[str]]:
+    """Write a traced function as a SavedModel; return the names of its inputs and outputs.
+
+    `kept` are the variables and tables that it reads, or what holds them.
+    """
+    import tensorflow as tf
+
     structure = traced.structured_input_signature
     leaves = tf.nest.flatten(structure, expand_composites=True)
     specs = [leaf for leaf in leaves if isinstance(leaf, tf.TensorSpec)]
@@ -33,7 +42,7 @@ def resave(folder: str, path: str, tags: list[str], name: str) -> tuple[list[str
         return named_outputs(map(tf.identity, answers))
 
     module = tf.Module()
-    module.loaded = loaded  # whose variables and tables are saved too
+    module.kept = kept  # which is saved too
     module.serve = tf.function(
         answer,
         input_signature=[

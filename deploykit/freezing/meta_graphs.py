@@ -12,7 +12,7 @@ from deploykit.transforms.core.errors import GraphError, nearest
 from deploykit.transforms.core.functions import Library
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, normal, producer_name, split
-from deploykit.transforms.core.ops import output_types
+from deploykit.transforms.core.ops import FEEDABLE_OPS, output_types
 from deploykit.transforms.core.protos import MetaGraphDef, VariableDef
 from deploykit.transforms.remove_device import remove_device
 from deploykit.transforms.remove_unused_functions import remove_unused_functions
@@ -126,6 +126,22 @@ def signature_sides(
         for side in (chosen.inputs, chosen.outputs)
     )
     return fed, fetched
+
+
+def inputs_by_alias(graph: Graph, fed: Mapping[str, str]) -> dict[str, str]:
+    """Return the graph's inputs by alias; freezing gave some the name of their alias."""
+    found = {}
+    for alias, tensor in fed.items():
+        places = [each for each in (normal(tensor), alias) if _is_fed(graph, each)]
+        if places:
+            found[alias] = places[0]
+    return found
+
+
+def _is_fed(graph: Graph, tensor: str) -> bool:
+    """Say whether a tensor is an input, or a placeholder that was not named as one."""
+    name = producer_name(tensor)
+    return tensor in graph.inputs or (name in graph and graph[name].op in FEEDABLE_OPS)
 
 
 def _tensors(info: Any) -> dict[str, str]:

@@ -39,19 +39,29 @@ def saved_again(function: str, *arguments: Any) -> Iterator[tuple[Graph, Initial
     """
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
         inputs, outputs = call(function, folder, *arguments, forced={"KERAS_BACKEND": "tensorflow"})
-        meta = parse_saved_model(Path(folder) / "saved_model.pb")
-        names = _legal([*inputs, *outputs])
-        interface = Interface(tuple(names[: len(inputs)]), tuple(names[len(inputs) :]))
-        _give_names(meta, interface)
-        whole = whole_graph(meta)
-        graph = answering_graph(whole, meta, interface)
-        mark_convolutions(graph)
-        inline_functions(graph)
-        remove_unused_functions(graph)
-        add_default_attributes(graph)  # which SavedModels leave out, and graphs of Keras have
-        _shorten_names(graph)
-        checkpoint = Checkpoint(Path(folder) / "variables", "variables")
-        yield graph, Initialisers.of(meta, whole, checkpoint, Path(folder))
+        yield read_again(folder, inputs, outputs)
+
+
+def read_again(
+    folder: str, inputs: Sequence[str], outputs: Sequence[str]
+) -> tuple[Graph, Initialisers]:
+    """Return what `saved_again` yields, of a folder that was written and what users call its ends.
+
+    The folder is read once more when the variables are filled.
+    """
+    meta = parse_saved_model(Path(folder) / "saved_model.pb")
+    names = _legal([*inputs, *outputs])
+    interface = Interface(tuple(names[: len(inputs)]), tuple(names[len(inputs) :]))
+    _give_names(meta, interface)
+    whole = whole_graph(meta)
+    graph = answering_graph(whole, meta, interface)
+    mark_convolutions(graph)
+    inline_functions(graph)
+    remove_unused_functions(graph)
+    add_default_attributes(graph)  # which SavedModels leave out, and graphs of Keras have
+    _shorten_names(graph)
+    checkpoint = Checkpoint(Path(folder) / "variables", "variables")
+    return graph, Initialisers.of(meta, whole, checkpoint, Path(folder))
 
 
 @contextlib.contextmanager

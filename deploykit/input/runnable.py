@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from deploykit.freezing.freeze import open_graph
-from deploykit.freezing.interface import Interface
+from deploykit.freezing.interface import Interface, Source
 from deploykit.freezing.model_path import locate
+from deploykit.freezing.open_model import open_model
 from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
@@ -27,7 +27,7 @@ def open_runnable(
             f"{model}: --fetch and --init take a GraphDef (.pb) as it stands, and this model loses "
             "its variables when it is read; give --outputs, or write its training graph as a .pb"
         )
-    graph = open_graph(model, interface)
+    graph = open_model(Source.of(model, interface)).graph
     graph.outputs = tuple(fetches) or graph.outputs
     run = graph.copy()
     run.outputs = (*graph.outputs, *init)

@@ -10,31 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.freezing.default_interface import guess_inputs
-from deploykit.freezing.freeze import open_graph
-from deploykit.freezing.graph_files import parse_graph_def
-from deploykit.freezing.interface import Interface
-from deploykit.freezing.model_path import locate
-from deploykit.transforms.core.checks.validate import validate
-from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import AttrValue
 from deploykit.transforms.core.tensors import Array
-
-
-def read(model: str, interface: Interface) -> Graph:
-    """Return the graph of a GraphDef file, which needs no output, and any other model frozen."""
-    if interface.inputs or interface.outputs or locate(model).kind != "graph":
-        return open_graph(model, interface)
-    try:
-        graph = Graph.from_graph_def(parse_graph_def(model))
-        graph.inputs = guess_inputs(graph)
-        validate(graph)
-    except GraphError as error:
-        message = str(error).removeprefix(f"{model}: ")
-        raise GraphError(f"{model}: {message}") from None
-    return graph
 
 
 def differences(first: Graph, second: Graph) -> dict[str, Any]:

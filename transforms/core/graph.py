@@ -8,7 +8,7 @@ waited for, `constant_beside` adds a constant where another node can read it, al
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from deploykit.transforms.core.errors import GraphError, nearest
 from deploykit.transforms.core.node import MERGE_OPS, Node, delimited, normal, producer_name, split
@@ -34,7 +34,8 @@ class Graph(NodeIndex):
 
     `inputs` are fed when the graph runs, so nothing above them counts and none of them is constant;
     `outputs` are fetched, so they keep their names and values. `skipped` collects the reasons why
-    transforms left matches alone.
+    transforms left matches alone. `about` is what users of the model know besides its nodes; a copy
+    has it too. `report` is what the function that returned the graph found; a copy has none.
     """
 
     def __init__(
@@ -53,6 +54,8 @@ class Graph(NodeIndex):
         self.versions = versions or VersionDef()
         self.library = library or FunctionDefLibrary()
         self.skipped: list[str] = []
+        self.about: Any = None
+        self.report: Any = None
         for node in nodes:
             self.add(node)
 
@@ -275,7 +278,7 @@ class Graph(NodeIndex):
         self._checked_at = self._edits
 
     def copy(self) -> "Graph":
-        """Return a graph that shares the nodes, which never change, and nothing else."""
+        """Return a graph that shares the nodes, which never change, and what `about` says."""
         result = Graph((), self.inputs, self.outputs)
         result.versions.CopyFrom(self.versions)
         result.library.CopyFrom(self.library)
@@ -284,6 +287,7 @@ class Graph(NodeIndex):
         result._nodes = dict(self._nodes)
         result._consumers = {name: dict(names) for name, names in self._consumers.items()}
         result._reader_counts = dict(self._reader_counts)
+        result.about = self.about
         return result
 
     @classmethod

@@ -75,7 +75,8 @@ def benchmark(
     from deploykit.benchmarking.profiling.traced_calls import RUNS
     from deploykit.benchmarking.tables import csv_lines, tables
     from deploykit.cli.report import Report, show
-    from deploykit.freezing.freeze import open_graph
+    from deploykit.freezing.interface import Source
+    from deploykit.freezing.open_model import open_model
     from deploykit.storage.files import write
     from deploykit.text.progress import working
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
@@ -89,7 +90,7 @@ def benchmark(
 
         check_plot(plot_file)
     report = Report("benchmark", models[0])
-    graphs = {model: open_graph(model, interface) for model in models}
+    graphs = {model: open_model(Source.of(model, interface)).graph for model in models}
     for graph in graphs.values():
         refuse_side_effects(graph, feeding.allowed_ops)
     report.of(graphs[models[0]])

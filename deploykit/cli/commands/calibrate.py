@@ -43,8 +43,9 @@ def calibrate(
     spreads its 8 bits over these ranges.
     """
     from deploykit.cli.report import Report, show
-    from deploykit.freezing.freeze import open_graph
+    from deploykit.freezing.interface import Source
     from deploykit.freezing.model_path import model_sha256
+    from deploykit.freezing.open_model import open_model
     from deploykit.input.samples import open_feeds
     from deploykit.quantization.calibration import calibrate
     from deploykit.storage.files import write
@@ -52,7 +53,7 @@ def calibrate(
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 
     report = Report("calibrate", model, output)
-    graph = open_graph(model, interface)
+    graph = open_model(Source.of(model, interface)).graph
     refuse_side_effects(graph, allowed_ops)
     report.of(graph)
     feeds = open_feeds(data, graph, preprocess, batch)

@@ -3,7 +3,7 @@
 import click
 
 from deploykit.cli import options
-from deploykit.freezing.interface import Interface
+from deploykit.freezing.interface import Interface, Source
 
 
 @click.command()
@@ -30,17 +30,17 @@ def diff(
     The order of nodes does not matter, nor do attributes whose names start with an underscore, nor
     versions. `deploykit verify` compares what the models compute.
     """
+    import deploykit
     from deploykit.cli.report import Report, show
-    from deploykit.freezing.freeze import model_bytes
-    from deploykit.inspection.diff import differences, lines, read, summary
+    from deploykit.inspection.diff import lines, summary
     from deploykit.transforms.core.errors import VerificationError
 
     report = Report("diff", first, second)
-    graphs = read(first, interface), read(second, interface)
-    report.of(graphs[0])
-    report.nodes_out = len(graphs[1])
-    report.bytes_in, report.bytes_out = model_bytes(first), model_bytes(second)
-    report.more = differences(*graphs)
-    show(report, as_json, text=lines(report.more, *graphs), output=output, force=force)
-    if not report.more["equal"]:
+    found = deploykit.diff(Source.of(first, interface), Source.of(second, interface))
+    report.of(found.first)
+    report.nodes_out, report.bytes_out = len(found.second.graph), found.second.bytes
+    report.more = found.document()
+    text = lines(report.more, found.first.graph, found.second.graph)
+    show(report, as_json, text=text, output=output, force=force)
+    if not found.equal:
         raise VerificationError(f"{second} differs from {first}: {summary(report.more)}")

@@ -5,6 +5,7 @@ import click
 from deploykit.cli import options
 from deploykit.cli.options.types import Names
 from deploykit.exporting.manifests import KINDS
+from deploykit.freezing.interface import Source
 
 
 def _kinds(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -45,7 +46,7 @@ def _kinds(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
 @options.limits
 @options.everywhere
 def export(
-    source: options.Source,
+    source: Source,
     base_dir: str,
     name: str | None,
     version: int | None,
@@ -65,32 +66,24 @@ def export(
     kept alone and answers by default. Any other model gets one, named --signature or
     serving_default, with the names in the graph.
     """
+    import deploykit
     from deploykit.benchmarking.results import load_tuned
     from deploykit.benchmarking.settings import Settings
     from deploykit.cli.report import Report, show
     from deploykit.exporting.deployment import Manifests
-    from deploykit.exporting.export import export
-    from deploykit.text.progress import working
 
     settings = Settings() if tuned is None else load_tuned(tuned)
     report = Report("export", source.model)
-    with working("export"):
-        found = export(
-            source.model,
-            base_dir,
-            name=name,
-            version=version,
-            method=method,
-            warmup=warmup,
-            preprocess=preprocess,
-            inputs=source.inputs,
-            outputs=source.outputs,
-            tags=source.tags,
-            signature=source.signature,
-            graph=source.graph_file,
-            pins=dict(source.pins),
-            manifests=Manifests(manifests, batching, settings, force),
-        )
+    found = deploykit.export(
+        source,
+        base_dir,
+        name=name,
+        version=version,
+        method=method,
+        warmup=warmup,
+        preprocess=preprocess,
+        manifests=Manifests(manifests, batching, settings, force),
+    )
     report.output_file = str(found.folder)
     report.bytes_out = found.bytes
     report.more = found.document()

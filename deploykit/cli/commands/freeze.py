@@ -1,8 +1,11 @@
 """Read a trained model, write a frozen graph."""
 
+import os
+
 import click
 
 from deploykit.cli import options
+from deploykit.freezing.interface import Source
 
 
 @click.command()
@@ -11,7 +14,7 @@ from deploykit.cli import options
 @options.limits
 @options.everywhere
 def freeze(
-    source: options.Source,
+    source: Source,
     output: str,
     force: bool,
     as_json: bool,
@@ -23,17 +26,13 @@ def freeze(
     placeholder named like is_training that is not fed is pinned to false. Lookup tables are filled
     within the graph.
     """
+    import deploykit
     from deploykit.cli.report import Report, show
-    from deploykit.freezing.freeze import model_bytes, model_nodes
-    from deploykit.freezing.graph_files import save_graph
-    from deploykit.text.progress import working
 
-    model = source.model
-    report = Report("freeze", model, output)
-    with working("freeze"):
-        graph = source.freeze()
-    report.of(graph)
-    report.nodes_in, report.nodes_out = model_nodes(model, source.tags), len(graph)
-    report.bytes_in = model_bytes(model)
-    report.bytes_out = save_graph(graph, output, force=force)
+    report = Report("freeze", source.model, output)
+    graph = deploykit.freeze(source, output=output, force=force)
+    report.of(graph.report)
+    report.inputs, report.outputs = graph.inputs, graph.outputs
+    report.nodes_in, report.nodes_out = graph.report.nodes, len(graph)
+    report.bytes_out = os.path.getsize(output)
     show(report, as_json)

@@ -46,7 +46,8 @@ def write(
     that `deploykit benchmark --input tfdata` measures.
     """
     from deploykit.cli.report import Report, show
-    from deploykit.freezing.freeze import open_graph
+    from deploykit.freezing.interface import Source
+    from deploykit.freezing.open_model import open_model
     from deploykit.input.data import open_data
     from deploykit.input.input_benchmark import pipeline_for
     from deploykit.input.preprocessing import Preprocessing, load_preprocessing
@@ -56,7 +57,7 @@ def write(
     report = Report("input write", data, output)
     declared = Preprocessing() if preprocess is None else load_preprocessing(preprocess)
     found = open_data(data, declared.columns)
-    graph = None if model is None else open_graph(model, interface)
+    graph = None if model is None else open_model(Source.of(model, interface)).graph
     text = written(pipeline_for(found, graph, preprocessing=declared, batch=batch))
     if output is not None:
         report.bytes_out = write_file(output, [text.encode()], force)

@@ -3,12 +3,11 @@
 import click
 
 from deploykit.cli import options
-from deploykit.freezing.interface import Interface
+from deploykit.freezing.interface import Source
 
 
 @click.command()
-@click.argument("model")
-@options.interface
+@options.part
 @click.option("--structure", is_flag=True, help="Print every node in a line of its own.")
 @click.option("--top", type=click.IntRange(min=0), default=10, show_default=True, metavar="N",
               help="List this many nodes that take most memory.")  # fmt: skip
@@ -16,8 +15,7 @@ from deploykit.freezing.interface import Interface
 @options.limits
 @options.everywhere
 def inspect(
-    model: str,
-    interface: Interface,
+    source: Source,
     structure: bool,
     top: int,
     output: str | None,
@@ -32,15 +30,12 @@ def inspect(
 
     A GraphDef file is shown as it stands. Any other model is frozen first, so it has no variables.
     """
+    import deploykit
     from deploykit.cli.report import Report, show
-    from deploykit.freezing.freeze import model_bytes, open_graph
-    from deploykit.inspection.summary import inspect_graph, lines
+    from deploykit.inspection.summary import lines
 
-    report = Report("inspect", model)
-    graph = open_graph(model, interface)
-    report.of(graph)
-    report.bytes_in = model_bytes(model)
-    report.more = inspect_graph(graph, top)
-    if structure:
-        report.more["structure"] = str(graph).splitlines()
+    report = Report("inspect", source.model)
+    found = deploykit.inspect(source, top=top, structure=structure)
+    report.of(found.model)
+    report.more = found.document()
     show(report, as_json, text=lines(report.document()), output=output, force=force)

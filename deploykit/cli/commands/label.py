@@ -94,7 +94,8 @@ def label(
         scores,
     )
     from deploykit.cli.report import Report, show
-    from deploykit.freezing.freeze import freeze_as, model_bytes
+    from deploykit.freezing.interface import Source
+    from deploykit.freezing.open_model import open_model
     from deploykit.input.preprocessing import load_preprocessing
     from deploykit.text.progress import working
 
@@ -109,9 +110,8 @@ def label(
     read_image(image)  # what is wrong with it is said before the model is read
     names = read_labels(labels)
     declared = None if preprocess is None else load_preprocessing(preprocess)
-    frozen = freeze_as(model, interface)
+    frozen = open_model(Source.of(model, interface)).frozen
     report.of(frozen)
-    report.bytes_in = model_bytes(model)
     if declared is None:
         taken_as = image_input(frozen, height=height, width=width, mean=mean, std=std)
     else:

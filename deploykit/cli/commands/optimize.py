@@ -4,6 +4,7 @@ import click
 
 from deploykit.cli import options
 from deploykit.cli.comparison import Comparison
+from deploykit.freezing.interface import Source
 
 
 @click.command()
@@ -14,7 +15,7 @@ from deploykit.cli.comparison import Comparison
 @options.limits
 @options.everywhere
 def optimize(
-    source: options.Source,
+    source: Source,
     output: str,
     force: bool,
     verify: bool,
@@ -28,10 +29,11 @@ def optimize(
     """
     from deploykit.cli.report import Report, show
     from deploykit.cli.rewrite_job import rewrite
+    from deploykit.freezing.open_model import open_model
     from deploykit.rewriting.pipelines import OPTIMIZE
 
     report = Report("optimize", source.model)
-    graph = source.freeze()
+    graph = open_model(source).frozen
     check = comparison if verify or comparison.data else None
     rewrite(report, graph, OPTIMIZE, output, force=force, comparison=check)
     show(report, as_json)

@@ -47,7 +47,8 @@ def placement(
     To try other devices, set them first: deploykit transform, with set_device.
     """
     from deploykit.cli.report import Report, show
-    from deploykit.freezing.freeze import open_graph
+    from deploykit.freezing.interface import Source
+    from deploykit.freezing.open_model import open_model
     from deploykit.inspection.placement import lines
     from deploykit.inspection.placement import placement as find
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
@@ -56,7 +57,7 @@ def placement(
     if log and as_json:
         raise click.UsageError("give either --log or --json")
     report = Report("placement", model)
-    graph = open_graph(model, interface)
+    graph = open_model(Source.of(model, interface)).graph
     refuse_side_effects(graph, feeding.allowed_ops)
     report.of(graph)
     try:

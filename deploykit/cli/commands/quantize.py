@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from deploykit.cli import options
 from deploykit.cli.comparison import Comparison
 from deploykit.cli.options.types import Finite, Threads
+from deploykit.freezing.interface import Source
 from deploykit.transforms.core.int8.isa import ISAS
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ _OTHERS = ("minimum_size", "skip", "data", "input_range")
 @options.limits
 @options.everywhere
 def quantize(
-    source: options.Source,
+    source: Source,
     output: str,
     force: bool,
     mode: str,
@@ -97,6 +98,7 @@ def quantize(
     """
     from deploykit.cli.report import Report, show
     from deploykit.cli.rewrite_job import rewrite
+    from deploykit.freezing.open_model import open_model
     from deploykit.rewriting.advice import SLOW
     from deploykit.rewriting.pipelines import quantize_string
     from deploykit.verification.verify import QUANTIZED_BAR_DB
@@ -116,7 +118,7 @@ def quantize(
     if len(threads) > 1:
         raise click.UsageError("--threads takes one pair here, such as 2x1")
     report = Report("quantize", source.model)
-    graph = source.freeze()
+    graph = open_model(source).frozen
     if calibration is None:
         bar = QUANTIZED_BAR_DB if min_sqnr is None else min_sqnr
         steps = quantize_string(minimum_size, skip, nodes=mode == "nodes")
@@ -128,7 +130,6 @@ def quantize(
         return
     from deploykit.benchmarking.settings import Settings
     from deploykit.cli.report import files_table
-    from deploykit.freezing.freeze import model_bytes
     from deploykit.freezing.graph_files import save_graph
     from deploykit.quantization.keep_float import MIN_SQNR_DB
     from deploykit.quantization.preconditions import refuse_quantized
@@ -139,7 +140,6 @@ def quantize(
 
     refuse_quantized(graph)
     refuse_side_effects(graph, comparison.allowed_ops)
-    report.bytes_in = model_bytes(source.model)
     report.of(graph)
     if min_sqnr is None:
         min_sqnr = MIN_SQNR_DB if evaluation is None else QUANTIZED_BAR_DB

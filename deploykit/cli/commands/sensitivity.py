@@ -3,6 +3,7 @@
 import click
 
 from deploykit.cli import options
+from deploykit.freezing.interface import Source
 from deploykit.transforms.core.int8.isa import ISAS
 
 
@@ -26,7 +27,7 @@ from deploykit.transforms.core.int8.isa import ISAS
 @options.limits
 @options.everywhere
 def sensitivity(
-    source: options.Source,
+    source: Source,
     data: str,
     preprocess: str | None,
     ranges_file: str | None,
@@ -44,6 +45,7 @@ def sensitivity(
     cannot be in 8 bits are listed with the reason.
     """
     from deploykit.cli.report import Report, show
+    from deploykit.freezing.open_model import open_model
     from deploykit.input.samples import load_samples
     from deploykit.quantization.sensitivity import measure_sensitivity, samples_for_ranking
     from deploykit.rewriting.transform import optimize
@@ -52,7 +54,7 @@ def sensitivity(
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 
     report = Report("sensitivity", source.model, output)
-    graph = source.freeze()
+    graph = open_model(source).frozen
     refuse_side_effects(graph, allowed_ops)
     report.of(graph)
     graph = optimize(graph)

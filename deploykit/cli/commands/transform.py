@@ -72,14 +72,15 @@ def transform(
     """
     from deploykit.cli.report import Report, show
     from deploykit.cli.rewrite_job import rewrite
-    from deploykit.freezing.freeze import open_graph
+    from deploykit.freezing.interface import Source
+    from deploykit.freezing.open_model import open_model
     from deploykit.rewriting.advice import advice
     from deploykit.rewriting.dump import check_folder
 
     if dump is not None:
         check_folder(dump, force, in_graph)
     report = Report("transform", in_graph)
-    graph = open_graph(in_graph, interface)
+    graph = open_model(Source.of(in_graph, interface)).graph
     check = replace(comparison, tolerance=tolerance) if verify else None
     result = rewrite(
         report,

@@ -46,13 +46,14 @@ def tune(
     """
     from deploykit.benchmarking.tuning.tuning import tune
     from deploykit.cli.report import Report, show
-    from deploykit.freezing.freeze import open_graph
+    from deploykit.freezing.interface import Source
+    from deploykit.freezing.open_model import open_model
     from deploykit.text.progress import working
     from deploykit.transforms.core.checks.side_effects import refuse_side_effects
     from deploykit.transforms.core.errors import CrashError, LimitError
 
     report = Report("tune", model, output)
-    graph = open_graph(model, interface)
+    graph = open_model(Source.of(model, interface)).graph
     refuse_side_effects(graph, feeding.allowed_ops)
     report.of(graph)
     with working("tune") as advance:

@@ -10,7 +10,7 @@ from deploykit.cli.options.data import (
     piping,
     preprocess,
 )
-from deploykit.cli.options.model import Source, classifier, interface, source
+from deploykit.cli.options.model import classifier, interface, part, source
 from deploykit.cli.options.outputs import output, result_file, results
 from deploykit.cli.options.server import Connection, connection, which_version
 from deploykit.cli.options.settings import sweep, tuned
@@ -19,7 +19,6 @@ __all__ = [
     "Connection",
     "Feeding",
     "Piping",
-    "Source",
     "classifier",
     "comparison",
     "connection",
@@ -29,6 +28,7 @@ __all__ = [
     "interface",
     "limits",
     "output",
+    "part",
     "piping",
     "preprocess",
     "result_file",

@@ -1,32 +1,16 @@
 """Which model, and which part of it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
 import click
 
 from deploykit.cli.options.grouping import as_one
 from deploykit.cli.options.types import Names, Pin
-from deploykit.freezing.interface import Interface
-
-if TYPE_CHECKING:
-    from deploykit.transforms.core.graph import Graph
+from deploykit.freezing.interface import Interface, Source
 
 
-@dataclass(frozen=True)
-class Source(Interface):
-    """A model on disk and what the user says of it."""
-
-    model: str = ""
-    pins: Sequence[tuple[str, str]] = ()
-    graph_file: str | None = None
-
-    def freeze(self) -> "Graph":
-        """Return the model as a frozen graph."""
-        from deploykit.freezing.freeze import freeze_as
-
-        return freeze_as(self.model, self, graph=self.graph_file, pins=dict(self.pins))
+def _by_name(
+    ctx: click.Context, param: click.Parameter, value: tuple[tuple[str, str], ...]
+) -> dict[str, str]:
+    return dict(value)
 
 
 _which_graph = (
@@ -50,6 +34,9 @@ _interface = (
 interface = as_one("interface", Interface, *_interface)
 
 
+part = as_one("source", Source, click.argument("model"), *_interface)
+
+
 classifier = as_one(
     "interface",
     Interface,
@@ -66,9 +53,9 @@ source = as_one(
     Source,
     click.argument("model"),
     *_interface,
-    click.option("--pin", "pins", type=Pin(), multiple=True,
+    click.option("--pin", "pins", type=Pin(), multiple=True, callback=_by_name,
                  help="Turn a placeholder into a constant; may be repeated."),
-    click.option("--graph", "graph_file", metavar="FILE",
+    click.option("--graph", metavar="FILE",
                  help="The GraphDef of a checkpoint that has no .meta file, or the JSON file of a "
                  "Keras model whose weights are in an .h5 file."),
 )  # fmt: skip

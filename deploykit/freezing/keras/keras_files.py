@@ -55,8 +55,6 @@ def resave(folder: str, path: str, architecture: bytes | None) -> tuple[list[str
     This is done in a child process. RefusedError: the file holds code (a Lambda layer).
     GraphError: it is damaged, lacks a custom layer's code, or cannot be run.
     """
-    import tensorflow as tf
-
     with ExitStack() as files:
         try:
             keras, model = _load(Path(path), architecture, files)
@@ -64,6 +62,18 @@ def resave(folder: str, path: str, architecture: bytes | None) -> tuple[list[str
             raise
         except Exception as error:  # Keras raises whatever the damage happens to cause
             raise GraphError(f"Keras cannot load the model: {_text(error)}") from None
+    return write_model(folder, model, keras)
+
+
+def write_model(folder: str, model: Any, keras: Any = None) -> tuple[list[str], list[str]]:
+    """Write a model of Keras as a SavedModel; return the names of its inputs and outputs.
+
+    `keras` is the package that it is of. GraphError: it cannot be run, or its inputs are open.
+    """
+    import tensorflow as tf
+
+    if keras is None:
+        keras = importlib.import_module(_package_of(model))
     if not getattr(model, "inputs", None):
         raise GraphError(
             "the model was saved before it saw an input, so its shapes are open; give it an Input, "
@@ -99,6 +109,12 @@ def resave(folder: str, path: str, architecture: bytes | None) -> tuple[list[str
     named = zip(_output_names(keras, model), counts, strict=True)
     outputs = [name for name, count in named for _ in range(count)]
     return [tensor.name for tensor in model.inputs], outputs
+
+
+def _package_of(model: Any) -> str:
+    """Return the Keras whose class a model is."""
+    names = [each.__module__.split(".")[0] for each in type(model).__mro__]
+    return "tf_keras" if "tf_keras" in names else "keras"
 
 
 def _takes_any_batch(keras: Any, model: Any) -> bool:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.freezing.freeze import freeze
+from deploykit.api.freeze import freeze
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import call

@@ -18,7 +18,7 @@ from tests.support import ops, random, run
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
-KERAS_2 = Path(__file__).parents[2] / "data" / "keras_2"
+KERAS_2 = Path(__file__).parents[3] / "data" / "keras_2"
 
 
 @pytest.fixture(scope="module")

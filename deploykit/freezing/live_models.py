@@ -1,0 +1,81 @@
+"""Models that are alive in the user's own process: they are written to a folder, and read from it.
+
+What reads a SavedModel on disk reads them too, so that a notebook and a file give the same graph.
+"""
+
+import tempfile
+from typing import Any
+
+from deploykit.freezing.freeze import freeze_files, freeze_written
+from deploykit.freezing.interface import Source
+from deploykit.freezing.keras.keras_files import write_model
+from deploykit.freezing.loaded_functions import write_function
+from deploykit.freezing.model_files import ModelFiles
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+
+
+def is_live(model: Any) -> bool:
+    """Say whether an object is a model of Keras or a function of TensorFlow; imports neither."""
+    return _is_keras(model) or _is_function(model)
+
+
+def name_of(model: Any) -> str:
+    """Return what to call a live model."""
+    name = getattr(model, "name", None) or getattr(model, "__name__", None)
+    kind = "keras.Model" if _is_keras(model) else "tf.function"
+    return f"{kind} '{name}'" if isinstance(name, str) else kind
+
+
+def freeze_live(model: Any, source: Source) -> Graph:
+    """Return a live model as a frozen graph.
+
+    GraphError: it has not seen an input yet, or a function has no one input signature.
+    """
+    with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
+        if not _is_keras(model):
+            traced, kept = _traced(model)
+            return freeze_written(folder, *write_function(folder, traced, kept), source)
+        if getattr(model, "inputs", None):
+            return freeze_written(folder, *write_model(folder, model), source)
+        _export_subclassed(folder, model)
+        written = Source(folder, source.inputs, source.outputs, pins=source.pins)
+        return freeze_files(ModelFiles(written), written)
+
+
+def _is_keras(model: Any) -> bool:
+    return any(
+        each.__name__ == "Model" and each.__module__.split(".")[0] in ("keras", "tf_keras")
+        for each in type(model).__mro__
+    )
+
+
+def _is_function(model: Any) -> bool:
+    return hasattr(model, "get_concrete_function") or hasattr(model, "structured_input_signature")
+
+
+def _export_subclassed(folder: str, model: Any) -> None:
+    """Write a model whose inputs no graph of layers tells, with what it was called on."""
+    try:
+        if hasattr(model, "export"):
+            model.export(folder, verbose=False)
+    except Exception as error:  # Keras raises whatever the model happens to cause
+        text = " ".join(str(error).split())[:300]
+        raise GraphError(
+            f"{name_of(model)}: Keras cannot export it ({text}); call it on data first, so that "
+            "its inputs are known"
+        ) from None
+
+
+def _traced(function: Any) -> tuple[Any, list[Any]]:
+    """Return a function of TensorFlow for one kind of inputs, and the variables that it reads."""
+    if hasattr(function, "get_concrete_function"):
+        try:
+            function = function.get_concrete_function()
+        except Exception as error:  # TensorFlow raises whatever the function happens to cause
+            text = " ".join(str(error).split())[:200]
+            raise GraphError(
+                f"{name_of(function)}: its inputs are open ({text}); give it an input_signature, "
+                "or give function.get_concrete_function(tf.TensorSpec(...))"
+            ) from None
+    return function, list(function.graph.variables)

@@ -1,0 +1,63 @@
+"""The files of a model: what they hold is parsed once, however often it is asked for."""
+
+import functools
+import hashlib
+from pathlib import Path
+
+from deploykit.freezing.checkpoints import parse_meta
+from deploykit.freezing.graph_files import parse_graph_def
+from deploykit.freezing.interface import Source
+from deploykit.freezing.model_path import Location, locate
+from deploykit.freezing.saved_models import parse_saved_model
+from deploykit.transforms.core.protos import MetaGraphDef
+
+
+class ModelFiles:
+    """A model on disk, and which of its graphs is meant."""
+
+    def __init__(self, source: Source) -> None:
+        """Look what lies there. FileError: there is nothing, or no model."""
+        self.location: Location = locate(source.model)
+        self._source = source
+
+    @property
+    def path(self) -> str:
+        """What the user calls the model."""
+        return str(self._source.model)
+
+    @property
+    def kind(self) -> str:
+        """graph, checkpoint, saved_model or keras."""
+        return self.location.kind
+
+    @functools.cached_property
+    def meta(self) -> MetaGraphDef:
+        """What a SavedModel, a checkpoint's `.meta` file or the file of its graph say."""
+        if self._source.graph is not None:
+            return MetaGraphDef(graph_def=parse_graph_def(self._source.graph))
+        if self.kind == "saved_model":
+            return parse_saved_model(self.location.proto, self._source.tags)
+        return parse_meta(self.location.proto)
+
+    @functools.cached_property
+    def nodes(self) -> int | None:
+        """How many nodes there are on disk; None: a file of Keras holds layers instead."""
+        if self.kind in ("graph", "keras"):
+            return None
+        bodies = self.meta.graph_def.library.function
+        return len(self.meta.graph_def.node) + sum(len(body.node_def) for body in bodies)
+
+    @functools.cached_property
+    def bytes(self) -> int:
+        """The size of all files."""
+        return self.location.bytes
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """The SHA-256 of all files, one after the other."""
+        digest = hashlib.sha256()
+        for path in self.location.files:
+            with Path(path).open("rb") as file:
+                while piece := file.read(1 << 20):
+                    digest.update(piece)
+        return digest.hexdigest()

@@ -1,0 +1,182 @@
+"""A model that was opened: read once, whatever it is, and handed through all that is done."""
+
+import functools
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from deploykit.freezing.default_interface import guess_inputs, guess_outputs
+from deploykit.freezing.freeze import freeze_files, freeze_graph, naming_errors
+from deploykit.freezing.graph_files import read_graph
+from deploykit.freezing.interface import Interface, Source
+from deploykit.freezing.live_models import freeze_live, is_live, name_of
+from deploykit.freezing.meta_graphs import (
+    DEFAULT_SIGNATURE,
+    chosen_signature,
+    inputs_by_alias,
+    signature_sides,
+)
+from deploykit.freezing.model_files import ModelFiles
+from deploykit.freezing.saved_models import function_to_load
+from deploykit.freezing.sidecar import About, SignatureNames, about
+from deploykit.storage.parameters import with_options
+from deploykit.transforms.core.checks.validate import validate
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.protos import GraphDef
+
+
+@dataclass(frozen=True)
+class OpenedModel:
+    """A model as a graph, and what is known of it. Nothing of it is read again.
+
+    The graph of a GraphDef is as it was read; of any other model, it is frozen.
+    """
+
+    graph: Graph
+    interface: Interface
+    """Its inputs and outputs by name, and the tags and the signature that were asked for."""
+    signatures: Mapping[str, SignatureNames]
+    """Its tensors by the names that callers know."""
+    source: str
+    """Its path, or what it is."""
+    requested: Source
+    files: ModelFiles | None = None
+    """What it was read from; None: it was in memory."""
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """The SHA-256 of the model's files in order, or of a graph that was in memory."""
+        if self.files is not None:
+            return self.files.sha256
+        digest = hashlib.sha256()
+        for piece in self.graph.serialized():
+            digest.update(piece)
+        return digest.hexdigest()
+
+    @functools.cached_property
+    def frozen(self) -> Graph:
+        """The graph without variables, calls and training switches; the same one where it is so."""
+        if self.files is None or self.files.kind != "graph":
+            return self.graph
+        with naming_errors(self.source):
+            return freeze_graph(self.graph, self.requested)
+
+    @property
+    def about(self) -> About:
+        """What a graph that is made of it is written with: signatures, preprocessing, labels."""
+        return about(self.graph)
+
+    @property
+    def bytes(self) -> int | None:
+        """The size of its files; None: it was in memory."""
+        return None if self.files is None else self.files.bytes
+
+    @property
+    def nodes(self) -> int | None:
+        """How many nodes it has on disk; None: a file of Keras holds layers instead."""
+        if self.files is None or self.files.kind == "graph":
+            return len(self.graph)
+        return self.files.nodes
+
+
+def open_model(model: Any, *, needs_output: bool = True, **options: Any) -> OpenedModel:
+    """Read a model, once, and return it with what is known of it.
+
+    Args:
+        model: a SavedModel folder, a checkpoint prefix (or its `.meta` or `.index` file, or the
+            folder that holds `checkpoint`), a `.keras` or `.h5` file, a frozen `.pb` or `.pbtxt`
+            file; or a live model: a `keras.Model`, a `tf.function` with an input signature, a
+            GraphDef, a Graph; or a `Source` that says more of one of these.
+        needs_output: whether a GraphDef in which nothing looks like an output is refused.
+        options: fields of `Source`: `inputs`, `outputs`, `tags`, `signature`, `pins`, `graph`.
+
+    FileError: a file is missing or unreadable. GraphError: the model is not sound, or has no such
+    tags, signature, input or output. RefusedError: it holds code. TypeError: it is no model.
+
+    Example:
+        >>> model = deploykit.open_model("fashion.keras")
+        >>> model.graph.inputs
+        ('image',)
+    """
+    if isinstance(model, OpenedModel):
+        return _narrowed(model, options) if options else model
+    source = model if isinstance(model, Source) else Source(model)
+    (source,) = with_options("open_model", options, source)
+    model = source.model
+    if isinstance(model, str | os.PathLike):
+        return open_files(ModelFiles(source), source, needs_output)
+    if isinstance(model, Graph):
+        return _opened(source.interface.put_on(model.copy()), source, "a graph")
+    if type(model).__name__ == "GraphDef":
+        return _opened(_of_graph_def(model, source), source, "a GraphDef")
+    if is_live(model):
+        return _opened(freeze_live(model, source), source, name_of(model))
+    raise TypeError(
+        f"a {type(model).__name__} is no model; give a path, a keras.Model, a tf.function, a "
+        "GraphDef or a Graph"
+    )
+
+
+def open_files(files: ModelFiles, source: Source, needs_output: bool = True) -> OpenedModel:
+    """Return a model on disk; what `files` has parsed already is not parsed again."""
+    if files.kind != "graph":
+        graph = freeze_files(files, source)
+        signatures = _signatures(files, source, graph)
+        graph.about = About(signatures)
+        return _opened(graph, source, files.path, files)
+    graph, files.sha256 = read_graph(
+        files.location.path, source.inputs, source.outputs, needs_output=needs_output
+    )
+    return _opened(graph, source, files.path, files)
+
+
+def _opened(
+    graph: Graph, source: Source, name: str, files: ModelFiles | None = None
+) -> OpenedModel:
+    """Return a graph as a model; without a signature, its tensors are known by their names."""
+    known = about(graph)
+    chosen = source.signature
+    if chosen is not None and chosen in known.signatures:
+        known = replace(known, signatures={chosen: known.signatures[chosen]})
+    elif not known.signatures:
+        names = {t: t for t in graph.inputs}, {t: t for t in graph.outputs}
+        known = replace(known, signatures={chosen or DEFAULT_SIGNATURE: SignatureNames(*names)})
+    graph.about = known
+    interface = Interface(graph.inputs, graph.outputs, tuple(source.tags), chosen)
+    return OpenedModel(graph, interface, known.signatures, name, source, files)
+
+
+def _narrowed(model: OpenedModel, options: Mapping[str, Any]) -> OpenedModel:
+    """Return a model that is open already with other inputs and outputs."""
+    (source,) = with_options("open_model", options, model.requested)
+    graph = source.interface.put_on(model.graph.copy())
+    return _opened(graph, source, model.source, model.files)
+
+
+def _of_graph_def(model: Any, source: Source) -> Graph:
+    """Return a GraphDef of any copy of protobuf's classes, frozen."""
+    graph = Graph.from_graph_def(GraphDef.FromString(model.SerializeToString()))
+    graph.inputs = tuple(source.inputs) or guess_inputs(graph)
+    graph.outputs = tuple(source.outputs) or guess_outputs(graph)
+    validate(graph)
+    return freeze_graph(graph, source)
+
+
+def _signatures(files: ModelFiles, source: Source, graph: Graph) -> dict[str, SignatureNames]:
+    """Return how callers know the tensors of a model that was frozen from its files."""
+    if files.kind == "keras" or source.graph is not None:
+        return {}
+    if function_to_load(files.meta, source.signature) is not None:
+        return {}
+    name = chosen_signature(files.meta, source.signature)
+    if name is None:
+        return {}
+    fed, fetched = signature_sides(files.meta, name)
+    if source.inputs:
+        fed = {alias: fed.get(alias, alias) for alias in source.inputs}
+    outputs = dict(zip(source.outputs or fetched, graph.outputs, strict=True))
+    method = files.meta.signature_def[name].method_name
+    found = SignatureNames(inputs_by_alias(graph, fed), outputs)
+    return {name: replace(found, method=method) if method else found}

@@ -1,0 +1,152 @@
+"""What the users of a model know of it, in a file `X.pb.json` beside a frozen graph `X.pb`.
+
+A graph holds nodes alone. What its inputs and outputs are, by which names callers know them, what
+becomes of a photo before it is fed, and what its classes are called, is written beside it.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from deploykit.storage.files import check_output, read_bytes
+from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.graph import Graph
+
+logger = logging.getLogger("deploykit")
+
+KIND = "model"
+FORMAT = 1
+PREDICT = "tensorflow/serving/predict"
+
+
+@dataclass(frozen=True)
+class SignatureNames:
+    """A way to call a model: tensors of its graph, by the names that callers know."""
+
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    method: str = PREDICT
+
+    def within(self, graph: Graph) -> "SignatureNames":
+        """Return what of it the inputs and outputs of a graph still offer."""
+        return replace(
+            self,
+            inputs={k: v for k, v in self.inputs.items() if v in graph.inputs},
+            outputs={k: v for k, v in self.outputs.items() if v in graph.outputs},
+        )
+
+    def renamed(self, names: Mapping[str, str]) -> "SignatureNames":
+        """Return it with other names of tensors."""
+        return replace(
+            self,
+            inputs={k: names.get(v, v) for k, v in self.inputs.items()},
+            outputs={k: names.get(v, v) for k, v in self.outputs.items()},
+        )
+
+
+@dataclass(frozen=True)
+class About:
+    """What is known of a model besides its nodes, inputs and outputs."""
+
+    signatures: Mapping[str, SignatureNames] = field(default_factory=dict)
+    preprocessing: Mapping[str, Any] | None = None
+    """What becomes of data before they are fed: a document as `--preprocess` reads it."""
+    labels: Sequence[str] = ()
+    """What the classes are called, in the order of the scores."""
+
+    def renamed(self, before: Graph, after: Graph) -> "About":
+        """Return it for a graph whose inputs and outputs have changed their names."""
+        names: dict[str, str] = {}
+        for old, new in ((before.inputs, after.inputs), (before.outputs, after.outputs)):
+            if len(old) == len(new):
+                names |= {a: b for a, b in zip(old, new, strict=True) if a != b}
+        if not names:
+            return self
+        return replace(self, signatures={k: v.renamed(names) for k, v in self.signatures.items()})
+
+
+def about(graph: Graph) -> About:
+    """Return what is known of a graph, as far as it has such inputs and outputs."""
+    known: About = graph.about or About()
+    within = {name: each.within(graph) for name, each in known.signatures.items()}
+    return replace(known, signatures={name: each for name, each in within.items() if each.outputs})
+
+
+def sidecar_path(path: str | os.PathLike[str]) -> Path:
+    """Return the file beside a graph's: `X.pb.json` for `X.pb`."""
+    path = Path(path)
+    return path.with_name(f"{path.name}.json")
+
+
+def check_graph_output(path: str | os.PathLike[str], force: bool, *sources: str) -> None:
+    """Raise FileError now for a graph that could not be written after a long run.
+
+    What lies beside it under the sidecar's name is replaced only where deploykit wrote it.
+    """
+    check_output(path, force, *sources)
+    beside = sidecar_path(path)
+    if not force and beside.exists() and _document(beside) is None:
+        raise FileError(
+            f"{beside}: the file exists, and what is known of the graph is written there (use "
+            "--force to replace it)"
+        )
+
+
+def sidecar(graph: Graph, sha256: str) -> Iterable[bytes]:
+    """Return the file that belongs to a graph whose own file has this SHA-256."""
+    document = {
+        "format": FORMAT,
+        "kind": KIND,
+        "sha256": sha256,
+        "inputs": list(graph.inputs),
+        "outputs": list(graph.outputs),
+        **asdict(about(graph)),
+    }
+    return [f"{json.dumps(document, indent=2)}\n".encode()]
+
+
+def load_sidecar(path: Path, sha256: str) -> tuple[list[str], list[str], About] | None:
+    """Return inputs, outputs and what else is known of a graph's file; None where nothing is.
+
+    What was written for other contents of the graph's file is left aside, with a warning.
+    GraphError: it cannot be read as what deploykit writes.
+    """
+    beside = sidecar_path(path)
+    document = _document(beside) if beside.is_file() else None
+    if document is None:
+        return None
+    if document.get("format") != FORMAT:
+        raise GraphError(
+            f"{beside}: its format is {document.get('format')!r}, but this deploykit reads {FORMAT}"
+        )
+    if document.get("sha256") != sha256:
+        logger.warning("%s is left aside: it was written for another %s", beside, path.name)
+        return None
+    try:
+        signatures = {str(n): SignatureNames(**each) for n, each in document["signatures"].items()}
+        sides = [side for each in signatures.values() for side in (each.inputs, each.outputs)]
+        names = [*document["inputs"], *document["outputs"], *document["labels"]]
+        for side in sides:
+            names += [*side, *side.values()]
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError
+        known = About(signatures, document["preprocessing"], tuple(document["labels"]))
+        return list(document["inputs"]), list(document["outputs"]), known
+    except (KeyError, TypeError, AttributeError):
+        raise GraphError(
+            f"{beside}: it lacks what deploykit writes there; remove it, or write {path.name} again"
+        ) from None
+
+
+def _document(path: Path) -> dict[str, Any] | None:
+    """Return a JSON document that says it describes a model; None for any other file."""
+    try:
+        document = json.loads(read_bytes(path))
+    except (FileError, ValueError, RecursionError):
+        return None
+    is_ours = isinstance(document, dict) and document.get("kind") == KIND
+    return document if is_ours and "sha256" in document else None
