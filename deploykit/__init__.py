@@ -9,10 +9,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from deploykit.api.calibrate import calibrate
+    from deploykit.api.comparison import Comparison
     from deploykit.api.diff import diff
     from deploykit.api.export import export
     from deploykit.api.freeze import freeze
     from deploykit.api.inspect import inspect
+    from deploykit.api.optimize import optimize
+    from deploykit.api.quantize import quantize
+    from deploykit.api.sensitivity import sensitivity
+    from deploykit.api.transform import TransformGraph, transform
+    from deploykit.api.verify import verify
     from deploykit.benchmarking.comparing import compare
     from deploykit.benchmarking.measuring import benchmark
     from deploykit.benchmarking.results import load_result
@@ -21,21 +28,24 @@ if TYPE_CHECKING:
     from deploykit.freezing.graph_files import load_graph, save_graph
     from deploykit.freezing.interface import Source
     from deploykit.freezing.open_model import OpenedModel, open_model
-    from deploykit.quantization.quantize import quantize
-    from deploykit.rewriting.transform import TransformGraph, optimize, transform
+    from deploykit.quantization.requested import Quantization
     from deploykit.serving.client.client import Client
-    from deploykit.verification.verify import verify
+    from deploykit.verification.samples import Samples
 
 __version__ = "0.1.0"
 
 # Where each public name lives; it is imported when first used, so that `--help` is quick.
 _HOMES = {
     "Client": "serving.client.client",
+    "Comparison": "api.comparison",
     "OpenedModel": "freezing.open_model",
-    "Source": "freezing.interface",
+    "Quantization": "quantization.requested",
+    "Samples": "verification.samples",
     "Settings": "benchmarking.settings",
-    "TransformGraph": "rewriting.transform",
+    "Source": "freezing.interface",
+    "TransformGraph": "api.transform",
     "benchmark": "benchmarking.measuring",
+    "calibrate": "api.calibrate",
     "compare": "benchmarking.comparing",
     "diff": "api.diff",
     "export": "api.export",
@@ -44,21 +54,26 @@ _HOMES = {
     "load_graph": "freezing.graph_files",
     "load_result": "benchmarking.results",
     "open_model": "freezing.open_model",
-    "optimize": "rewriting.transform",
-    "quantize": "quantization.quantize",
+    "optimize": "api.optimize",
+    "quantize": "api.quantize",
     "save_graph": "freezing.graph_files",
-    "transform": "rewriting.transform",
+    "sensitivity": "api.sensitivity",
+    "transform": "api.transform",
     "tune": "benchmarking.tuning.tuning",
-    "verify": "verification.verify",
+    "verify": "api.verify",
 }
 
 __all__ = [
     "Client",
+    "Comparison",
     "OpenedModel",
+    "Quantization",
+    "Samples",
     "Settings",
     "Source",
     "TransformGraph",
     "benchmark",
+    "calibrate",
     "compare",
     "diff",
     "export",
@@ -70,6 +85,7 @@ __all__ = [
     "optimize",
     "quantize",
     "save_graph",
+    "sensitivity",
     "transform",
     "tune",
     "verify",

@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from deploykit.freezing.graph_files import save_graph
-from deploykit.freezing.open_model import open_model
+from deploykit.freezing.open_model import open_model, path_of
 from deploykit.freezing.sidecar import check_graph_output
 from deploykit.text.progress import working
 from deploykit.transforms.core.graph import Graph
@@ -39,7 +39,7 @@ def freeze(
         (('image',), ('scores',))
     """
     if output is not None:
-        check_graph_output(output, force)
+        check_graph_output(output, force, *path_of(source))
     with working("freeze"):
         model = open_model(source, **options)
         graph = model.frozen

@@ -14,10 +14,10 @@ from deploykit.transforms.core.tensors import Array, numpy_type
 from deploykit.verification.sample_inputs import (
     can_be_made_up,
     demanded_batch,
-    feeds_from,
     made_up,
     type_and_shape,
 )
+from deploykit.verification.samples import Data, Samples
 
 MADE_UP = 4  # different batches
 FROM_DATA = 16  # at most
@@ -28,7 +28,7 @@ def batches(
     graph: Graph,
     batch: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    data: Mapping[str, Array] | None = None,
+    data: Data | None = None,
     input_range: tuple[float, float] = (-1.0, 1.0),
     seed: int = 0,
 ) -> tuple[tuple[Array, ...], ...]:
@@ -39,8 +39,9 @@ def batches(
         batch: samples at once. Default: as many as an input demands, or one.
         shapes: sizes of inputs by name, where the graph leaves them open; the first one is the
             batch, unless `batch` is given.
-        data: arrays by input name, first axis the samples. They give at most 16 batches; a short
-            one at the end is dropped, unless it is all there is. Default: 4 batches are made up.
+        data: samples, or arrays by input name, first axis the samples. They give at most 16
+            batches; a short one at the end is dropped, unless it is all there is. Default: 4
+            batches are made up.
         input_range: the range of made-up floats; integers are made up over [0, 255].
         seed: of what is made up.
 
@@ -137,11 +138,8 @@ def _check_batch(graph: Graph, batch: int | None) -> None:
         )
 
 
-def _of_data(
-    graph: Graph, batch: int | None, data: Mapping[str, Array]
-) -> tuple[tuple[Array, ...], ...]:
-    feeds, _, _ = feeds_from(graph, data)
-    arrays = [feeds[tensor] for tensor in graph.inputs]
+def _of_data(graph: Graph, batch: int | None, data: Data) -> tuple[tuple[Array, ...], ...]:
+    arrays = [*Samples.of(graph, data).arrays.values()]
     count = max((len(array) for array in arrays if array.ndim), default=1)
     if not all(array.size for array in arrays):
         raise GraphError("the data hold no samples")

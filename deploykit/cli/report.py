@@ -35,11 +35,25 @@ class Report:
     more: dict[str, Any] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
 
-    def of(self, model: "OpenedModel | Graph") -> None:
+    def of(self, model: "OpenedModel | Graph | None") -> None:
         """Take inputs, outputs, size and the number of nodes from what was read."""
         graph: Any = getattr(model, "graph", model)
         self.inputs, self.outputs, self.nodes_in = graph.inputs, graph.outputs, len(graph)
         self.bytes_in = getattr(model, "bytes", None)
+
+    def between(self, first: "OpenedModel", second: "OpenedModel") -> None:
+        """Take the facts of two models that were compared."""
+        self.of(first)
+        self.nodes_out, self.bytes_out = len(second.graph), second.bytes
+
+    def rewritten(self, graph: "Graph", output: str) -> None:
+        """Take the facts of a graph that was made of another one, and written."""
+        made = graph.report
+        self.of(made.model)
+        self.nodes_in = len(made.model.frozen if self.command != "transform" else made.model.graph)
+        self.output_file, self.bytes_out, self.nodes_out = output, made.bytes, len(graph)
+        self.steps, self.verification = (getattr(made, name, None)
+                                         for name in ("steps", "verification"))  # fmt: skip
 
     def document(self) -> dict[str, Any]:
         """Return the JSON document. Numbers that are not finite are null."""

@@ -113,6 +113,15 @@ def save_graph(
     FileError: the file exists and `force` is not set, or it cannot be written; then nothing is.
     """
     check_graph_output(path, force)
+    count, sha256 = write_graph(graph, path, force=force, as_text=as_text)
+    write(sidecar_path(path), sidecar(graph, sha256), force=True)
+    return count
+
+
+def write_graph(
+    graph: Graph, path: str | os.PathLike[str], *, force: bool = False, as_text: bool = False
+) -> tuple[int, str]:
+    """Write a graph's nodes alone; return how many bytes, and their SHA-256."""
     digest = hashlib.sha256()
 
     def hashed(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -126,8 +135,7 @@ def save_graph(
 
         pieces = [text_format.MessageToString(graph.to_graph_def()).encode()]
     count = write(path, hashed(pieces), force)
-    write(sidecar_path(path), sidecar(graph, digest.hexdigest()), force=True)
-    return count
+    return count, digest.hexdigest()
 
 
 def _within_limit(pieces: Iterable[bytes]) -> Iterator[bytes]:

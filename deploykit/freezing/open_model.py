@@ -119,6 +119,14 @@ def open_model(model: Any, *, needs_output: bool = True, **options: Any) -> Open
     )
 
 
+def path_of(model: Any) -> tuple[str, ...]:
+    """Return the path of what is to be opened, or nothing where it is in memory."""
+    path = model.model if isinstance(model, Source) else model
+    if isinstance(path, OpenedModel):
+        return () if path.files is None else (path.source,)
+    return (os.fspath(path),) if isinstance(path, str | os.PathLike) else ()
+
+
 def open_files(files: ModelFiles, source: Source, needs_output: bool = True) -> OpenedModel:
     """Return a model on disk; what `files` has parsed already is not parsed again."""
     if files.kind != "graph":

@@ -176,6 +176,24 @@ def steps_for(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[
     return found
 
 
+def in_words(steps: Steps) -> str:
+    """Return what becomes of an image, such as `resized to 224x224 and multiplied by 0.003922`."""
+    words = []
+    if steps.channels is not None:
+        words.append("decoded to grey" if steps.channels == 1 else "decoded to RGB")
+    if steps.resize is not None:
+        words.append("resized to {}x{}".format(*steps.resize))
+    if steps.crop is not None:
+        words.append("cropped to the middle {}x{}".format(*steps.crop))
+    if steps.scale is not None:
+        words.append(f"multiplied by {steps.scale:.4g}")
+    for numbers, word in ((steps.mean, "less"), (steps.std, "divided by")):
+        if numbers:
+            words.append(f"{word} {', '.join(f'{each:.4g}' for each in numbers)}")
+    words.append(f"fed as {steps.dtype}")
+    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else words[0]
+
+
 def _feature_for(tensor: str, inputs: tuple[str, ...], data: Data) -> str:
     """Return the feature of an input's name, or the only one that can be meant."""
     name = split(tensor)[0]

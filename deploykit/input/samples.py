@@ -1,8 +1,14 @@
-"""Samples to calibrate and judge with: arrays of an `.npz` file, or through a pipeline."""
+"""Data of any kind become samples of a graph: arrays, a tf.data.Dataset, files and a pipeline.
 
+Here, too, is said what becomes of a photo on its way to the model.
+"""
+
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -10,54 +16,120 @@ from deploykit.input.data import open_data
 from deploykit.input.input_benchmark import pipeline_for
 from deploykit.input.iterating import Feeds
 from deploykit.input.pipeline import Pipeline
-from deploykit.input.preprocessing import Preprocessing, Steps, load_preprocessing
+from deploykit.input.preprocessing import (
+    Preprocessing,
+    Steps,
+    in_words,
+    load_preprocessing,
+    preprocessing_from,
+)
 from deploykit.storage.files import load_data, naming
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import producer_name
+from deploykit.transforms.core.node import producer_name, split
 from deploykit.transforms.core.tensors import Array
-from deploykit.verification.sample_batches import BATCH, calibration_feeds
-from deploykit.verification.sample_inputs import demanded_batch
+from deploykit.verification.sample_inputs import demanded_batch, type_and_shape
+from deploykit.verification.samples import BATCH, LABELS, Samples
 
-LABELS = ("labels", "label")
+logger = logging.getLogger("deploykit")
+
+MOST_ELEMENTS = 1_000_000  # of a dataset that does not say where it ends
 
 
-def open_feeds(
-    path: str, graph: Graph, preprocess: str | None = None, batch: int | None = None
-) -> Iterable[Mapping[str, Array]]:
-    """Return feeds of a graph; those from files are read anew in each iteration, batch by batch.
+def open_samples(
+    data: Any, graph: Graph, preprocess: Any = None, *, labelled: bool = True
+) -> Samples:
+    """Return data as samples of a graph, all in memory, with labels where there are some.
 
     Args:
-        path: an `.npz` file of arrays by input name, or what `open_data` takes.
+        data: arrays by input name; one array, or a pair of an array and labels, where the graph has
+            one input; a `tf.data.Dataset` of either, batched or not; an `.npz` file of arrays by
+            input name; a folder of TFRecords, images or CSV files; or samples.
         graph: what is fed.
-        preprocess: a file that says what becomes of the features; default: what the inputs ask for.
-        batch: samples at once; default: as many as the graph demands, or 8.
+        preprocess: what becomes of the features of files: a JSON file, or what it holds; default:
+            what is known of the graph, or else what its inputs ask for.
+        labelled: whether labels play a part; what data say of them is not looked at otherwise.
 
     FileError, GraphError: they do not fit the graph's inputs; the message begins with the path.
     """
-    with naming(path):
+    if isinstance(data, Samples):
+        return data
+    if isinstance(data, str | os.PathLike):
+        path = os.fspath(data)
         if _is_plain(path, preprocess):
-            return calibration_feeds(graph, load_data(path), batch)
-        return Feeds(_pipeline(path, graph, preprocess, batch))
+            return Samples.of(graph, load_data(path), source=path, labelled=labelled)
+        return _read(_pipeline(path, graph, preprocess), graph, labelled)
+    if preprocess is not None:
+        raise GraphError("preprocess is for files; arrays and datasets are fed as they are")
+    if hasattr(data, "as_numpy_iterator"):
+        found = _gathered(data, graph)
+        return Samples.of(graph, found, source="the dataset", labelled=labelled)
+    return Samples.of(graph, _by_name(data, graph), labelled=labelled)
 
 
-def load_samples(path: str, graph: Graph, preprocess: str | None = None) -> dict[str, Array]:
-    """Return arrays by input name, and `labels` where there are some, all in memory.
+def open_feeds(
+    data: Any, graph: Graph, preprocess: Any = None, batch: int | None = None
+) -> Iterable[Mapping[str, Array]]:
+    """Return feeds of a graph; those from files are read anew in each iteration, batch by batch.
 
-    Arguments and errors are those of `open_feeds`.
+    `batch` are samples at once; default: as many as the graph demands, or 8. The other arguments
+    and the errors are those of `open_samples`.
     """
-    if _is_plain(path, preprocess):
-        return load_data(path)
+    if isinstance(data, str | os.PathLike) and not _is_plain(os.fspath(data), preprocess):
+        with naming(data):
+            return Feeds(_pipeline(os.fspath(data), graph, preprocess, batch))
+    samples = open_samples(data, graph, preprocess, labelled=False)
+    with samples.named():
+        return samples.feeds(batch)
+
+
+def _is_plain(path: str, preprocess: Any) -> bool:
+    """Say whether the arrays of a file are fed as they are."""
+    return preprocess is None and not (os.path.isdir(path) or path.endswith(".csv"))
+
+
+def _pipeline(path: str, graph: Graph, preprocess: Any, batch: int | None = None) -> Pipeline:
+    """Return what reads files for a graph, and say what becomes of the images among them."""
+    known = getattr(graph.about, "preprocessing", None)
+    if preprocess is not None:
+        declared, why = preprocessing_of(preprocess), "as declared"
+    elif known is not None:
+        declared, why = preprocessing_from(known), "as the model was written with"
+    else:
+        declared, why = Preprocessing(), "nothing else is declared: --preprocess"
     with naming(path):
-        pipeline = _pipeline(path, graph, preprocess)
-    label = next((name for name in LABELS if name in pipeline.data.features), None)
-    if label is not None:
-        dtype = pipeline.data.features[label].dtype
-        steps = {**pipeline.steps, "labels": Steps(feature=label, dtype=dtype)}
+        data = open_data(path, declared.columns)
+        if batch is None and demanded_batch(graph) is None:
+            batch = BATCH
+        found = pipeline_for(data, graph, preprocessing=declared, batch=batch, epochs=1, threads=1)
+    for tensor, steps in found.steps.items():
+        if data.features[steps.feature].content == "image":
+            name = split(tensor)[0]
+            logger.info(
+                "%s: for input '%s' each image is %s (%s)", path, name, in_words(steps), why
+            )
+    return found
+
+
+def preprocessing_of(given: Any) -> Preprocessing:
+    """Return a preprocessing that was given as one, as a file, or as what such a file holds."""
+    if isinstance(given, Preprocessing):
+        return given
+    if isinstance(given, str | os.PathLike):
+        return load_preprocessing(os.fspath(given))
+    return preprocessing_from(given)
+
+
+def _read(pipeline: Pipeline, graph: Graph, labelled: bool) -> Samples:
+    """Return all that a pipeline gives, and the labels that its data have."""
+    data, applied = pipeline.data, Preprocessing(pipeline.steps).document()
+    label = next((name for name in LABELS if name in data.features), None)
+    if label is not None and labelled:
+        steps = {**pipeline.steps, "labels": Steps(feature=label, dtype=data.features[label].dtype)}
         pipeline = replace(pipeline, steps=steps)
     batches = list(Feeds(pipeline))
     if not batches:
-        raise GraphError(f"{path}: the data hold no samples")
+        raise GraphError(f"{data.path}: the data hold no samples")
     found = {
         producer_name(name): np.concatenate([batch[name] for batch in batches])
         for name in pipeline.steps
@@ -65,19 +137,43 @@ def load_samples(path: str, graph: Graph, preprocess: str | None = None) -> dict
     labels = found.get("labels")
     if labels is not None and labels.dtype.kind == "f" and (labels == np.rint(labels)).all():
         found["labels"] = labels.astype(np.int64)  # a CSV file has but one kind of number
-    return found
+    return Samples.of(graph, found, applied, data.path, labelled=labelled)
 
 
-def _is_plain(path: str, preprocess: str | None) -> bool:
-    """Say whether the arrays of a file are fed as they are."""
-    return preprocess is None and not (os.path.isdir(path) or path.endswith(".csv"))
+def _by_name(data: Any, graph: Graph) -> dict[str, Any]:
+    """Return arrays by name; a pair are the only input's and the labels."""
+    if isinstance(data, Mapping):
+        return dict(data)
+    values = data if isinstance(data, tuple) else (data,)
+    if len(graph.inputs) != 1 or not 1 <= len(values) <= 2:
+        names = ", ".join(split(tensor)[0] for tensor in graph.inputs)
+        raise GraphError(f"give the data as arrays by input name; the inputs are: {names}")
+    return dict(zip((split(graph.inputs[0])[0], "labels"), values, strict=False))
 
 
-def _pipeline(
-    path: str, graph: Graph, preprocess: str | None, batch: int | None = None
-) -> Pipeline:
-    declared = Preprocessing() if preprocess is None else load_preprocessing(preprocess)
-    data = open_data(path, declared.columns)
-    if batch is None and demanded_batch(graph) is None:
-        batch = BATCH
-    return pipeline_for(data, graph, preprocessing=declared, batch=batch, epochs=1, threads=1)
+def _gathered(dataset: Any, graph: Graph) -> dict[str, Any]:
+    """Return what a tf.data.Dataset gives, in memory; its elements are samples, or batches of them.
+
+    GraphError: it has no end, or no element.
+    """
+    if int(dataset.cardinality()) == -1:
+        raise GraphError("the dataset never ends; give dataset.take(N)")
+    elements = [
+        {name: np.asarray(value) for name, value in _by_name(each, graph).items()}
+        for each in islice(dataset.as_numpy_iterator(), MOST_ELEMENTS + 1)
+    ]
+    if not elements:
+        raise GraphError("the dataset is empty")
+    if len(elements) > MOST_ELEMENTS:
+        raise GraphError(f"the dataset has more than {MOST_ELEMENTS} elements; give .take(N)")
+    join = np.concatenate if _is_batched(elements[0], graph) else np.stack
+    return {name: join([each[name] for each in elements]) for name in elements[0]}
+
+
+def _is_batched(element: Mapping[str, Array], graph: Graph) -> bool:
+    """Say whether an element is a batch: it has as many axes as the input it is for."""
+    for tensor in graph.inputs:
+        array, shape = element.get(split(tensor)[0]), type_and_shape(graph, tensor)[1]
+        if array is not None and shape is not None:
+            return array.ndim == len(shape)
+    return True

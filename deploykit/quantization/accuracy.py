@@ -14,7 +14,7 @@ from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array
-from deploykit.verification.sample_batches import samples_in
+from deploykit.verification.samples import samples_in
 from deploykit.verification.verify import (
     before_softmax,
     judged_outputs,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from deploykit.freezing.open_model import OpenedModel
 from deploykit.transforms.convert_layout import ELEMENTWISE_OPS, PAD_OPS
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.functions import reachable
@@ -28,7 +29,7 @@ from deploykit.transforms.core.node import (
 from deploykit.transforms.core.ops import op_defs, output_types
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array
-from deploykit.verification.sample_batches import samples_in
+from deploykit.verification.samples import samples_in
 
 if TYPE_CHECKING:
     from deploykit.text.tables import Table
@@ -49,6 +50,10 @@ class Calibration:
     method: str
     seconds: float
     notes: tuple[str, ...] = ()
+    model: OpenedModel | None = None
+    """What was run."""
+    bytes: int | None = None
+    """Of the file that was written."""
 
     def document(self) -> dict[str, Any]:
         """Return the summary as plain data."""

@@ -4,10 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from deploykit.quantization.accuracy import Judgement
+from deploykit.quantization.requested import MAX_DROP, MIN_SQNR_DB
 from deploykit.transforms.core.errors import GraphError
-
-MIN_SQNR_DB = 24.0  # int8.md, rule 8
-MAX_DROP = 0.01
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.shapes.known_shapes import Shapes
 from deploykit.transforms.core.tensors import Array, DType
 from deploykit.transforms.use_onednn_kernels import KERNELS, use_onednn_kernels
+from deploykit.verification.samples import Data
 
 ROUNDS = 6
 CALLS = 2  # traced, in each round
@@ -97,7 +98,7 @@ def layer_times(
     settings: Settings,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    data: Mapping[str, Array] | None = None,
+    data: Data | None = None,
     advance: Advance = lambda name, count: None,
 ) -> Times:
     """Measure each part of a plan, in turn: each graph in a process of its own, round by round.

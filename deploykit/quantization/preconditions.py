@@ -1,15 +1,11 @@
-"""What a model and its samples must be for 8 bits with calibration; what is not is said at once."""
+"""What a model must be for 8 bits with calibration; what it is not is said at once."""
 
-from collections.abc import Iterable, Mapping
-
-import numpy as np
+from collections.abc import Iterable
 
 from deploykit.transforms.core.errors import GraphError, nearest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import OPS
 from deploykit.transforms.core.layers.layers import LAYER_OPS
-from deploykit.transforms.core.node import producer_name
-from deploykit.transforms.core.tensors import Array
 
 NAMED = 3  # layers in a message
 EIGHT_BIT_OPS = frozenset({*OPS.values(), "Dequantize", "QuantizeV2", "QuantizedConv2D",
@@ -40,17 +36,6 @@ def refuse_unknown_layers(graph: Graph, names: Iterable[str]) -> None:
             if not hint and layers:
                 hint = f"; layers are {', '.join(layers[:NAMED])}"
             raise GraphError(f"{what}{hint}")
-
-
-def refuse_gaps(graph: Graph, data: Mapping[str, Array]) -> None:
-    """Raise GraphError where what is fed holds NaN or Inf, which have no range and no noise."""
-    for name in map(producer_name, graph.inputs):
-        array = np.asarray(data.get(name, ()))
-        bad = ~np.isfinite(array) if array.dtype.kind == "f" else np.zeros(0)
-        if bad.any():
-            kind = "NaN" if np.isnan(array).any() else "Inf"
-            where = f" in sample {np.argwhere(bad)[0][0]} (from 0)" if array.ndim else ""
-            raise GraphError(f"the data for input '{name}' hold {kind}{where}")
 
 
 def has_layers(graph: Graph) -> bool:

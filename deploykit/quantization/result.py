@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from deploykit.freezing.open_model import OpenedModel
 from deploykit.quantization.accuracy import Judgement
 from deploykit.quantization.layer_times import Times
 from deploykit.quantization.sensitivity import Noise
@@ -70,6 +71,10 @@ class Outcome:
     seconds: Mapping[str, float] | None = None
     """By what was done."""
     notes: tuple[str, ...] = ()
+    model: OpenedModel | None = None
+    """What was quantized."""
+    bytes: int | None = None
+    """Of the file that was written."""
 
     @property
     def int8_layers(self) -> int:

@@ -2,11 +2,12 @@
 
 import math
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deploykit.freezing.open_model import OpenedModel
 from deploykit.quantization.accuracy import Judge, Judgement
 from deploykit.quantization.calibrated_graph import prepare
 from deploykit.quantization.int8_graph import int8_graph
@@ -14,13 +15,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import Plan, plan
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, load_ranges
-from deploykit.transforms.core.tensors import Array
-from deploykit.verification.sample_batches import (
-    calibration_feeds,
-    samples_in,
-    split_samples,
-    spread_samples,
-)
+from deploykit.verification.samples import Data, Samples, samples_in
 
 if TYPE_CHECKING:
     from deploykit.text.tables import Table
@@ -41,25 +36,6 @@ class Noise:
 
 
 @dataclass(frozen=True)
-class Samples:
-    """What layers are calibrated with and what they are judged by."""
-
-    calibration: Sequence[Mapping[str, Array]]
-    held_out: Sequence[Mapping[str, Array]]
-    note: str = ""
-
-
-def samples_for_ranking(graph: Graph, data: Mapping[str, Array]) -> Samples:
-    """Return arrays by input name as feeds; labels play no part, as noise shows in every answer.
-
-    GraphError: they do not fit the inputs, or hold no sample.
-    """
-    calibrated, held_out, note = split_samples(graph, data)
-    judged = calibration_feeds(graph, spread_samples(graph, held_out, JUDGED))
-    return Samples(calibration_feeds(graph, calibrated), judged, note)
-
-
-@dataclass(frozen=True)
 class Sensitivity:
     """The layers of a model by their noise, and those that cannot be in 8 bits."""
 
@@ -73,6 +49,9 @@ class Sensitivity:
     samples: tuple[int, int]
     """To calibrate, and to judge by."""
     notes: tuple[str, ...] = ()
+    model: OpenedModel | None = None
+    """What was looked at, and how many nodes it has once it is optimized."""
+    nodes: int | None = None
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data; a ratio that is not finite is null."""
@@ -119,7 +98,7 @@ class Sensitivity:
 
 def measure_sensitivity(
     graph: Graph,
-    samples: Samples,
+    data: Data,
     *,
     ranges: str | None = None,
     isa: str = "auto",
@@ -127,22 +106,26 @@ def measure_sensitivity(
 ) -> Sensitivity:
     """Shift and calibrate an optimized graph, unless a file holds its ranges, and rank its layers.
 
-    GraphError: as in `calibrate`, `Judge` and `rank`.
+    GraphError: the data do not fit; or as in `calibrate`, `Judge` and `rank`.
     """
-    notes = [samples.note] if samples.note else []
+    samples = Samples.of(graph, data)  # noise shows in every answer
+    with samples.named():
+        calibrating, held_out, note = samples.split()
+        feeds, judged = calibrating.feeds(), held_out.spread(JUDGED).feeds()
+    notes = [note] if note else []
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
         reference = graph
         if ranges is None:
             ranges = str(Path(folder, "ranges.json"))
             graph, found = prepare(
-                graph, samples.calibration, ranges, advance=lambda *_: advance("calibration", 0)
+                graph, feeds, ranges, advance=lambda *_: advance("calibration", 0)
             )
             notes += found
         known = load_ranges(ranges)
         planned = plan(graph, known)
         ranking, together = list[Noise](), None
         if planned.chains:
-            with Judge(reference, samples.held_out) as judge:
+            with Judge(reference, judged) as judge:
                 try:
                     together = judge.judge(int8_graph(graph, ranges, isa))
                 except GraphError as error:
@@ -153,7 +136,7 @@ def measure_sensitivity(
         together,
         planned.reasons,
         _of_results(planned, known),
-        (known.samples, samples_in(samples.held_out)),
+        (known.samples, samples_in(judged)),
         tuple(notes),
     )
 

@@ -15,7 +15,7 @@ from deploykit.quantization.layer_times import Times, with_onednn_kernels
 from deploykit.quantization.min_cut import FLOAT, NEVER, Border, Part, cheapest, total
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import Plan
-from deploykit.transforms.core.tensors import Array
+from deploykit.verification.samples import Data
 
 SECONDS = 2.0  # of each graph, in all rounds
 ROUNDS = 12
@@ -124,7 +124,7 @@ def faster(
     settings: Settings,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    data: Mapping[str, Array] | None = None,
+    data: Data | None = None,
     advance: Advance = lambda name, count: None,
 ) -> Gain:
     """Measure 8-bit graphs in turn with the float graph, which is run with and without oneDNN.

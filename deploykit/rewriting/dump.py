@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploykit.freezing.graph_files import save_graph
+from deploykit.freezing.graph_files import write_graph
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.errors import FileError
 from deploykit.transforms.core.graph import Graph
@@ -29,7 +29,7 @@ class Dump:
         if not self.files:
             self._prepare()
         path = self.folder / f"{len(self.files) + 1:02}-{transform}.pb"
-        save_graph(graph, path, force=True)
+        write_graph(graph, path, force=True)
         self.files.append(path)
 
     def drop_from(self, step: int) -> None:
@@ -48,7 +48,7 @@ class Dump:
             raise FileError(f"{self.folder}: cannot be written: {error.strerror}") from None
 
 
-def check_folder(path: str, force: bool, source: str) -> None:
+def check_folder(path: str, force: bool, source: str | None = None) -> None:
     """Raise FileError now for a folder that could not be written to after a long run."""
     folder = Path(path)
     if not folder.exists():
@@ -62,7 +62,7 @@ def check_folder(path: str, force: bool, source: str) -> None:
         raise FileError(f"{folder}: the folder is not empty (--force replaces an earlier dump)")
     if not os.access(folder, os.W_OK):
         raise FileError(f"{folder}: the folder cannot be written to")
-    if any(os.path.samefile(path, source) for path in _dumped(folder)):
+    if source and any(os.path.samefile(path, source) for path in _dumped(folder)):
         raise FileError(f"{source}: the input lies in the folder for --dump; give another folder")
 
 

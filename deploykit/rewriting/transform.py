@@ -1,12 +1,10 @@
-"""Run transforms on a graph: a string of them, or the standard set."""
+"""Run a transform string on a graph, step by step."""
 
 from collections.abc import Callable
 
-from deploykit.rewriting.pipelines import OPTIMIZE
 from deploykit.rewriting.step_report import StepReport
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.protos import GraphDef
 
 
 def run_steps(
@@ -26,27 +24,3 @@ def run_steps(
         reports.append(StepReport(result.transform, result.seconds, len(graph), skipped))
         on_step(result, len(steps))
     return graph, reports
-
-
-def transform(graph: Graph, transforms: str) -> Graph:
-    """Return the graph after a transform string, such as `"fold_constants fold_batch_norms"`.
-
-    PipelineError: the string does not parse. GraphError: a transform cannot be applied.
-    """
-    return run_steps(graph, transforms)[0]
-
-
-def optimize(graph: Graph) -> Graph:
-    """Return the graph after the standard set of transforms, which keep its numbers."""
-    return transform(graph, OPTIMIZE)
-
-
-def TransformGraph(
-    input_graph_def: GraphDef,
-    inputs: list[str],
-    outputs: list[str],
-    transforms: list[str],
-) -> GraphDef:
-    """Return a transformed GraphDef: the Graph Transform Tool's Python function, for old code."""
-    graph = Graph.from_graph_def(input_graph_def, inputs, outputs)
-    return transform(graph, " ".join(transforms)).to_graph_def()

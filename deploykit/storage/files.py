@@ -78,6 +78,8 @@ def write(path: str | os.PathLike[str], pieces: Iterable[bytes], force: bool = F
 def check_output(path: str | os.PathLike[str], force: bool, *sources: str) -> None:
     """Raise FileError now for an output that could not be written after a long run."""
     path = Path(path)
+    if not path.parent.is_dir() and any(Path(each).parent == path.parent for each in sources):
+        return  # what is to be read is not there either, which is said when it is read
     for source in sources if path.exists() else ():
         if os.path.exists(source) and os.path.samefile(path, source):
             raise FileError(f"{path}: the output is the input; give another name with -o")

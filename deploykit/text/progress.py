@@ -89,6 +89,11 @@ def watch_with(watcher: Watcher) -> None:
     _shown.watcher = watcher
 
 
+def unseen(title: str, *steps: str) -> Work:
+    """Return work that nobody watches."""
+    return Work(title, steps, _Nobody())
+
+
 @contextmanager
 def working(title: str, *steps: str) -> Iterator[Work]:
     """Yield work of this title, to be told what is done of it.
@@ -96,7 +101,7 @@ def working(title: str, *steps: str) -> Iterator[Work]:
     Within other work it is not seen on its own: that one goes on.
     """
     if _shown.running is not None:
-        yield Work(title, steps, _Nobody())
+        yield unseen(title, *steps)
         return
     work = _shown.running = Work(title, steps, _shown.watcher)
     work.watcher.began(work)

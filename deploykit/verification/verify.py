@@ -7,7 +7,7 @@ its input is compared as well, because a Softmax hides errors.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,8 +18,10 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.layers.layers import LAYER_OPS
 from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.tensors import Array
-from deploykit.verification.sample_inputs import feeds_for, samples_at_once
+from deploykit.verification.sample_inputs import made_up_feeds
+from deploykit.verification.samples import Data, Samples
 
+AT_ONCE = 50  # samples of the user's, where the inputs leave it open
 QUANTIZED_BAR_DB = 15.0  # below this a quantized graph's answers are noise (int8.md, rule 10)
 
 
@@ -49,6 +51,8 @@ class Verification:
     differences: tuple[Difference, ...] = ()
     accuracy: tuple[float, float] | None = None
     samples: int = 0
+    models: tuple[Any, Any] | None = None
+    """The two as they were opened, where they were models."""
 
     @property
     def max_relative_error(self) -> float | None:
@@ -140,7 +144,7 @@ def verify(
     reference: Graph,
     result: Graph,
     *,
-    data: Mapping[str, Array] | None = None,
+    data: Data | None = None,
     input_range: tuple[float, float] = (-1.0, 1.0),
     tolerance: float | None = None,
     min_sqnr: float | None = None,
@@ -151,7 +155,8 @@ def verify(
         reference: the graph that is right.
         result: the graph to judge; its inputs and outputs are paired with the reference's by name,
             or by place where the names differ.
-        data: arrays by input name, first axis the samples; `labels` (class numbers) adds accuracy.
+        data: samples, or arrays by input name, first axis the samples; `labels` (class numbers)
+            adds accuracy.
             Without data: seed 0, uniform over `input_range`, integers over [0, 255], batch 2.
         input_range: the range of synthetic float inputs.
         tolerance: bar on the largest relative error. Default: `default_tolerance`, unless the
@@ -168,7 +173,8 @@ def verify(
         else:
             tolerance = default_tolerance(reference)
     bar = f"error <= {tolerance:.2g}" if tolerance is not None else f"SQNR >= {min_sqnr:g} dB"
-    feeds, labels, reason = feeds_for(reference, data, input_range)
+    samples = None if data is None else Samples.of(reference, data)
+    feeds, reason = (samples.arrays, "") if samples else made_up_feeds(reference, input_range)
     if reason:
         return Verification(False, False, bar, reason)
     if len(reference.outputs) != len(result.outputs):
@@ -184,11 +190,11 @@ def verify(
         "deploykit.verification.verify:run_both",
         _bytes(reference),
         _bytes(result),
-        feeds,
+        dict(feeds),
         names,
         pairs,
-        labels,
-        samples_at_once(reference) if data is not None and feeds else None,
+        samples and samples.labels,
+        (samples.batch or AT_ONCE) if samples and feeds else None,
     )
     if "unverified" in found:
         return Verification(False, False, bar, found["unverified"])
@@ -199,8 +205,8 @@ def verify(
         judged = judged_outputs(reference, pairs)
         differences = tuple(replace(d, judged=d.output in judged) for d in differences)
     reason = next((why for d in differences if (why := _failure(d, tolerance, min_sqnr))), "")
-    samples = len(next(iter(feeds.values()))) if data is not None and feeds else 0
-    return Verification(True, not reason, bar, reason, differences, found["accuracy"], samples)
+    count = len(next(iter(feeds.values()))) if samples and feeds else 0
+    return Verification(True, not reason, bar, reason, differences, found["accuracy"], count)
 
 
 def _failure(found: Difference, tolerance: float | None, min_sqnr: float | None) -> str:

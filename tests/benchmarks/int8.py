@@ -29,7 +29,8 @@ from deploykit.storage.files import load_data
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import OPS
 from deploykit.transforms.core.layers.layers import LAYER_OPS
-from deploykit.verification.sample_batches import calibration_feeds, labelled_feeds
+from deploykit.transforms.core.tensors import Array
+from deploykit.verification.samples import Data, Samples
 from tests.benchmarks.figures import RESULTS, Figure
 from tests.benchmarks.measuring import Run, deploykit, run
 from tests.benchmarks.nets import MODELS, frozen_keras_net, made_by
@@ -61,10 +62,10 @@ def lite0() -> list[Figure]:
     print(f"Lite0: {said['reason']}")
     unfolded = api.load_graph(source)
     folded = api.optimize(unfolded)
-    held_out = calibration_feeds(folded, load_data(pictures / "heldout.npz"))
+    held_out = Samples.of(folded, load_data(pictures / "heldout.npz")).feeds()
     with Judge(folded, held_out) as judge:
         found = judge.judge(int8)
-    with Judge(folded, *labelled_feeds(folded, photos)) as judge:
+    with Judge(folded, *_labelled(folded, photos)) as judge:
         named = judge.judge(int8)
     before, after = (
         score.value * named.samples if score else 0 for score in (named.before, named.after)
@@ -159,11 +160,18 @@ def quantized(source: Path, calibration: Path, name: str) -> tuple[Run, dict[str
     return taken, json.loads(taken.output), api.load_graph(path)
 
 
+def _labelled(graph: Graph, data: Data) -> tuple[list[dict[str, Array]], Array | None]:
+    """Return data as feeds, and their labels."""
+    samples = Samples.of(graph, data)
+    feeds = samples.feeds()
+    return feeds, samples.labels_of(feeds)
+
+
 def all_in_8_bits(graph: Graph, data: Mapping[str, np.ndarray]) -> Graph:
     """Return an optimized graph with every layer in 8 bits that can be, whatever it costs."""
     with tempfile.TemporaryDirectory() as folder:
         ranges = str(Path(folder, "ranges.json"))
-        shifted, _ = prepare(graph, calibration_feeds(graph, data), ranges)
+        shifted, _ = prepare(graph, Samples.of(graph, data).feeds(), ranges)
         return int8_graph(shifted, ranges)
 
 
@@ -199,7 +207,7 @@ def _default(facts: Mapping[str, Any], settings: Settings) -> str:
 
 def _points(what: str, folded: Graph, int8: Graph, nets: Path, bar: float) -> Figure:
     """Return by how many percentage points the accuracy on the test images changes."""
-    with Judge(folded, *labelled_feeds(folded, load_data(nets / "test.npz"))) as judge:
+    with Judge(folded, *_labelled(folded, load_data(nets / "test.npz"))) as judge:
         found = judge.judge(int8)
     assert found.drop is not None
     how = f"{_share(int8, folded)}, {found.sqnr_db:.1f} dB"

@@ -9,7 +9,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import output_types
 from deploykit.transforms.core.running.session import static_shapes
-from deploykit.verification.sample_inputs import feeds_for
+from deploykit.verification.sample_inputs import made_up_feeds
 from tests.deploykit.conftest import FASHION
 from tests.support import build, random
 
@@ -137,6 +137,6 @@ def feeds(graph: Graph) -> dict[str, np.ndarray]:
     for name in graph.inputs:
         (dtype,) = output_types(graph[name])
         inputs.append(Node(name, "Placeholder").with_attrs(dtype=dtype, shape=shapes[name]))
-    found, _, reason = feeds_for(Graph(inputs, graph.inputs), None, (-1.0, 1.0))
+    found, reason = made_up_feeds(Graph(inputs, graph.inputs), (-1.0, 1.0))
     assert not reason
     return found

@@ -9,7 +9,7 @@ import numpy as np
 
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import call
-from deploykit.verification.sample_inputs import feeds_for
+from deploykit.verification.sample_inputs import made_up_feeds
 from deploykit.verification.verify import compare
 
 BATCHES = (1, 3)
@@ -43,7 +43,7 @@ def run_everywhere(
 
 def _random(graph: Graph) -> dict[str, np.ndarray]:
     """Return random inputs of four samples."""
-    feeds, _, reason = feeds_for(graph, None, (-1.0, 1.0))
+    feeds, reason = made_up_feeds(graph, (-1.0, 1.0))
     assert not reason, reason
     return {name: np.concatenate([values, values[::-1]]) for name, values in feeds.items()}
 

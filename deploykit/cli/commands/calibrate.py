@@ -3,12 +3,11 @@
 import click
 
 from deploykit.cli import options
-from deploykit.freezing.interface import Interface
+from deploykit.freezing.interface import Source
 
 
 @click.command()
-@click.argument("model")
-@options.interface
+@options.part
 @click.option("--data", required=True, metavar="DATA", help="64 samples or more like those of "
               "real use: a .npz file of arrays by input name, or a folder of TFRecords, images or "
               "CSV files.")  # fmt: skip
@@ -25,8 +24,7 @@ from deploykit.freezing.interface import Interface
 @options.limits
 @options.everywhere
 def calibrate(
-    model: str,
-    interface: Interface,
+    source: Source,
     data: str,
     preprocess: str | None,
     method: str,
@@ -42,29 +40,22 @@ def calibrate(
     and each channel's mean and smallest value, to a JSON file that can be edited. Quantization
     spreads its 8 bits over these ranges.
     """
+    import deploykit
     from deploykit.cli.report import Report, show
-    from deploykit.freezing.interface import Source
-    from deploykit.freezing.model_path import model_sha256
-    from deploykit.freezing.open_model import open_model
-    from deploykit.input.samples import open_feeds
-    from deploykit.quantization.calibration import calibrate
-    from deploykit.storage.files import write
-    from deploykit.text.progress import working
-    from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 
-    report = Report("calibrate", model, output)
-    graph = open_model(Source.of(model, interface)).graph
-    refuse_side_effects(graph, allowed_ops)
-    report.of(graph)
-    feeds = open_feeds(data, graph, preprocess, batch)
-    with working("calibrate") as advance:
-        found = calibrate(
-            graph,
-            feeds,
-            method=method,
-            model_sha256=model_sha256(model) or "",
-            advance=advance,
-        )
-    report.bytes_out = write(output, [found.ranges.text().encode()], force)
+    report = Report("calibrate", source.model, output)
+    found = deploykit.calibrate(
+        source,
+        data,
+        preprocess=preprocess,
+        method=method,
+        batch=batch,
+        allowed_ops=allowed_ops,
+        output=output,
+        force=force,
+    )
+    report.of(found.model)
+    report.bytes_in = None
+    report.bytes_out = found.bytes
     report.more = found.document()
     show(report, as_json, text=found.lines(output))

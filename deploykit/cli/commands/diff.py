@@ -37,8 +37,7 @@ def diff(
 
     report = Report("diff", first, second)
     found = deploykit.diff(Source.of(first, interface), Source.of(second, interface))
-    report.of(found.first)
-    report.nodes_out, report.bytes_out = len(found.second.graph), found.second.bytes
+    report.between(found.first, found.second)
     report.more = found.document()
     text = lines(report.more, found.first.graph, found.second.graph)
     show(report, as_json, text=text, output=output, force=force)

@@ -2,8 +2,8 @@
 
 import click
 
+from deploykit.api.comparison import Comparison
 from deploykit.cli import options
-from deploykit.cli.comparison import Comparison
 from deploykit.freezing.interface import Source
 
 
@@ -27,13 +27,10 @@ def optimize(
     Runs inline_functions, strip_unused_nodes, remove_nodes, fold_constants, fold_batch_norms,
     merge_duplicate_nodes and sort_by_execution_order.
     """
+    import deploykit
     from deploykit.cli.report import Report, show
-    from deploykit.cli.rewrite_job import rewrite
-    from deploykit.freezing.open_model import open_model
-    from deploykit.rewriting.pipelines import OPTIMIZE
 
     report = Report("optimize", source.model)
-    graph = open_model(source).frozen
-    check = comparison if verify or comparison.data else None
-    rewrite(report, graph, OPTIMIZE, output, force=force, comparison=check)
+    graph = deploykit.optimize(source, comparison, output=output, force=force, verify=verify)
+    report.rewritten(graph, output)
     show(report, as_json)

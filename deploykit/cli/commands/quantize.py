@@ -1,32 +1,22 @@
 """Run the standard transforms on a model, put it in 8 bits, and verify the result."""
 
 import logging
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
+from deploykit.api.comparison import Comparison
 from deploykit.cli import options
-from deploykit.cli.comparison import Comparison
 from deploykit.cli.options.types import Finite, Threads
 from deploykit.freezing.interface import Source
+from deploykit.quantization.requested import MAX_DROP, MINUTES, MODES, Quantization
 from deploykit.transforms.core.int8.isa import ISAS
-
-if TYPE_CHECKING:
-    from deploykit.transforms.core.graph import Graph
-    from deploykit.transforms.core.tensors import Array
 
 logger = logging.getLogger("deploykit")
 
-MODES = ("auto", "static", "weights", "nodes")
 _HINT = (
     "with --calibration DATA, layers compute in 8 bits too, 1.5 to 2 times as fast as in "
     "float on most image networks"
 )
-_STATIC = ("evaluation", "metric", "max_drop", "keep_float", "isa", "batch", "threads", "budget")
-_OTHERS = ("minimum_size", "skip", "data", "input_range")
 
 
 @click.command()
@@ -44,7 +34,7 @@ _OTHERS = ("minimum_size", "skip", "data", "input_range")
 @click.option("--metric", default="top1", show_default=True, metavar="NAME|MODULE:FUNCTION",
               help="static: what --max-drop holds for; top1, top5, mae, or a function of outputs "
               "by name and labels.")  # fmt: skip
-@click.option("--max-drop", type=Finite(min=0), default=0.01, show_default=True,
+@click.option("--max-drop", type=Finite(min=0), default=MAX_DROP, show_default=True,
               help="static: how much the metric may fall.")  # fmt: skip
 @click.option("--min-sqnr", type=Finite(), metavar="DB", help="Refuse a result whose outputs are "
               "noisier; static keeps layers float until they are not [default: 15, static "
@@ -57,7 +47,7 @@ _OTHERS = ("minimum_size", "skip", "data", "input_range")
               help="static: samples at once to be fast for [default: 1].")  # fmt: skip
 @click.option("--threads", type=Threads(), default=(), metavar="AxB",
               help="static: threads inside an op x ops at once to be fast for.")  # fmt: skip
-@click.option("--budget", type=Finite(min=0, min_open=True), default=4, show_default=True,
+@click.option("--budget", type=Finite(min=0, min_open=True), default=MINUTES, show_default=True,
               metavar="MINUTES", help="static: when the search is to end.")  # fmt: skip
 @click.option("--minimum-size", type=click.IntRange(min=1), default=1024, show_default=True,
               help="weights: those with fewer elements stay float.")  # fmt: skip
@@ -96,86 +86,39 @@ def quantize(
     The result is compared with the original before it is written. After Ctrl-C, the same command
     goes on.
     """
-    from deploykit.cli.report import Report, show
-    from deploykit.cli.rewrite_job import rewrite
-    from deploykit.freezing.open_model import open_model
+    import deploykit
+    from deploykit.cli.report import Report, files_table, show
     from deploykit.rewriting.advice import SLOW
-    from deploykit.rewriting.pipelines import quantize_string
-    from deploykit.verification.verify import QUANTIZED_BAR_DB
 
-    if mode == "auto":
-        mode = "static" if calibration else "weights"
-    if mode == "static" and calibration is None:
-        raise click.UsageError("--mode static needs --calibration DATA")
-    if mode != "static" and calibration is not None:
-        raise click.UsageError(f"--calibration is for --mode static, not {mode}")
-    if calibration is None:
-        _refuse_given(_STATIC, "needs --calibration DATA")
-    else:
-        _refuse_given(_OTHERS, "is for quantizing without --calibration")
-    if calibration is not None and evaluation is None:
-        _refuse_given(("metric", "max_drop"), "needs --eval DATA")
     if len(threads) > 1:
         raise click.UsageError("--threads takes one pair here, such as 2x1")
     report = Report("quantize", source.model)
-    graph = open_model(source).frozen
-    if calibration is None:
-        bar = QUANTIZED_BAR_DB if min_sqnr is None else min_sqnr
-        steps = quantize_string(minimum_size, skip, nodes=mode == "nodes")
-        rewrite(report, graph, steps, output, force=force,
-                comparison=replace(comparison, min_sqnr=bar))  # fmt: skip
-        show(report, as_json)
-        if not as_json:
-            logger.info(_HINT if mode == "weights" else SLOW)
+    graph = deploykit.quantize(
+        source,
+        Quantization(
+            mode=mode,
+            min_sqnr=min_sqnr,
+            metric=metric,
+            max_drop=max_drop,
+            keep_float=keep_float,
+            isa=isa,
+            batch=batch,
+            threads=threads[0] if threads else None,
+            budget=budget,
+            minimum_size=minimum_size,
+            skip=skip,
+        ),
+        calibration=calibration,
+        evaluation=evaluation,
+        output=output,
+        force=force,
+        **vars(comparison),
+    )
+    report.rewritten(graph, output)
+    if calibration is not None:
+        report.more = graph.report.document()
+        show(report, as_json, text=[files_table(report), *graph.report.lines()])
         return
-    from deploykit.benchmarking.settings import Settings
-    from deploykit.cli.report import files_table
-    from deploykit.freezing.graph_files import save_graph
-    from deploykit.quantization.keep_float import MIN_SQNR_DB
-    from deploykit.quantization.preconditions import refuse_quantized
-    from deploykit.quantization.search import Quantization, quantize_calibrated
-    from deploykit.rewriting.transform import optimize
-    from deploykit.text.progress import working
-    from deploykit.transforms.core.checks.side_effects import refuse_side_effects
-
-    refuse_quantized(graph)
-    refuse_side_effects(graph, comparison.allowed_ops)
-    report.of(graph)
-    if min_sqnr is None:
-        min_sqnr = MIN_SQNR_DB if evaluation is None else QUANTIZED_BAR_DB
-    settings = Settings(batch=batch, threads=threads[0] if threads else None)
-    requested = Quantization(isa, keep_float, min_sqnr, metric, max_drop, settings, budget)
-    data = _read(calibration, graph, comparison.preprocess)
-    labelled = None if evaluation is None else _read(evaluation, graph, comparison.preprocess)
-    with working("quantize") as advance:
-        found = quantize_calibrated(
-            optimize(graph), data, requested,
-            evaluation=labelled, state=f"{output}.state", advance=advance,
-        )  # fmt: skip
-    report.bytes_out = save_graph(found.graph, output, force=force)
-    report.output_file, report.nodes_out = output, len(found.graph)
-    report.more = found.document()
-    show(report, as_json, text=[files_table(report), *found.lines()])
-
-
-def _refuse_given(names: tuple[str, ...], why: str) -> None:
-    """Raise UsageError where one of these options was given, as it would do nothing."""
-    context = click.get_current_context()
-    for parameter in context.command.params:
-        source = context.get_parameter_source(str(parameter.name))
-        if parameter.name in names and source is not ParameterSource.DEFAULT:
-            raise click.UsageError(f"{parameter.opts[0]} {why}")
-
-
-def _read(path: str, graph: "Graph", preprocess: str | None) -> "Mapping[str, Array]":
-    """Return arrays by name. GraphError, with the file: they do not fit the graph's inputs."""
-    from deploykit.input.samples import load_samples
-    from deploykit.quantization.preconditions import refuse_gaps
-    from deploykit.storage.files import naming
-    from deploykit.verification.sample_inputs import feeds_from
-
-    data = load_samples(path, graph, preprocess)
-    with naming(path):
-        feeds_from(graph, data)
-        refuse_gaps(graph, data)
-    return data
+    show(report, as_json)
+    if not as_json:
+        logger.info(SLOW if mode == "nodes" else _HINT)

@@ -44,24 +44,19 @@ def sensitivity(
     bits and measures the signal-to-noise ratio of its answers: the lower, the noisier. Layers that
     cannot be in 8 bits are listed with the reason.
     """
+    import deploykit
     from deploykit.cli.report import Report, show
-    from deploykit.freezing.open_model import open_model
-    from deploykit.input.samples import load_samples
-    from deploykit.quantization.sensitivity import measure_sensitivity, samples_for_ranking
-    from deploykit.rewriting.transform import optimize
-    from deploykit.storage.files import naming
-    from deploykit.text.progress import working
-    from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 
     report = Report("sensitivity", source.model, output)
-    graph = open_model(source).frozen
-    refuse_side_effects(graph, allowed_ops)
-    report.of(graph)
-    graph = optimize(graph)
-    report.nodes_out = len(graph)
-    with naming(data):
-        samples = samples_for_ranking(graph, load_samples(data, graph, preprocess))
-    with working("sensitivity") as advance:
-        found = measure_sensitivity(graph, samples, ranges=ranges_file, isa=isa, advance=advance)
+    found = deploykit.sensitivity(
+        source,
+        data,
+        preprocess=preprocess,
+        ranges=ranges_file,
+        isa=isa,
+        allowed_ops=allowed_ops,
+    )
+    report.of(found.model)
+    report.nodes_out = found.nodes
     report.more = found.document()
     show(report, as_json, text=found.lines(source.model, top), output=output, force=force)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import click
 
+from deploykit.api.comparison import Comparison
 from deploykit.cli import options
-from deploykit.cli.comparison import Comparison
 from deploykit.cli.options.outputs import writes
-from deploykit.freezing.interface import Interface
+from deploykit.freezing.interface import Interface, Source
 
 logger = logging.getLogger("deploykit")
 
@@ -70,28 +70,25 @@ def transform(
     Where --verify finds a difference, it names the first step that breaks the bar, writes no
     out_graph, and exits with 5; with --dump, DIR keeps the graphs before that step.
     """
+    import deploykit
     from deploykit.cli.report import Report, show
-    from deploykit.cli.rewrite_job import rewrite
-    from deploykit.freezing.interface import Source
-    from deploykit.freezing.open_model import open_model
     from deploykit.rewriting.advice import advice
-    from deploykit.rewriting.dump import check_folder
 
-    if dump is not None:
-        check_folder(dump, force, in_graph)
     report = Report("transform", in_graph)
-    graph = open_model(Source.of(in_graph, interface)).graph
-    check = replace(comparison, tolerance=tolerance) if verify else None
-    result = rewrite(
-        report,
-        graph,
+    graph = deploykit.transform(
+        Source.of(in_graph, interface),
         transforms,
-        out_graph,
+        replace(comparison, tolerance=tolerance),
+        output=out_graph,
         force=force,
+        verify=verify,
         as_text=output_as_text,
-        comparison=check,
         dump=dump,
     )
+    report.rewritten(graph, out_graph)
+    if dump is not None:
+        report.more["dump"] = [str(path) for path in graph.report.dump]
     show(report, as_json)
-    for line in () if as_json else advice(graph, result, transforms, bool(interface.inputs)):
+    before = graph.report.model.graph
+    for line in () if as_json else advice(before, graph, transforms, bool(interface.inputs)):
         logger.info("%s", line)

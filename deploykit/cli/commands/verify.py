@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import click
 
+from deploykit.api.comparison import Comparison
 from deploykit.cli import options
-from deploykit.cli.comparison import Comparison
-from deploykit.freezing.interface import Interface
+from deploykit.freezing.interface import Interface, Source
 
 
 @click.command()
@@ -40,21 +40,16 @@ def verify(
     Softmax, what it reads is compared too. In --json, a figure without bound (no difference at
     all) is null, and a model whose inputs cannot be made up gives "verified": false.
     """
+    import deploykit
     from deploykit.cli.report import Report, show
-    from deploykit.freezing.interface import Source
-    from deploykit.freezing.open_model import open_model
-    from deploykit.text.progress import working
     from deploykit.transforms.core.errors import VerificationError
 
     report = Report("verify", reference, result)
-    first = open_model(Source.of(reference, interface)).graph
-    second = open_model(Source.of(result, interface)).graph
-    report.of(first)
-    report.nodes_out = len(second)
-    pass
-    with working("verify"):
-        check = replace(comparison, tolerance=tolerance, min_sqnr=min_sqnr)
-        report.verification = check.run(first, second)
+    first, second = Source.of(reference, interface), Source.of(result, interface)
+    how = replace(comparison, tolerance=tolerance)
+    report.verification = found = deploykit.verify(first, second, how, min_sqnr=min_sqnr)
+    assert found.models is not None
+    report.between(*found.models)
     show(report, as_json, output=output, force=force)
-    if report.verification.verified and not report.verification.passed:
-        raise VerificationError(f"{result}: {report.verification.reason}")
+    if found.verified and not found.passed:
+        raise VerificationError(f"{result}: {found.reason}")

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from deploykit.cli.comparison import Comparison
+from deploykit.api.comparison import Comparison
 from deploykit.cli.options.grouping import as_one
 from deploykit.cli.options.types import Counts, Finite, Names, Range, Shape
 

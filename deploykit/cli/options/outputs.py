@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
@@ -34,8 +33,7 @@ def writes(*options: Option, act: str = "", end: str = ".pb") -> Option:
                 _check(path, values["force"], given)
             if act and names[-1] not in files:
                 values[names[-1]] = path = _beside(given["model"], act, end)
-                if Path(path).parent.is_dir():  # else there is no model either, which it will say
-                    _check(path, values["force"], given)
+                _check(path, values["force"], given)
             return command(**values)
 
         add(checked, [_FORCE])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from deploykit.freezing.graph_files import load_graph
-from deploykit.input.samples import load_samples
+from deploykit.input.samples import open_samples
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
@@ -214,8 +214,10 @@ def test_declared_preprocessing_gives_what_calibration_takes(values, tmp_path, k
     found = values(image, graph, "--preprocess", path)
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / f"a.{kind}").write_bytes(image)
-    fed = load_samples(str(tmp_path / "images"), load_graph(tmp_path / "model.pb"), str(path))
-    np.testing.assert_array_equal(found.astype(np.float32), fed["x"].astype(np.float32).ravel())
+    fed = open_samples(str(tmp_path / "images"), load_graph(tmp_path / "model.pb"), str(path))
+    np.testing.assert_array_equal(
+        found.astype(np.float32), fed.arrays["x"].astype(np.float32).ravel()
+    )
     assert np.abs(found - values(image, graph)).max() > 0.1  # the default is label_image's
 
 

@@ -189,7 +189,7 @@ def test_a_bug_is_status_1_without_a_traceback(deploykit, small, monkeypatch):
     def broken(graph, top):
         raise RuntimeError("oops")
 
-    monkeypatch.setattr("deploykit.inspection.summary.inspect_graph", broken)
+    monkeypatch.setattr("deploykit.api.inspect.inspect_graph", broken)
     found = deploykit("inspect", small)
     assert found.status == 1
     assert found.stderr == (

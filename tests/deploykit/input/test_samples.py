@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deploykit.freezing.graph_files import save_graph
-from deploykit.input.samples import load_samples, open_feeds
+from deploykit.input.samples import open_feeds, open_samples
 from deploykit.transforms.core.errors import FileError, GraphError
 from tests.deploykit.conftest import deploykit as deploykit
 from tests.support import build, random
@@ -44,18 +44,18 @@ def folder(tmp_path_factory):
 
 
 def test_samples_of_files_are_those_of_arrays(folder, graph):
-    found = load_samples(str(folder / "csv"), graph)
-    plain = load_samples(str(folder / "data.npz"), graph)
-    assert found.keys() == plain.keys() == {"x", "labels"}
-    for name, array in plain.items():
-        np.testing.assert_array_equal(found[name], array)
-        assert found[name].dtype == array.dtype
+    found = open_samples(str(folder / "csv"), graph)
+    plain = open_samples(str(folder / "data.npz"), graph)
+    assert found.arrays.keys() == plain.arrays.keys() == {"x"}
+    for ours, array in ((found.arrays["x"], plain.arrays["x"]), (found.labels, plain.labels)):
+        np.testing.assert_array_equal(ours, array)
+        assert ours.dtype == array.dtype
 
 
 def test_labels_that_are_no_classes_stay_as_they_are(folder, graph, tmp_path):
     (tmp_path / "one.csv").write_text(",".join(["1.0"] * WIDTH + ["0.5"]) + "\n")
-    found = load_samples(str(tmp_path / "one.csv"), graph)
-    assert found["labels"] == [0.5]
+    found = open_samples(str(tmp_path / "one.csv"), graph)
+    assert found.labels == [0.5]
 
 
 @pytest.mark.parametrize("name", ["csv", "data.npz"])
@@ -75,14 +75,14 @@ def test_a_demanded_batch_leaves_the_rest_out(folder):
 def test_preprocessing_is_applied(folder, graph, tmp_path):
     (tmp_path / "steps.json").write_text(json.dumps({"format": 1, "inputs": {"x": {"scale": 2.0}}}))
     for name in ("csv", "data.npz"):
-        found = load_samples(str(folder / name), graph, str(tmp_path / "steps.json"))
-        np.testing.assert_allclose(found["x"], 2 * X, rtol=1e-6)
+        found = open_samples(str(folder / name), graph, str(tmp_path / "steps.json"))
+        np.testing.assert_allclose(found.arrays["x"], 2 * X, rtol=1e-6)
 
 
 def test_what_does_not_fit_begins_with_the_path(folder, graph, tmp_path):
     (tmp_path / "narrow.csv").write_text("1,2,3\n")
     path = str(tmp_path / "narrow.csv")
-    for take in (load_samples, open_feeds):
+    for take in (open_samples, open_feeds):
         with pytest.raises(GraphError, match=rf"^{path}: .*\[\?, 2\], but it takes \[\?, 16\]"):
             take(path, graph)
         with pytest.raises(FileError, match="nowhere"):

@@ -10,7 +10,7 @@ from deploykit.quantization import scoring
 from deploykit.quantization.accuracy import Judge
 from deploykit.quantization.metrics import metric_named, wilson
 from deploykit.transforms.core.errors import CrashError, GraphError
-from deploykit.verification.sample_batches import labelled_feeds, split_samples, spread_samples
+from deploykit.verification.samples import Samples
 from tests.deploykit.quantization.conftest import classifier, logits
 from tests.support import build, random
 
@@ -21,8 +21,9 @@ DELTA[:2] = 0.6, -0.4
 
 def judged(graph, other, x=X, labels=None, metric="top1", batch=None):
     data = {"x": x} if labels is None else {"x": x, "labels": labels}
-    feeds, labels = labelled_feeds(graph, data, batch)
-    with Judge(graph, feeds, labels, metric) as judge:
+    samples = Samples.of(graph, data)
+    feeds = samples.feeds(batch)
+    with Judge(graph, feeds, samples.labels_of(feeds), metric) as judge:
         return judge.judge(other)
 
 
@@ -296,24 +297,25 @@ def test_the_document_is_plain():
 
 def test_every_fourth_sample_is_held_out():
     data = {"x": X, "labels": np.arange(21), "names": np.array(["a", "b"])}
-    calibration, held_out, note = split_samples(classifier(), data)
-    assert list(held_out["labels"]) == [3, 7, 11, 15, 19]
-    assert sorted([*held_out["labels"], *calibration["labels"]]) == list(range(21))
-    np.testing.assert_array_equal(held_out["x"], X[3::4])
-    np.testing.assert_array_equal(calibration["x"], X[calibration["labels"]])
+    calibrating, held_out, note = Samples.of(classifier(), data).split()
+    assert list(held_out.labels) == [3, 7, 11, 15, 19]
+    assert sorted([*held_out.labels, *calibrating.labels]) == list(range(21))
+    np.testing.assert_array_equal(held_out.arrays["x"], X[3::4])
+    np.testing.assert_array_equal(calibrating.arrays["x"], X[calibrating.labels])
     assert note == ""
     few = {"x": X[:7]}
-    calibration, held_out, note = split_samples(classifier(), few)
-    assert len(calibration["x"]) == len(held_out["x"]) == 7
+    calibrating, held_out, note = Samples.of(classifier(), few).split()
+    assert calibrating.count == held_out.count == 7
     assert note.startswith("7 samples are too few to hold some out")
-    assert split_samples(classifier(), {"x": X[:8]})[2] == ""
+    assert Samples.of(classifier(), {"x": X[:8]}).split().note == ""
     with pytest.raises(GraphError, match="no array for input 'x'; it has: y"):
-        split_samples(classifier(), {"y": X})
+        Samples.of(classifier(), {"y": X})
 
 
 def test_samples_at_even_distances():
-    assert list(spread_samples(classifier(), {"x": np.arange(21)}, 5)["x"]) == [0, 5, 10, 15, 20]
-    assert list(spread_samples(classifier(), {"x": np.arange(3)}, 5)["x"]) == [0, 1, 2]
+    for count, kept in ((21, [0, 5, 10, 15, 20]), (3, [0, 1, 2])):
+        samples = Samples.of(classifier(), {"x": np.repeat(np.arange(count)[:, None], 16, 1) * 1.0})
+        assert list(samples.spread(5).arrays["x"][:, 0]) == kept
 
 
 def test_agreement_that_compares_values_is_caught(in_process, monkeypatch):

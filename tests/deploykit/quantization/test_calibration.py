@@ -10,7 +10,7 @@ from deploykit.quantization.calibration import calibrate
 from deploykit.quantization.clipping import BINS, least_error_range
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.int8.ranges import load_ranges
-from deploykit.verification.sample_batches import calibration_feeds
+from deploykit.verification.samples import Samples
 from tests.deploykit.quantization.conftest import by_numpy, conv_net
 from tests.support import build, random
 
@@ -22,7 +22,7 @@ def samples(count: int = 7) -> np.ndarray:
 
 
 def ranges_of(graph, data, batch=None, method="minmax"):
-    feeds = calibration_feeds(graph, data, batch)
+    feeds = Samples.of(graph, data, labelled=False).feeds(batch)
     return calibrate(graph, feeds, method=method)
 
 
@@ -287,7 +287,7 @@ def test_models_of_other_types(in_process, kind):
 )
 def test_data_that_do_not_fit(data, said):
     with pytest.raises(GraphError, match=said):
-        calibration_feeds(conv_net(), data)
+        Samples.of(conv_net(), data).feeds()
 
 
 def test_the_command(deploykit, tmp_path):
@@ -331,4 +331,4 @@ def test_what_the_command_refuses(deploykit, tmp_path):
         assert found.status in (2, 4)
         assert said in found.stderr
         assert found.stdout == ""
-    assert not list(tmp_path.glob("*.json"))
+    assert not list(tmp_path.glob("*.ranges.json"))

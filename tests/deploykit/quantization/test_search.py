@@ -5,7 +5,6 @@ import pytest
 
 import deploykit
 from deploykit.benchmarking.results import Result
-from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import Ratio
 from deploykit.quantization import calibrated_graph, search
 from deploykit.quantization.layer_times import Line, PartTimes, Times
@@ -185,7 +184,7 @@ def test_a_metric_that_falls_keeps_layers_float(net, data, clock, tmp_path, monk
 
 
 def test_a_budget_that_is_over_still_ends_with_a_result(net, data, clock):
-    found = quantize_calibrated(net, data, Quantization(min_sqnr=60, minutes=1e-9))
+    found = quantize_calibrated(net, data, Quantization(min_sqnr=60, budget=1e-9))
     assert not found.is_float
     assert found.int8_layers == 4
     assert "--budget" in found.notes[-1]
@@ -221,11 +220,11 @@ def test_a_batch_larger_than_what_is_held_out_is_filled(net, data, clock, monkey
     times = search.layer_times
 
     def layer_times(*arguments, data, advance):
-        fed.append(len(data["x"]))
+        fed.append(data.count)
         return times(*arguments, data=data, advance=advance)
 
     monkeypatch.setattr(search, "layer_times", layer_times)
-    quantize_calibrated(net, data, Quantization(min_sqnr=15, settings=Settings(batch=32)))
+    quantize_calibrated(net, data, Quantization(min_sqnr=15, batch=32))
     assert fed == [32]
 
 

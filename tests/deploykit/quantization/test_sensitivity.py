@@ -14,7 +14,6 @@ from deploykit.quantization.int8_graph import int8_graph
 from deploykit.quantization.sensitivity import (
     measure_sensitivity,
     rank,
-    samples_for_ranking,
 )
 from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 from tests.deploykit.quantization.conftest import classifier, conv_net, logits
@@ -131,8 +130,7 @@ def test_the_file_of_ranges_is_read_again_when_it_changed(ranges, tmp_path):
 
 
 def test_a_model_is_calibrated_on_some_samples_and_judged_by_others(in_process):
-    samples = samples_for_ranking(classifier(), {"x": X, "labels": np.zeros(40)})
-    found = measure_sensitivity(classifier(), samples)
+    found = measure_sensitivity(classifier(), {"x": X, "labels": np.zeros(40)})
     assert found.samples == (30, 10)
     assert [noise.layer for noise in found.ranking] == [
         noise["layer"] for noise in found.document()["layers"]
@@ -142,7 +140,7 @@ def test_a_model_is_calibrated_on_some_samples_and_judged_by_others(in_process):
     assert found.ranges["second"].max == pytest.approx(logits(calibrated).max(), rel=1e-5)
     assert found.notes == ()
     many = {"x": random(200, 16, low=0)}
-    assert sum(len(feed["x"]) for feed in samples_for_ranking(classifier(), many).held_out) == 16
+    assert measure_sensitivity(classifier(), many).samples == (150, 16)
 
 
 def test_a_model_without_layers_in_8_bits(in_process):
@@ -150,7 +148,7 @@ def test_a_model_without_layers_in_8_bits(in_process):
     graph.outputs = ("relu6",)
     graph.prune()
     never_active = np.zeros((8, 6, 7, 2), np.float32)
-    found = measure_sensitivity(graph, samples_for_ranking(graph, {"x": never_active}))
+    found = measure_sensitivity(graph, {"x": never_active})
     assert found.ranking == ()
     assert set(found.reasons) == {"conv"}
     assert found.lines("net.pb")[-1] == "net.pb: no layer can be in 8 bits"

@@ -79,7 +79,7 @@ def test_a_tiny_net_stays_float_and_that_is_said(real):
     assert document["speed"] is None or document["speed"]["times_as_fast"] < 1.05
     assert not INT8_OPS & set(ops(load_graph(folder / "out.pb")))
     assert document["nodes_out"] == len(load_graph(folder / "out.pb"))
-    assert sorted(path.name for path in folder.iterdir()) == ["out.pb", "some.npz"]
+    assert sorted(path.name for path in folder.iterdir()) == ["out.pb", "out.pb.json", "some.npz"]
     assert document["calibration_samples"] == 60
     assert len(document["layers"]) == 12
     for each in document["layers"]:

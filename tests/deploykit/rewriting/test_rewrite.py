@@ -2,10 +2,11 @@
 
 import pytest
 
-from deploykit.cli.bisect import first_failure
-from deploykit.cli.comparison import Comparison
+import deploykit as api
+from deploykit.api.comparison import Comparison
 from deploykit.freezing.graph_files import load_graph
 from deploykit.inspection.diff import differences
+from deploykit.rewriting.bisect import first_failure
 from tests.support import transform
 
 STEPS = ["strip_unused_nodes", "fold_constants", "fold_batch_norms", "merge_duplicate_nodes"]
@@ -98,7 +99,7 @@ def test_the_step_that_breaks_the_bar_is_named(run, small, place):
     before = folder / kept[-1] if kept else "the input"
     assert found.stderr.endswith(f"out.pb was not written, the graph before it is {before}\n")
     if kept:
-        assert Comparison().run(load_graph(small), load_graph(before)).passed
+        assert api.verify(small, before).passed
 
 
 def test_the_first_of_two_is_named(run):
@@ -111,11 +112,11 @@ def test_the_reason_is_that_of_the_named_step(small):
     """What the last step adds to the error is not its doing."""
     graph = load_graph(small)
     steps = f"fold_constants {BREAKS} quantize_weights(minimum_size=2)"
-    bar = Comparison(tolerance=1e-5)
-    last = bar.run(graph, transform(graph, steps))
-    place, found = first_failure(graph, steps, bar, last)
+    compare = Comparison(tolerance=1e-5).ready(graph)
+    last = compare(graph, transform(graph, steps))
+    place, found = first_failure(graph, steps, compare, last)
     assert place == 1
-    assert found == bar.run(graph, transform(graph, f"fold_constants {BREAKS}"))
+    assert found == compare(graph, transform(graph, f"fold_constants {BREAKS}"))
     assert found != last
 
 
@@ -130,9 +131,7 @@ def test_without_a_dump_nothing_is_written(deploykit, small):
 
 
 def test_optimize_names_the_step_too(deploykit, small, monkeypatch):
-    monkeypatch.setattr(
-        "deploykit.rewriting.pipelines.OPTIMIZE", f"fold_constants {BREAKS} remove_device"
-    )
+    monkeypatch.setattr("deploykit.api.optimize.OPTIMIZE", f"fold_constants {BREAKS} remove_device")
     found = deploykit("optimize", small, "--verify")
     assert (found.status, found.stdout) == (5, "")
     assert "step 2 of 3, remove_nodes, breaks the bar" in found.stderr

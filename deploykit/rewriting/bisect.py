@@ -1,6 +1,7 @@
 """Which step of a transform string moved the numbers: the first whose graph misses the bar."""
 
-from deploykit.cli.comparison import Comparison
+from collections.abc import Callable
+
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.verify import Verification
@@ -12,7 +13,10 @@ def failed(found: Verification) -> bool:
 
 
 def first_failure(
-    graph: Graph, transforms: str, comparison: Comparison, last: Verification
+    graph: Graph,
+    transforms: str,
+    compare: Callable[[Graph, Graph], Verification],
+    last: Verification,
 ) -> tuple[int, Verification]:
     """Return the place of the first step that breaks the bar, from 0, and what was found after it.
 
@@ -23,7 +27,7 @@ def first_failure(
     sound, broken = -1, len(results) - 1
     while broken - sound > 1:
         middle = (sound + broken) // 2
-        found = comparison.run(graph, results[middle].graph)
+        found = compare(graph, results[middle].graph)
         if failed(found):
             broken, last = middle, found
         else:

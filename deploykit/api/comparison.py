@@ -1,0 +1,62 @@
+"""How two graphs are compared: on which inputs, and against which bar."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from deploykit.transforms.core.graph import Graph
+    from deploykit.verification.verify import Verification
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The data, or the range of made-up inputs; ops that may act on files; and the bar."""
+
+    data: Any = None
+    """Samples to run both graphs on: whatever `open_samples` takes; with labels, accuracy is taken
+    too; default: made up, seed 0."""
+    preprocess: Any = None
+    """What becomes of the features of files: a JSON file, or what it holds."""
+    input_range: tuple[float, float] = (-1.0, 1.0)
+    """Of made-up floats."""
+    allowed_ops: Sequence[str] = ()
+    """Ops that are run although they act on files or processes."""
+    tolerance: float | None = None
+    """The largest error, relative to the largest value; default: 1e-6 * (5 + layers), <= 1e-4."""
+
+    def ready(
+        self, reference: "Graph", min_sqnr: float | None = None
+    ) -> "Callable[[Graph, Graph], Verification]":
+        """Read the data, once, and return what compares a graph with this reference, or its like.
+
+        FileError, GraphError: the data are damaged, or do not fit the inputs of the reference.
+        RefusedError, now or then: a graph acts on files or processes.
+        """
+        from deploykit.input.samples import open_samples
+        from deploykit.transforms.core.checks.side_effects import refuse_side_effects
+        from deploykit.transforms.core.errors import GraphError
+        from deploykit.verification.verify import verify
+
+        if self.preprocess is not None and self.data is None:
+            raise GraphError("--preprocess needs --data, which it is for")
+        refuse_side_effects(reference, self.allowed_ops)
+        data = None
+        if self.data is not None:
+            data = open_samples(self.data, reference, self.preprocess)
+
+        def compared(reference: "Graph", result: "Graph") -> "Verification":
+            refuse_side_effects(result, self.allowed_ops)
+            return verify(
+                reference,
+                result,
+                data=data,
+                input_range=self.input_range,
+                tolerance=self.tolerance,
+                min_sqnr=min_sqnr,
+            )
+
+        return compared
+
+
+DEFAULT = Comparison()

@@ -1,0 +1,51 @@
+"""The standard transforms, which keep a model's numbers."""
+
+from typing import Any
+
+from deploykit.api.comparison import DEFAULT, Comparison
+from deploykit.freezing.open_model import open_model
+from deploykit.rewriting.pipelines import OPTIMIZE
+from deploykit.rewriting.rewrite import Target, rewrite
+from deploykit.storage.parameters import with_options
+from deploykit.text.progress import working
+from deploykit.transforms.core.graph import Graph
+
+
+def optimize(
+    model: Any,
+    how: Comparison = DEFAULT,
+    *,
+    output: Any = None,
+    force: bool = False,
+    verify: bool = False,
+    **options: Any,
+) -> Graph:
+    """Return a model frozen, stripped and folded; its numbers stay.
+
+    The graph's `report` says what each step did, and how near it came where it was compared.
+
+    Args:
+        model: whatever `open_model` takes.
+        how: on which inputs the result is compared, and against which bar.
+        output: a `.pb` file to write too.
+        force: whether to replace it where it exists.
+        verify: whether both graphs are run and compared before the result is written; with data
+            they always are.
+        options: fields of `Comparison`: `data`, `preprocess`, `input_range`, `allowed_ops`,
+            `tolerance`.
+
+    GraphError: the model is not sound, or the data do not fit its inputs. VerificationError: the
+    result differs.
+
+    Example:
+        >>> graph = deploykit.optimize("fashion.keras", verify=True)
+        >>> graph.report.verification.passed
+        True
+    """
+    (how,) = with_options("optimize", options, how)
+    target = Target(output, force)
+    target.check(model)
+    with working("optimize") as work:
+        opened = open_model(model)
+        compare = how.ready(opened.frozen) if verify or how.data is not None else None
+        return rewrite(opened, opened.frozen, OPTIMIZE, target, work, compare)

@@ -1,0 +1,113 @@
+"""A model in 8 bits: with calibration data, or with its weights alone."""
+
+from dataclasses import replace
+from typing import Any
+
+from deploykit.api.comparison import DEFAULT as COMPARISON
+from deploykit.api.comparison import Comparison
+from deploykit.freezing.open_model import OpenedModel, open_model
+from deploykit.freezing.sidecar import about
+from deploykit.input.samples import open_samples
+from deploykit.quantization.preconditions import refuse_quantized
+from deploykit.quantization.requested import Quantization
+from deploykit.quantization.search import DEFAULT, STEPS, quantize_calibrated
+from deploykit.rewriting.pipelines import OPTIMIZE, quantize_string
+from deploykit.rewriting.rewrite import Target, rewrite
+from deploykit.rewriting.transform import run_steps
+from deploykit.storage.parameters import with_options
+from deploykit.text.progress import Work, working
+from deploykit.transforms.core.checks.side_effects import refuse_side_effects
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.verification.verify import QUANTIZED_BAR_DB
+
+
+def quantize(
+    model: Any,
+    how: Quantization = DEFAULT,
+    *,
+    calibration: Any = None,
+    evaluation: Any = None,
+    output: Any = None,
+    force: bool = False,
+    **options: Any,
+) -> Graph:
+    """Return a model optimized and in 8 bits, checked against what it came from.
+
+    With `calibration`, layers compute in 8 bits: the noisiest are turned back to float until the
+    answers hold, then those that are no faster; and if the whole is no faster, the optimized float
+    graph is returned. This takes a minute or more. Without, weights alone are stored in 8 bits: the
+    graph shrinks to about a quarter, and is no faster. The graph's `report` says what became of
+    each layer.
+
+    Args:
+        model: whatever `open_model` takes.
+        how: what the 8-bit graph has to be.
+        calibration: 64 samples or more like those of real use, every fourth of which is held out to
+            judge by: arrays by input name, a `tf.data.Dataset`, an `.npz` file, or a folder of
+            TFRecords, images or CSV files.
+        evaluation: such samples with labels, by which the metric is taken.
+        output: a `.pb` file to write too. With calibration, what is found meanwhile is kept beside
+            it, and the same call goes on after an interruption.
+        force: whether to replace it where it exists.
+        options: fields of `Quantization`, such as `keep_float`, `min_sqnr`, `metric`, `max_drop`,
+            `isa`, `batch`, `threads` and `budget`; and of `Comparison`, such as `data`,
+            `preprocess` and `input_range`.
+
+    VerificationError: the result is below the bar, with calibration below 15 dB. GraphError: the
+    samples do not fit, or lead to NaN or Inf; an option does nothing here. RefusedError: the model
+    acts on files or processes.
+
+    Example:
+        >>> graph = deploykit.quantize("fashion.keras", min_sqnr=20)
+        >>> graph.report.verification.passed
+        True
+    """
+    how, comparison = with_options("quantize", options, how, COMPARISON)
+    target = Target(output, force)
+    is_calibrated, is_evaluated = calibration is not None, evaluation is not None
+    mode = how.resolved_mode(is_calibrated, is_evaluated)
+    if is_calibrated and comparison.data is not None:
+        raise GraphError("--data is for quantizing without --calibration")
+    if is_calibrated and comparison.input_range != COMPARISON.input_range:
+        raise GraphError("--input-range is for quantizing without --calibration")
+    target.check(model)
+    with working("quantize", *(STEPS if is_calibrated else ())) as work:
+        opened = open_model(model)
+        graph = opened.frozen
+        if not is_calibrated:
+            bar = QUANTIZED_BAR_DB if how.min_sqnr is None else how.min_sqnr
+            steps = quantize_string(how.minimum_size, how.skip, nodes=mode == "nodes")
+            return rewrite(opened, graph, steps, target, work, comparison.ready(graph, bar))
+        return _calibrated(opened, how, (calibration, evaluation), comparison, target, work)
+
+
+def _calibrated(
+    opened: OpenedModel,
+    how: Quantization,
+    data: tuple[Any, Any],
+    comparison: Comparison,
+    target: Target,
+    work: Work,
+) -> Graph:
+    """Return a graph whose layers compute in 8 bits where that is right and faster."""
+    graph = opened.frozen
+    refuse_quantized(graph)
+    refuse_side_effects(graph, comparison.allowed_ops)
+    calibration = open_samples(data[0], graph, comparison.preprocess)
+    evaluation = None if data[1] is None else open_samples(data[1], graph, comparison.preprocess)
+    found = quantize_calibrated(
+        run_steps(graph, OPTIMIZE)[0],
+        calibration,
+        how,
+        evaluation=evaluation,
+        state=None if target.output is None else f"{target.output}.state",
+        work=work,
+    )
+    result = found.graph.copy()
+    known = about(graph)
+    if calibration.preprocessing is not None:
+        known = replace(known, preprocessing=calibration.preprocessing)
+    result.about = known
+    result.report = replace(found, model=opened, bytes=target.write(result))
+    return result

@@ -1,0 +1,55 @@
+"""How much noise each layer of a model brings in 8 bits."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from deploykit.freezing.open_model import open_model
+from deploykit.input.samples import open_samples
+from deploykit.quantization.sensitivity import Sensitivity, measure_sensitivity
+from deploykit.rewriting.pipelines import OPTIMIZE
+from deploykit.rewriting.transform import run_steps
+from deploykit.text.progress import working
+from deploykit.transforms.core.checks.side_effects import refuse_side_effects
+
+
+def sensitivity(
+    model: Any,
+    calibration: Any,
+    *,
+    preprocess: Any = None,
+    ranges: str | os.PathLike[str] | None = None,
+    isa: str = "auto",
+    allowed_ops: Sequence[str] = (),
+) -> Sensitivity:
+    """Optimize and calibrate a model as `quantize` does, and rank its layers by their noise.
+
+    Each layer alone is put in 8 bits and the signal-to-noise ratio of the answers is measured, in
+    dB: the lower, the noisier. Layers that cannot be in 8 bits are listed with the reason.
+
+    Args:
+        model: whatever `open_model` takes.
+        calibration: samples, as `quantize` takes them; every fourth is held out to judge by.
+        preprocess: what becomes of the features of files: a JSON file, or what it holds.
+        ranges: a file of ranges of the optimized model that `calibrate` wrote; default: they are
+            found on the data.
+        isa: the instruction set that the 8-bit layers are made for; auto is this machine's.
+        allowed_ops: ops that are run although they act on files or processes.
+
+    FileError, GraphError: the samples do not fit, or lead to NaN or Inf.
+
+    Example:
+        >>> found = deploykit.sensitivity("fashion.keras", "test_1000.npz")
+        >>> len(found.ranking)
+        3
+    """
+    with working("sensitivity") as work:
+        opened = open_model(model)
+        graph = opened.frozen
+        refuse_side_effects(graph, allowed_ops)
+        optimized = run_steps(graph, OPTIMIZE)[0]
+        samples = open_samples(calibration, graph, preprocess)
+        known = None if ranges is None else os.fspath(ranges)
+        found = measure_sensitivity(optimized, samples, ranges=known, isa=isa, advance=work)
+    return replace(found, model=opened, nodes=len(optimized))

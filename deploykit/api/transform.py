@@ -1,0 +1,65 @@
+"""Transforms run on a graph, in the order given."""
+
+from typing import Any
+
+from deploykit.api.comparison import DEFAULT, Comparison
+from deploykit.freezing.open_model import open_model
+from deploykit.rewriting.rewrite import Target, rewrite
+from deploykit.storage.parameters import with_options
+from deploykit.text.progress import working
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.protos import GraphDef
+
+
+def transform(
+    model: Any,
+    transforms: str,
+    how: Comparison = DEFAULT,
+    *,
+    output: Any = None,
+    force: bool = False,
+    verify: bool = False,
+    **options: Any,
+) -> Graph:
+    """Return a graph after a transform string, such as `"fold_constants fold_batch_norms"`.
+
+    A GraphDef file is taken as it stands; any other model is frozen first. The graph's `report`
+    says what each step did.
+
+    Args:
+        model: whatever `open_model` takes.
+        transforms: the string; `deploykit.list_transforms()` lists what may stand in it, and
+            `package.module:function` is one of your own.
+        how: with `verify`: on which inputs, and against which bar.
+        output: a file to write too.
+        force: whether to replace it where it exists.
+        verify: whether both graphs are run and compared before the result is written.
+        options: fields of `Comparison`, and of `Target`: `as_text`, whether a text proto is
+            written; `dump`, a folder for the graph after each step.
+
+    PipelineError: the string does not parse. GraphError: a transform cannot be applied.
+    VerificationError: the result differs; the first step that breaks the bar is named.
+
+    Example:
+        >>> graph = deploykit.freeze("fashion.keras")
+        >>> smaller = deploykit.transform(graph, "fold_constants fold_batch_norms")
+        >>> len(smaller) < len(graph)
+        True
+    """
+    how, target = with_options("transform", options, how, Target(output, force))
+    target.check(model)
+    with working("transform") as work:
+        opened = open_model(model)
+        compare = how.ready(opened.graph) if verify else None
+        return rewrite(opened, opened.graph, transforms, target, work, compare)
+
+
+def TransformGraph(
+    input_graph_def: GraphDef,
+    inputs: list[str],
+    outputs: list[str],
+    transforms: list[str],
+) -> GraphDef:
+    """Return a transformed GraphDef: the Graph Transform Tool's Python function, for old code."""
+    graph = Graph.from_graph_def(input_graph_def, inputs, outputs)
+    return transform(graph, " ".join(transforms)).to_graph_def()

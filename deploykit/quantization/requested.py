@@ -1,0 +1,85 @@
+"""What an 8-bit graph has to be: every option of `deploykit quantize`, with its default."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from deploykit.benchmarking.settings import Settings
+from deploykit.transforms.core.errors import GraphError
+
+MODES = ("auto", "static", "weights", "nodes")
+MIN_SQNR_DB = 24.0  # int8.md, rule 8
+MAX_DROP = 0.01
+MINUTES = 4
+_CALIBRATED = ("keep_float", "isa", "batch", "threads", "budget")
+_BY_LABELS = ("metric", "max_drop")
+_WEIGHTS = ("minimum_size", "skip")
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """What an 8-bit graph has to be."""
+
+    mode: str = "auto"
+    """static: compute in 8 bits, with calibrated ranges; weights: store weights in 8 bits and
+    compute in float; nodes: as the Graph Transform Tool did; auto: static with calibration data,
+    else weights."""
+    min_sqnr: float | None = None
+    """Signal to quantization noise of the outputs, in dB, at least; default: 15, and 24 with
+    calibration and without evaluation data."""
+    metric: str = "top1"
+    """What `max_drop` holds for, on evaluation data: top1, top5, mae or `module:function`, called
+    with the outputs by name and the labels."""
+    max_drop: float = MAX_DROP
+    """How much the metric may fall on evaluation data, in its own unit."""
+    keep_float: Sequence[str] = ()
+    """static: names of layers that stay float."""
+    isa: str = "auto"
+    """static: the instruction set to be exact on; auto is this machine's."""
+    batch: int | None = None
+    """static: samples at once to be fast for; default: 1."""
+    threads: tuple[int, int] | None = None
+    """static: threads inside an op, and ops at once, to be fast for; default: TensorFlow's."""
+    budget: float = MINUTES
+    """static: minutes that the search may take; what is started then is finished."""
+    minimum_size: int = 1024
+    """weights: those with fewer elements stay float."""
+    skip: Sequence[str] = ()
+    """weights: names of constants that stay float."""
+
+    @property
+    def settings(self) -> Settings:
+        """The batch and the threads for which it is to be fast."""
+        return Settings(batch=self.batch, threads=self.threads)
+
+    def resolved_mode(self, is_calibrated: bool, is_evaluated: bool) -> str:
+        """Return static, weights or nodes.
+
+        GraphError: something is set that does nothing without data that are not given, or with
+        those that are.
+        """
+        mode = self.mode
+        if mode not in MODES:
+            raise GraphError(f"the mode should be one of {', '.join(MODES)}, not {mode!r}")
+        if mode == "auto":
+            mode = "static" if is_calibrated else "weights"
+        if mode == "static" and not is_calibrated:
+            raise GraphError("--mode static needs --calibration DATA")
+        if mode != "static" and is_calibrated:
+            raise GraphError(f"--calibration is for --mode static, not {mode}")
+        if not is_calibrated and is_evaluated:
+            raise GraphError("--eval needs --calibration DATA")
+        if is_calibrated:
+            self._refuse(_WEIGHTS, "is for quantizing without --calibration")
+        else:
+            self._refuse((*_BY_LABELS, *_CALIBRATED), "needs --calibration DATA")
+        if is_calibrated and not is_evaluated:
+            self._refuse(_BY_LABELS, "needs --eval DATA")
+        return mode
+
+    def _refuse(self, names: Sequence[str], why: str) -> None:
+        """Raise GraphError where one of these is set, as it would do nothing."""
+        defaults = {field.name: field.default for field in fields(self)}
+        for name in names:
+            value = getattr(self, name)
+            if value != defaults[name] and value not in ([], ()):
+                raise GraphError(f"--{name.replace('_', '-')} {why}")

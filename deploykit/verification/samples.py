@@ -1,0 +1,228 @@
+"""Samples that fit a graph: checked once, here, and handed through all that is done with them."""
+
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import split
+from deploykit.transforms.core.tensors import Array, numpy_type
+from deploykit.verification.sample_inputs import demanded_batch, type_and_shape
+
+logger = logging.getLogger("deploykit")
+
+BATCH = 8  # samples at once, where the inputs leave it open: memory grows with it, speed hardly
+HELD_OUT_EVERY = 4
+SPLIT_FROM = 8  # samples; below, what is held out would be one or none
+LABELS = ("labels", "label")
+
+Feed = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Arrays that a graph can be fed with. Make them with `Samples.of`, which checks them."""
+
+    arrays: Mapping[str, Array]
+    """By the graph's inputs, of the types that these take; the first axis are the samples. What is
+    one number alone is fed with every sample."""
+    labels: Array | None = None
+    """What is right for each sample, where the data say it."""
+    batch: int | None = None
+    """How many samples the graph demands at once; None: any number."""
+    preprocessing: Mapping[str, Any] | None = None
+    """What became of the data before: a document as `--preprocess` reads it; None: nothing."""
+    source: str = ""
+    """Where they come from, for messages."""
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        data: "Mapping[str, Array] | Samples",
+        preprocessing: Mapping[str, Any] | None = None,
+        source: str = "",
+        *,
+        labelled: bool = True,
+    ) -> "Samples":
+        """Return arrays by input name as samples of a graph; samples are returned as they are.
+
+        An array may also bear the name that callers know, where a signature says it. `labels` are
+        what is right, unless they play no part (`labelled`); other arrays are left out.
+        GraphError, with the source: they do not fit the graph's inputs, or each other.
+        """
+        if isinstance(data, Samples):
+            return data
+        with _named(source):
+            aliases = _aliases(graph)
+            arrays = {t: _array(graph, t, data, aliases.get(t, "")) for t in graph.inputs}
+            counts = {len(array) for array in arrays.values() if array.ndim}
+            if len(counts) > 1:
+                raise GraphError(
+                    f"the arrays of the data hold different numbers of samples: {counts}"
+                )
+            names = [each for each in LABELS if each in data and each not in aliases.values()]
+            names = [each for each in names if labelled and not graph.is_input(each)]
+            labels = np.asarray(data[names[0]]) if names else None
+            if labels is not None and counts and counts != {len(np.atleast_1d(labels))}:
+                raise GraphError(
+                    f"the data hold {np.size(labels)} labels for {counts.pop()} samples"
+                )
+        return cls(arrays, labels, demanded_batch(graph), preprocessing, source)
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return min((len(array) for array in self.arrays.values() if array.ndim), default=0)
+
+    @contextlib.contextmanager
+    def named(self) -> Iterator[None]:
+        """Let a GraphError of the block begin with where the samples come from."""
+        with _named(self.source):
+            yield
+
+    def feeds(self, batch: int | None = None) -> list[Feed]:
+        """Return them as arrays by input, at most so many samples at once (default: 8).
+
+        A smaller batch at the end is left out, with a warning, where the graph demands all.
+        GraphError: there is no sample, or there are too few for the batch that the graph demands.
+        """
+        if not self.arrays:
+            raise GraphError("the model has no input, so there is nothing to run it on")
+        if self.batch and batch and batch != self.batch:
+            raise GraphError(
+                f"the model takes {self.batch} samples at once, so a batch of {batch} cannot be run"
+            )
+        return in_batches(self.arrays, self.batch or batch or BATCH, whole=self.batch is not None)
+
+    def labels_of(self, feeds: Iterable[Feed]) -> Array | None:
+        """Return the labels of the samples that are in feeds; None where there are none."""
+        return None if self.labels is None else self.labels[: samples_in(feeds)]
+
+    def split(self) -> "Split":
+        """Return three of four to learn from and every fourth to judge by.
+
+        Where there are fewer than eight, or too few for the batch that the graph demands, all serve
+        for both, and the note says so.
+        """
+        count = self.count
+        if count < SPLIT_FROM or count // HELD_OUT_EVERY < (self.batch or 1):
+            note = (
+                f"{count} samples are too few to hold some out, so layers are judged by those that "
+                "they were calibrated with"
+            )
+            return Split(self, self, note)
+        held = np.arange(count) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
+        return Split(self._taken(~held), self._taken(held))
+
+    def spread(self, most: int) -> "Samples":
+        """Return so many at even distances, or all where there are fewer.
+
+        They are no fewer than the graph demands at once.
+        """
+        most = min(max(most, self.batch or 1), self.count)
+        return self._taken(np.linspace(0, self.count - 1, most).round().astype(int))
+
+    def at_least(self, count: int) -> "Samples":
+        """Return them again and again, where they are fewer."""
+        return self._taken(np.arange(max(self.count, count)) % self.count) if self.count else self
+
+    def refuse_gaps(self) -> None:
+        """Raise GraphError where they hold NaN or Inf, which have no range and no noise."""
+        for tensor, array in self.arrays.items():
+            if array.dtype.kind == "f" and not (finite := np.isfinite(array)).all():
+                kind = "NaN" if np.isnan(array).any() else "Inf"
+                where = f" in sample {np.argwhere(~finite)[0][0]} (from 0)" if array.ndim else ""
+                with self.named():
+                    raise GraphError(f"the data for input '{split(tensor)[0]}' hold {kind}{where}")
+
+    def _taken(self, places: Array) -> "Samples":
+        arrays = {name: a[places] if a.ndim else a for name, a in self.arrays.items()}
+        labels = self.labels
+        if labels is not None and labels.ndim:
+            labels = labels[places]
+        return replace(self, arrays=arrays, labels=labels)
+
+
+class Split(NamedTuple):
+    """Samples to learn from, those held out to judge by, and a note where they are the same."""
+
+    calibrating: Samples
+    held_out: Samples
+    note: str = ""
+
+
+Data = Mapping[str, Array] | Samples
+
+
+def samples_in(feeds: Iterable[Mapping[str, Array]]) -> int:
+    """Return how many samples feeds hold together."""
+    return sum(next((len(a) for a in feed.values() if a.ndim), 1) for feed in feeds)
+
+
+def in_batches(feeds: Mapping[str, Array], batch: int, whole: bool) -> list[Feed]:
+    """Return arrays by input name as feeds of at most so many samples, which are views of them.
+
+    With `whole`, a smaller one at the end is left out. What is one number alone is in every feed.
+    GraphError: there is no sample, or no feed is whole.
+    """
+    count = min((len(array) for array in feeds.values() if array.ndim), default=1)
+    if not count:
+        raise GraphError("the data hold no samples")
+    end = count - count % batch if whole else count
+    if not end:
+        raise GraphError(f"the data hold {count} samples, but the graph takes {batch} at once")
+    if end < count:
+        logger.warning("the last %d of %d samples are left out, as the graph takes %d at once",
+                       count - end, count, batch)  # fmt: skip
+    return [
+        {name: a[start : start + batch] if a.ndim else a for name, a in feeds.items()}
+        for start in range(0, end, batch)
+    ]
+
+
+def _array(graph: Graph, tensor: str, data: Mapping[str, Array], alias: str) -> Array:
+    """Return what an input is fed with. GraphError: there is none, or it does not fit."""
+    name = split(tensor)[0]
+    found = next((each for each in (name, alias) if each in data), None)
+    if found is None:
+        known = ", ".join(sorted(data))
+        raise GraphError(f"the data has no array for input '{name}'; it has: {known}")
+    type_, shape, _ = type_and_shape(graph, tensor)
+    array = np.asarray(data[found])
+    if type_ and not np.can_cast(array.dtype, numpy_type(type_), "same_kind"):
+        raise GraphError(f"the data for input '{name}' is {array.dtype}, but it takes {type_}")
+    if shape is not None and not _fits(array.shape, shape):
+        raise GraphError(
+            f"the data for input '{name}' has shape {list(array.shape)}, "
+            f"but it takes {[None if s < 0 else s for s in shape]}"
+        )
+    return array.astype(numpy_type(type_), copy=False) if type_ else array
+
+
+def _aliases(graph: Graph) -> dict[str, str]:
+    """Return the names by which callers know a graph's inputs."""
+    signatures = getattr(graph.about, "signatures", {})
+    return {t: alias for each in signatures.values() for alias, t in each.inputs.items()}
+
+
+def _fits(actual: tuple[int, ...], declared: tuple[int, ...]) -> bool:
+    """Say whether samples of this shape can be fed, the first axis in batches."""
+    return len(actual) == len(declared) and all(
+        s < 0 or s == a for a, s in zip(actual[1:], declared[1:], strict=True)
+    )
+
+
+@contextlib.contextmanager
+def _named(source: str) -> Iterator[None]:
+    try:
+        yield
+    except GraphError as error:
+        if not source or str(error).startswith(f"{source}:"):
+            raise
+        raise GraphError(f"{source}: {error}") from None
