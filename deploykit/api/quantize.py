@@ -109,5 +109,5 @@ def _calibrated(
     if calibration.preprocessing is not None:
         known = replace(known, preprocessing=calibration.preprocessing)
     result.about = known
-    result.report = replace(found, model=opened, bytes=target.write(result))
+    result.report = replace(found, model=opened, nodes=len(graph), bytes=target.write(result))
     return result

@@ -50,10 +50,11 @@ class Report:
         """Take the facts of a graph that was made of another one, and written."""
         made = graph.report
         self.of(made.model)
-        self.nodes_in = len(made.model.frozen if self.command != "transform" else made.model.graph)
+        self.inputs, self.outputs = made.model.frozen.inputs, made.model.frozen.outputs
+        self.nodes_in = made.nodes
         self.output_file, self.bytes_out, self.nodes_out = output, made.bytes, len(graph)
-        self.steps, self.verification = (getattr(made, name, None)
-                                         for name in ("steps", "verification"))  # fmt: skip
+        self.steps = getattr(made, "steps", None) or None
+        self.verification = getattr(made, "verification", None)
 
     def document(self) -> dict[str, Any]:
         """Return the JSON document. Numbers that are not finite are null."""

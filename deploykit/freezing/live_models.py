@@ -8,7 +8,7 @@ from typing import Any
 
 from deploykit.freezing.freeze import freeze_files, freeze_written
 from deploykit.freezing.interface import Source
-from deploykit.freezing.keras.keras_files import write_model
+from deploykit.freezing.keras.keras_files import package_of, write_model
 from deploykit.freezing.loaded_functions import write_function
 from deploykit.freezing.model_files import ModelFiles
 from deploykit.transforms.core.errors import GraphError
@@ -57,8 +57,8 @@ def _is_function(model: Any) -> bool:
 def _export_subclassed(folder: str, model: Any) -> None:
     """Write a model whose inputs no graph of layers tells, with what it was called on."""
     try:
-        if hasattr(model, "export"):
-            model.export(folder, verbose=False)
+        is_quiet = package_of(model) == "keras"  # tf_keras has no such switch, and says nothing
+        model.export(folder, **({"verbose": False} if is_quiet else {}))
     except Exception as error:  # Keras raises whatever the model happens to cause
         text = " ".join(str(error).split())[:300]
         raise GraphError(

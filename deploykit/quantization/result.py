@@ -73,6 +73,8 @@ class Outcome:
     notes: tuple[str, ...] = ()
     model: OpenedModel | None = None
     """What was quantized."""
+    nodes: int | None = None
+    """Of its graph before."""
     bytes: int | None = None
     """Of the file that was written."""
 

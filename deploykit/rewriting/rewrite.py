@@ -52,6 +52,8 @@ class Rewriting:
     """How a graph was made of another one."""
 
     model: OpenedModel
+    nodes: int | None
+    """Of the graph before; None: a file of Keras holds layers instead."""
     steps: tuple[StepReport, ...] = ()
     verification: Verification | None = None
     """None: nothing was compared."""
@@ -93,7 +95,7 @@ def rewrite(
     result.about = about(graph).renamed(graph, result)
     count = target.write(result)
     files = () if dumped is None else tuple(dumped.files)
-    result.report = Rewriting(model, tuple(steps), verification, files, count)
+    result.report = Rewriting(model, len(graph), tuple(steps), verification, files, count)
     return result
 
 

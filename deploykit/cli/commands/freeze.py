@@ -1,7 +1,5 @@
 """Read a trained model, write a frozen graph."""
 
-import os
-
 import click
 
 from deploykit.cli import options
@@ -10,11 +8,18 @@ from deploykit.freezing.interface import Source
 
 @click.command()
 @options.source
+@click.option("--preprocess", metavar="FILE.json", help="What becomes of photos and other data "
+              "before the model takes them; kept beside the graph, where other commands find "
+              "it.")  # fmt: skip
+@click.option("--labels", metavar="FILE", help="Names of the classes, one a line; kept beside the "
+              "graph too.")  # fmt: skip
 @options.output("frozen")
 @options.limits
 @options.everywhere
 def freeze(
     source: Source,
+    preprocess: str | None,
+    labels: str | None,
     output: str,
     force: bool,
     as_json: bool,
@@ -30,9 +35,8 @@ def freeze(
     from deploykit.cli.report import Report, show
 
     report = Report("freeze", source.model, output)
-    graph = deploykit.freeze(source, output=output, force=force)
-    report.of(graph.report)
-    report.inputs, report.outputs = graph.inputs, graph.outputs
-    report.nodes_in, report.nodes_out = graph.report.nodes, len(graph)
-    report.bytes_out = os.path.getsize(output)
+    graph = deploykit.freeze(
+        source, preprocess=preprocess, labels=labels, output=output, force=force
+    )
+    report.rewritten(graph, output)
     show(report, as_json)

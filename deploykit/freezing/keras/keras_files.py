@@ -73,7 +73,7 @@ def write_model(folder: str, model: Any, keras: Any = None) -> tuple[list[str], 
     import tensorflow as tf
 
     if keras is None:
-        keras = importlib.import_module(_package_of(model))
+        keras = importlib.import_module(package_of(model))
     if not getattr(model, "inputs", None):
         raise GraphError(
             "the model was saved before it saw an input, so its shapes are open; give it an Input, "
@@ -111,7 +111,7 @@ def write_model(folder: str, model: Any, keras: Any = None) -> tuple[list[str], 
     return [tensor.name for tensor in model.inputs], outputs
 
 
-def _package_of(model: Any) -> str:
+def package_of(model: Any) -> str:
     """Return the Keras whose class a model is."""
     names = [each.__module__.split(".")[0] for each in type(model).__mro__]
     return "tf_keras" if "tf_keras" in names else "keras"

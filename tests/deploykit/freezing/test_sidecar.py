@@ -1,0 +1,175 @@
+"""`X.pb.json` beside a graph: written with it, found with it, and never taken for another's."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import deploykit
+from deploykit.freezing.graph_files import load_graph, save_graph
+from deploykit.freezing.sidecar import About, SignatureNames, about, sidecar_path
+from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.tensors import DType
+
+FLOAT = DType("float32")
+
+
+def graph(*names: str) -> Graph:
+    """A graph with two inputs, and a sum and a product as outputs."""
+    a, b, add, multiply = names or ("a", "b", "add", "multiply")
+    nodes = [
+        Node(a, "Placeholder").with_attrs(dtype=FLOAT, shape=(-1, 2)),
+        Node(b, "Placeholder").with_attrs(dtype=FLOAT, shape=(-1, 2)),
+        Node(add, "AddV2", (a, b)).with_attrs(T=FLOAT),
+        Node(multiply, "Mul", (a, b)).with_attrs(T=FLOAT),
+    ]
+    return Graph(nodes, (a, b), (add, multiply))
+
+
+def told(names: dict[str, str] | None = None) -> Graph:
+    made = graph()
+    signature = SignatureNames({"left": "a", "right": "b"}, {"sum": "add", "product": "multiply"})
+    made.about = About({"serve": signature}, {"format": 1, "inputs": {}}, ("cat", "dog"))
+    return made
+
+
+def document(path) -> dict:
+    return json.loads(sidecar_path(path).read_text())
+
+
+def test_what_is_known_is_found_again(tmp_path):
+    save_graph(told(), tmp_path / "m.pb")
+    found = load_graph(tmp_path / "m.pb")
+    assert about(found) == about(told())
+    assert (found.inputs, found.outputs) == (("a", "b"), ("add", "multiply"))
+    assert document(tmp_path / "m.pb")["format"] == 1
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_inputs_and_outputs_are_not_guessed_where_they_are_known(tmp_path, as_text):
+    made = graph()
+    made.outputs = ("add",)
+    save_graph(made, tmp_path / "m.pb", as_text=as_text)
+    assert load_graph(tmp_path / "m.pb").outputs == ("add",)
+    assert load_graph(tmp_path / "m.pb", outputs=["multiply"]).outputs == ("multiply",)
+    sidecar_path(tmp_path / "m.pb").unlink()
+    assert load_graph(tmp_path / "m.pb").outputs == ("add", "multiply")
+
+
+def test_what_was_written_for_another_graph_is_left_aside(tmp_path, caplog):
+    save_graph(told(), tmp_path / "m.pb")
+    other = graph("x", "y", "plus", "times")
+    (tmp_path / "m.pb").write_bytes(b"".join(other.serialized()))
+    found = load_graph(tmp_path / "m.pb")
+    assert (found.inputs, found.about) == (("x", "y"), None)
+    assert "m.pb.json is left aside: it was written for another m.pb" in caplog.text
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"mine": 1}', b'{"kind": "benchmark"}'])
+def test_a_file_of_somebody_elses_does_not_count_and_is_not_replaced(tmp_path, content):
+    path = tmp_path / "m.pb"
+    path.write_bytes(b"".join(graph().serialized()))
+    sidecar_path(path).write_bytes(content)
+    assert load_graph(path).inputs == ("a", "b")
+    path.unlink()
+    with pytest.raises(FileError, match=r"m\.pb\.json: the file exists, and what is known"):
+        save_graph(graph(), path)
+    assert not path.exists()
+    assert sidecar_path(path).read_bytes() == content
+    save_graph(graph(), path, force=True)
+    assert document(path)["inputs"] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"signatures": {"s": {"inputs": []}}}, {"signatures": {"s": {"inputs": [], "outputs": 3}}},
+        {"signatures": {"s": {"inputs": {"x": 3}, "outputs": {}}}}, {"signatures": None},
+        {"inputs": 3}, {"inputs": [3]}, {"outputs": None}, {"labels": 7}, {"labels": [1]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_damaged_one_is_named(tmp_path, change):
+    save_graph(told(), tmp_path / "m.pb")
+    broken = document(tmp_path / "m.pb") | change
+    sidecar_path(tmp_path / "m.pb").write_text(json.dumps(broken))
+    with pytest.raises(GraphError, match=r"m\.pb\.json: it lacks what deploykit writes there"):
+        load_graph(tmp_path / "m.pb")
+
+
+def test_a_format_of_the_future_is_refused(tmp_path):
+    save_graph(told(), tmp_path / "m.pb")
+    later = document(tmp_path / "m.pb") | {"format": 2}
+    sidecar_path(tmp_path / "m.pb").write_text(json.dumps(later))
+    with pytest.raises(GraphError, match="its format is 2, but this deploykit reads 1"):
+        load_graph(tmp_path / "m.pb")
+
+
+@given(st.lists(st.sampled_from(["a", "b"]), unique=True, min_size=1),
+       st.lists(st.sampled_from(["add", "multiply"]), unique=True, min_size=1))  # fmt: skip
+def test_a_signature_offers_what_the_graph_has(inputs, outputs):
+    made = told()
+    made.inputs, made.outputs = inputs, outputs
+    (signature,) = about(made).signatures.values()
+    assert set(signature.inputs.values()) == set(inputs)
+    assert set(signature.outputs.values()) == set(outputs)
+
+
+def test_names_follow_a_rename_through_a_transform(tmp_path):
+    save_graph(told(), tmp_path / "m.pb")
+    graph = deploykit.transform(
+        tmp_path / "m.pb", "rename_node(old_node_name=a, new_node_name=first)",
+        output=tmp_path / "n.pb",
+    )  # fmt: skip
+    assert "first" in graph
+    known = document(tmp_path / "n.pb")
+    assert known["inputs"] == list(graph.inputs)
+    assert known["signatures"]["serve"]["inputs"] == {"left": graph.inputs[0], "right": "b"}
+    assert known["labels"] == ["cat", "dog"]
+
+
+def test_every_rewriting_hands_on_what_is_known(tmp_path):
+    save_graph(told(), tmp_path / "m.pb")
+    for number, make in enumerate((deploykit.freeze, deploykit.optimize, deploykit.quantize)):
+        path = tmp_path / f"{number}.pb"
+        made = make(tmp_path / "m.pb", output=path)
+        assert about(made) == about(told())
+        assert about(load_graph(path)) == about(told())
+
+
+def test_data_may_bear_the_names_of_the_signature(tmp_path):
+    save_graph(told(), tmp_path / "m.pb")
+    ones = np.ones((3, 2), np.float32)
+    found = deploykit.verify(
+        tmp_path / "m.pb", tmp_path / "m.pb", data={"left": ones, "right": ones}
+    )
+    assert (found.passed, found.samples) == (True, 3)
+
+
+def test_export_keeps_the_names_of_the_signature(tmp_path):
+    save_graph(told(), tmp_path / "m.pb")
+    found = deploykit.export(tmp_path / "m.pb", tmp_path / "models")
+    signatures = found.document()["signatures"]
+    assert set(signatures) == {"serve", "serving_default"}
+    assert set(signatures["serve"]["inputs"]) == {"left", "right"}
+    assert set(signatures["serve"]["outputs"]) == {"sum", "product"}
+
+
+def test_the_user_says_what_is_known(deploykit, tmp_path):
+    save_graph(graph(), tmp_path / "m.pb")
+    (tmp_path / "labels.txt").write_text("cat\ndog\n")
+    steps = {"format": 1, "inputs": {"a": {"scale": 2.0}}}
+    (tmp_path / "steps.json").write_text(json.dumps(steps))
+    more = ("--labels", tmp_path / "labels.txt", "--preprocess", tmp_path / "steps.json")
+    found = deploykit("freeze", tmp_path / "m.pb", *more)
+    assert found.status == 0, found.stderr
+    known = document(tmp_path / "m.frozen.pb")
+    assert (known["labels"], known["preprocessing"]) == (["cat", "dog"], steps)
+    (tmp_path / "steps.json").write_text(json.dumps({"format": 1, "inputs": {"z": {}}}))
+    found = deploykit("freeze", tmp_path / "m.pb", "--force", *more)
+    assert found.status == 2
+    assert "the preprocessing is for input 'z', but the model's inputs are: a, b" in found.stderr

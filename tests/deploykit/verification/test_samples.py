@@ -1,0 +1,137 @@
+"""Samples: whatever data are, they are checked once, and what does not fit is said."""
+
+import numpy as np
+import pytest
+
+import deploykit
+from deploykit.input.samples import open_samples
+from deploykit.transforms.core.errors import GraphError
+from deploykit.verification.samples import Samples
+from tests.support import build, random
+
+X = random(20, 4)
+LABELS = np.arange(20) % 3
+
+
+def net():
+    """A layer with a size of its own, so that 8 bits have something to do."""
+    import tensorflow as tf
+
+    x = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
+    tf.nn.relu(tf.matmul(x, random(4, 3)), name="out")
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return build(net, ["x"], ["out"])
+
+
+def forms() -> dict[str, object]:
+    """The same samples in all forms that need no file."""
+    import tensorflow as tf
+
+    dataset = tf.data.Dataset.from_tensor_slices
+    return {
+        "arrays": {"x": X, "labels": LABELS},
+        "label": {"x": X, "label": LABELS, "unused": np.zeros(3)},
+        "array": X,
+        "pair": (X, LABELS),
+        "doubles": {"x": X.astype("f8")},
+        "dataset": dataset((X, LABELS)),
+        "batches": dataset((X, LABELS)).batch(8),
+        "by name": dataset({"x": X, "labels": LABELS}).batch(7),
+        "alone": dataset(X),
+    }
+
+
+@pytest.mark.parametrize("name", forms())
+def test_every_form_gives_the_same_samples(graph, name):
+    found = open_samples(forms()[name], graph)
+    np.testing.assert_array_equal(found.arrays["x"], X)
+    assert found.arrays["x"].dtype == np.float32
+    if name in ("array", "doubles", "alone"):
+        assert found.labels is None
+    else:
+        np.testing.assert_array_equal(found.labels, LABELS)
+    assert open_samples(found, graph) is found
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"y": X}, "no array for input 'x'; it has: y"),
+        ({"x": X[:, :3]}, r"has shape \[20, 3\], but it takes \[None, 4\]"),
+        ({"x": X.astype("c8")}, "is complex64, but it takes float32"),
+        ({"x": X, "labels": LABELS[:5]}, "the data hold 5 labels for 20 samples"),
+        ((X, LABELS, LABELS), "give the data as arrays by input name; the inputs are: x"),
+    ],
+)
+def test_what_does_not_fit_is_said(graph, data, said):
+    with pytest.raises(GraphError, match=said):
+        open_samples(data, graph)
+
+
+def test_datasets_that_cannot_be_taken(graph):
+    import tensorflow as tf
+
+    dataset = tf.data.Dataset.from_tensor_slices(X)
+    for wrong, said in ((dataset.repeat(), "never ends; give dataset.take"),
+                        (dataset.take(0), "the dataset is empty")):  # fmt: skip
+        with pytest.raises(GraphError, match=said):
+            open_samples(wrong, graph)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_gaps_are_found_where_they_are(graph, bad):
+    x = X.copy()
+    x[7, 2] = bad
+    samples = Samples.of(graph, {"x": x}, source="some.npz")
+    kind = "NaN" if np.isnan(bad) else "Inf"
+    with pytest.raises(GraphError, match=f"^some.npz: .* hold {kind} in sample 7"):
+        samples.refuse_gaps()
+
+
+@pytest.fixture
+def checks(monkeypatch):
+    """Count how often arrays are checked against a graph's inputs."""
+    counted = []
+    check = Samples.of.__func__
+
+    def of(cls, graph, data, *given, **more):
+        if not isinstance(data, Samples):
+            counted.append(data)
+        return check(cls, graph, data, *given, **more)
+
+    monkeypatch.setattr(Samples, "of", classmethod(of))
+    return counted
+
+
+def test_quantizing_checks_its_data_once(graph, checks, tmp_path):
+    np.savez(tmp_path / "data.npz", x=X)
+    deploykit.save_graph(graph, tmp_path / "m.pb")
+    deploykit.quantize(tmp_path / "m.pb", calibration=tmp_path / "data.npz", budget=0.05)
+    assert len(checks) == 1
+    checks.clear()
+    deploykit.quantize(tmp_path / "m.pb", data=tmp_path / "data.npz")
+    assert len(checks) == 1
+
+
+def test_a_photo_is_announced(tmp_path, caplog):
+    import tensorflow as tf
+
+    def photos():
+        x = tf.compat.v1.placeholder(tf.float32, [None, 8, 6, 3], name="photo")
+        tf.reduce_mean(x, [1, 2], name="out")
+
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    pixels = np.random.default_rng(0).integers(0, 255, (16, 12, 3)).astype(np.uint8)
+    (folder / "a.png").write_bytes(tf.io.encode_png(pixels).numpy())
+    graph = build(photos, ["photo"], ["out"])
+    caplog.set_level("INFO", "deploykit")
+    found = open_samples(str(folder), graph)
+    assert found.arrays["photo"].shape == (1, 8, 6, 3)
+    (line,) = [each for each in caplog.messages if "photo" in each]
+    assert "each image is decoded to RGB, resized to 8x6, multiplied by 0.003922" in line
+    assert "nothing else is declared: --preprocess" in line
+    assert found.preprocessing["inputs"]["photo"]["resize"] == (8, 6)
