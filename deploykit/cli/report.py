@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from deploykit.verification.verify import Verification
 
 
+SCHEMA = 1  # of what is printed; it grows where a key goes or means something else
+
+
 @dataclass
 class Report:
     """The facts of one run of a command; the clock starts when it is made."""
@@ -57,10 +60,11 @@ class Report:
         self.verification = getattr(made, "verification", None)
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON document. Numbers that are not finite are null."""
+        """Return the JSON document, of schema 1. Numbers that are not finite are null."""
         names = ("command", "inputs", "outputs", "input_file", "output_file", "bytes_in",
                  "bytes_out", "nodes_in", "nodes_out")  # fmt: skip
-        document = {name: getattr(self, name) for name in names}
+        document: dict[str, Any] = {"schema": SCHEMA}
+        document |= {name: getattr(self, name) for name in names}
         document["seconds"] = round(time.perf_counter() - self.started, 4)
         if self.steps is not None:
             document["steps"] = [

@@ -27,7 +27,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Choice:
+class FloatChoice:
     """The layers that stay float, and what was tried."""
 
     best: Trial
@@ -51,7 +51,7 @@ def choose_layers(
     known: Mapping[int, Trial] | None = None,
     on_trial: Callable[[Trial], object] = lambda trial: None,
     out_of_time: Callable[[], bool] = lambda: False,
-) -> Choice:
+) -> FloatChoice:
     """Return the shortest part of a ranking's head that has to stay float.
 
     The answers come nearer with each layer that stays float, but for little, so the length is
@@ -96,11 +96,11 @@ def choose_layers(
             length = min(max(1, 2 * failing), len(ranking))
     made = tuple(trials.values())
     if holding is not None:
-        return Choice(trials[holding], True, made)
+        return FloatChoice(trials[holding], True, made)
     judged = [trial for trial in made if trial.judgement is not None]
     if not judged:
         raise GraphError(made[-1].fault)
-    return Choice(max(judged, key=_sqnr), False, made)
+    return FloatChoice(max(judged, key=_sqnr), False, made)
 
 
 def _tried(keep_float: tuple[str, ...], judge: Callable[[tuple[str, ...]], Judgement]) -> Trial:

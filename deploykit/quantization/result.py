@@ -50,7 +50,7 @@ class LayerOutcome:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Quantized:
     """The graph to be written, and how it was chosen."""
 
     graph: Graph

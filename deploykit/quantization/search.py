@@ -19,7 +19,7 @@ from deploykit.hardware.machine import environment, machine
 from deploykit.quantization.accuracy import Judge, Judgement
 from deploykit.quantization.calibrated_graph import prepare
 from deploykit.quantization.int8_graph import int8_graph
-from deploykit.quantization.keep_float import Choice, choose_layers
+from deploykit.quantization.keep_float import FloatChoice, choose_layers
 from deploykit.quantization.layer_times import Times, layer_times
 from deploykit.quantization.preconditions import (
     has_layers,
@@ -27,7 +27,7 @@ from deploykit.quantization.preconditions import (
     refuse_unknown_layers,
 )
 from deploykit.quantization.requested import MIN_SQNR_DB, Quantization
-from deploykit.quantization.result import LayerOutcome, Outcome, layer_outcomes
+from deploykit.quantization.result import LayerOutcome, Quantized, layer_outcomes
 from deploykit.quantization.sensitivity import JUDGED, Noise, rank
 from deploykit.quantization.speed import FEWER, INT8, Gain, choose, faster
 from deploykit.storage.resume_file import State, digest, pieces
@@ -94,7 +94,7 @@ def quantize_calibrated(
     evaluation: Data | None = None,
     state: str | os.PathLike[str] | None = None,
     work: Work | None = None,
-) -> Outcome:
+) -> Quantized:
     """Return the optimized graph in 8 bits, as far as that is right and fast, or in float.
 
     Args:
@@ -153,7 +153,7 @@ def _task(
     return _Task(graph, how, split, timed_with, evaluation, kept, work, ranges, notes)
 
 
-def _outcome(task: _Task) -> Outcome:
+def _outcome(task: _Task) -> Quantized:
     """Return what the steps come to."""
     if not has_layers(task.graph):
         return _float(task, "there is nothing to quantize: no convolution or matrix product is in "
@@ -179,7 +179,7 @@ def _outcome(task: _Task) -> Outcome:
         return _search(task, shifted, planned, by_labels)
 
 
-def _search(task: _Task, graph: Graph, planned: Plan, by_labels: Judge | None) -> Outcome:
+def _search(task: _Task, graph: Graph, planned: Plan, by_labels: Judge | None) -> Quantized:
     """Return the outcome for a calibrated graph of which some layers can be in 8 bits."""
     ranges = load_ranges(task.ranges)
     with task.step("rank") as advance:
@@ -205,7 +205,7 @@ def _search(task: _Task, graph: Graph, planned: Plan, by_labels: Judge | None) -
             f"{QUANTIZED_BAR_DB:g} dB; nothing was written (a higher --min-sqnr keeps more layers "
             "float)"
         )
-    return Outcome(
+    return Quantized(
         graph=int8 if gain.is_kept else task.graph,
         is_float=not gain.is_kept,
         reason=str(gain),
@@ -246,7 +246,7 @@ def _rank(task: _Task, graph: Graph, advance: Work) -> list[Noise]:
 
 def _choose(
     task: _Task, graph: Graph, ranking: list[Noise], judge: Judge, by_labels: Judge | None
-) -> Choice:
+) -> FloatChoice:
     """Return the layers that stay float for the answers to hold; on labels too, if given."""
     best = float("-inf")
 
@@ -277,7 +277,7 @@ def _choose(
 
 
 def _timed(
-    task: _Task, graph: Graph, planned: Plan, chosen: Choice
+    task: _Task, graph: Graph, planned: Plan, chosen: FloatChoice
 ) -> tuple[Times, frozenset[str]]:
     """Return the times of the layers, and those that stay float for their time or their noise."""
     noisy, how = frozenset(chosen.keep_float), task.how
@@ -321,9 +321,9 @@ def _judge_by_labels(task: _Task, stack: contextlib.ExitStack) -> Judge | None:
     return stack.enter_context(Judge(task.graph, feeds, labels, metric))
 
 
-def _float(task: _Task, reason: str, layers: tuple[LayerOutcome, ...] = ()) -> Outcome:
+def _float(task: _Task, reason: str, layers: tuple[LayerOutcome, ...] = ()) -> Quantized:
     reason = f"{reason}, so the float graph is kept"
-    return Outcome(task.graph, True, reason, layers, **_facts(task))
+    return Quantized(task.graph, True, reason, layers, **_facts(task))
 
 
 def _facts(task: _Task) -> dict[str, Any]:
@@ -348,7 +348,7 @@ def _explained(state: State) -> Iterator[None]:
         raise
 
 
-def _too_noisy(chosen: Choice, task: _Task) -> str:
+def _too_noisy(chosen: FloatChoice, task: _Task) -> str:
     """Return why no layer is in 8 bits."""
     tried = [each for each in chosen.trials if len(each.keep_float) < len(chosen.keep_float)]
     if not any(trial.judgement for trial in tried):

@@ -26,7 +26,7 @@ ON_ONEDNN_KERNELS = "float after use_onednn_kernels"
 
 
 @dataclass(frozen=True)
-class Choice:
+class Int8Choice:
     """Which layers are to compute in 8 bits, and what all planned parts would take then."""
 
     int8: frozenset[str]
@@ -69,7 +69,7 @@ class Gain:
         )
 
 
-def choose(graph: Graph, plan: Plan, times: Times, stay_float: Collection[str] = ()) -> Choice:
+def choose(graph: Graph, plan: Plan, times: Times, stay_float: Collection[str] = ()) -> Int8Choice:
     """Return the layers that compute in 8 bits for the least time of all parts of a plan.
 
     `stay_float`: layers that must be float, as accuracy has it.
@@ -80,7 +80,7 @@ def choose(graph: Graph, plan: Plan, times: Times, stay_float: Collection[str] =
     layers = plan.chains.keys()
     forced = {name: replace(parts[name], float_ns=NEVER) for name in layers - set(stay_float)}
     most = cheapest(parts | forced, lines, stay_float)
-    return Choice(
+    return Int8Choice(
         int8=found & layers,
         stay_float=frozenset(layers - found),
         ns=total(parts, lines, found),

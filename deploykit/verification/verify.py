@@ -168,23 +168,15 @@ def verify(
     GraphError: TensorFlow cannot load the reference, or the data do not fit its inputs.
     """
     if tolerance is None and min_sqnr is None:
-        if _is_quantized(result) and not _is_quantized(reference):
-            min_sqnr = QUANTIZED_BAR_DB
-        else:
-            tolerance = default_tolerance(reference)
+        tolerance, min_sqnr = _default_bar(reference, result)
     bar = f"error <= {tolerance:.2g}" if tolerance is not None else f"SQNR >= {min_sqnr:g} dB"
     samples = None if data is None else Samples.of(reference, data)
     feeds, reason = (samples.arrays, "") if samples else made_up_feeds(reference, input_range)
     if reason:
         return Verification(False, False, bar, reason)
-    if len(reference.outputs) != len(result.outputs):
-        reason = f"{len(result.outputs)} outputs instead of {len(reference.outputs)}"
-        return Verification(True, False, bar, reason)
     names = paired_inputs(reference, result)
-    if names is None:
-        shown = [", ".join(graph.inputs) or "none" for graph in (result, reference)]
-        reason = f"its inputs are {shown[0]}, those of the reference {shown[1]}"
-        return Verification(True, False, bar, reason)
+    if names is None or len(reference.outputs) != len(result.outputs):
+        return Verification(True, False, bar, _other_ends(reference, result))
     pairs = paired_outputs(reference, result)
     found = call(
         "deploykit.verification.verify:run_both",
@@ -207,6 +199,21 @@ def verify(
     reason = next((why for d in differences if (why := _failure(d, tolerance, min_sqnr))), "")
     count = len(next(iter(feeds.values()))) if samples and feeds else 0
     return Verification(True, not reason, bar, reason, differences, found["accuracy"], count)
+
+
+def _default_bar(reference: Graph, result: Graph) -> tuple[float | None, float | None]:
+    """Return tolerance or signal-to-noise ratio in dB that a result is held to."""
+    if _is_quantized(result) and not _is_quantized(reference):
+        return None, QUANTIZED_BAR_DB
+    return default_tolerance(reference), None
+
+
+def _other_ends(reference: Graph, result: Graph) -> str:
+    """Return why two graphs cannot be compared."""
+    if len(reference.outputs) != len(result.outputs):
+        return f"{len(result.outputs)} outputs instead of {len(reference.outputs)}"
+    shown = [", ".join(graph.inputs) or "none" for graph in (result, reference)]
+    return f"its inputs are {shown[0]}, those of the reference {shown[1]}"
 
 
 def _failure(found: Difference, tolerance: float | None, min_sqnr: float | None) -> str:

@@ -16,6 +16,7 @@ from deploykit.freezing import initializers, resaving, updates
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import limited
 from deploykit.verification import verify
+from tests.documents import pinned
 from tests.support import build, call_here, random
 
 FASHION = Path(__file__).parents[2] / "models" / "fashion"
@@ -31,7 +32,7 @@ class Outcome:
 
     @property
     def document(self) -> dict[str, Any]:
-        return json.loads(self.stdout)
+        return pinned(json.loads(self.stdout))
 
 
 def _run(*arguments: object) -> int:

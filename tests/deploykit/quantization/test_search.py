@@ -8,7 +8,7 @@ from deploykit.benchmarking.results import Result
 from deploykit.benchmarking.statistics import Ratio
 from deploykit.quantization import calibrated_graph, search
 from deploykit.quantization.layer_times import Line, PartTimes, Times
-from deploykit.quantization.result import Outcome
+from deploykit.quantization.result import Quantized
 from deploykit.quantization.search import Quantization, quantize_calibrated
 from deploykit.quantization.speed import FEWER, INT8, PLAIN, Gain
 from deploykit.transforms import quantize_static
@@ -91,11 +91,11 @@ def ops_are_there(monkeypatch):
     monkeypatch.setattr(search, "probe", frozenset)
 
 
-def int8_of(found: Outcome) -> set[str]:
+def int8_of(found: Quantized) -> set[str]:
     return {each.layer for each in found.layers if not each.why_float}
 
 
-def why(found: Outcome, layer: str) -> str:
+def why(found: Quantized, layer: str) -> str:
     return next(each.why_float for each in found.layers if each.layer == layer)
 
 
