@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check golden bench ops clean
+.PHONY: help setup demo test test-slow check docs golden bench ops clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -30,15 +30,20 @@ test: setup  ## run the quick tests
 test-slow: setup  ## run the long tests
 	$(BIN)/python -m pytest -m slow -rs
 
-check: setup  ## format, lint and types
+check: setup  ## format, lint, types, and whether the generated pages of docs/ are up to date
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m docs.generator --check
+
+docs: setup  ## write the generated pages of docs/
+	$(BIN)/python -m docs.generator
 
 # No other file is even imported, which would take longer than the tests.
-golden: setup  ## run the tests marked golden, which write tests/golden/ and the README's tables
+golden: setup  ## run the tests marked golden, which write tests/golden/; then the docs/ made of them
 	DEPLOYKIT_GOLDEN=write $(PYTEST) -m golden $$(grep -rl --include='test_*.py' 'mark\.golden' tests)
-	@git --no-pager diff --stat -- tests/golden README.md
+	$(BIN)/python -m docs.generator
+	@git --no-pager diff --stat -- tests/golden docs
 
 bench: setup  ## run the benchmarks, print their tables, write JSON to benchmark-results/
 	$(BIN)/python -m tests.benchmarks

@@ -1,0 +1,1 @@
+"""Writes the pages of docs/ that say what the code says: `make docs`."""

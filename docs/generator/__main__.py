@@ -1,0 +1,59 @@
+"""Write the generated pages of docs/, or with --check say which are not what they would be.
+
+python -m docs.generator [--check]
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from docs.generator import api, commands, defects, transforms
+
+DOCS = Path(__file__).parents[1]
+MARK = "<!-- Written by `make docs` from the code: change that instead. -->\n"
+
+
+def pages() -> dict[str, str]:
+    """Return the text of each generated page, by its path in docs/."""
+    found = {
+        "commands.md": commands.page(),
+        "python-api.md": api.page(),
+        "graph-transform-tool.md": defects.page(),
+        **{f"transforms/{name}": text for name, text in transforms.pages().items()},
+    }
+    return {path: MARK + text for path, text in found.items()}
+
+
+def outdated(wanted: dict[str, str], docs: Path) -> list[str]:
+    """Return the pages that differ, are missing, or that nothing writes any more."""
+    there = {str(path.relative_to(docs)): path.read_text() for path in docs.rglob("*.md")}
+    old = {path for path, text in there.items() if text.startswith(MARK)} - wanted.keys()
+    return sorted(old | {path for path, text in wanted.items() if there.get(path) != text})
+
+
+def write(wanted: dict[str, str], docs: Path) -> None:
+    """Write the pages, and remove those that nothing writes any more."""
+    for path in outdated(wanted, docs):
+        if path in wanted:
+            (docs / path).parent.mkdir(parents=True, exist_ok=True)
+            (docs / path).write_text(wanted[path])
+        else:
+            (docs / path).unlink()
+        print(f"docs/{path}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write or compare the pages, and return the exit status."""
+    parser = argparse.ArgumentParser(prog="docs.generator", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare, and write nothing")
+    if not parser.parse_args(arguments).check:
+        write(pages(), DOCS)
+        return 0
+    differing = outdated(pages(), DOCS)
+    for path in differing:
+        print(f"docs/{path} is not what the code says; `make docs` writes it")
+    return 1 if differing else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,93 @@
+"""The page of the Python API: signatures and docstrings of `deploykit.__all__`."""
+
+import inspect
+from collections.abc import Iterator
+
+import deploykit
+from docs.generator import commands
+from docs.generator.markdown import docstring, fence, link
+from docs.generator.signatures import Member, inner, members, signature
+
+INTRODUCTION = """
+Everything here is imported from `deploykit`, which starts TensorFlow only where a model has to
+run, and then in a child process. A function that bears the name of a command does what the
+command does, with the same defaults. Arrays are NumPy's. What a user can do something about is
+raised as an error of `deploykit.transforms.core.errors`, all of which are kinds of `Error`: the
+docstrings name them.
+"""
+SECTIONS = {
+    "What the commands do": "In the order of the work.",
+    "Other functions": "",
+    "Classes": "",
+    "What functions take and give": "Classes, and where they are imported from.",
+}
+
+
+def page() -> str:
+    """Return the page."""
+    public = {name: getattr(deploykit, name) for name in deploykit.__all__}
+    classes = [name for name, thing in public.items() if inspect.isclass(thing)]
+    called = {name: _command(name) for name in public if name not in classes}
+    acts = sorted((name for name in called if called[name]), key=lambda n: _place(called[n]))
+    others = [name for name in called if not called[name]]
+    met = inner(public.values())
+    groups = (acts, others, classes, [thing.__name__ for thing in met])
+    things = public | {thing.__name__: thing for thing in met}
+    parts = ["# Python API", INTRODUCTION.strip()]
+    for (title, text), names in zip(SECTIONS.items(), groups, strict=True):
+        if names:
+            listed = ", ".join(link(f"`{name}`", f"#{name.lower()}") for name in names)
+            parts += [f"## {title}", *([text] if text else []), f"{listed}."]
+        for name in names:
+            parts += filter(None, _entry(name, things[name], called.get(name, "")))
+    return "\n\n".join(parts) + "\n"
+
+
+def _command(name: str) -> str:
+    """Return the command that a function does the work of, or an empty string."""
+    words = set(name.split("_"))
+    for command in commands.names():
+        if words - {"list"} == set(command.replace("-", " ").split()):
+            return command
+    return ""
+
+
+def _place(command: str) -> int:
+    return commands.names().index(command)
+
+
+def _entry(name: str, thing: object, command: str) -> Iterator[str]:
+    said, made = docstring(thing), docstring(getattr(thing, "__init__", None))
+    yield f"### {name}"
+    if name in deploykit.__all__:
+        yield fence(f"deploykit.{signature(thing)}", "python")
+    else:
+        yield fence(f"from {thing.__module__} import {name}", "python")
+    yield said.text
+    if command:
+        address = f"commands.md#{commands.anchor(command)}"
+        yield f"On the command line: {link(f'`deploykit {command}`', address)}."
+    if name in deploykit.__all__ and made.arguments:
+        yield _list(made.arguments)
+        yield made.rest
+    yield _list(said.arguments)
+    yield said.rest
+    if inspect.isclass(thing):
+        yield "\n".join(map(_member, members(thing)))
+    if said.example:
+        yield fence(said.example, "pycon")
+
+
+def _list(arguments: dict[str, str]) -> str:
+    return "\n".join(f"* `{name}`: {text}" for name, text in arguments.items())
+
+
+def _member(member: Member) -> str:
+    """Return an entry of a list; what belongs to it is indented."""
+    said = member.said
+    head = f"* `{member.code}`" + (f": {said.text}" if said.text else "")
+    parts = [part for part in (head, _list(said.arguments), said.rest) if part]
+    if said.example:
+        parts.append(fence(said.example, "pycon"))
+    first, *others = "\n\n".join(parts).splitlines()
+    return "\n".join([first, *(f"  {line}".rstrip() for line in others)])

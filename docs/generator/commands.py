@@ -1,0 +1,69 @@
+"""The page of commands: what each says with --help, in the order of the work."""
+
+from collections.abc import Iterator
+
+import click
+
+from deploykit.cli.main import COMMANDS, cli
+from docs.generator.markdown import fence, link, plain
+
+_WIDTH = 88  # whatever the terminal is, which click would ask
+INTRODUCTION = """
+Every command takes `--json`, which prints one JSON document on stdout, and `--debug`, which
+shows TensorFlow's log and what was left alone and why. A file is written whole or not at all,
+and an existing one is replaced only with `--force`. Where inputs and outputs are not given,
+they are guessed, and the guess is said.
+
+| exit status | what it means |
+|---|---|
+| 0 | done |
+| 1 | a bug in deploykit |
+| 2 | wrong usage or a bad model |
+| 3 | refused by policy |
+| 4 | file or disk |
+| 5 | a verification or comparison failed |
+| 6 | time or memory cap |
+"""
+
+
+def page() -> str:
+    """Return the page."""
+    rows = [f"| {link(f'`{name}`', f'#{anchor(name)}')} | {_summary(c)} |" for name, c in _all()]
+    parts = ["# Commands", INTRODUCTION.strip(), "\n".join(["| command | |", "|---|---|", *rows])]
+    for name, context in _all():
+        parts += [f"## {name}", fence(context.get_help(), "text")]
+    return "\n\n".join(parts) + "\n"
+
+
+def names() -> list[str]:
+    """Return the names of all commands, such as `freeze` and `records convert`."""
+    return [name for name, _ in _all()]
+
+
+def anchor(name: str) -> str:
+    """Return the anchor of a command's heading on the page."""
+    return name.replace(" ", "-")
+
+
+def _all() -> Iterator[tuple[str, click.Context]]:
+    """Yield each command's name, and what click knows of a call of it."""
+    root = click.Context(cli, info_name="deploykit", terminal_width=_WIDTH, **cli.context_settings)
+    for name in COMMANDS:
+        yield from _with_subcommands(root, name)
+
+
+def _with_subcommands(parent: click.Context, name: str) -> Iterator[tuple[str, click.Context]]:
+    group = parent.command
+    assert isinstance(group, click.Group)
+    command = group.get_command(parent, name)
+    assert command is not None
+    settings = command.context_settings
+    context = click.Context(command, parent, name, terminal_width=_WIDTH, **settings)
+    yield context.command_path.removeprefix("deploykit "), context
+    if isinstance(command, click.Group):
+        for inner in command.list_commands(context):
+            yield from _with_subcommands(context, inner)
+
+
+def _summary(context: click.Context) -> str:
+    return plain(context.command.get_short_help_str(limit=200))

@@ -1,0 +1,77 @@
+"""Markdown of what the code says: docstrings, cells, fences."""
+
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+_SECTIONS = ("Args:", "Example:")
+_ERROR = re.compile(r"\b((?:[A-Z]\w*)?Error)(?=: )")
+
+
+@dataclass
+class Docstring:
+    """A docstring in its parts."""
+
+    text: str
+    """In Markdown."""
+    arguments: dict[str, str] = field(default_factory=dict)
+    """What is said of each, in Markdown."""
+    rest: str = ""
+    """What stands behind them, such as the errors; in Markdown."""
+    example: str = ""
+
+
+def docstring(thing: object) -> Docstring:
+    """Return the docstring of a function or class in its parts."""
+    parts: dict[str, list[str]] = {name: [] for name in ("", *_SECTIONS, "rest")}
+    section = ""
+    for line in (inspect.getdoc(thing) or "").splitlines():
+        if line in _SECTIONS:
+            section = line
+            continue
+        if line and not line.startswith(" ") and section:
+            section = "rest"
+        parts[section].append(line)
+    return Docstring(
+        _prose(parts[""]),
+        dict(_arguments(parts["Args:"])),
+        _prose(parts["rest"]),
+        inspect.cleandoc("\n".join(["", *parts["Example:"]])),
+    )
+
+
+def _prose(lines: list[str]) -> str:
+    """Return lines in Markdown; errors begin paragraphs."""
+    text = "\n".join(f"\n{line}" if _ERROR.match(line) else line for line in lines)
+    text = re.sub(r"\n{3,}", "\n\n", text.strip())
+    return plain(_ERROR.sub(r"`\1`", text))
+
+
+def _arguments(lines: list[str]) -> Iterator[tuple[str, str]]:
+    for entry in re.split(r"\n(?=    \S)", "\n".join(lines)):
+        name, colon, text = entry.strip().partition(": ")
+        if colon:
+            yield name, plain(" ".join(text.split()))
+
+
+def plain(text: str) -> str:
+    """Return text in which only code between backticks is marked up."""
+    pieces = re.split(r"(`[^`]*`)", text)
+    return "".join(p if p.startswith("`") else re.sub(r"([*<|])", r"\\\1", p) for p in pieces)
+
+
+def code(text: str) -> str:
+    """Return code for a cell of a table or a line."""
+    return f"`{text}`".replace("|", r"\|")
+
+
+def fence(text: str, language: str) -> str:
+    """Return a block of code."""
+    lines = "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
+    return f"```{language}\n{lines}\n```"
+
+
+def link(text: str, target: str) -> str:
+    """Return a link."""
+    return f"[{text}]({target})"
