@@ -68,6 +68,12 @@ def compare(a: Result, b: Result, confidence: float = 0.99) -> Speedups:
 
     Partners have the same name and settings, or are the only ones of their results, or the only
     ones with their settings. GraphError: there are none.
+
+    Example:
+        >>> before = deploykit.load_result("before.json")
+        >>> found = deploykit.compare(before, deploykit.load_result("after.json"))
+        >>> [(round(pair.ratio.value, 1), pair.ratio.significant) for pair in found.pairs]
+        [(1.5, True)]
     """
     only_a, only_b = list(a.measurements), list(b.measurements)
     found = _matched(only_a, only_b, lambda each: (each.name, each.settings))

@@ -54,6 +54,11 @@ def load_result(path: str | os.PathLike[str]) -> Result:
     """Read a result from its JSON file.
 
     FileError: it cannot be read. GraphError: it is no result, or of another format.
+
+    Example:
+        >>> result = deploykit.load_result("before.json")
+        >>> [each.name for each in result.measurements]
+        ['fashion.pb']
     """
     document = load_document(path, "benchmark")
     try:

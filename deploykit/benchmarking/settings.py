@@ -31,7 +31,12 @@ _OPENMP = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What can be set about a run. None: left to TensorFlow, or to what the user has set."""
+    """What can be set about a run. None: left to TensorFlow, or to what the user has set.
+
+    Example:
+        >>> deploykit.Settings(batch=8, onednn=False).document()
+        {'batch': 8, 'onednn': False}
+    """
 
     batch: int | None = None
     """Samples at once; None: as many as the inputs demand, or one."""

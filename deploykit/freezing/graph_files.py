@@ -74,6 +74,11 @@ def load_graph(
             nobody reads.
 
     FileError: it cannot be read. GraphError: it is no sound graph, or has no such input or output.
+
+    Example:
+        >>> graph = deploykit.load_graph("fashion.pb", outputs=["probabilities"])
+        >>> graph.inputs
+        ('images',)
     """
     return read_graph(path, inputs, outputs)[0]
 
@@ -111,6 +116,12 @@ def save_graph(
     signatures, preprocessing, labels. Every command finds it there.
 
     FileError: the file exists and `force` is not set, or it cannot be written; then nothing is.
+
+    Example:
+        >>> graph = deploykit.load_graph("fashion.pb")
+        >>> size = deploykit.save_graph(graph, "copy.pb")
+        >>> deploykit.save_graph(graph, "copy.pb", force=True) == size
+        True
     """
     check_graph_output(path, force)
     count, sha256 = write_graph(graph, path, force=force, as_text=as_text)

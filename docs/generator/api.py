@@ -14,6 +14,11 @@ run, and then in a child process. A function that bears the name of a command do
 command does, with the same defaults. Arrays are NumPy's. What a user can do something about is
 raised as an error of `deploykit.transforms.core.errors`, all of which are kinds of `Error`: the
 docstrings name them.
+
+The examples follow `import deploykit` and `import numpy as np` in a folder with the files of
+`models/fashion`. There, `fashion.pb` is `fashion.keras` frozen, `before.json` and `after.json` are
+results of two benchmarks, and the server at 127.0.0.1:8500 serves that model. All of them are run by
+`tests/deploykit/test_examples.py`.
 """
 SECTIONS = {
     "What the commands do": "In the order of the work.",

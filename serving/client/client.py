@@ -34,8 +34,12 @@ _HEALTH = {b"\x08\x01": "SERVING", b"\x08\x02": "NOT_SERVING"}  # a HealthCheckR
 class Client:
     """A connection to a server; calls may come from several threads at once.
 
-    with deploykit.Client("localhost:8500") as client:
-        scores = client.predict("flowers", {"image": pixels})["scores"]
+    Example:
+        >>> images = np.zeros((2, 28, 28, 1), np.float32)
+        >>> with deploykit.Client("127.0.0.1:8500") as client:
+        ...     answer = client.predict("fashion", {"images": images})
+        >>> answer["probabilities"].shape
+        (2, 10)
     """
 
     def __init__(

@@ -1,0 +1,85 @@
+"""The examples in the docstrings of what is public run as they are written."""
+
+import doctest
+import inspect
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import deploykit
+from docs.generator.markdown import docstring
+from tests.deploykit.benchmarking.made_up_results import measurement, result
+from tests.deploykit.conftest import FASHION
+from tests.serving.served import Served
+
+# To shrink: what is left at the end cannot be shown in a few lines that end.
+WITHOUT_EXAMPLE = {"benchmark", "quantize", "tune"}
+SERVER = "127.0.0.1:8500"  # in examples; the tests' server has another port
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Return a folder with the files that examples name: docs/generator/api.py lists them."""
+    folder = tmp_path_factory.mktemp("examples") / "files"
+    shutil.copytree(FASHION, folder)
+    deploykit.save_graph(deploykit.freeze(folder / "fashion.keras"), folder / "fashion.pb")
+    for name, p50 in {"before": 6.0, "after": 4.0}.items():
+        document = result(measurement("fashion.pb", p50)).document()
+        (folder / f"{name}.json").write_text(json.dumps(document))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(files, tmp_path_factory):
+    base = tmp_path_factory.mktemp("base")
+    deploykit.export(files / "fashion.pb", base)
+    server = Served(base)
+    yield server.address
+    server.kill()
+
+
+def public() -> dict[str, object]:
+    """Return all that is public, and the public methods of classes, by name."""
+    found = {name: getattr(deploykit, name) for name in deploykit.__all__}
+    for name, kind in list(found.items()):
+        if inspect.isclass(kind):
+            methods = inspect.getmembers(kind, inspect.isroutine)
+            found |= {f"{name}.{m}": f for m, f in methods if not m.startswith("_")}
+    return found
+
+
+PUBLIC = public()
+EXAMPLES = {name: text for name, it in PUBLIC.items() if (text := docstring(it).example)}
+
+
+def failures(text: str) -> str:
+    """Run an example, and return what is not as it says."""
+    parsed = doctest.DocTestParser().get_doctest(
+        text, {"deploykit": deploykit, "np": np}, "example", None, 0
+    )
+    assert parsed.examples
+    told: list[str] = []
+    doctest.DocTestRunner(verbose=False).run(parsed, out=told.append)
+    return "".join(told)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_runs_as_written(name, files, tmp_path, monkeypatch, request):
+    shutil.copytree(files, tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    text = EXAMPLES[name]
+    if SERVER in text:
+        text = text.replace(SERVER, request.getfixturevalue("server"))
+    assert failures(text) == ""
+
+
+def test_each_public_name_has_an_example():
+    assert WITHOUT_EXAMPLE == set(deploykit.__all__) - EXAMPLES.keys()
+
+
+def test_an_example_that_is_wrong_is_seen():
+    assert failures(">>> 1 + 1\n2\n") == ""
+    assert "Expected:\n    3\nGot:\n    2" in failures(">>> 1 + 1\n3\n")
+    assert "NameError" in failures(">>> not_there\n")
