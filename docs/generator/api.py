@@ -17,8 +17,8 @@ docstrings name them.
 
 The examples follow `import deploykit` and `import numpy as np` in a folder with the files of
 `models/fashion`. There, `fashion.pb` is `fashion.keras` frozen, `before.json` and `after.json` are
-results of two benchmarks, and the server at 127.0.0.1:8500 serves that model. All of them are run by
-`tests/deploykit/test_examples.py`.
+results of two benchmarks, and the server at 127.0.0.1:8500 serves that model.
+`tests/deploykit/test_examples.py` runs them all.
 """
 SECTIONS = {
     "What the commands do": "In the order of the work.",
@@ -32,7 +32,7 @@ def page() -> str:
     """Return the page."""
     public = {name: getattr(deploykit, name) for name in deploykit.__all__}
     classes = [name for name, thing in public.items() if inspect.isclass(thing)]
-    called = {name: _command(name) for name in public if name not in classes}
+    called = {name: command_of(name) for name in public if name not in classes}
     acts = sorted((name for name in called if called[name]), key=lambda n: _place(called[n]))
     others = [name for name in called if not called[name]]
     met = inner(public.values())
@@ -48,7 +48,7 @@ def page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _command(name: str) -> str:
+def command_of(name: str) -> str:
     """Return the command that a function does the work of, or an empty string."""
     words = set(name.split("_"))
     for command in commands.names():

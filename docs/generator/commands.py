@@ -28,16 +28,18 @@ they are guessed, and the guess is said.
 
 def page() -> str:
     """Return the page."""
-    rows = [f"| {link(f'`{name}`', f'#{anchor(name)}')} | {_summary(c)} |" for name, c in _all()]
+    rows = [
+        f"| {link(f'`{name}`', f'#{anchor(name)}')} | {_summary(c)} |" for name, c in contexts()
+    ]
     parts = ["# Commands", INTRODUCTION.strip(), "\n".join(["| command | |", "|---|---|", *rows])]
-    for name, context in _all():
+    for name, context in contexts():
         parts += [f"## {name}", fence(context.get_help(), "text")]
     return "\n\n".join(parts) + "\n"
 
 
 def names() -> list[str]:
     """Return the names of all commands, such as `freeze` and `records convert`."""
-    return [name for name, _ in _all()]
+    return [name for name, _ in contexts()]
 
 
 def anchor(name: str) -> str:
@@ -45,11 +47,10 @@ def anchor(name: str) -> str:
     return name.replace(" ", "-")
 
 
-def _all() -> Iterator[tuple[str, click.Context]]:
-    """Yield each command's name, and what click knows of a call of it."""
+def contexts() -> list[tuple[str, click.Context]]:
+    """Return each command's name, and what click knows of a call of it."""
     root = click.Context(cli, info_name="deploykit", terminal_width=_WIDTH, **cli.context_settings)
-    for name in COMMANDS:
-        yield from _with_subcommands(root, name)
+    return [each for name in COMMANDS for each in _with_subcommands(root, name)]
 
 
 def _with_subcommands(parent: click.Context, name: str) -> Iterator[tuple[str, click.Context]]:

@@ -21,13 +21,6 @@ DEFECTS: list[Defect] = [
 IDS = [f"{defect.transform}: {defect.what}" for defect in DEFECTS]
 
 
-def table() -> str:
-    """Return the table of the README in Markdown."""
-    rows = ["| where | what GTT did | what deploykit does |", "|---|---|---|"]
-    rows += [f"| `{d.transform}`: {d.what} | {d.original} | {d.deploykit} |" for d in DEFECTS]
-    return "\n".join(rows) + "\n"
-
-
 @pytest.mark.parametrize("defect", DEFECTS, ids=IDS)
 def test_right_where_the_original_is_not(defect: Defect, original, tmp_path):
     defect.files(tmp_path)

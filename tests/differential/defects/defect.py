@@ -14,7 +14,7 @@ SOON = 5.0  # seconds after which the original counts as hanging; else it is don
 
 @dataclass(frozen=True)
 class Defect:
-    """One line of the README's table: what each tool does in words, and as a check."""
+    """A line of docs/graph-transform-tool.md: what each tool does in words, and as a check."""
 
     transform: str
     what: str

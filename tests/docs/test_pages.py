@@ -1,0 +1,126 @@
+"""The pages that are written by hand are true: links, commands, and what they print."""
+
+import re
+import shlex
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from deploykit.cli.main import COMMANDS
+from deploykit.freezing.graph_files import load_graph, save_graph
+from docs.generator.__main__ import MARK
+from tests.docs.walking import ROOT, blocks, walk, without_digits
+from tests.support import build, ops
+
+DOCS = ROOT / "docs"
+PAGES = [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("models/*/README.md")]
+BY_HAND = [page for page in PAGES if not page.read_text().startswith(MARK)]
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"^```.*?^```$|`[^`\n]*`", "`code`", text, flags=re.M | re.S)
+
+
+def links(text: str) -> list[str]:
+    """Return what the links and pictures of a page lead to."""
+    return re.findall(r"\]\(([^)\s]+)\)", without_code(text))
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    found: Counter[str] = Counter()
+    names = set()
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+    for heading in re.findall(r"^#+ (.*)$", text, re.M):
+        words = re.sub(r"\]\([^)]*\)|[^\w\- ]", "", heading.strip().lower())
+        name = words.replace(" ", "-")
+        names.add(f"{name}-{found[name]}" if found[name] else name)
+        found[name] += 1
+    return names
+
+
+def dead(page: Path) -> list[str]:
+    """Return the links of a page that lead nowhere."""
+    found = []
+    for target in links(page.read_text()):
+        if re.match(r"https?://|mailto:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        if not there.exists() or (anchor and anchor not in anchors(there.read_text())):
+            found.append(target)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    assert dead(page) == []
+
+
+def test_a_dead_link_is_seen(tmp_path):
+    (tmp_path / "there.md").write_text(
+        "# A `b_c`, *d*\n## Twice\n## Twice\n```\n# no heading\n```\n"
+    )
+    page = tmp_path / "page.md"
+    page.write_text(
+        "[1](there.md) [2](there.md#a-b_c-d) [3](there.md#twice-1) [4](https://nowhere.example)\n"
+        "`[5](code.md)` ![6](picture.png) [7](there.md#no-heading) [8](#above)\n"
+    )
+    assert dead(page) == ["picture.png", "there.md#no-heading", "#above"]
+
+
+def test_each_page_can_be_reached_from_the_readme():
+    reached, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        reached.add(page)
+        near = {
+            (page.parent / link.partition("#")[0]).resolve() for link in links(page.read_text())
+        }
+        waiting += [each for each in near if each.suffix == ".md" and each not in reached]
+    assert set(DOCS.rglob("*.md")) <= reached
+
+
+@pytest.mark.parametrize("page", BY_HAND, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_on_a_page_exist(page):
+    marked = [code for _, code in blocks(page, "sh", "console", "text")]
+    marked += re.findall(
+        r"`([^`]+)`", re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    )
+    used = {
+        name for code in marked for name in re.findall(r"(?:^|[ /])deploykit ([a-z][a-z-]*)", code)
+    }
+    assert used <= set(COMMANDS)
+
+
+@pytest.mark.slow
+def test_the_tour_runs_and_prints_what_it_says(tmp_path):
+    """Blocks of text hold commands whose figures come from a clock: they are run, not compared."""
+    page = DOCS / "tour.md"
+    compared = [text for _, text in blocks(page, "console")]
+    assert len(compared) > 5
+    for said, printed in walk(page, tmp_path, "console", "text"):
+        if said in compared:
+            assert without_digits(printed) == without_digits(said)
+
+
+def test_the_transform_of_ones_own_runs_as_written(tmp_path, monkeypatch):
+    (_, module), (_, command) = blocks(DOCS / "own-transforms.md", "python", "sh")
+    (tmp_path / "my_rewrites.py").write_text(module)
+    monkeypatch.chdir(tmp_path)
+    save_graph(build(relu6_net, ["x"], ["y"]), "model.pb")
+    line = shlex.split(command.replace("\\\n", " ").replace("--verify", ""))
+    done = subprocess.run(
+        [sys.executable, "-m", *line], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert ops(load_graph("out.pb"))["Relu"] == 1
+
+
+def relu6_net():
+    import tensorflow as tf
+
+    tf.nn.relu6(tf.compat.v1.placeholder(tf.float32, [2], "x"), "y")
