@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import deploykit
+from deploykit.cli.main import COMMANDS
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.verify import Difference, Verification
@@ -53,6 +54,7 @@ def test_each_option_of_each_command_is_shown(pages):
     sections = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", pages["commands.md"], re.M | re.S))
     shown = commands.contexts()
     assert [name for name, _ in shown] == list(sections)
+    assert {*COMMANDS, "input write", "records convert", "records verify"} <= sections.keys()
     for name, context in shown:
         for parameter in context.command.get_params(context):
             text = (
