@@ -1,6 +1,7 @@
 """Signatures as the source writes them, and the members of classes."""
 
 import ast
+import contextlib
 import dataclasses
 import importlib
 import inspect
@@ -30,8 +31,8 @@ def signature(thing: Any) -> str:
     if inspect.isclass(thing) and dataclasses.is_dataclass(thing):
         return _laid_out(thing.__name__, [code for code, _ in _fields(thing)], "")
     if inspect.isclass(thing):
-        parameters, _ = _parameters(thing.__init__)
-        return _laid_out(thing.__name__, parameters, "")
+        own = inspect.isfunction(thing.__init__)
+        return _laid_out(thing.__name__, _parameters(thing.__init__)[0] if own else [], "")
     parameters, result = _parameters(thing)
     return _laid_out(thing.__name__, parameters, result)
 
@@ -99,7 +100,8 @@ def _names(type_: ast.expr) -> Iterator[str]:
         if isinstance(node, ast.Name):
             yield node.id
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield from _names(ast.parse(node.value, mode="eval").body)
+            with contextlib.suppress(SyntaxError):  # a word of a Literal
+                yield from _names(ast.parse(node.value, mode="eval").body)
 
 
 def _imported_later(module: ModuleType, name: str) -> Any:
@@ -126,8 +128,8 @@ def _fields(kind: type) -> Iterator[tuple[str, str]]:
         for node, behind in zip(body, [*body[1:], None], strict=True):
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                 name = node.target.id
-                if not name.startswith("_"):
-                    code = _declared(name, node.annotation, node.value, values.get(name))
+                if name in values and not name.startswith("_"):
+                    code = _declared(name, node.annotation, node.value, values[name])
                     yield code, _string(behind)
 
 

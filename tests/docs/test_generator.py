@@ -8,6 +8,7 @@ import pytest
 import deploykit
 from deploykit.cli.main import COMMANDS
 from deploykit.transforms.core import pipeline
+from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.verify import Difference, Verification
 from docs.generator import __main__ as generator
@@ -137,6 +138,7 @@ def test_signatures_are_those_of_the_source_with_constants_filled_in():
     assert signature(Shape) == (
         'Shape(width: int | None = 3, *sides: float, name: str = "a", **more)'
     )
+    assert signature(GraphError) == "GraphError()"
     assert signature(area).splitlines() == [
         "area(",
         "    shape: Shape,",
