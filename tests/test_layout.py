@@ -5,6 +5,7 @@ import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -232,6 +233,81 @@ def test_a_transform_is_a_documented_tested_function_of_its_file_name(name):
     test = ROOT / "tests" / "transforms" / f"test_{name}.py"
     assert test.exists(), f"{name} has no test; write {test.relative_to(ROOT)}"
     assert re.search(r"^GRAPHS = ", test.read_text(), re.M), f"{test.name} exports no GRAPHS"
+
+
+LINES, PARAMETERS = 60, 8
+
+
+def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Yield the functions of a module but for commands, whose parameters are their options."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            decorators = map(ast.unparse, node.decorator_list)
+            if not any(".command(" in each or ".group(" in each for each in decorators):
+                yield node
+
+
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    """Return the names of a function's parameters, but for the object that it belongs to."""
+    given = function.args
+    named = [*given.posonlyargs, *given.args, *given.kwonlyargs]
+    return [each.arg for each in named if each.arg not in ("self", "cls")]
+
+
+def test_functions_are_short_and_take_little():
+    long, wide = [], []
+    for path in MODULES:
+        for each in functions(ast.parse(path.read_text())):
+            where = f"{path.relative_to(ROOT)}: {each.name}"
+            if int(each.end_lineno or 0) - each.lineno >= LINES:
+                long.append(where)
+            if len(parameters(each)) > PARAMETERS:
+                wide.append(where)
+    assert (long, wide) == ([], [])
+
+
+def test_no_two_classes_share_a_name():
+    homes: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
+
+
+def commands() -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Yield the modules of the command line and their commands."""
+    for path in sorted((ROOT / "deploykit" / "cli" / "commands").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and any(
+                ".command(" in ast.unparse(each) for each in node.decorator_list
+            ):
+                yield path.stem, node
+
+
+@pytest.mark.parametrize(
+    ("module", "command"), commands(), ids=lambda each: getattr(each, "name", each)
+)
+def test_a_command_is_one_call_of_the_public_api(module, command):
+    import deploykit
+
+    called = [
+        node.func.attr
+        for node in ast.walk(command)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == "deploykit"
+    ]
+    assert len(called) == 1, f"{module}: {command.name} calls {called}"
+    assert called[0] in deploykit.__all__
+    names = {
+        command.name,
+        f"{command.name}_{module}",
+        f"{command.name}_{module}s",
+        f"list_{module}",
+    }
+    assert called[0] in names, f"{module}: {command.name} calls {called}"
 
 
 def test_every_module_starts_with_a_docstring():

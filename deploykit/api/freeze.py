@@ -46,9 +46,9 @@ def freeze(
     sound, or has no such tags or signature. RefusedError: it holds code.
 
     Example:
-        >>> graph = deploykit.freeze("fashion.keras", output="fashion.pb")
+        >>> graph = deploykit.freeze("fashion.keras", output="frozen.pb")
         >>> graph.inputs, graph.outputs
-        (('image',), ('scores',))
+        (('images',), ('probabilities',))
     """
     if output is not None:
         check_graph_output(output, force, *path_of(source))

@@ -35,7 +35,7 @@ def inspect(model: Any, *, top: int = 10, structure: bool = False) -> Inspection
 
     Example:
         >>> deploykit.inspect("fashion.keras").facts["layers"]
-        3
+        12
     """
     with working("inspect"):
         opened = open_model(model)

@@ -41,8 +41,8 @@ def sensitivity(
 
     Example:
         >>> found = deploykit.sensitivity("fashion.keras", "test_1000.npz")
-        >>> len(found.ranking)
-        3
+        >>> len(found.ranking), found.samples
+        (12, (750, 16))
     """
     with working("sensitivity") as work:
         opened = open_model(model)

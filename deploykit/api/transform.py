@@ -41,10 +41,11 @@ def transform(
     VerificationError: the result differs; the first step that breaks the bar is named.
 
     Example:
-        >>> graph = deploykit.freeze("fashion.keras")
-        >>> smaller = deploykit.transform(graph, "fold_constants fold_batch_norms")
-        >>> len(smaller) < len(graph)
-        True
+        >>> folded = deploykit.transform("fashion.pb", "fold_constants fold_batch_norms")
+        >>> [(step.transform, step.nodes) for step in folded.report.steps][0]
+        ('fold_constants', 89)
+        >>> any(node.op == "Rsqrt" for node in folded)
+        False
     """
     how, target = with_options("transform", options, how, Target(output, force))
     target.check(model)
@@ -60,6 +61,14 @@ def TransformGraph(
     outputs: list[str],
     transforms: list[str],
 ) -> GraphDef:
-    """Return a transformed GraphDef: the Graph Transform Tool's Python function, for old code."""
+    """Return a transformed GraphDef: the Graph Transform Tool's Python function, for old code.
+
+    Example:
+        >>> before = deploykit.load_graph("fashion.pb").to_graph_def()
+        >>> steps = ["fold_constants", "fold_batch_norms"]
+        >>> after = deploykit.TransformGraph(before, ["images"], ["probabilities"], steps)
+        >>> len(after.node) < len(before.node)
+        True
+    """
     graph = Graph.from_graph_def(input_graph_def, inputs, outputs)
     return transform(graph, " ".join(transforms)).to_graph_def()

@@ -35,11 +35,6 @@ def freeze_files(files: ModelFiles, source: Source) -> Graph:
 
     FileError: a file is missing or unreadable. GraphError: the model is not sound, or has no such
     tags or signature. RefusedError: it holds code.
-
-    Example:
-        >>> graph = deploykit.freeze("fashion.keras")
-        >>> graph.inputs, graph.outputs
-        (('images',), ('probabilities',))
     """
     with naming_errors(files.path), _opened(files, source) as (graph, initialisers):
         return _frozen(graph, initialisers, source)

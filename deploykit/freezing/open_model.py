@@ -98,7 +98,7 @@ def open_model(model: Any, *, needs_output: bool = True, **options: Any) -> Open
     Example:
         >>> model = deploykit.open_model("fashion.keras")
         >>> model.graph.inputs
-        ('image',)
+        ('images',)
     """
     if isinstance(model, OpenedModel):
         return _narrowed(model, options) if options else model

@@ -166,12 +166,6 @@ def verify(
 
     A reference that does not run on made-up inputs gives `verified=False` with the reason.
     GraphError: TensorFlow cannot load the reference, or the data do not fit its inputs.
-
-    Example:
-        >>> graph = deploykit.load_graph("fashion.pb")
-        >>> found = deploykit.verify(graph, deploykit.optimize(graph))
-        >>> found.passed, found.max_relative_error < 1e-5
-        (True, True)
     """
     if tolerance is None and min_sqnr is None:
         tolerance, min_sqnr = _default_bar(reference, result)
