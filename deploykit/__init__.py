@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from deploykit.api.benchmark import benchmark
     from deploykit.api.calibrate import calibrate
     from deploykit.api.comparison import Comparison
     from deploykit.api.diff import diff
@@ -16,18 +17,21 @@ if TYPE_CHECKING:
     from deploykit.api.freeze import freeze
     from deploykit.api.inspect import inspect
     from deploykit.api.optimize import optimize
+    from deploykit.api.placement import placement
     from deploykit.api.quantize import quantize
     from deploykit.api.sensitivity import sensitivity
     from deploykit.api.transform import TransformGraph, transform
+    from deploykit.api.tune import tune
     from deploykit.api.verify import verify
     from deploykit.benchmarking.comparing import compare
-    from deploykit.benchmarking.measuring import benchmark
-    from deploykit.benchmarking.results import load_result
-    from deploykit.benchmarking.settings import Settings
-    from deploykit.benchmarking.tuning.tuning import tune
+    from deploykit.benchmarking.feeding import Feeding
+    from deploykit.benchmarking.results import load_result, load_tuned
+    from deploykit.benchmarking.settings import Settings, Sweep
+    from deploykit.benchmarking.tuning.tune_options import TuneOptions
     from deploykit.freezing.graph_files import load_graph, save_graph
     from deploykit.freezing.interface import Source
     from deploykit.freezing.open_model import OpenedModel, open_model
+    from deploykit.input.piping import Piping
     from deploykit.quantization.requested import Quantization
     from deploykit.serving.client.client import Client
     from deploykit.verification.samples import Samples
@@ -38,13 +42,17 @@ __version__ = "0.1.0"
 _HOMES = {
     "Client": "serving.client.client",
     "Comparison": "api.comparison",
+    "Feeding": "benchmarking.feeding",
     "OpenedModel": "freezing.open_model",
+    "Piping": "input.piping",
     "Quantization": "quantization.requested",
     "Samples": "verification.samples",
     "Settings": "benchmarking.settings",
     "Source": "freezing.interface",
+    "Sweep": "benchmarking.settings",
     "TransformGraph": "api.transform",
-    "benchmark": "benchmarking.measuring",
+    "TuneOptions": "benchmarking.tuning.tune_options",
+    "benchmark": "api.benchmark",
     "calibrate": "api.calibrate",
     "compare": "benchmarking.comparing",
     "diff": "api.diff",
@@ -53,25 +61,31 @@ _HOMES = {
     "inspect": "api.inspect",
     "load_graph": "freezing.graph_files",
     "load_result": "benchmarking.results",
+    "load_tuned": "benchmarking.results",
     "open_model": "freezing.open_model",
     "optimize": "api.optimize",
+    "placement": "api.placement",
     "quantize": "api.quantize",
     "save_graph": "freezing.graph_files",
     "sensitivity": "api.sensitivity",
     "transform": "api.transform",
-    "tune": "benchmarking.tuning.tuning",
+    "tune": "api.tune",
     "verify": "api.verify",
 }
 
 __all__ = [
     "Client",
     "Comparison",
+    "Feeding",
     "OpenedModel",
+    "Piping",
     "Quantization",
     "Samples",
     "Settings",
     "Source",
+    "Sweep",
     "TransformGraph",
+    "TuneOptions",
     "benchmark",
     "calibrate",
     "compare",
@@ -81,8 +95,10 @@ __all__ = [
     "inspect",
     "load_graph",
     "load_result",
+    "load_tuned",
     "open_model",
     "optimize",
+    "placement",
     "quantize",
     "save_graph",
     "sensitivity",

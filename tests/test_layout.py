@@ -46,7 +46,8 @@ ORDER = {
     "calling": "input serving.client",
     "reporting": "benchmarking calling",
     "api": "quantization inspection exporting calling serving.server",
-    "cli": "api reporting",
+    "text.results": "api",
+    "cli": "text.results reporting",
 }
 
 # Modules have borne these names, which did not say what is inside.

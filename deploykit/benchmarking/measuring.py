@@ -10,23 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.benchmarking.devices import check_devices
-from deploykit.benchmarking.inputs import batches, samples_in
+from deploykit.benchmarking.feeding import MADE_UP, Feeding
+from deploykit.benchmarking.inputs import samples_in
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import Result
 from deploykit.benchmarking.runner import started
 from deploykit.benchmarking.sampling import Sampler, open_devices
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import SECONDS, Settings
 from deploykit.benchmarking.statistics import steady_from
-from deploykit.freezing.model_path import model_sha256
+from deploykit.freezing.open_model import OpenedModel
 from deploykit.hardware.machine import machine
 from deploykit.transforms.core.errors import CrashError, Error, LimitError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Worker
-from deploykit.transforms.core.tensors import Array
 
 ROUNDS = 20  # of 10, an interval finds a difference of 10 % less often
-SECONDS = 10.0
 RESUME_SECONDS = 0.05  # caches and threads are cold after the others' turns
 WARM_UP_SECONDS = 15.0  # at most
 WARM_UP_BLOCK = 0.25
@@ -172,53 +171,38 @@ def measure(
     return Result(found, seen, start, interrupted, profiles)
 
 
-def benchmark(
-    models: Mapping[str, Graph],
+def measure_models(
+    models: Mapping[str, OpenedModel],
     settings: Iterable[Settings] = (Settings(),),
+    feeding: Feeding = MADE_UP,
     *,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    data: Mapping[str, Array] | None = None,
-    input_range: tuple[float, float] = (-1.0, 1.0),
     seconds: float = SECONDS,
     runs: int | None = None,
     rounds: int = ROUNDS,
     profile_runs: int = 0,
     advance: Advance = lambda name, count: None,
 ) -> Result:
-    """Measure how fast models are, each with each of the settings, in turn.
-
-    Args:
-        models: frozen graphs, by the path of the model or another name.
-        settings: what each is run with.
-        shapes: sizes of inputs that the graph leaves open, by name.
-        data: arrays by input name, samples along the first axis; default: made up, seed 0.
-        input_range: of made-up floats.
-        seconds: how long each is measured, in all rounds together.
-        runs: how many calls instead.
-        rounds: how often each has its turn.
-        profile_runs: how many calls of each are traced afterwards, in a pass of their own.
-        advance: called with what comes next, and how many steps there are; with what GPUs do
-            meanwhile, and 0.
+    """Measure models by name, each with each of the settings, in turn, as `measure` does.
 
     GraphError: an input has no known shape, or does not fit the data; a GPU is not there.
     LimitError: TensorFlow died.
     """
     chosen = tuple(settings)
     check_devices(each.device for each in chosen)
+    feeding = feeding.read()
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
         contestants = []
-        for number, (model, graph) in enumerate(models.items()):
-            path = Path(folder, f"{number}.pb")
-            digest = spill(graph, path)
-            sha256 = model_sha256(model) or digest
-            feeds = {
-                size: batches(graph, size, shapes or {}, data, input_range)
+        for number, (name, model) in enumerate(models.items()):
+            path, graph = Path(folder, f"{number}.pb"), model.graph
+            spill(graph, path)
+            fed = {
+                size: feeding.batches(graph, size)
                 for size in dict.fromkeys(each.batch for each in chosen)
             }
             for each in chosen:
-                job = Job(str(path), graph.inputs, graph.outputs, feeds[each.batch], each)
-                contestants.append(Contestant("", model, sha256, job))
-        return measure(
+                job = Job(str(path), graph.inputs, graph.outputs, fed[each.batch], each)
+                contestants.append(Contestant("", name, model.sha256, job))
+        found = measure(
             _named(contestants),
             seconds=seconds,
             runs=runs,
@@ -226,6 +210,7 @@ def benchmark(
             profile_runs=profile_runs,
             advance=advance,
         )
+    return replace(found, models=models)
 
 
 def _named(contestants: Sequence[Contestant]) -> list[Contestant]:

@@ -13,6 +13,7 @@ from deploykit.transforms.core.errors import GraphError
 
 if TYPE_CHECKING:
     from deploykit.benchmarking.profiling.profile import Profile
+    from deploykit.freezing.open_model import OpenedModel
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Result:
     """Whether the user ended it early."""
     profiles: Mapping[str, "Profile"] = field(default_factory=dict)
     """By the name of a measurement, where profiles were asked for; they are not read again."""
+    models: Mapping[str, "OpenedModel"] = field(default_factory=dict)
+    """What was measured, by the model's name in a measurement; they are not read again."""
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data, with the statistics that a reader would compute first."""

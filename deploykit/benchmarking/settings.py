@@ -17,6 +17,12 @@ KEEP_MEMORY = {
     "MALLOC_TOP_PAD_": "268435456",
 }
 INPUTS = ("feed", "tfdata")
+CPU_DEVICES = 1
+"""As how many devices the CPU is shown to TensorFlow."""
+SECONDS = 10
+"""How long a model is measured, or a style of input, in all rounds together."""
+CONFIDENCE = 0.99
+"""Of intervals."""
 DEVICE = re.compile(r"cpu|all|gpu(:[0-9]+)?")
 _SWITCHES = {
     "onednn": "TF_ENABLE_ONEDNN_OPTS",
@@ -140,23 +146,37 @@ def _is_count(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Several values of some settings, of which every combination is measured."""
+    """Several values of some settings, of which every combination is measured.
 
-    batch: Sequence[int] = ()
-    threads: Sequence[tuple[int, int]] = ()
-    onednn: Sequence[bool] = ()
-    caller_thread: Sequence[bool] = ()
-    keep_memory: Sequence[bool] = ()
-    concurrency: Sequence[int] = ()
+    One value may stand for itself: `batch=8`, `threads=(2, 1)`, `onednn=False`.
+    """
+
+    batch: Sequence[int] | int = ()
+    """Samples at once."""
+    threads: Sequence[tuple[int, int]] | tuple[int, int] = ()
+    """Threads inside an op, and ops at once."""
+    onednn: Sequence[bool] | bool = ()
+    """Whether oneDNN's kernels are used."""
+    caller_thread: Sequence[bool] | bool = ()
+    """Whether the thread that calls oneDNN takes a share of the work."""
+    keep_memory: Sequence[bool] | bool = ()
+    """Whether the C library keeps freed memory."""
+    concurrency: Sequence[int] | int = ()
+    """Calls in flight."""
     kmp_blocktime: str | None = None
+    """A variable of old guides, as are the next two; also measured without."""
     kmp_affinity: str | None = None
     omp_num_threads: int | None = None
     xla: bool = False
+    """Whether XLA compiles (auto-clustering)."""
     bf16: bool = False
+    """Whether oneDNN computes in bfloat16."""
     input: str | None = None
+    """`feed` or `tfdata`; over files also `queue`, or `all`, which is the default there."""
     device: str | None = None
+    """`cpu`, `gpu`, `gpu:N` or `all`: every GPU, and one alone to compare."""
     base: Settings = Settings()
-    """Whatever is not given here."""
+    """Whatever is not given here, such as what `deploykit.tune` found."""
 
     def settings(self) -> list[Settings]:
         """Return every combination, and what it is compared with.
@@ -164,7 +184,8 @@ class Sweep:
         That is the same without the OpenMP variables, and on one GPU instead of all.
         """
         several = ("batch", "threads", "onednn", "caller_thread", "keep_memory", "concurrency")
-        given = {name: getattr(self, name) for name in several if getattr(self, name)}
+        values_of = {name: _listed(name, getattr(self, name)) for name in several}
+        given = {name: values for name, values in values_of.items() if values}
         single = {
             name: value
             for name in (*_OPENMP, "xla", "bf16", "input", "device")
@@ -181,3 +202,10 @@ class Sweep:
             alone = [replace(each, device="gpu:0") for each in found]
             found = [each for pair in zip(alone, found, strict=True) for each in pair]
         return found
+
+
+def _listed(name: str, values: Any) -> Sequence[Any]:
+    """Return the values of a setting, of which one may stand for itself."""
+    if isinstance(values, int) or (name == "threads" and values and isinstance(values[0], int)):
+        return (values,)
+    return tuple(values)

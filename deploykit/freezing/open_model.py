@@ -4,7 +4,7 @@ import functools
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from deploykit.freezing.default_interface import guess_inputs, guess_outputs
@@ -105,6 +105,9 @@ def open_model(model: Any, *, needs_output: bool = True, **options: Any) -> Open
     source = model if isinstance(model, Source) else Source(model)
     (source,) = with_options("open_model", options, source)
     model = source.model
+    if isinstance(model, OpenedModel):
+        said = {each.name: getattr(source, each.name) for each in fields(source)}
+        return open_model(model, **{k: v for k, v in said.items() if v and k != "model"})
     if isinstance(model, str | os.PathLike):
         return open_files(ModelFiles(source), source, needs_output)
     if isinstance(model, Graph):

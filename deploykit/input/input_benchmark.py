@@ -6,6 +6,7 @@ and does both. Batches that lay ready before its turn do not count.
 
 import contextlib
 import datetime
+import os
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -14,14 +15,17 @@ from pathlib import Path
 from deploykit.benchmarking.devices import check_devices
 from deploykit.benchmarking.measuring import spill
 from deploykit.benchmarking.sampling import Sampler, open_devices
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import SECONDS, Settings
+from deploykit.freezing.open_model import OpenedModel
 from deploykit.hardware.machine import machine, usable_cores
 from deploykit.input.damage import without_damaged
 from deploykit.input.data import Data, open_data
 from deploykit.input.input_result import InputResult, Round, StyleResult
 from deploykit.input.input_runner import BUFFERED, InputJob, Stretch, started
 from deploykit.input.pipeline import STYLES, Pipeline
+from deploykit.input.piping import PLAIN, Piping
 from deploykit.input.preprocessing import Preprocessing, steps_for
+from deploykit.input.service import serving
 from deploykit.input.tfdata import check_cache
 from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 from deploykit.transforms.core.graph import Graph
@@ -30,7 +34,6 @@ from deploykit.transforms.core.running.child import Worker, call
 from deploykit.verification.sample_inputs import demanded_batch
 
 ROUNDS = 5
-SECONDS = 10.0
 BATCH = 32
 ON_ERROR = ("stop", "skip")
 _MOST_THREADS = 8
@@ -49,10 +52,7 @@ def pipeline_for(
     batch: int | None = None,
     epochs: int | None = None,
     threads: int | None = None,
-    shuffle: int | None = None,
-    cache: str = "",
-    buckets: Sequence[int] = (),
-    private_threads: int | None = None,
+    piping: Piping = PLAIN,
 ) -> Pipeline:
     """Return the pipeline from data to the inputs of a graph, or to all features without one.
 
@@ -67,144 +67,113 @@ def pipeline_for(
         threads = max(2, min(_MOST_THREADS, usable_cores()))
     found = Pipeline(
         data,
-        steps_for(data, graph, preprocessing or Preprocessing()),
+        steps_for(data, graph, preprocessing or piping.declared),
         batch=demanded or batch or BATCH,
         whole=demanded is not None,
         epochs=epochs,
         threads=threads,
-        shuffle=shuffle,
-        cache=cache,
-        buckets=tuple(buckets),
-        private_threads=private_threads,
+        shuffle=0 if piping.shuffle else None,
+        cache=os.fspath(piping.cache or ""),
+        buckets=tuple(sorted(piping.buckets)),
+        private_threads=piping.private_threads,
     )
-    if buckets and not found.padded:
+    if found.buckets and not found.padded:
         raise GraphError(f"{data.path}: no input takes texts of different lengths, so there is "
                          "nothing to put in buckets")  # fmt: skip
     return found
 
 
 def measure_input(
-    graph: Graph | None,
-    data: Data | str,
-    styles: Iterable[str] = STYLES,
-    *,
-    preprocessing: Preprocessing | None = None,
-    batch: int | None = None,
-    fetches: Sequence[str] = (),
-    init: Sequence[str] = (),
-    wait_ms: float | None = None,
+    model: OpenedModel,
+    data: str,
+    piping: Piping = PLAIN,
     settings: Settings = Settings(),  # noqa: B008  it is frozen
+    *,
+    styles: Iterable[str] = STYLES,
     seconds: float = SECONDS,
     rounds: int = ROUNDS,
-    on_error: str = "stop",
-    cache: str = "",
-    shuffle: int | None = None,
-    buckets: Sequence[int] = (),
-    private_threads: int | None = None,
-    service: str = "",
     advance: Advance = lambda name, count: None,
 ) -> InputResult:
-    """Measure how fast a graph runs behind each style of input, and what limits it.
+    """Measure how fast a model runs behind each style of input, and what limits it.
 
     Args:
-        graph: frozen, or with variables that `init` sets; None: nothing computes, steps only wait.
-        data: what `open_data` found, or its path.
+        model: frozen, or with variables that `piping.init` sets.
+        data: the path of files, as `open_data` takes it.
+        piping: how they are read, and what of the model is run.
+        settings: of the session: batch, threads, device, oneDNN.
         styles: feed, queue, tfdata, which have their turns.
-        preprocessing: what becomes of the features; default: what the inputs ask for.
-        batch: records at once; default: what the inputs demand, or 32.
-        fetches: tensors, or ops such as a training step; default: the graph's outputs.
-        init: ops that are run once, before.
-        wait_ms: wait so long in place of computing, as for an accelerator: it takes no CPU.
-        settings: of the session: threads, device, oneDNN.
         seconds: how long each style is measured, in all rounds together.
         rounds: how often each has its turn.
-        on_error: `stop`, or `skip`, which leaves out damaged images, also in TFRecords.
-        cache: what tf.data keeps after parsing: nothing, or in `memory`, or in a new file.
-        shuffle: a seed by which records change places.
-        buckets: lengths at which tf.data divides texts, so that batches hold texts of like length.
-        private_threads: of a pool of tf.data's own; default: it shares the session's.
-        service: where a tf.data service listens whose workers read for the style tfdata. One epoch
-            of ids is gone through before.
         advance: called with what comes next, and how many steps there are.
 
     FileError, GraphError: data are damaged or do not fit. VerificationError: the service gives a
     record twice, or not at all. LimitError: TensorFlow died or hung.
     KeyboardInterrupt: nothing was measured yet.
     """
-    styles = tuple(styles)
-    check_cache(cache)
-    if isinstance(data, str):
-        data = open_data(data, None if preprocessing is None else preprocessing.columns)
-    if graph is None and wait_ms is None:
-        raise GraphError("there is no model and no simulated accelerator, so nothing is measured")
-    pipeline = pipeline_for(
-        data,
-        graph,
-        preprocessing=preprocessing,
-        batch=batch,
-        cache=cache,
-        shuffle=shuffle,
-        buckets=buckets,
-        private_threads=private_threads,
-    )
-    if graph is not None:
-        refuse_own_queues(graph, (*(fetches or graph.outputs), *init))
+    graph = model.graph
+    check_cache(os.fspath(piping.cache or ""))
+    opened = open_data(data, piping.declared.columns)
+    pipeline = pipeline_for(opened, graph, batch=settings.batch, piping=piping)
+    refuse_own_queues(graph, (*graph.outputs, *piping.init))
     check_devices([settings.device])
-    skipped: tuple[str, ...] = ()
-    distinct = None
     start = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
     seen = machine()
     sampler = Sampler(open_devices(), lambda line: advance(line, 0))
-    outputs = tuple(fetches) or (() if graph is None else tuple(graph.outputs))
-    with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
-        if on_error == "skip":
-            advance("look for damage", 0)
-            pipeline, skipped = without_damaged(pipeline, Path(folder))
-        if service:
-            pipeline = replace(pipeline, service=service)
-            advance("check an epoch", 0)
-            distinct = call("deploykit.input.service:check_epoch", pipeline.data, service)
-        model = None
-        if graph is not None:
-            model = str(Path(folder) / "model.pb")
-            spill(graph, Path(model))
+    with (
+        tempfile.TemporaryDirectory(prefix="deploykit-") as folder,
+        serving(piping.workers, piping.address) as service,
+    ):
+        pipeline, skipped = _sound(pipeline, piping.on_error, Path(folder), advance)
+        pipeline, distinct = _served(pipeline, service, advance)
+        path = Path(folder, "model.pb")
+        spill(graph, path)
+        init, wait_ms = tuple(piping.init), piping.wait_ms
         jobs = [
-            InputJob(style, pipeline, model, outputs, tuple(init), wait_ms, settings)
+            InputJob(style, pipeline, str(path), graph.outputs, init, wait_ms, settings)
             for style in styles
         ]
         found, interrupted = _in_turn(jobs, seconds, rounds, sampler, advance)
     computes = "simulated" if wait_ms is not None else settings.device.partition(":")[0]
-    results = tuple(
-        StyleResult(
-            style,
-            data.kind,
-            tuple(turns),
-            cores=float(usable_cores()),
-            devices=sampler.facts(style)["devices"],
-            computes=computes,
-        )
-        for style, turns in found.items()
-        if turns
-    )
     return InputResult(
-        results,
-        data.path,
-        data.kind,
-        pipeline.data.records,
-        pipeline.batch,
+        tuple(
+            StyleResult(style, opened.kind, tuple(turns), float(usable_cores()),
+                        sampler.facts(style)["devices"], computes)
+            for style, turns in found.items()
+            if turns
+        ),
+        model,
+        pipeline,
         wait_ms,
         skipped,
         seen,
         start,
         interrupted,
         distinct,
-        how={
-            "shuffle": shuffle,
-            "cache": cache,
-            "buckets": list(buckets),
-            "private_threads": private_threads,
-        },
-    )
+    )  # fmt: skip
+
+
+def _sound(
+    pipeline: Pipeline, on_error: str, folder: Path, advance: Advance
+) -> tuple[Pipeline, tuple[str, ...]]:
+    """Return the pipeline over records that can be used, and where the others lie."""
+    if on_error not in ON_ERROR:
+        raise GraphError(f"on_error '{on_error}' is neither {' nor '.join(ON_ERROR)}")
+    if on_error == "stop":
+        return pipeline, ()
+    advance("look for damage", 0)
+    return without_damaged(pipeline, folder)
+
+
+def _served(pipeline: Pipeline, service: str, advance: Advance) -> tuple[Pipeline, int | None]:
+    """Return the pipeline behind a tf.data service, if there is one, and how many records it gave.
+
+    One epoch of ids is gone through.
+    """
+    if not service:
+        return pipeline, None
+    advance("check an epoch", 0)
+    distinct: int = call("deploykit.input.service:check_epoch", pipeline.data, service)
+    return replace(pipeline, service=service), distinct
 
 
 def _in_turn(

@@ -1,17 +1,15 @@
-"""What a measurement of input styles found, as a value with a JSON form, and for people."""
+"""What a measurement of input styles found, as a value with a JSON form."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import Any
 
+from deploykit.freezing.open_model import OpenedModel
 from deploykit.input.input_runner import Stretch
+from deploykit.input.pipeline import Pipeline
 from deploykit.input.verdict import Rates, Verdict, verdict
 from deploykit.storage.documents import FORMAT
-from deploykit.text.tables import new_table
-
-if TYPE_CHECKING:
-    from deploykit.text.tables import Table
 
 
 @dataclass(frozen=True)
@@ -80,10 +78,9 @@ class InputResult:
     """Styles that were measured in turn, over the same data before the same model."""
 
     styles: tuple[StyleResult, ...]
-    data: str
-    kind: str
-    records: int | None
-    batch: int
+    model: OpenedModel
+    pipeline: Pipeline
+    """What all of them built, over sound records alone."""
     wait_ms: float | None
     skipped: tuple[str, ...]
     """Damaged files that were left out."""
@@ -92,58 +89,24 @@ class InputResult:
     interrupted: bool = False
     distinct: int | None = None
     """Records of the epoch that a tf.data service gave, each once; None: there was no service."""
-    how: Mapping[str, Any] = field(default_factory=dict)
-    """What was asked of the pipeline besides: shuffle, cache, buckets, private threads."""
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data."""
+        pipeline, data = self.pipeline, self.pipeline.data
         return {
             "kind": "input",
             "format": FORMAT,
             "started": self.started,
             "interrupted": self.interrupted,
-            "data": {"path": self.data, "kind": self.kind, "records": self.records},
-            "batch": self.batch,
+            "data": {"path": data.path, "kind": data.kind, "records": data.records},
+            "batch": pipeline.batch,
             "simulated_accelerator_ms": self.wait_ms,
             "skipped": list(self.skipped),
             "service_epoch": self.distinct,
-            **self.how,
+            "shuffle": pipeline.shuffle,
+            "cache": pipeline.cache,
+            "buckets": list(pipeline.buckets),
+            "private_threads": pipeline.private_threads,
             "styles": [each.document() for each in self.styles],
             "machine": dict(self.machine),
         }
-
-    def lines(self) -> "list[str | Table]":
-        """Return it for people."""
-        table = new_table(
-            "input", "items/s", "compute", "input", "ceiling", "floor", "share", "CPU"
-        )
-        for each in self.styles:
-            rates = each.rates
-            figures = (rates.both, rates.compute, rates.input, rates.ceiling, rates.floor)
-            table.add_row(
-                each.style,
-                *(f"{figure:.4g}" for figure in figures),
-                f"{100 * rates.share:.0f} %",
-                f"{rates.cpu:.1f} of {rates.cores:g}",
-            )
-        lines: list[str | Table] = [table]
-        for each in self.styles:
-            found = each.verdict
-            lines.append(f"{each.style}: {found.limit}: {found.reason}; {found.advice}")
-            lines += [_gpu_line(each.style, device) for device in each.devices]
-        lines.append("compute: on a batch that lies ready; input: without a model; ceiling: the "
-                     "smaller; floor: in turns")  # fmt: skip
-        if self.wait_ms is not None:
-            lines.append(f"simulated: each step waits {self.wait_ms:g} ms instead of computing")
-        if self.distinct is not None:
-            lines.append(f"tf.data service: an epoch has {self.distinct} records, each once")
-        if self.skipped:
-            lines.append(f"left out: {len(self.skipped)} damaged: {', '.join(self.skipped[:3])}")
-        if self.interrupted:
-            lines.append("interrupted: this is what was measured until then")
-        return lines
-
-
-def _gpu_line(style: str, device: Mapping[str, Any]) -> str:
-    use = device.get("utilisation_percent", {}).get("mean")
-    return f"{style}: {device['name']} in use {'?' if use is None else f'{use:.0f}'} % of the time"

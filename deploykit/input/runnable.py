@@ -1,36 +1,42 @@
-"""A graph that is run behind a pipeline: frozen, or as it stands with variables to initialize."""
+"""A model that is run behind a pipeline: frozen, or as it stands with variables to initialize."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
-from deploykit.freezing.interface import Interface, Source
-from deploykit.freezing.model_path import locate
-from deploykit.freezing.open_model import open_model
+from deploykit.freezing.open_model import OpenedModel, open_model
+from deploykit.input.piping import Piping
 from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 
 
 def open_runnable(
-    model: str,
-    interface: Interface,
-    fetches: Sequence[str] = (),
-    init: Sequence[str] = (),
-    allowed_ops: Sequence[str] = (),
-) -> Graph:
-    """Return a model's graph; what is fetched are its outputs.
+    model: Any, piping: Piping, allowed_ops: Sequence[str] = (), **options: Any
+) -> OpenedModel:
+    """Return a model whose outputs are what is fetched; `model` and `options` as for `open_model`.
 
     GraphError: a model that is frozen when it is read has no such ops. RefusedError: running it
     would reach beyond the graph.
     """
-    if (fetches or init) and locate(model).kind != "graph":
+    opened = open_model(model, **options)
+    if (piping.fetches or piping.init) and not _stands(opened):
         raise GraphError(
-            f"{model}: --fetch and --init take a GraphDef (.pb) as it stands, and this model loses "
-            "its variables when it is read; give --outputs, or write its training graph as a .pb"
+            f"{opened.source}: --fetch and --init take a GraphDef (.pb) as it stands, and this "
+            "model loses its variables when it is read; give --outputs, or write its training "
+            "graph as a .pb"
         )
-    graph = open_model(Source.of(model, interface)).graph
-    graph.outputs = tuple(fetches) or graph.outputs
+    graph = opened.graph.copy()
+    graph.outputs = tuple(piping.fetches) or graph.outputs
     run = graph.copy()
-    run.outputs = (*graph.outputs, *init)
+    run.outputs = (*graph.outputs, *piping.init)
     run.check()
     refuse_side_effects(run, allowed_ops)
-    return graph
+    return replace(opened, graph=graph)
+
+
+def _stands(model: OpenedModel) -> bool:
+    """Say whether a model's graph is as it was given, not frozen."""
+    if model.files is not None:
+        return model.files.kind == "graph"
+    return isinstance(model.requested.model, Graph)

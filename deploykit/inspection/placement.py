@@ -7,22 +7,19 @@ fused nodes.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from deploykit.benchmarking.inputs import batches
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.feeding import MADE_UP, Feeding
+from deploykit.benchmarking.settings import CPU_DEVICES, Settings
+from deploykit.freezing.open_model import OpenedModel
 from deploykit.hardware.doctor import gpu_refusal
 from deploykit.inspection.step_stats import satisfies
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Worker
-from deploykit.transforms.core.tensors import Array
-
-_LOCAL = "/job:localhost/replica:0/task:0/device:"
-_SHOWN = 10  # names in a line of text; --json has them all
 
 
 @dataclass(frozen=True)
@@ -63,6 +60,7 @@ class Copy:
 class Placement:
     """Where the nodes of a model run."""
 
+    model: OpenedModel
     devices: tuple[str, ...]
     """Those that TensorFlow has."""
     model_nodes: int
@@ -119,33 +117,18 @@ class Placement:
         }
 
 
-def placement(
-    graph: Graph,
+def find_placement(
+    model: OpenedModel,
+    feeding: Feeding = MADE_UP,
     *,
     batch: int | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    data: Mapping[str, Array] | None = None,
-    input_range: tuple[float, float] = (-1.0, 1.0),
-    cpu_devices: int = 1,
+    device: str = Settings.device,
+    cpu_devices: int = CPU_DEVICES,
     soft_placement: bool = True,
-    device: str = "cpu",
 ) -> Placement:
-    """Run a graph and return where its nodes ran.
-
-    Args:
-        graph: a frozen graph.
-        batch: samples at once. Default: as many as an input demands, or one.
-        shapes: sizes of inputs that the graph leaves open, by name.
-        data: arrays by input name, samples along the first axis; default: made up, seed 0.
-        input_range: of made-up floats.
-        cpu_devices: how many devices the CPU is shown as, to try a placement without a GPU.
-        soft_placement: give a node another device where it cannot have the one it asks for.
-        device: cpu, gpu or gpu:N: what TensorFlow may see.
-
-    GraphError: an input has no known shape, TensorFlow cannot run the graph, or, without
-    `soft_placement`, a node cannot have its device.
-    """
-    feeds = batches(graph, batch, shapes, data, input_range)[0]
+    """Run a model and return where its nodes ran; the arguments are those of the API's function."""
+    graph = model.graph
+    feeds = feeding.batches(graph, batch)[0]
     settings = Settings(device=device)
     worker = Worker(
         "deploykit.inspection.step_stats:look",
@@ -164,10 +147,16 @@ def placement(
             raise _in_a_sentence(error) from None
     if "executed" not in seen:
         raise GraphError(gpu_refusal() or "TensorFlow sees no GPU")
-    live = graph.copy()
+    return _placement(model, seen)
+
+
+def _placement(model: OpenedModel, seen: Mapping[str, Any]) -> Placement:
+    """Return what was seen of a run."""
+    live = model.graph.copy()
     live.prune()
     executed = {name: op for name, op, _ in seen["executed"]}
     return Placement(
+        model=model,
         devices=tuple(seen["devices"]),
         model_nodes=len(live),
         placed=tuple(
@@ -203,72 +192,3 @@ def _in_a_sentence(error: GraphError) -> GraphError:
         f"{why}; leave out --no-soft-placement, or change what the model asks for with "
         "deploykit transform (set_device, remove_device)"
     )
-
-
-def lines(found: Placement) -> Iterator[str]:
-    """Yield a placement as text: nodes, fallbacks, copies, and a summary by device."""
-    yield from _aligned(
-        [("node", "op", "asked for", "got")]
-        + [
-            (n.name, n.op, "(made by TensorFlow)" if n.asked is None else _short(n.asked) or "-",
-             _short(n.got) + ("  <- fell back" if n.fell_back else ""))
-            for n in found.executed
-            if n.op != "Const"
-        ]
-    )  # fmt: skip
-    yield ""
-    if found.copies:
-        yield from _aligned(
-            [("copied", "from", "to", "type and shape", "bytes a run")]
-            + [_copy_row(copy) for copy in found.copies]
-        )
-        yield ""
-    yield from _fallback_lines(found)
-    for device, ops in found.document()["ops_by_device"].items():
-        listed = ", ".join(f"{each} {op}" for op, each in ops.items())
-        count = sum(ops.values())
-        yield f"{_short(device)}: {count} node{'s' * (count != 1)}{': ' * bool(ops)}{listed}"
-    unknown = sum(copy.bytes is None for copy in found.copies)
-    yield (
-        f"copies between devices: {len(found.copies)}, {found.copied_bytes:,} bytes a run"
-        + (f" and {unknown} of unknown size" if unknown else "")
-    )
-    yield (
-        f"{len(found.folded)} of the model's {found.model_nodes} nodes are folded or fused before "
-        "execution"
-    )
-
-
-def _copy_row(copy: Copy) -> tuple[str, ...]:
-    shape = "?" if copy.shape is None else f"[{','.join(map(str, copy.shape))}]"
-    size = "unknown" if copy.bytes is None else f"{copy.bytes:,}"
-    if copy.times is not None and copy.times != 1:
-        size += " (not in this run)" if not copy.times else f" ({copy.times} times)"
-    target = _short(copy.target) + (" (host memory)" if copy.to_host else "")
-    return copy.tensor, _short(copy.source), target, f"{copy.type} {shape}", size
-
-
-def _fallback_lines(found: Placement) -> Iterator[str]:
-    """Yield a line for each pair of a device asked for and another one got."""
-    groups: dict[tuple[str, str, str], list[str]] = {}
-    for node in sorted(found.fallbacks, key=lambda node: node.op == "Const"):  # constants last
-        key = (node.asked or "", node.got, found.why(node))
-        groups.setdefault(key, []).append(f"{node.name} ({node.op})")
-    for (asked, got, why), names in groups.items():
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        yield (
-            f"fell back from {asked} to {_short(got)}, {why}: "
-            f"{len(names)} node{'s' * (len(names) > 1)}: "
-            f"{', '.join(names[:_SHOWN])}{more}"
-        )
-
-
-def _short(device: str) -> str:
-    return device.removeprefix(_LOCAL)
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield "  ".join(cells).rstrip()

@@ -10,7 +10,6 @@ import tempfile
 from pathlib import Path
 
 import deploykit as api
-from deploykit.benchmarking.measuring import benchmark
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import ratio
 from deploykit.benchmarking.tuning.recommendation import seconds_an_item
@@ -31,7 +30,7 @@ def figures() -> list[Figure]:
         taken = run(deploykit("tune", model, "-o", str(tuned)))
         found = json.loads(tuned.read_text())
         chosen = [Settings.of(found[goal]["settings"]) for goal in ("latency", "throughput")]
-        off, alone, many = benchmark(
+        off, alone, many = api.benchmark(
             {model: graph}, [Settings(batch=1, onednn=False), *chosen]
         ).measurements
     faster = found["latency"]["times_faster"]["value"]

@@ -1,35 +1,24 @@
 """What tuning recommends: settings for each goal, as measured beside the defaults."""
 
 import math
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import Result
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import Ratio, ratio, summary
 from deploykit.benchmarking.tuning.searching import GOALS, Trial
+from deploykit.freezing.open_model import OpenedModel
 from deploykit.storage.documents import FORMAT
-
-if TYPE_CHECKING:
-    from deploykit.text.tables import Table
-
-_WORDS = {
-    "onednn": "oneDNN",
-    "caller_thread": "the caller's thread",
-    "keep_memory": "the C library's memory",
-    "threads": "threads",
-}
 
 
 @dataclass(frozen=True)
 class Recommendation:
     """The outcome of `tune`. Its figures come from the final measurement alone."""
 
-    model: str
-    sha256: str
+    model: OpenedModel
     goal: str
     """`latency` or `throughput`: which settings are recommended."""
     latency_limit: float | None
@@ -76,8 +65,8 @@ class Recommendation:
         return {
             "format": FORMAT,
             "kind": "tuned",
-            "model": self.model,
-            "model_sha256": self.sha256,
+            "model": self.model.source,
+            "model_sha256": self.model.sha256,
             "started": self.final.started,
             "machine": dict(self.final.machine),
             "goal": self.goal,
@@ -100,108 +89,23 @@ class Recommendation:
             "p99_ms": figures.p99,
             "items_per_second": figures.items_per_second,
             "verdict": figures.verdict,
-            "times_faster": _document(self._faster(chosen)),
-            "times_the_items": _document(self._more(chosen)),
+            "times_faster": _document(self.faster(chosen)),
+            "times_the_items": _document(self.more(chosen)),
         }
 
-    def _faster(self, chosen: Measurement) -> Ratio:
+    def faster(self, chosen: Measurement) -> Ratio:
+        """Return how often a choice runs while the default settings run once."""
         return ratio(self.default.rounds_ms, chosen.rounds_ms, paired=True)
 
-    def _more(self, chosen: Measurement) -> Ratio:
+    def more(self, chosen: Measurement) -> Ratio:
+        """Return how many items a choice does in the time of one by the default settings."""
         return ratio(seconds_an_item(self.default), seconds_an_item(chosen), paired=True)
-
-    def lines(self, tuned: str) -> "Iterator[str | Table]":
-        """Yield what a person wants to know; `tuned` is the file that holds it."""
-        yield self._table()
-        if self.throughput is None:
-            lowest = min(summary(each).p99 for each in self.final.measurements)
-            yield (
-                f"no settings keep p99 within {self.latency_limit:g} ms; the lowest here is "
-                f"{lowest:.3g} ms"
-            )
-        for goal in GOALS:
-            chosen = getattr(self, goal)
-            if chosen is not None and chosen is not self.default:
-                yield f"{_TITLES[goal]}:"
-                yield from self._to_copy(chosen.settings)
-        yield f"{tuned} recommends: {self.settings}"
-        for name, held in self.kept.items():
-            yield f"not searched: {_WORDS[name]} ({', '.join(held)} is set)"
-        failed = [each for each in self.trials if each.failure]
-        for each in failed:
-            yield f"failed: {each.settings}: {each.failure}"
-        if not self.complete:
-            yield (
-                f"the search ended with its time, after {len(self.trials)} trials; --budget gives "
-                "it more"
-            )
-
-    def _to_copy(self, settings: Settings) -> Iterator[str]:
-        if environment := settings.environment:
-            yield f"  environment  {_assignments(environment)}"
-        if settings.threads is not None:
-            intra, inter = settings.threads
-            yield f"  ConfigProto  intra_op_parallelism_threads={intra}"
-            yield f"               inter_op_parallelism_threads={inter}"
-        yield f"  or           deploykit benchmark {shlex.quote(self.model)} {options(settings)}"
-
-    def _table(self) -> "Table":
-        from deploykit.text.tables import new_table
-
-        table = new_table("tune", "p50 ms", "p99 ms", "items/s", "against the defaults", "settings")
-        table.columns[-1].justify = "left"
-        for goal in ("default", *GOALS):
-            chosen: Measurement | None = getattr(self, goal)
-            if chosen is None:
-                continue
-            figures, gain = summary(chosen), ""
-            if goal != "default" and chosen is self.default:
-                gain = "nothing is better"
-            elif goal == "latency":
-                gain = f"{_shown(self._faster(chosen))} as fast"
-            elif goal == "throughput":
-                gain = f"{_shown(self._more(chosen))} the items"
-            cells = (figures.p50, figures.p99, figures.items_per_second)
-            shown = [f"{each:.4g}" for each in cells]
-            table.add_row(_TITLES[goal], *shown, gain, str(chosen.settings))
-        return table
-
-
-_TITLES = {
-    "default": "default",
-    "latency": "lowest latency",
-    "throughput": "highest throughput",
-}
-
-
-def options(settings: Settings) -> str:
-    """Return settings as options of `deploykit benchmark`."""
-    words = []
-    if settings.batch is not None:
-        words.append(f"--batch {settings.batch}")
-    if settings.threads is not None:
-        words.append("--threads {}x{}".format(*settings.threads))
-    for name in ("onednn", "caller_thread", "keep_memory"):
-        if (value := getattr(settings, name)) is not None:
-            words.append(f"--{name.replace('_', '-')} {'on' if value else 'off'}")
-    if settings.concurrency > 1:
-        words.append(f"--concurrency {settings.concurrency}")
-    return " ".join(words)
-
-
-def _assignments(environment: Mapping[str, str | None]) -> str:
-    return " ".join(f"{name}={value}" for name, value in environment.items() if value is not None)
 
 
 def seconds_an_item(measured: Measurement) -> list[list[float]]:
     """Return one figure for each round."""
     pairs = zip(measured.rounds_seconds, measured.rounds_ms, strict=True)
     return [[seconds / (measured.samples * len(calls))] for seconds, calls in pairs]
-
-
-def _shown(found: Ratio) -> str:
-    text = f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}] x"
-    return text if found.significant else f"{text} (not significant)"
 
 
 def _document(found: Ratio) -> dict[str, Any]:

@@ -10,11 +10,13 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from deploykit.benchmarking.inputs import batches, samples_in
+from deploykit.benchmarking.feeding import MADE_UP, Feeding
+from deploykit.benchmarking.inputs import samples_in
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measuring import (
     ROUNDS,
@@ -27,119 +29,136 @@ from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.tuning.recommendation import Recommendation
 from deploykit.benchmarking.tuning.searching import Coordinate, Search, Trial
 from deploykit.benchmarking.tuning.trials import Trials
-from deploykit.freezing.model_path import model_sha256
+from deploykit.benchmarking.tuning.tune_options import TuneOptions
+from deploykit.freezing.open_model import OpenedModel
 from deploykit.hardware.machine import environment, machine, usable_cores
 from deploykit.storage.resume_file import State, digest, pieces
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import limits
-from deploykit.transforms.core.tensors import Array
 
 logger = logging.getLogger("deploykit")
 
 BATCHES = (8, 32)  # besides one, where the batch is open
-MINUTES = 2.8  # with the start of the command itself, under three
 FINALISTS = 3  # default, lowest latency, highest throughput
 LATE_CALLS = 2 + 1.5 * ROUNDS  # first calls, and what ends a round or begins one
 _THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 
-def tune(
-    model: str,
-    graph: Graph,
+@dataclass(frozen=True)
+class _Pace:
+    """How the time is spent: trials first, then a measurement of the best beside the defaults."""
+
+    seconds: float
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def measured(self) -> float:
+        """How long each of the best is measured in the end."""
+        return max(1.0, min(10.0, self.seconds / 20))
+
+    @property
+    def warm_up(self) -> float:
+        """How long each may take to warm up before."""
+        return max(1.0, self.measured / 3)
+
+    @property
+    def left(self) -> float:
+        """The seconds that are left of all."""
+        return self.began + self.seconds - time.monotonic()
+
+    def last(self, start_seconds: float, best: Sequence[Trial]) -> float:
+        """Return how long the last measurement takes, if the best stay what they are."""
+        late = sum(each.figures.p50_ms for each in best if each.figures) / 1000
+        return FINALISTS * (start_seconds + self.warm_up + self.measured) + LATE_CALLS * late
+
+
+def tune_model(
+    model: OpenedModel,
+    how: TuneOptions,
+    feeding: Feeding = MADE_UP,
     *,
-    batch: Sequence[int] = (),
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    data: Mapping[str, Array] | None = None,
-    input_range: tuple[float, float] = (-1.0, 1.0),
-    goal: str = "latency",
-    latency_limit: float | None = None,
-    minutes: float = MINUTES,
     state: str | os.PathLike[str] | None = None,
     advance: Advance = lambda name, count: None,
 ) -> Recommendation:
     """Search the settings with the lowest latency, and those with the most items a second.
 
-    Args:
-        model: the path of the model or another name.
-        graph: its frozen graph.
-        batch: samples at once to try; the lowest latency is sought for the smallest. Default: 1, 8
-            and 32 where the graph leaves it open.
-        shapes: sizes of inputs that the graph leaves open, by name.
-        data: arrays by input name, samples along the first axis; default: made up, seed 0.
-        input_range: of made-up floats.
-        goal: `latency` or `throughput`, which the recommended settings are for.
-        latency_limit: milliseconds that 99 % of the calls must keep to at the highest throughput.
-        minutes: how long all may take, as far as starts of TensorFlow allow.
-        state: a file that keeps the trials while this runs, and from which it goes on when it was
-            interrupted; it is removed at the end.
-        advance: called with what comes next, and how many steps there are about.
-
-    GraphError: an input has no known shape, or does not fit the data. LimitError: TensorFlow died
-    or hung with its default settings, or in the last measurement.
+    `state` is a file that keeps the trials while this runs, and from which it goes on when it was
+    interrupted; it is removed at the end. `advance` is called with what comes next, and how many
+    steps there are about. Errors are those of the API's function.
     """
-    began = time.monotonic()
-    seen, kept = machine(), held(os.environ)
-    feeds = functools.cache(lambda size: batches(graph, size, shapes or {}, data, input_range))
-    sizes = _batches(feeds, batch)
-    default = Settings(batch=sizes[0])
+    pace = _Pace(60 * how.budget)
+    graph, feeding = model.graph, feeding.read()
+    fed = functools.cache(lambda size: feeding.batches(graph, size))
+    sizes = _batches(fed, how.batches)
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
         path = Path(folder, "model.pb")
         sha256_of_graph = spill(graph, path)
 
         def job(settings: Settings) -> Job:
-            return Job(str(path), graph.inputs, graph.outputs, feeds(settings.batch), settings)
+            return Job(str(path), graph.inputs, graph.outputs, fed(settings.batch), settings)
 
-        bound = {
-            "graph": [sha256_of_graph, list(graph.inputs), list(graph.outputs)],
-            "inputs": [repr([shapes, input_range]), digest(pieces(data or {}))],
-            "memory_limit": limits.memory,
-            "environment": environment(),
-            **{name: seen[name] for name in ("cpu", "affinity", "cpu_limit")},
-            **{name: seen["versions"][name] for name in ("tensorflow", "wheel")},
-        }
-        kept_trials = State(state, "tuning", bound)
-        earlier = _resumed(kept_trials)
-        seconds = 60 * minutes
-        with contextlib.closing(Trials(job, default)) as trials:
-            measured, warm_up = _last(seconds)
-
-            def last(finalists: Sequence[Trial]) -> float:
-                late = sum(each.figures.p50_ms for each in finalists if each.figures) / 1000
-                each = trials.start_seconds + warm_up + measured
-                return FINALISTS * each + LATE_CALLS * late
-
-            trials.until = began + seconds - last(())
-            search = Search(
-                trials,
-                default,
-                coordinates(usable_cores(), sizes, trials.onednn, kept),
-                seconds=seconds - (time.monotonic() - began),
-                latency_limit=latency_limit,
-                done=earlier,
-                keep=lambda found: kept_trials.keep("trials", [each.document() for each in found]),
-                advance=advance,
-                last=last,
-            )
-            with _explained(state, search):
-                search.run()
-        chosen = [each.settings for each in search.finalists]
-        left = began + seconds - time.monotonic() - last(search.finalists)
-        left = (left + FINALISTS * measured) / len(chosen)
+        kept_trials = State(state, "tuning", _bound(graph, sha256_of_graph, feeding))
+        search, last = _searched(job, sizes, pace, how.latency_limit, kept_trials, advance)
         with _explained(state, search):
-            sha256 = model_sha256(model) or sha256_of_graph
+            chosen = [each.settings for each in search.finalists]
+            left = (pace.left - last + FINALISTS * pace.measured) / len(chosen)
             final = measure(
-                [Contestant(str(each), model, sha256, job(each)) for each in chosen],
-                seconds=max(1.0, min(measured, left)),
-                warm_up=warm_up,
+                [Contestant(str(each), model.source, model.sha256, job(each)) for each in chosen],
+                seconds=max(1.0, min(pace.measured, left)),
+                warm_up=pace.warm_up,
                 advance=lambda name, steps: advance(name, steps and len(search.trials) + steps),
             )
             if final.interrupted:
                 raise KeyboardInterrupt
     kept_trials.forget()
+    kept = held(os.environ)
     return Recommendation(
-        model, sha256, goal, latency_limit, final, search.trials, kept, search.complete
+        model, how.goal, how.latency_limit, final, search.trials, kept, search.complete
     )
+
+
+def _searched(
+    job: Callable[[Settings], Job],
+    sizes: Sequence[int | None],
+    pace: _Pace,
+    latency_limit: float | None,
+    kept_trials: State,
+    advance: Advance,
+) -> tuple[Search, float]:
+    """Return the search when it has ended, and the seconds that the last measurement takes."""
+    default = Settings(batch=sizes[0])
+    earlier = _resumed(kept_trials)
+    with contextlib.closing(Trials(job, default)) as trials:
+        last = functools.partial(pace.last, trials.start_seconds)
+        trials.until = time.monotonic() + pace.left - last(())
+        search = Search(
+            trials,
+            default,
+            coordinates(usable_cores(), sizes, trials.onednn, held(os.environ)),
+            seconds=pace.left,
+            latency_limit=latency_limit,
+            done=earlier,
+            keep=lambda found: kept_trials.keep("trials", [each.document() for each in found]),
+            advance=advance,
+            last=last,
+        )
+        with _explained(kept_trials.path, search):
+            search.run()
+    return search, last(search.finalists)
+
+
+def _bound(graph: Graph, sha256: str, feeding: Feeding) -> dict[str, Any]:
+    """Return what trials hold for."""
+    seen, shapes = machine(), {name: tuple(sizes) for name, sizes in feeding.shapes.items()}
+    return {
+        "graph": [sha256, list(graph.inputs), list(graph.outputs)],
+        "inputs": [repr([shapes, feeding.input_range]), digest(pieces(feeding.data or {}))],
+        "memory_limit": limits.memory,
+        "environment": environment(),
+        **{name: seen[name] for name in ("cpu", "affinity", "cpu_limit")},
+        **{name: seen["versions"][name] for name in ("tensorflow", "wheel")},
+    }
 
 
 def held(variables: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -208,12 +227,6 @@ def _batches(feeds: Any, wanted: Sequence[int]) -> list[int | None]:
             if samples(size) == size:
                 found.append(size)
     return found if len(found) > 1 else [None]
-
-
-def _last(seconds: float) -> tuple[float, float]:
-    """Return how long each is measured in the end, and may take to warm up."""
-    measured = max(1.0, min(10.0, seconds / 20))
-    return measured, max(1.0, measured / 3)
 
 
 def _resumed(state: State) -> tuple[Trial, ...]:

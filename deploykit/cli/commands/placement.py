@@ -2,20 +2,21 @@
 
 import click
 
+from deploykit.benchmarking.feeding import Feeding
+from deploykit.benchmarking.settings import CPU_DEVICES, Settings
 from deploykit.cli import options
 from deploykit.cli.options.types import Device
-from deploykit.freezing.interface import Interface
+from deploykit.freezing.interface import Source
 
 
 @click.command()
-@click.argument("model")
-@options.interface
+@options.part
 @options.feeding
 @click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Samples at once [default: "
               "what the model demands, or 1].")  # fmt: skip
-@click.option("--device", type=Device(), default="cpu", show_default=True,
+@click.option("--device", type=Device(), default=Settings.device, show_default=True,
               help="What TensorFlow may see; all: every GPU.")  # fmt: skip
-@click.option("--cpu-devices", type=click.IntRange(1, 64), default=1, show_default=True,
+@click.option("--cpu-devices", type=click.IntRange(1, 64), default=CPU_DEVICES, show_default=True,
               metavar="N", help="Show the CPU as so many devices, to try a placement "
               "without a GPU.")  # fmt: skip
 @click.option("--no-soft-placement", is_flag=True, help="Refuse where a node cannot have the "
@@ -26,9 +27,8 @@ from deploykit.freezing.interface import Interface
 @options.limits
 @options.everywhere
 def placement(
-    model: str,
-    interface: Interface,
-    feeding: options.Feeding,
+    source: Source,
+    feeding: Feeding,
     batch: int | None,
     device: str,
     cpu_devices: int,
@@ -46,31 +46,22 @@ def placement(
 
     To try other devices, set them first: deploykit transform, with set_device.
     """
+    import deploykit
     from deploykit.cli.report import Report, show
-    from deploykit.freezing.interface import Source
-    from deploykit.freezing.open_model import open_model
-    from deploykit.inspection.placement import lines
-    from deploykit.inspection.placement import placement as find
-    from deploykit.transforms.core.checks.side_effects import refuse_side_effects
-    from deploykit.transforms.core.errors import CrashError, LimitError
+    from deploykit.text.results.placement import lines
 
     if log and as_json:
         raise click.UsageError("give either --log or --json")
-    report = Report("placement", model)
-    graph = open_model(Source.of(model, interface)).graph
-    refuse_side_effects(graph, feeding.allowed_ops)
-    report.of(graph)
-    try:
-        found = find(
-            graph,
-            batch=batch,
-            **feeding.arguments(),
-            cpu_devices=cpu_devices,
-            soft_placement=not no_soft_placement,
-            device=device,
-        )
-    except CrashError as error:
-        raise LimitError(f"{model}: {error}") from None
+    report = Report("placement", source.model)
+    found = deploykit.placement(
+        source,
+        feeding=feeding,
+        batch=batch,
+        device=device,
+        cpu_devices=cpu_devices,
+        soft_placement=not no_soft_placement,
+    )
+    report.of(found.model)
     report.more = found.document()
     text = found.log() if log else lines(found)
     show(report, as_json, text=text, output=output, force=force)

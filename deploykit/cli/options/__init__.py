@@ -2,8 +2,6 @@
 
 from deploykit.cli.options.common import everywhere, limits
 from deploykit.cli.options.data import (
-    Feeding,
-    Piping,
     comparison,
     feeding,
     feeding_or_files,
@@ -17,8 +15,6 @@ from deploykit.cli.options.settings import sweep, tuned
 
 __all__ = [
     "Connection",
-    "Feeding",
-    "Piping",
     "classifier",
     "comparison",
     "connection",

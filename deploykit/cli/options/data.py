@@ -1,85 +1,12 @@
 """What a model is run on: made-up values, arrays, or files behind a pipeline."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
-
 import click
 
 from deploykit.api.comparison import Comparison
-from deploykit.cli.options.grouping import as_one
+from deploykit.benchmarking.feeding import Feeding
+from deploykit.cli.options.grouping import as_one, by_name
 from deploykit.cli.options.types import Counts, Finite, Names, Range, Shape
-
-
-@dataclass(frozen=True)
-class Piping:
-    """What is run behind a pipeline over files, besides a frozen graph's outputs."""
-
-    fetches: Sequence[str] = ()
-    init: Sequence[str] = ()
-    wait_ms: float | None = None
-    preprocess: str | None = None
-    on_error: str = "stop"
-    shuffle: bool = False
-    cache: str | None = None
-    buckets: Sequence[int] = ()
-    private_threads: int | None = None
-    workers: int | None = None
-    address: str | None = None
-
-    @property
-    def given(self) -> bool:
-        """Whether any of it was asked for."""
-        return self != Piping()
-
-    @property
-    def for_tfdata(self) -> bool:
-        """Whether any of it is for tf.data alone."""
-        return bool(self.cache or self.buckets or self.private_threads or self.served)
-
-    @property
-    def served(self) -> bool:
-        """Whether a tf.data service reads."""
-        return self.workers is not None or self.address is not None
-
-    def arguments(self) -> dict[str, Any]:
-        """Return it as `measure_input` takes it. FileError, GraphError: no such preprocessing."""
-        from deploykit.input.preprocessing import load_preprocessing
-
-        return {
-            "fetches": tuple(self.fetches),
-            "init": tuple(self.init),
-            "wait_ms": self.wait_ms,
-            "preprocessing": None
-            if self.preprocess is None
-            else load_preprocessing(self.preprocess),
-            "on_error": self.on_error,
-            "shuffle": 0 if self.shuffle else None,
-            "cache": self.cache or "",
-            "buckets": tuple(sorted(self.buckets)),
-            "private_threads": self.private_threads,
-        }
-
-
-@dataclass(frozen=True)
-class Feeding:
-    """What a model is run on: data, or made-up values; and ops that may act on files."""
-
-    shapes: Sequence[tuple[str, tuple[int, ...]]] = ()
-    data: str | None = None
-    input_range: tuple[float, float] = (-1.0, 1.0)
-    allowed_ops: Sequence[str] = ()
-
-    def arguments(self) -> dict[str, Any]:
-        """Return shapes, data and range as `batches` takes them. FileError: data are not there."""
-        from deploykit.storage.files import load_data
-
-        return {
-            "shapes": dict(self.shapes),
-            "data": None if self.data is None else load_data(self.data),
-            "input_range": self.input_range,
-        }
-
+from deploykit.input.piping import Piping
 
 preprocess = click.option(
     "--preprocess",
@@ -103,8 +30,8 @@ comparison = as_one(
 
 
 _shapes = click.option("--shape", "shapes", type=Shape(), multiple=True,
-                       help="Sizes of an input that the model leaves open; may be "
-                       "repeated.")  # fmt: skip
+                       callback=by_name, help="Sizes of an input that the model leaves open; may "
+                       "be repeated.")  # fmt: skip
 
 
 _made_up = (
@@ -145,7 +72,7 @@ piping = as_one(
     click.option("--simulate-accelerator", "wait_ms", type=Finite(min=0), metavar="MS",
                  help="Wait so long in place of computing, which takes no CPU."),
     preprocess,
-    click.option("--on-error", type=click.Choice(("stop", "skip")), default="stop",
+    click.option("--on-error", type=click.Choice(("stop", "skip")), default=Piping.on_error,
                  show_default=True, help="Whether a damaged image, in a file or a TFRecord, stops "
                  "the run or is left out."),
     click.option("--shuffle", is_flag=True, help="Let files, and records near each other, change "

@@ -37,6 +37,13 @@ def as_one(
     return apply
 
 
+def by_name(
+    ctx: click.Context, param: click.Parameter, value: tuple[tuple[str, Any], ...]
+) -> dict[str, Any]:
+    """Return an option that may be repeated, `NAME=...`, as a mapping."""
+    return dict(value)
+
+
 Option = Callable[[Any], Any]
 
 

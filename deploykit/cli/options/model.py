@@ -2,16 +2,9 @@
 
 import click
 
-from deploykit.cli.options.grouping import as_one
+from deploykit.cli.options.grouping import as_one, by_name
 from deploykit.cli.options.types import Names, Pin
 from deploykit.freezing.interface import Interface, Source
-
-
-def _by_name(
-    ctx: click.Context, param: click.Parameter, value: tuple[tuple[str, str], ...]
-) -> dict[str, str]:
-    return dict(value)
-
 
 _which_graph = (
     click.option("--tags", type=Names(), default=(), help="Tags of a SavedModel's graph [default: "
@@ -53,7 +46,7 @@ source = as_one(
     Source,
     click.argument("model"),
     *_interface,
-    click.option("--pin", "pins", type=Pin(), multiple=True, callback=_by_name,
+    click.option("--pin", "pins", type=Pin(), multiple=True, callback=by_name,
                  help="Turn a placeholder into a constant; may be repeated."),
     click.option("--graph", metavar="FILE",
                  help="The GraphDef of a checkpoint that has no .meta file, or the JSON file of a "

@@ -6,10 +6,16 @@ import os
 import pytest
 
 from deploykit.benchmarking import runner
-from deploykit.benchmarking.measuring import benchmark, model_sha256, spill
+from deploykit.benchmarking.measuring import measure_models, spill
 from deploykit.benchmarking.settings import Settings
+from deploykit.freezing.open_model import open_model
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.benchmarking.nets import dense, written
+
+
+def benchmark(models, *arguments, **options):
+    opened = {name: open_model(graph) for name, graph in models.items()}
+    return measure_models(opened, *arguments, **options)
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +175,5 @@ def test_an_input_of_unknown_shape_starts_no_process(asked):
 def test_the_sum_is_that_of_the_file(tmp_path):
     path = written(dense(), tmp_path / "net.pb")
     expected = hashlib.sha256(path.read_bytes()).hexdigest()
-    assert model_sha256(str(path)) == expected
-    assert model_sha256("no such file") is None
+    assert open_model(path).sha256 == open_model(dense()).sha256 == expected
     assert spill(dense(), tmp_path / "copy.pb") == expected

@@ -9,6 +9,7 @@ import pytest
 from deploykit.input.applying import in_python
 from deploykit.input.data import Data
 from deploykit.input.input_benchmark import pipeline_for
+from deploykit.input.piping import Piping
 from deploykit.input.preprocessing import (
     Preprocessing,
     Steps,
@@ -175,7 +176,7 @@ def test_results():
 
 def test_a_pipeline_for_a_graph():
     graph = net(16, 8)
-    found = pipeline_for(DATA, graph, threads=3, cache="memory", private_threads=2)
+    found = pipeline_for(DATA, graph, threads=3, piping=Piping(cache="memory", private_threads=2))
     assert (found.batch, found.whole, found.epochs) == (16, True, None)
     assert (found.threads, found.cache, found.private_threads) == (3, "memory", 2)
     assert (pipeline_for(DATA, net(-1, 8)).batch, pipeline_for(DATA, net(-1, 8)).whole) == (
@@ -185,9 +186,9 @@ def test_a_pipeline_for_a_graph():
     with pytest.raises(GraphError, match="takes 16 samples at once, so a batch of 8 cannot"):
         pipeline_for(DATA, graph, batch=8)
     texts = Preprocessing({"text": Steps(split="")})
-    assert pipeline_for(DATA, preprocessing=texts, buckets=(4, 8)).buckets == (4, 8)
+    assert pipeline_for(DATA, preprocessing=texts, piping=Piping(buckets=(8, 4))).buckets == (4, 8)
     with pytest.raises(GraphError, match="nothing to put in buckets"):
-        pipeline_for(DATA, graph, buckets=(4, 8))
+        pipeline_for(DATA, graph, piping=Piping(buckets=(4, 8)))
 
 
 def test_resizing_by_corners_is_that_of_label_image():

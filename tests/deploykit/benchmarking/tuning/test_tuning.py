@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from deploykit.api.tune import tune
 from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measurement import Measurement
@@ -14,13 +15,16 @@ from deploykit.benchmarking.results import Result, load_tuned
 from deploykit.benchmarking.runner import Runner
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.tuning import tuning
-from deploykit.benchmarking.tuning.recommendation import Recommendation, options
+from deploykit.benchmarking.tuning.recommendation import Recommendation
 from deploykit.benchmarking.tuning.searching import Figures, Search, Trial
 from deploykit.benchmarking.tuning.trials import TURNS, Trials
-from deploykit.benchmarking.tuning.tuning import coordinates, held, tune
+from deploykit.benchmarking.tuning.tuning import coordinates, held
 from deploykit.freezing.graph_files import load_graph
+from deploykit.freezing.open_model import open_model
 from deploykit.storage.resume_file import State
+from deploykit.text.results.tuning import lines, options
 from deploykit.transforms.core.errors import CrashError, GraphError
+from tests.deploykit.benchmarking.nets import dense
 
 START = Settings(batch=1)
 SIZES = (1, 8, 32)
@@ -243,7 +247,8 @@ def measured(settings, p50, samples=1, slowest=None):
 
 def recommended(*more, goal="latency", limit=None):
     final = Result((measured(START, 10.0), *more), {}, "")
-    return Recommendation("m.pb", "0", goal, limit, final, (), {}, True)
+    model = replace(open_model(dense()), source="m.pb")
+    return Recommendation(model, goal, limit, final, (), {}, True)
 
 
 FAST = replace(START, caller_thread=True, threads=(2, 1))
@@ -259,7 +264,7 @@ def test_figures_come_from_the_last_measurement():
     assert document["throughput"]["times_the_items"]["value"] == pytest.approx(4)
     assert Settings.of(document["settings"]) == FAST
     assert recommended(measured(WIDE, 40.0, 8), goal="throughput").settings == WIDE
-    text = "\n".join(map(str, found.lines("m.tuned.json")))
+    text = "\n".join(map(str, lines(found, "m.tuned.json")))
     assert "MALLOC_MMAP_MAX_=0" in text
     assert "inter_op_parallelism_threads=1" in text
     assert f"deploykit benchmark m.pb {options(WIDE)}" in text
@@ -280,14 +285,14 @@ def test_the_throughput_choice_keeps_to_the_limit_in_the_end():
     assert found.throughput is None
     assert found.settings == FAST
     assert found.document()["throughput"] is None
-    assert "no settings keep p99 within 2 ms; the lowest here is 5 ms" in list(found.lines("f"))
+    assert "no settings keep p99 within 2 ms; the lowest here is 5 ms" in list(lines(found, "f"))
 
 
 @pytest.mark.parametrize("batch", [(4,), (1, 2)])
 def test_batches_that_cannot_be_tried(small, batch):
     data = {"x": np.zeros((1, 8, 8, 3), np.float32)}
     with pytest.raises(GraphError) as error:
-        tune(str(small), load_graph(small), batch=batch, data=data)
+        tune(small, batch=batch, data=data)
     assert f"a batch of {batch[-1]} cannot be tried" in str(error.value)
 
 

@@ -1,0 +1,99 @@
+"""How files reach a model, and what is run behind them."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from deploykit.benchmarking.settings import INPUTS
+from deploykit.transforms.core.errors import GraphError
+
+if TYPE_CHECKING:
+    from deploykit.input.preprocessing import Preprocessing
+
+
+@dataclass(frozen=True)
+class Piping:
+    """How files reach a model that is measured behind them, and what of it is run."""
+
+    fetches: Sequence[str] = ()
+    """Tensors, or ops such as a training step, to run in place of the outputs."""
+    init: Sequence[str] = ()
+    """Ops that are run once, before."""
+    wait_ms: float | None = None
+    """Wait so long in place of computing, as for an accelerator: it takes no CPU."""
+    preprocess: Any = None
+    """What becomes of the features: a JSON file, or what it holds; default: what the inputs ask
+    for."""
+    on_error: str = "stop"
+    """`stop`, or `skip`, which leaves out damaged images, also in TFRecords."""
+    shuffle: bool = False
+    """Whether files, and records near each other, change places, seed 0."""
+    cache: str | None = None
+    """What tf.data keeps after parsing: nothing, or in `memory`, or in a new file."""
+    buckets: Sequence[int] = ()
+    """Lengths at which tf.data divides texts, so that batches hold texts of like length."""
+    private_threads: int | None = None
+    """Of a pool of tf.data's own; default: it shares the session's."""
+    workers: int | None = None
+    """How many workers of a tf.data service are started, to read for the style tfdata."""
+    address: str | None = None
+    """HOST:PORT, where such a service runs already."""
+
+    @property
+    def declared(self) -> "Preprocessing":
+        """What becomes of the features. FileError, GraphError: it cannot be read."""
+        from deploykit.input.preprocessing import (
+            Preprocessing,
+            load_preprocessing,
+            preprocessing_from,
+        )
+
+        if self.preprocess is None:
+            return Preprocessing()
+        if isinstance(self.preprocess, Preprocessing):
+            return self.preprocess
+        if isinstance(self.preprocess, str | os.PathLike):
+            return load_preprocessing(os.fspath(self.preprocess))
+        return preprocessing_from(self.preprocess)
+
+    def reads_files(self, data: Any, style: str | None = None) -> bool:
+        """Say whether files are read while the model computes, or all data lie in memory before.
+
+        GraphError: they are to be read, and there are none.
+        """
+        asked = self != PLAIN or style not in (None, *INPUTS)
+        path = os.fspath(data) if isinstance(data, str | os.PathLike) else None
+        if path is not None:
+            return asked or os.path.isdir(path) or path.endswith(".csv")
+        if style not in (None, *INPUTS):
+            known = ", ".join(map(repr, INPUTS))
+            raise GraphError(
+                f"input '{style}' is not one of {known}, which are those without files to read; "
+                "such files are given as data (--data)"
+            )
+        if asked:
+            raise GraphError("how input is read from files was said, but there are no files: they "
+                             "need data, a path (--data)")  # fmt: skip
+        return False
+
+    def styles(self, style: str | None = None) -> tuple[str, ...]:
+        """Return the styles of input that are measured. GraphError: options contradict them."""
+        from deploykit.input.pipeline import STYLES
+
+        if style not in (None, "all", *STYLES):
+            raise GraphError(f"input '{style}' is not one of {', '.join(map(repr, STYLES))}, 'all'")
+        served = self.workers is not None or self.address is not None
+        if served and style != "tfdata":
+            raise GraphError("a tf.data service feeds tf.data alone; give input tfdata (--input)")
+        if (self.cache or self.buckets or self.private_threads or served) and style not in (
+            None, "all", "tfdata",
+        ):  # fmt: skip
+            raise GraphError("cache, buckets and private threads are for input tfdata (--input)")
+        if self.workers is not None and self.address is not None:
+            raise GraphError("a tf.data service is given twice: by its workers and its address; "
+                             "give one")  # fmt: skip
+        return STYLES if style in (None, "all") else (str(style),)
+
+
+PLAIN = Piping()

@@ -1,0 +1,1 @@
+"""What functions of the API found, drawn for people."""

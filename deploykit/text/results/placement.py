@@ -1,0 +1,77 @@
+"""Where nodes ran: nodes, copies, fallbacks, and a summary by device."""
+
+from collections.abc import Iterator, Sequence
+
+from deploykit.inspection.placement import Copy, Placement
+
+_LOCAL = "/job:localhost/replica:0/task:0/device:"
+_SHOWN = 10  # names in a line of text; --json has them all
+
+
+def lines(found: Placement) -> Iterator[str]:
+    """Yield a placement as text: nodes, fallbacks, copies, and a summary by device."""
+    yield from _aligned(
+        [("node", "op", "asked for", "got")]
+        + [
+            (n.name, n.op, "(made by TensorFlow)" if n.asked is None else _short(n.asked) or "-",
+             _short(n.got) + ("  <- fell back" if n.fell_back else ""))
+            for n in found.executed
+            if n.op != "Const"
+        ]
+    )  # fmt: skip
+    yield ""
+    if found.copies:
+        yield from _aligned(
+            [("copied", "from", "to", "type and shape", "bytes a run")]
+            + [_copy_row(copy) for copy in found.copies]
+        )
+        yield ""
+    yield from _fallback_lines(found)
+    for device, ops in found.document()["ops_by_device"].items():
+        listed = ", ".join(f"{each} {op}" for op, each in ops.items())
+        count = sum(ops.values())
+        yield f"{_short(device)}: {count} node{'s' * (count != 1)}{': ' * bool(ops)}{listed}"
+    unknown = sum(copy.bytes is None for copy in found.copies)
+    yield (
+        f"copies between devices: {len(found.copies)}, {found.copied_bytes:,} bytes a run"
+        + (f" and {unknown} of unknown size" if unknown else "")
+    )
+    yield (
+        f"{len(found.folded)} of the model's {found.model_nodes} nodes are folded or fused before "
+        "execution"
+    )
+
+
+def _copy_row(copy: Copy) -> tuple[str, ...]:
+    shape = "?" if copy.shape is None else f"[{','.join(map(str, copy.shape))}]"
+    size = "unknown" if copy.bytes is None else f"{copy.bytes:,}"
+    if copy.times is not None and copy.times != 1:
+        size += " (not in this run)" if not copy.times else f" ({copy.times} times)"
+    target = _short(copy.target) + (" (host memory)" if copy.to_host else "")
+    return copy.tensor, _short(copy.source), target, f"{copy.type} {shape}", size
+
+
+def _fallback_lines(found: Placement) -> Iterator[str]:
+    """Yield a line for each pair of a device asked for and another one got."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for node in sorted(found.fallbacks, key=lambda node: node.op == "Const"):  # constants last
+        key = (node.asked or "", node.got, found.why(node))
+        groups.setdefault(key, []).append(f"{node.name} ({node.op})")
+    for (asked, got, why), names in groups.items():
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        yield (
+            f"fell back from {asked} to {_short(got)}, {why}: "
+            f"{len(names)} node{'s' * (len(names) > 1)}: "
+            f"{', '.join(names[:_SHOWN])}{more}"
+        )
+
+
+def _short(device: str) -> str:
+    return device.removeprefix(_LOCAL)
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()

@@ -1,0 +1,108 @@
+"""What tuning recommends: a table, and settings to copy."""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.statistics import Ratio, summary
+from deploykit.benchmarking.tuning.recommendation import Recommendation
+from deploykit.benchmarking.tuning.searching import GOALS
+from deploykit.text.tables import new_table
+
+if TYPE_CHECKING:
+    from deploykit.text.tables import Table
+
+_WORDS = {
+    "onednn": "oneDNN",
+    "caller_thread": "the caller's thread",
+    "keep_memory": "the C library's memory",
+    "threads": "threads",
+}
+_TITLES = {
+    "default": "default",
+    "latency": "lowest latency",
+    "throughput": "highest throughput",
+}
+
+
+def lines(found: Recommendation, tuned: str) -> "Iterator[str | Table]":
+    """Yield what a person wants to know; `tuned` is the file that holds it."""
+    yield _table(found)
+    if found.throughput is None:
+        lowest = min(summary(each).p99 for each in found.final.measurements)
+        yield (
+            f"no settings keep p99 within {found.latency_limit:g} ms; the lowest here is "
+            f"{lowest:.3g} ms"
+        )
+    for goal in GOALS:
+        chosen = getattr(found, goal)
+        if chosen is not None and chosen is not found.default:
+            yield f"{_TITLES[goal]}:"
+            yield from _to_copy(found.model.source, chosen.settings)
+    yield f"{tuned} recommends: {found.settings}"
+    for name, held in found.kept.items():
+        yield f"not searched: {_WORDS[name]} ({', '.join(held)} is set)"
+    failed = [each for each in found.trials if each.failure]
+    for each in failed:
+        yield f"failed: {each.settings}: {each.failure}"
+    if not found.complete:
+        yield (
+            f"the search ended with its time, after {len(found.trials)} trials; --budget gives "
+            "it more"
+        )
+
+
+def _to_copy(model: str, settings: Settings) -> Iterator[str]:
+    if environment := settings.environment:
+        yield f"  environment  {_assignments(environment)}"
+    if settings.threads is not None:
+        intra, inter = settings.threads
+        yield f"  ConfigProto  intra_op_parallelism_threads={intra}"
+        yield f"               inter_op_parallelism_threads={inter}"
+    yield f"  or           deploykit benchmark {shlex.quote(model)} {options(settings)}"
+
+
+def _table(found: Recommendation) -> "Table":
+    table = new_table("tune", "p50 ms", "p99 ms", "items/s", "against the defaults", "settings")
+    table.columns[-1].justify = "left"
+    for goal in ("default", *GOALS):
+        chosen: Measurement | None = getattr(found, goal)
+        if chosen is None:
+            continue
+        figures, gain = summary(chosen), ""
+        if goal != "default" and chosen is found.default:
+            gain = "nothing is better"
+        elif goal == "latency":
+            gain = f"{_shown(found.faster(chosen))} as fast"
+        elif goal == "throughput":
+            gain = f"{_shown(found.more(chosen))} the items"
+        cells = (figures.p50, figures.p99, figures.items_per_second)
+        shown = [f"{each:.4g}" for each in cells]
+        table.add_row(_TITLES[goal], *shown, gain, str(chosen.settings))
+    return table
+
+
+def options(settings: Settings) -> str:
+    """Return settings as options of `deploykit benchmark`."""
+    words = []
+    if settings.batch is not None:
+        words.append(f"--batch {settings.batch}")
+    if settings.threads is not None:
+        words.append("--threads {}x{}".format(*settings.threads))
+    for name in ("onednn", "caller_thread", "keep_memory"):
+        if (value := getattr(settings, name)) is not None:
+            words.append(f"--{name.replace('_', '-')} {'on' if value else 'off'}")
+    if settings.concurrency > 1:
+        words.append(f"--concurrency {settings.concurrency}")
+    return " ".join(words)
+
+
+def _assignments(environment: Mapping[str, str | None]) -> str:
+    return " ".join(f"{name}={value}" for name, value in environment.items() if value is not None)
+
+
+def _shown(found: Ratio) -> str:
+    text = f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}] x"
+    return text if found.significant else f"{text} (not significant)"
