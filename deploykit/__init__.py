@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from deploykit.api.benchmark import benchmark
     from deploykit.api.calibrate import calibrate
+    from deploykit.api.compare import compare
     from deploykit.api.comparison import Comparison
     from deploykit.api.diff import diff
     from deploykit.api.export import export
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from deploykit.api.transform import TransformGraph, transform
     from deploykit.api.tune import tune
     from deploykit.api.verify import verify
-    from deploykit.benchmarking.comparing import compare
     from deploykit.benchmarking.feeding import Feeding
     from deploykit.benchmarking.results import load_result, load_tuned
     from deploykit.benchmarking.settings import Settings, Sweep
@@ -54,7 +54,7 @@ _HOMES = {
     "TuneOptions": "benchmarking.tuning.tune_options",
     "benchmark": "api.benchmark",
     "calibrate": "api.calibrate",
-    "compare": "benchmarking.comparing",
+    "compare": "api.compare",
     "diff": "api.diff",
     "export": "api.export",
     "freeze": "api.freeze",

@@ -1,17 +1,15 @@
 """Two benchmark results side by side: what became faster, by how much, and how sure that is."""
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import Result
+from deploykit.benchmarking.settings import CONFIDENCE
 from deploykit.benchmarking.statistics import Ratio, ratio, summary
-from deploykit.transforms.core.errors import GraphError
-
-if TYPE_CHECKING:
-    from deploykit.text.tables import Table
+from deploykit.transforms.core.errors import GraphError, VerificationError
 
 _MACHINE = ("platform", "cpu", "cores", "cpus", "affinity", "flags", "governor", "cpu_limit")
 """What of a machine makes another speed; its load and free memory are never the same."""
@@ -47,6 +45,11 @@ class Speedup:
 class Speedups:
     """What two results have in common, what has no partner, and what spoils the comparison."""
 
+    a: str
+    """What the first result is called; its speed is 1."""
+    b: str
+    confidence: float
+    """Of the intervals."""
     pairs: tuple[Speedup, ...]
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
@@ -60,10 +63,24 @@ class Speedups:
             "only_a": self.only_a,
             "only_b": self.only_b,
             "warnings": self.warnings,
+            "confidence": self.confidence,
         }
 
+    def check(self, fail_below: float) -> None:
+        """Raise VerificationError where a whole interval lies below this speed."""
+        slow = [pair for pair in self.pairs if pair.ratio.high < fail_below]
+        if slow:
+            worst = min(slow, key=lambda pair: pair.ratio.high)
+            raise VerificationError(
+                f"{self.b} is slower than {self.a} allows: {worst.name} has "
+                f"{worst.ratio.value:.3f} times the speed ({worst.ratio.low:.3f} to "
+                f"{worst.ratio.high:.3f}), asked for at least {fail_below:g}"
+            )
 
-def compare(a: Result, b: Result, confidence: float = 0.99) -> Speedups:
+
+def find_speedups(
+    a: Result, b: Result, confidence: float = CONFIDENCE, names: tuple[str, str] = ("a", "b")
+) -> Speedups:
     """Return how much faster b is than a, for each measurement that has a partner.
 
     Partners have the same name and settings, or are the only ones of their results, or the only
@@ -81,14 +98,16 @@ def compare(a: Result, b: Result, confidence: float = 0.99) -> Speedups:
         found += _matched(only_a, only_b, lambda each: None)
     found += _matched(only_a, only_b, lambda each: each.settings)
     if not found:
-        names = ("; ".join(each.name for each in side) or "none" for side in (only_a, only_b))
-        raise GraphError("no measurement has a partner: there are {} and {}".format(*names))
+        there = ("; ".join(each.name for each in side) or "none" for side in (only_a, only_b))
+        raise GraphError(
+            "{} and {}: no measurement has a partner: there are {} and {}".format(*names, *there)
+        )
     pairs = tuple(
         Speedup(x, y, ratio(x.rounds_ms, y.rounds_ms, confidence, paired=False))
         for x, y in sorted(found, key=lambda pair: a.measurements.index(pair[0]))
     )
     left_a, left_b = (tuple(each.name for each in side) for side in (only_a, only_b))
-    return Speedups(pairs, left_a, left_b, tuple(_warnings(a, b, pairs)))
+    return Speedups(*names, confidence, pairs, left_a, left_b, tuple(_warnings(a, b, pairs)))
 
 
 def _matched(
@@ -135,24 +154,3 @@ def _warnings(a: Result, b: Result, pairs: Sequence[Speedup]) -> list[str]:
             if (verdict := summary(each).verdict) != "stable":
                 found.append(f"{pair.name}: {side} is {verdict}")
     return found
-
-
-def shown(found: Speedups, confidence: float) -> "Iterator[str | Table]":
-    """Yield a comparison for people: a table, then what has no partner."""
-    from deploykit.text.tables import new_table
-
-    interval = f"{100 * confidence:g} % interval"
-    table = new_table("measurement", "p50 a", "p50 b", "speed", interval, "")
-    for pair in found.pairs:
-        value = pair.ratio
-        interval = f"{value.low:.3f} to {value.high:.3f}" if isfinite(value.high) else "not known"
-        table.add_row(
-            pair.name,
-            *(f"{summary(each).p50:.4g} ms" for each in (pair.a, pair.b)),
-            f"{value.value:.3f}",
-            interval,
-            "" if value.significant else "not significant",
-        )
-    yield table
-    for side, names in (("a", found.only_a), ("b", found.only_b)):
-        yield from (f"only in {side}: {name}" for name in names)

@@ -2,6 +2,7 @@
 
 import click
 
+from deploykit.benchmarking.settings import CONFIDENCE
 from deploykit.cli import options
 from deploykit.cli.options.types import Finite
 
@@ -11,7 +12,7 @@ from deploykit.cli.options.types import Finite
 @click.argument("b", metavar="B.json")
 @click.option("--fail-below", type=Finite(min=0, min_open=True), metavar="RATIO",
               help="Exit with 5 where a whole interval lies below this.")  # fmt: skip
-@click.option("--confidence", type=Finite(0.5, 0.9999), default=0.99,
+@click.option("--confidence", type=Finite(0.5, 0.9999), default=CONFIDENCE,
               show_default=True, metavar="P", help="Confidence of the intervals.")  # fmt: skip
 @options.result_file
 @options.everywhere
@@ -38,26 +39,15 @@ def compare(
     """
     import logging
 
-    from deploykit.benchmarking.comparing import compare, shown
-    from deploykit.benchmarking.results import load_result
+    import deploykit
     from deploykit.cli.report import Report, show, wide
-    from deploykit.transforms.core.errors import GraphError, VerificationError
+    from deploykit.text.results.speedups import lines
 
     report = Report("compare", a, b)
-    results = load_result(a), load_result(b)
-    try:
-        found = compare(*results, confidence)
-    except GraphError as error:
-        raise GraphError(f"{a} and {b}: {error}") from None
+    found = deploykit.compare(a, b, confidence=confidence)
     for warning in found.warnings:
         logging.getLogger("deploykit").warning("%s", warning)
-    report.more = found.document() | {"confidence": confidence}
-    show(report, as_json, text=wide(shown(found, confidence)), output=output, force=force)
-    slow = [pair for pair in found.pairs if fail_below is not None and pair.ratio.high < fail_below]
-    if slow:
-        worst = min(slow, key=lambda pair: pair.ratio.high)
-        raise VerificationError(
-            f"{b} is slower than {a} allows: {worst.name} has {worst.ratio.value:.3f} times the "
-            f"speed ({worst.ratio.low:.3f} to {worst.ratio.high:.3f}), asked for at least "
-            f"{fail_below:g}"
-        )
+    report.more = found.document()
+    show(report, as_json, text=wide(lines(found)), output=output, force=force)
+    if fail_below is not None:
+        found.check(fail_below)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from deploykit.benchmarking.comparing import compare
+from deploykit.api.compare import compare
 from deploykit.benchmarking.settings import Settings
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.benchmarking.made_up import measurement, result, times

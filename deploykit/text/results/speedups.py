@@ -1,0 +1,31 @@
+"""Two benchmarks side by side: a table, then what has no partner."""
+
+from collections.abc import Iterator
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from deploykit.benchmarking.comparing import Speedups
+from deploykit.benchmarking.statistics import summary
+from deploykit.text.tables import new_table
+
+if TYPE_CHECKING:
+    from deploykit.text.tables import Table
+
+
+def lines(found: Speedups) -> "Iterator[str | Table]":
+    """Yield a comparison for people."""
+    interval = f"{100 * found.confidence:g} % interval"
+    table = new_table("measurement", "p50 a", "p50 b", "speed", interval, "")
+    for pair in found.pairs:
+        value = pair.ratio
+        interval = f"{value.low:.3f} to {value.high:.3f}" if isfinite(value.high) else "not known"
+        table.add_row(
+            pair.name,
+            *(f"{summary(each).p50:.4g} ms" for each in (pair.a, pair.b)),
+            f"{value.value:.3f}",
+            interval,
+            "" if value.significant else "not significant",
+        )
+    yield table
+    for side, names in (("a", found.only_a), ("b", found.only_b)):
+        yield from (f"only in {side}: {name}" for name in names)
