@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from deploykit.api.compare import compare
     from deploykit.api.comparison import Comparison
     from deploykit.api.diff import diff
+    from deploykit.api.doctor import doctor
     from deploykit.api.export import export
     from deploykit.api.freeze import freeze
     from deploykit.api.inspect import inspect
@@ -56,6 +57,7 @@ _HOMES = {
     "calibrate": "api.calibrate",
     "compare": "api.compare",
     "diff": "api.diff",
+    "doctor": "api.doctor",
     "export": "api.export",
     "freeze": "api.freeze",
     "inspect": "api.inspect",
@@ -90,6 +92,7 @@ __all__ = [
     "calibrate",
     "compare",
     "diff",
+    "doctor",
     "export",
     "freeze",
     "inspect",

@@ -16,10 +16,10 @@ def doctor(output: str | None, force: bool, as_json: bool) -> None:
     how it runs, and the GPU: its driver and the libraries that TensorFlow opens. If TensorFlow sees
     no GPU, the last line says why, and what to do.
     """
+    import deploykit
     from deploykit.cli.report import Report, show
-    from deploykit.hardware.doctor import examine
     from deploykit.text.machine_lines import lines
 
     report = Report("doctor")
-    report.more = examine()
+    report.more = deploykit.doctor().document()
     show(report, as_json, text=lines(report.more), output=output, force=force)
