@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from deploykit.api.transform import TransformGraph, transform
     from deploykit.api.tune import tune
     from deploykit.api.verify import verify
+    from deploykit.api.write_input import write_input
     from deploykit.benchmarking.feeding import Feeding
     from deploykit.benchmarking.results import load_result, load_tuned
     from deploykit.benchmarking.settings import Settings, Sweep
@@ -73,6 +74,7 @@ _HOMES = {
     "transform": "api.transform",
     "tune": "api.tune",
     "verify": "api.verify",
+    "write_input": "api.write_input",
 }
 
 __all__ = [
@@ -108,6 +110,7 @@ __all__ = [
     "transform",
     "tune",
     "verify",
+    "write_input",
 ]
 
 

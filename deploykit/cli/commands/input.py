@@ -1,10 +1,12 @@
 """Write the input pipeline that data call for."""
 
+import os
+
 import click
 
 from deploykit.cli import options
 from deploykit.cli.options.outputs import writes
-from deploykit.freezing.interface import Interface
+from deploykit.freezing.interface import Interface, Source
 
 
 @click.group(name="input")
@@ -45,22 +47,23 @@ def write(
     What is written is short, imports TensorFlow alone (and NumPy for .npz), and gives the batches
     that `deploykit benchmark --input tfdata` measures.
     """
+    import deploykit
     from deploykit.cli.report import Report, show
-    from deploykit.freezing.interface import Source
-    from deploykit.freezing.open_model import open_model
-    from deploykit.input.data import open_data
-    from deploykit.input.input_benchmark import pipeline_for
-    from deploykit.input.preprocessing import Preprocessing, load_preprocessing
-    from deploykit.input.writing import written
-    from deploykit.storage.files import write as write_file
 
     report = Report("input write", data, output)
-    declared = Preprocessing() if preprocess is None else load_preprocessing(preprocess)
-    found = open_data(data, declared.columns)
-    graph = None if model is None else open_model(Source.of(model, interface)).graph
-    text = written(pipeline_for(found, graph, preprocessing=declared, batch=batch))
-    if output is not None:
-        report.bytes_out = write_file(output, [text.encode()], force)
-    report.more = {"style": style, "records": found.records, "text": text}
-    said = text.removesuffix("\n") if output is None else f"{output}: tf.data for {data}"
+    found = deploykit.write_input(
+        data,
+        model=None if model is None else Source.of(model, interface),
+        preprocess=preprocess,
+        batch=batch,
+        style=style,
+        output=output,
+        force=force,
+    )
+    report.more = found.document()
+    if output is None:
+        said = found.text.removesuffix("\n")
+    else:
+        report.bytes_out = os.path.getsize(output)
+        said = f"{output}: tf.data for {data}"
     show(report, as_json, text=[said])
