@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from deploykit.api.calibrate import calibrate
     from deploykit.api.compare import compare
     from deploykit.api.comparison import Comparison
+    from deploykit.api.convert_records import convert_records
     from deploykit.api.diff import diff
     from deploykit.api.doctor import doctor
     from deploykit.api.export import export
     from deploykit.api.freeze import freeze
     from deploykit.api.inspect import inspect
+    from deploykit.api.inspect_records import inspect_records
     from deploykit.api.optimize import optimize
     from deploykit.api.placement import placement
     from deploykit.api.quantize import quantize
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from deploykit.api.transform import TransformGraph, transform
     from deploykit.api.tune import tune
     from deploykit.api.verify import verify
+    from deploykit.api.verify_records import verify_records
     from deploykit.api.write_input import write_input
     from deploykit.benchmarking.feeding import Feeding
     from deploykit.benchmarking.results import load_result, load_tuned
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from deploykit.freezing.open_model import OpenedModel, open_model
     from deploykit.input.piping import Piping
     from deploykit.quantization.requested import Quantization
+    from deploykit.records.record_options import RecordOptions
     from deploykit.serving.client.client import Client
     from deploykit.verification.samples import Samples
 
@@ -48,6 +52,7 @@ _HOMES = {
     "OpenedModel": "freezing.open_model",
     "Piping": "input.piping",
     "Quantization": "quantization.requested",
+    "RecordOptions": "records.record_options",
     "Samples": "verification.samples",
     "Settings": "benchmarking.settings",
     "Source": "freezing.interface",
@@ -57,11 +62,13 @@ _HOMES = {
     "benchmark": "api.benchmark",
     "calibrate": "api.calibrate",
     "compare": "api.compare",
+    "convert_records": "api.convert_records",
     "diff": "api.diff",
     "doctor": "api.doctor",
     "export": "api.export",
     "freeze": "api.freeze",
     "inspect": "api.inspect",
+    "inspect_records": "api.inspect_records",
     "load_graph": "freezing.graph_files",
     "load_result": "benchmarking.results",
     "load_tuned": "benchmarking.results",
@@ -74,6 +81,7 @@ _HOMES = {
     "transform": "api.transform",
     "tune": "api.tune",
     "verify": "api.verify",
+    "verify_records": "api.verify_records",
     "write_input": "api.write_input",
 }
 
@@ -84,6 +92,7 @@ __all__ = [
     "OpenedModel",
     "Piping",
     "Quantization",
+    "RecordOptions",
     "Samples",
     "Settings",
     "Source",
@@ -93,11 +102,13 @@ __all__ = [
     "benchmark",
     "calibrate",
     "compare",
+    "convert_records",
     "diff",
     "doctor",
     "export",
     "freeze",
     "inspect",
+    "inspect_records",
     "load_graph",
     "load_result",
     "load_tuned",
@@ -110,6 +121,7 @@ __all__ = [
     "transform",
     "tune",
     "verify",
+    "verify_records",
     "write_input",
 ]
 

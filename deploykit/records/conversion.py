@@ -70,6 +70,11 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
     kept: int = 0
 
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        facts = {"skipped": self.skipped, "problems": self.problems, "kept": self.kept}
+        return {**self.index.facts(), **facts}
+
 
 def convert(
     source: Source,

@@ -67,6 +67,10 @@ class Index:
             "shards": [vars(shard).copy() for shard in self.shards],
         }
 
+    def facts(self) -> dict[str, Any]:
+        """Return what of the document tells about the records."""
+        return {k: v for k, v in self.document().items() if k not in ("format", "bytes")}
+
     def text(self) -> str:
         """Return the document as it is written."""
         return json.dumps(self.document(), indent=1) + "\n"

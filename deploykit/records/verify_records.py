@@ -2,7 +2,7 @@
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -176,9 +176,3 @@ def inspection(
         if values is not None:
             return index, guessed(values) if index is None else dict(index.features), values
     raise GraphError(f"{folder}: there are no records in its {len(files)} files")
-
-
-def described(features: dict[str, Feature], values: dict[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield each feature as name, type and shape, and its value in the sample."""
-    for name, feature in sorted(features.items()):
-        yield name, str(feature), shown(feature, values[name]) if name in values else "missing"

@@ -1,0 +1,62 @@
+"""What records hold."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deploykit.records.features import Feature
+from deploykit.records.index import Index
+from deploykit.records.verify_records import inspection, shown
+from deploykit.text.progress import working
+
+
+@dataclass(frozen=True)
+class RecordsInspection:
+    """What a folder of records holds."""
+
+    folder: str
+    index: Index | None
+    """None: there is none, and the features are those of the first record alone."""
+    features: Mapping[str, Feature]
+    first: Mapping[str, Any]
+    """The values of the first record, by feature."""
+
+    @property
+    def sample(self) -> dict[str, str]:
+        """The first record in a few words, by feature."""
+        return {
+            name: shown(feature, self.first[name]) if name in self.first else "missing"
+            for name, feature in sorted(self.features.items())
+        }
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            **({} if self.index is None else self.index.facts()),
+            "features": {name: each.document() for name, each in sorted(self.features.items())},
+            "sample": self.sample,
+        }
+
+
+def inspect_records(
+    folder: str | os.PathLike[str], *, name: str | None = None
+) -> RecordsInspection:
+    """Say what records hold: features, counts, shards, and the first record.
+
+    Args:
+        folder: where the shards lie, with or without an index.
+        name: which records, where the folder has several.
+
+    FileError: there are no records, or they cannot be read. GraphError: they are of no known form,
+    or their index is damaged. VerificationError: the first record is damaged.
+
+    Example:
+        >>> _ = deploykit.convert_records("test_1000.npz", "records")
+        >>> sorted(deploykit.inspect_records("records").features)
+        ['images', 'label']
+    """
+    with working("records inspect"):
+        index, features, first = inspection(Path(folder), name)
+    return RecordsInspection(os.fspath(folder), index, features, first)
