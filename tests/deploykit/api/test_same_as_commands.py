@@ -1,0 +1,287 @@
+"""What a command prints as JSON is what its function returns, for the same options.
+
+Processes that measure are made up: each call takes 2 ms, so the figures are the same each time.
+"""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+import deploykit as api
+from deploykit.benchmarking import runner
+from deploykit.input import input_runner
+from deploykit.input.input_runner import Stretch
+from deploykit.transforms.core.errors import FileError, GraphError, VerificationError
+from tests.deploykit.benchmarking import made_up
+from tests.deploykit.benchmarking.nets import dense, written
+from tests.deploykit.input import made_up as data_made_up
+
+REPORTED = ("command", "inputs", "outputs", "input_file", "output_file", "bytes_in", "bytes_out",
+            "nodes_in", "nodes_out", "seconds")  # fmt: skip
+CLOCKED = ("started", "machine")
+
+
+class MadeUp:
+    """A process whose calls all take 2 ms."""
+
+    pid = os.getpid()
+
+    def __init__(self, kind, job, forced=None):
+        self.job = job
+
+    def ask(self, method, *arguments):
+        if method == "facts":
+            fed = [list(each.shape) for each in self.job.batches[0]]
+            return {"towers": ["/CPU:0"], "load_ns": 1_000_000, "onednn": True, "fed": fed}
+        if method == "go_on_with":
+            (self.job,) = arguments
+            return None
+        if isinstance(arguments[0], str):  # a phase of a style of input
+            return Stretch(40, 10, 0.5, 0.25)
+        seconds, *runs = arguments
+        count = min((runs and runs[0]) or 10**9, max(1, round(seconds / 0.002)))
+        return [2_000_000] * count, count * 2_000_000
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def processes(monkeypatch):
+    for module in (runner, input_runner):
+        monkeypatch.setattr(module, "Worker", MadeUp)
+
+
+@pytest.fixture
+def net(tmp_path):
+    return written(dense(), tmp_path / "net.pb")
+
+
+def plain(document):
+    return json.loads(json.dumps(document))
+
+
+def without(document, *names):
+    """Return a document without what a clock or the command adds to it."""
+    return {k: v for k, v in plain(document).items() if k not in (*REPORTED, *CLOCKED, *names)}
+
+
+def told(deploykit, *words):
+    found = deploykit(*words, "--json")
+    assert found.status == 0, found.stderr
+    return found.document
+
+
+def settled(measurement):
+    """Return a measurement without what the operating system says of this process."""
+    facts = {k: v for k, v in measurement["facts"].items() if k not in ("cpu_use", "devices")}
+    return measurement | {"facts": facts}
+
+
+def test_benchmark(deploykit, processes, net, tmp_path):
+    np.savez(tmp_path / "data.npz", x=np.ones((9, 8), np.float32))
+    said = told(
+        deploykit, "benchmark", net, "--batch=1,3", "--threads=2x1", "--onednn=off",
+        "--data", tmp_path / "data.npz", "--runs=40",
+    )  # fmt: skip
+    for data in (tmp_path / "data.npz", {"x": np.ones((9, 8), np.float32)}):
+        found = api.benchmark(
+            net, batch=[1, 3], threads=(2, 1), onednn=False, data=data, runs=40
+        ).document()
+        assert len(found["measurements"]) == 2
+        assert [*map(settled, plain(found)["measurements"])] == [
+            *map(settled, said["measurements"])
+        ]
+        assert without(found, "measurements") == without(said, "measurements")
+    assert said["bytes_in"] == net.stat().st_size
+
+
+def test_benchmark_of_several(deploykit, processes, net, tmp_path):
+    other = written(dense(), tmp_path / "other.pb")
+    said = told(deploykit, "benchmark", net, other, "--outputs=y", "--duration=0.5")
+    for models in ([net, other], {str(net): api.load_graph(net), str(other): other}):
+        found = api.benchmark(models, outputs=["y"], seconds=0.5)
+        document = plain(found.document())
+        assert [*map(settled, document["measurements"])] == [*map(settled, said["measurements"])]
+        assert {each.graph.outputs for each in found.models.values()} == {("y",)}
+    assert [each["name"] for each in said["measurements"]] == ["net.pb", "other.pb"]
+
+
+def test_models_that_are_alike_have_names_of_their_own(processes, net):
+    found = api.benchmark([dense(), dense(), net], runs=1, rounds=1)
+    assert [each.name for each in found.measurements] == ["a graph", "a graph (2)", "net.pb"]
+    assert len({each.sha256 for each in found.measurements}) == 1
+
+
+def test_benchmark_with_settings_of_any_form(processes, net):
+    chosen = api.Settings(batch=2, threads=(1, 1))
+    for settings in (chosen, [chosen], api.Sweep(batch=(2,), threads=((1, 1),))):
+        (found,) = api.benchmark(net, settings, runs=1).measurements
+        assert (found.settings, found.samples) == (chosen, 2)
+    several = api.benchmark(net, chosen, batch=[1, 4], runs=1).measurements
+    assert [each.settings.threads for each in several] == [(1, 1)] * 2
+    assert [each.samples for each in several] == [1, 4]
+
+
+@pytest.fixture
+def wide(tmp_path):
+    return written(dense(shape=(-1, data_made_up.WIDTH)), tmp_path / "wide.pb")
+
+
+def test_benchmark_behind_files(deploykit, processes, wide, tmp_path):
+    data = data_made_up.write_csv(tmp_path / "csv")
+    steps = {"format": 1, "columns": {"x": [0, data_made_up.WIDTH], "id": data_made_up.WIDTH}}
+    (tmp_path / "steps.json").write_text(json.dumps(steps))
+    said = told(
+        deploykit, "benchmark", wide, "--data", data.path, "--input=all", "--batch=4",
+        "--shuffle", "--simulate-accelerator=5", "--preprocess", tmp_path / "steps.json",
+    )  # fmt: skip
+    found = api.benchmark(
+        wide, data=data.path, input="all", batch=4, shuffle=True, wait_ms=5, preprocess=steps
+    )
+    assert without(found.document()) == without(said)
+    assert [each.style for each in found.styles] == ["feed", "queue", "tfdata"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"input": "queue"}, "input 'queue' is not one of 'feed', 'tfdata'"),
+        ({"shuffle": True}, "there are no files: they need data, a path"),
+        ({"shuffle": True, "data": {"x": np.ones((2, 8))}}, "there are no files"),
+        ({"data": "DIR", "runs": 3}, "runs does not go with data that are read from files"),
+        ({"data": "DIR", "profile": True}, "profile does not go with data"),
+        ({"data": "DIR", "shapes": {"x": (1, 8)}}, "shapes does not go with data"),
+        ({"data": "DIR", "batch": [1, 2]}, "one model and one combination of settings"),
+        ({"data": "DIR", "input": "disk"}, "input 'disk' is not one of"),
+        ({"data": "DIR", "workers": 2}, "a tf.data service feeds tf.data alone"),
+        ({"data": "DIR", "input": "feed", "cache": "memory"}, "are for input tfdata"),
+        ({"data": "DIR", "input": "tfdata", "workers": 2, "address": "a:1"}, "is given twice"),
+        ({"data": "DIR", "on_error": "ignore"}, "'ignore' is neither stop nor skip"),
+    ],
+)
+def test_what_contradicts_itself_is_said_before_anything_runs(wide, tmp_path, options, says):
+    data_made_up.write_csv(tmp_path / "DIR")
+    if options.get("data") == "DIR":
+        options = options | {"data": tmp_path / "DIR"}
+    with pytest.raises(GraphError) as error:
+        api.benchmark(wide, **options)
+    assert says in str(error.value)
+
+
+def test_tune(deploykit, processes, net, tmp_path):
+    said = told(deploykit, "tune", net, "--batch=1,4", "--goal=throughput",
+                "-o", tmp_path / "said.json")  # fmt: skip
+    found = api.tune(net, batch=[1, 4], goal="throughput", output=tmp_path / "found.json")
+    documents = [plain(each) for each in (said, found.document())]
+    for each in documents:
+        assert len(each["trials"]) > 5
+        for trial in each["trials"]:
+            trial["seconds"] = 0
+    assert without(documents[0]) == without(documents[1])
+    written_ones = [json.loads((tmp_path / f"{n}.json").read_text()) for n in ("said", "found")]
+    assert written_ones[1] == plain(found.document())
+    assert written_ones[0].keys() == written_ones[1].keys()
+    assert api.load_tuned(tmp_path / "found.json") == found.settings
+    assert [each.name for each in tmp_path.iterdir() if "state" in each.name] == []
+
+
+def test_tune_goes_on_where_it_was_interrupted(processes, net, tmp_path, monkeypatch, caplog):
+    from deploykit.benchmarking.tuning import tuning
+
+    def interrupted(*arguments, **more):
+        raise KeyboardInterrupt
+
+    output = tmp_path / "tuned.json"
+    with monkeypatch.context() as patch:
+        patch.setattr(tuning, "measure", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            api.tune(net, batch=2, output=output)
+    state = tmp_path / "tuned.json.state"
+    earlier = json.loads(state.read_text())["found"]["trials"]
+    found = api.tune(net, batch=2, output=output)
+    assert not state.exists()
+    assert plain(found.document())["trials"][: len(earlier)] == earlier
+    with pytest.raises(FileError, match="the file exists"):
+        api.tune(net, batch=2, output=output)
+
+
+def test_placement(deploykit, net):
+    said = told(deploykit, "placement", net, "--batch=3", "--cpu-devices=2", "--shape=x=3,8")
+    found = api.placement(net, batch=3, cpu_devices=2, shapes={"x": (3, 8)})
+    assert without(found.document()) == without(said)
+    assert said["nodes"]
+
+
+def test_compare(deploykit, tmp_path):
+    results = [made_up.result(made_up.measurement(made_up.times(each))) for each in (2, 1)]
+    for name, each in zip("ab", results, strict=True):
+        (tmp_path / name).write_text(json.dumps(each.document()))
+    said = told(deploykit, "compare", tmp_path / "a", tmp_path / "b", "--confidence=0.9")
+    for a, b in ((tmp_path / "a", tmp_path / "b"), results):
+        found = api.compare(a, b, confidence=0.9)
+        assert without(found.document()) == without(said)
+    assert said["confidence"] == 0.9
+    found.check(1.5)
+    with pytest.raises(VerificationError, match="b is slower than a"):
+        found.check(2.5)
+
+
+def test_doctor(deploykit):
+    said, found = told(deploykit, "doctor"), api.doctor()
+    assert without(found.document()) == without(said)
+    assert found.refusal == said["gpu"]["refusal"]
+
+
+def test_write_input(deploykit, net, tmp_path):
+    np.savez(tmp_path / "data.npz", x=np.ones((9, 8), np.float32))
+    words = ("input", "write", tmp_path / "data.npz", "--model", net, "--batch=4")
+    said = told(deploykit, *words)
+    found = api.write_input(tmp_path / "data.npz", model=net, batch=4, output=tmp_path / "found.py")
+    assert without(found.document()) == without(said)
+    assert (tmp_path / "found.py").read_text() == found.text
+    assert told(deploykit, *words, "-o", tmp_path / "said.py")["bytes_out"] == len(found.text)
+    assert (tmp_path / "said.py").read_text() == found.text
+    with pytest.raises(FileError, match="the file exists"):
+        api.write_input(tmp_path / "data.npz", output=tmp_path / "found.py")
+
+
+def test_records(deploykit, tmp_path):
+    np.savez(tmp_path / "data.npz", x=np.arange(60).reshape(20, 3), label=np.arange(20))
+    words = ("records", tmp_path / "data.npz", tmp_path / "said", "--compression=gzip")
+    said = told(deploykit, *words, "--name=numbers", "--shard-size=0.0001", "--processes=1")
+    found = api.convert_records(
+        tmp_path / "data.npz", tmp_path / "found",
+        compression="gzip", name="numbers", shard_size=0.0001, processes=1,
+    )  # fmt: skip
+    assert without(found.document()) == without(said)
+    assert said["bytes_out"] == found.index.bytes
+    assert found.index.records == 20
+    files = [{p.name: p.read_bytes() for p in (tmp_path / n).iterdir()} for n in ("said", "found")]
+    assert files[0] == files[1]
+
+    folder = tmp_path / "found"
+    assert without(api.inspect_records(folder).document()) == without(
+        told(deploykit, "records", "inspect", folder)
+    )
+    checked = api.verify_records(folder, processes=1)
+    assert without(checked.document()) == without(told(deploykit, "records", "verify", folder))
+    assert checked.passed
+    checked.check()
+    shard = folder / found.index.shards[0].file
+    shard.write_bytes(shard.read_bytes()[:-9])
+    broken = api.verify_records(folder, processes=1)
+    assert not broken.passed
+    with pytest.raises(VerificationError, match=shard.name):
+        broken.check()
+
+
+@pytest.mark.parametrize(
+    "options", [{"kind": "image"}, {"compression": "zip"}, {"on_error": "ignore"}]
+)
+def test_wrong_words_for_records_are_refused(tmp_path, options):
+    with pytest.raises(GraphError, match="is none of: "):
+        api.convert_records(tmp_path, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
