@@ -71,32 +71,18 @@ def benchmark(
     part = {name: getattr(source, name) for name in _PART if name in options}
     style = options.get("input", settings.input if isinstance(settings, Sweep) else None)
     with working("benchmark") as advance:
+        more: dict[str, Any] = {"seconds": seconds, "advance": advance}
         if piping.reads_files(feeding.data, style):
             _refuse(runs=runs, profile=profile, shapes=feeding.shapes)
             model, only = _only(models, chosen)
-            return measure_input(
-                open_runnable(model, piping, feeding.allowed_ops, **part),
-                str(feeding.path),
-                piping,
-                only,
-                styles=piping.styles(style),
-                seconds=seconds,
-                rounds=INPUT_ROUNDS if rounds is None else rounds,
-                advance=advance,
-            )
-        opened = _opened(models, part)
-        for each in opened.values():
+            more |= {"styles": piping.styles(style), "rounds": rounds or INPUT_ROUNDS}
+            opened = open_runnable(model, piping, feeding.allowed_ops, **part)
+            return measure_input(opened, str(feeding.path), piping, only, **more)
+        more |= {"runs": runs, "rounds": rounds or ROUNDS, "profile_runs": RUNS if profile else 0}
+        every = _opened(models, part)
+        for each in every.values():
             refuse_side_effects(each.graph, feeding.allowed_ops)
-        return measure_models(
-            opened,
-            chosen,
-            feeding,
-            seconds=seconds,
-            runs=runs,
-            rounds=ROUNDS if rounds is None else rounds,
-            profile_runs=RUNS if profile else 0,
-            advance=advance,
-        )
+        return measure_models(every, chosen, feeding, **more)
 
 
 def _chosen(

@@ -8,7 +8,7 @@ from deploykit.calling.label_image import read_labels
 from deploykit.freezing.graph_files import save_graph
 from deploykit.freezing.open_model import open_model, path_of
 from deploykit.freezing.sidecar import About, about, check_graph_output
-from deploykit.input.samples import preprocessing_of
+from deploykit.input.preprocessing import preprocessing_of
 from deploykit.rewriting.rewrite import Rewriting
 from deploykit.text.progress import working
 from deploykit.transforms.core.errors import GraphError

@@ -9,7 +9,7 @@ from deploykit.benchmarking.tuning.recommendation import Recommendation
 from deploykit.benchmarking.tuning.tune_options import TuneOptions
 from deploykit.benchmarking.tuning.tuning import tune_model
 from deploykit.freezing.interface import Source
-from deploykit.freezing.open_model import open_model
+from deploykit.freezing.open_model import open_model, path_of
 from deploykit.storage.files import check_output, write
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
@@ -56,7 +56,7 @@ def tune(
     source, how, feeding = with_options("tune", options, source, how, feeding)
     how.check()
     if output is not None:
-        check_output(output, force)
+        check_output(output, force, *path_of(source))
     with working("tune") as advance:
         opened = open_model(source)
         refuse_side_effects(opened.graph, feeding.allowed_ops)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deploykit.freezing.interface import Source
-from deploykit.freezing.open_model import open_model
+from deploykit.freezing.open_model import open_model, path_of
 from deploykit.input.data import open_data
 from deploykit.input.input_benchmark import pipeline_for
 from deploykit.input.pipeline import Pipeline
@@ -53,7 +53,7 @@ def write_input(
         model: whatever `open_model` takes; the batches fit its inputs. Default: one tensor for each
             feature of the data.
         preprocess: what becomes of each feature, sizes, scales, tokens: a JSON file, or what it
-            holds.
+            holds; default: what the model was written with, or else what its inputs ask for.
         batch: records at once; default: what the model demands, or 32.
         style: how batches are made: `tfdata`.
         output: a Python file to write too.
@@ -73,12 +73,12 @@ def write_input(
     if style not in STYLES:
         raise GraphError(f"the style '{style}' is none of: {', '.join(STYLES)}")
     if output is not None:
-        check_output(output, force, os.fspath(data))
+        check_output(output, force, os.fspath(data), *path_of(model))
     with working("input write"):
-        declared = Piping(preprocess=preprocess).declared
-        opened = open_data(os.fspath(data), declared.columns)
         graph = None if model is None else open_model(model, **part).graph
-        pipeline = pipeline_for(opened, graph, preprocessing=declared, batch=batch)
+        piping = Piping(preprocess=preprocess)
+        opened = open_data(os.fspath(data), piping.declared(graph).columns)
+        pipeline = pipeline_for(opened, graph, batch=batch, piping=piping)
         found = WrittenInput(written(pipeline), style, pipeline)
     if output is not None:
         write(output, [found.text.encode()], force)

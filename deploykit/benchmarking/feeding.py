@@ -17,8 +17,8 @@ class Feeding:
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Sizes of inputs that the model leaves open, by name; the first one is the batch."""
     data: Any = None
-    """Arrays by input name, the samples along the first axis; or the path of an `.npz` file of
-    such. `deploykit.benchmark` also takes a folder of TFRecords, CSV files or images."""
+    """Arrays by input name, the samples along the first axis; the path of an `.npz` file of such;
+    or `Samples`. `deploykit.benchmark` also takes a folder of TFRecords, CSV files or images."""
     input_range: tuple[float, float] = (-1.0, 1.0)
     """Of made-up floats; integers are made up over [0, 255]."""
     allowed_ops: Sequence[str] = ()

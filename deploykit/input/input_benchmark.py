@@ -8,7 +8,7 @@ import contextlib
 import datetime
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,7 +67,7 @@ def pipeline_for(
         threads = max(2, min(_MOST_THREADS, usable_cores()))
     found = Pipeline(
         data,
-        steps_for(data, graph, preprocessing or piping.declared),
+        steps_for(data, graph, preprocessing or piping.declared(graph)),
         batch=demanded or batch or BATCH,
         whole=demanded is not None,
         epochs=epochs,
@@ -112,7 +112,7 @@ def measure_input(
     """
     graph = model.graph
     check_cache(os.fspath(piping.cache or ""))
-    opened = open_data(data, piping.declared.columns)
+    opened = open_data(data, piping.declared(graph).columns)
     pipeline = pipeline_for(opened, graph, batch=settings.batch, piping=piping)
     refuse_own_queues(graph, (*graph.outputs, *piping.init))
     check_devices([settings.device])
@@ -134,22 +134,22 @@ def measure_input(
         ]
         found, interrupted = _in_turn(jobs, seconds, rounds, sampler, advance)
     computes = "simulated" if wait_ms is not None else settings.device.partition(":")[0]
+    results = _results(found, opened.kind, computes, sampler)
     return InputResult(
-        tuple(
-            StyleResult(style, opened.kind, tuple(turns), float(usable_cores()),
-                        sampler.facts(style)["devices"], computes)
-            for style, turns in found.items()
-            if turns
-        ),
-        model,
-        pipeline,
-        wait_ms,
-        skipped,
-        seen,
-        start,
-        interrupted,
-        distinct,
-    )  # fmt: skip
+        results, model, pipeline, wait_ms, skipped, seen, start, interrupted, distinct
+    )
+
+
+def _results(
+    found: Mapping[str, Sequence[Round]], kind: str, computes: str, sampler: Sampler
+) -> tuple[StyleResult, ...]:
+    """Return what was found of each style that had a turn."""
+    cores = float(usable_cores())
+    return tuple(
+        StyleResult(style, kind, tuple(turns), cores, sampler.facts(style)["devices"], computes)
+        for style, turns in found.items()
+        if turns
+    )
 
 
 def _sound(

@@ -10,6 +10,7 @@ from deploykit.transforms.core.errors import GraphError
 
 if TYPE_CHECKING:
     from deploykit.input.preprocessing import Preprocessing
+    from deploykit.transforms.core.graph import Graph
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,8 @@ class Piping:
     wait_ms: float | None = None
     """Wait so long in place of computing, as for an accelerator: it takes no CPU."""
     preprocess: Any = None
-    """What becomes of the features: a JSON file, or what it holds; default: what the inputs ask
-    for."""
+    """What becomes of the features: a JSON file, or what it holds; default: what the model was
+    written with, or else what its inputs ask for."""
     on_error: str = "stop"
     """`stop`, or `skip`, which leaves out damaged images, also in TFRecords."""
     shuffle: bool = False
@@ -40,22 +41,13 @@ class Piping:
     address: str | None = None
     """HOST:PORT, where such a service runs already."""
 
-    @property
-    def declared(self) -> "Preprocessing":
-        """What becomes of the features. FileError, GraphError: it cannot be read."""
-        from deploykit.input.preprocessing import (
-            Preprocessing,
-            load_preprocessing,
-            preprocessing_from,
-        )
+    def declared(self, graph: "Graph | None") -> "Preprocessing":
+        """Return what becomes of the features. FileError, GraphError: it cannot be read."""
+        from deploykit.input.preprocessing import Preprocessing, preprocessing_of
 
-        if self.preprocess is None:
-            return Preprocessing()
-        if isinstance(self.preprocess, Preprocessing):
-            return self.preprocess
-        if isinstance(self.preprocess, str | os.PathLike):
-            return load_preprocessing(os.fspath(self.preprocess))
-        return preprocessing_from(self.preprocess)
+        known = getattr(getattr(graph, "about", None), "preprocessing", None)
+        given = known if self.preprocess is None else self.preprocess
+        return Preprocessing() if given is None else preprocessing_of(given)
 
     def reads_files(self, data: Any, style: str | None = None) -> bool:
         """Say whether files are read while the model computes, or all data lie in memory before.

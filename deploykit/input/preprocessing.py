@@ -6,6 +6,7 @@ them, alike in every style.
 """
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
@@ -82,6 +83,15 @@ def load_preprocessing(path: str) -> Preprocessing:
         return preprocessing_from(document)
     except GraphError as error:
         raise GraphError(f"{path}: {error}") from None
+
+
+def preprocessing_of(given: Any) -> Preprocessing:
+    """Return a preprocessing that was given as one, as a file, or as what such a file holds."""
+    if isinstance(given, Preprocessing):
+        return given
+    if isinstance(given, str | os.PathLike):
+        return load_preprocessing(os.fspath(given))
+    return preprocessing_from(given)
 
 
 def preprocessing_from(document: Any) -> Preprocessing:

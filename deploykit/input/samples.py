@@ -20,8 +20,8 @@ from deploykit.input.preprocessing import (
     Preprocessing,
     Steps,
     in_words,
-    load_preprocessing,
     preprocessing_from,
+    preprocessing_of,
 )
 from deploykit.storage.files import load_data, naming
 from deploykit.transforms.core.errors import GraphError
@@ -109,15 +109,6 @@ def _pipeline(path: str, graph: Graph, preprocess: Any, batch: int | None = None
                 "%s: for input '%s' each image is %s (%s)", path, name, in_words(steps), why
             )
     return found
-
-
-def preprocessing_of(given: Any) -> Preprocessing:
-    """Return a preprocessing that was given as one, as a file, or as what such a file holds."""
-    if isinstance(given, Preprocessing):
-        return given
-    if isinstance(given, str | os.PathLike):
-        return load_preprocessing(os.fspath(given))
-    return preprocessing_from(given)
 
 
 def _read(pipeline: Pipeline, graph: Graph, labelled: bool) -> Samples:

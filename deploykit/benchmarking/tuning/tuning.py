@@ -153,7 +153,10 @@ def _bound(graph: Graph, sha256: str, feeding: Feeding) -> dict[str, Any]:
     seen, shapes = machine(), {name: tuple(sizes) for name, sizes in feeding.shapes.items()}
     return {
         "graph": [sha256, list(graph.inputs), list(graph.outputs)],
-        "inputs": [repr([shapes, feeding.input_range]), digest(pieces(feeding.data or {}))],
+        "inputs": [
+            repr([shapes, feeding.input_range]),
+            digest(pieces(getattr(feeding.data, "arrays", feeding.data) or {})),
+        ],
         "memory_limit": limits.memory,
         "environment": environment(),
         **{name: seen[name] for name in ("cpu", "affinity", "cpu_limit")},

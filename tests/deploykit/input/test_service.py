@@ -157,11 +157,11 @@ def test_a_service_feeds_tfdata_alone(deploykit, lines, net):
     folder, _ = lines
     found = deploykit("benchmark", net, "--data", folder, "--service", "2")
     assert found.status == 2
-    assert "--input tfdata" in found.stderr
+    assert "give input tfdata (--input)" in found.stderr
     found = deploykit("benchmark", net, "--data", folder, "--input", "tfdata", "--service", "2",
                       "--service-address", "localhost:5000")  # fmt: skip
     assert found.status == 2
-    assert "either --service or" in found.stderr
+    assert "by its workers and its address; give one" in found.stderr
     found = deploykit("benchmark", net, "--data", folder, "--input", "tfdata",
                       "--service-address", "localhost:1")  # fmt: skip
     assert found.status == 2
