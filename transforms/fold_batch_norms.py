@@ -61,7 +61,7 @@ def foldable(graph: Graph) -> dict[str, tuple[str, ...]]:
 
 
 @dataclass(frozen=True)
-class _Chain:
+class _StepsAfter:
     """A layer, the steps after it in order, and what they amount to."""
 
     layer: Node
@@ -97,7 +97,7 @@ def fold_steps(
 
 def _chain(
     graph: Graph, constants: Constants, layer: Node, ops: frozenset[str], scalars: bool
-) -> _Chain | None:
+) -> _StepsAfter | None:
     """Return the layer with the affine steps that only follow it, or None without weights."""
     weights = weights_of(graph, layer)
     if weights is None or graph.is_input(layer.name):
@@ -126,7 +126,7 @@ def _chain(
             break
         steps.append(step)
         affine, last = affine.then(found), step
-    return _Chain(layer, weights, tuple(steps), affine)
+    return _StepsAfter(layer, weights, tuple(steps), affine)
 
 
 def only_port_0(graph: Graph, step: Node) -> str:
@@ -138,7 +138,7 @@ def only_port_0(graph: Graph, step: Node) -> str:
     return ""
 
 
-def _scaled_weights(chain: _Chain) -> Array | None:
+def _scaled_weights(chain: _StepsAfter) -> Array | None:
     """Return the weights times the scale, computed in float64; None where they overflow."""
     weights = chain.weights.value
     if chain.affine.scale is None:
@@ -148,7 +148,7 @@ def _scaled_weights(chain: _Chain) -> Array | None:
     return None if not np.isfinite(result).all() and np.isfinite(weights).all() else result
 
 
-def _rewrite(graph: Graph, chain: _Chain, weights: Array) -> None:
+def _rewrite(graph: Graph, chain: _StepsAfter, weights: Array) -> None:
     """Put the folded layer, and a BiasAdd where there is an offset, in the place of the chain."""
     layer, last = chain.layer, chain.steps[-1].name
     if chain.affine.scale is not None:

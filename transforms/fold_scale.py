@@ -39,7 +39,7 @@ def fold_scale(graph: Graph) -> None:
 
 
 @dataclass(frozen=True)
-class _Chain:
+class _StepsBefore:
     """The steps before a layer, the last one first, the tensor they start at, and their sum."""
 
     layer: Node
@@ -84,7 +84,7 @@ def _has_channels(layer: Node, shape: tuple[int, ...] | None, channels: int) -> 
     return shape is not None and len(shape) == LAYER_OPS[layer.op] and shape[axis] == channels
 
 
-def _chain(graph: Graph, constants: Constants, layer: Node) -> _Chain | None:
+def _chain(graph: Graph, constants: Constants, layer: Node) -> _StepsBefore | None:
     """Return the layer with the affine steps that only it reads, or None where there are none."""
     weights = weights_of(graph, layer)
     if weights is None or graph.is_input(layer.name) or layer.attr("transpose_a", False):
@@ -108,10 +108,10 @@ def _chain(graph: Graph, constants: Constants, layer: Node) -> _Chain | None:
         steps.append(step)
     if not steps:
         return None
-    return _Chain(layer, weights, tuple(steps), source, affine, has_vector)
+    return _StepsBefore(layer, weights, tuple(steps), source, affine, has_vector)
 
 
-def _fold(graph: Graph, chain: _Chain) -> str:
+def _fold(graph: Graph, chain: _StepsBefore) -> str:
     """Fold a chain into its layer, or return why it stays."""
     layer, affine, source = chain.layer, chain.affine, chain.source
     weights = chain.weights.value
@@ -157,7 +157,7 @@ def _sum_of_windows(layer: Node, weights: Array, values: Array) -> Array:
     return sums.reshape(-1).astype(weights.dtype)
 
 
-def _shifted(graph: Graph, chain: _Chain, shift: Array) -> str:
+def _shifted(graph: Graph, chain: _StepsBefore, shift: Array) -> str:
     """Put one Add in the place of the last step, and return its name."""
     last = chain.steps[0]
     if (shift == shift[0]).all():

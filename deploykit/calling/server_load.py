@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from deploykit.serving.client.endpoint import Endpoint
-from deploykit.serving.client.load_generator import DIGITS, LONGEST_US, OK, Step, Taken
+from deploykit.serving.client.load_generator import DIGITS, LONGEST_US, OK, LoadStep, Taken
 from deploykit.text.tables import new_table
 from deploykit.transforms.core.running.child import Worker
 
@@ -78,9 +78,9 @@ class Generators:
             )
             for n in (len(requests) * n // processes for n in range(processes))
         ]
-        self.measure(Step(_WARM_UP_SECONDS, callers=processes))
+        self.measure(LoadStep(_WARM_UP_SECONDS, callers=processes))
 
-    def measure(self, step: Step, advance: Advance = lambda name, count: None) -> Load:
+    def measure(self, step: LoadStep, advance: Advance = lambda name, count: None) -> Load:
         """Return what a step measured. CrashError: a process of the generator died."""
         shares = list(zip(self._workers, _shares(step, len(self._workers)), strict=False))
         for worker, share in shares:
@@ -112,13 +112,13 @@ def search(
     The rate is halved in on between 0 and somewhat more than eight callers reach; it is 0 where
     none holds.
     """
-    loads = [generators.measure(Step(seconds, callers=_PROBE_CALLERS), advance)]
+    loads = [generators.measure(LoadStep(seconds, callers=_PROBE_CALLERS), advance)]
     low, high = 0.0, _ABOVE * loads[0].throughput
     for number in range(_PROBES):
         if high - low <= _PRECISION * high:
             break
         rate = (low + high) / 2
-        loads.append(generators.measure(Step(seconds, rate=rate, seed=number), advance))
+        loads.append(generators.measure(LoadStep(seconds, rate=rate, seed=number), advance))
         low, high = (rate, high) if loads[-1].meets_bar(limit_ms) else (low, rate)
     return loads, low
 
@@ -154,7 +154,7 @@ def _failures(load: Load) -> str:
     return ", ".join(counts)
 
 
-def _shares(step: Step, parts: int) -> list[Step]:
+def _shares(step: LoadStep, parts: int) -> list[LoadStep]:
     """Return the load of each process; Poisson arrivals of several are Poisson together."""
     if step.callers:
         counts = [(step.callers + n) // parts for n in range(parts)]
@@ -162,13 +162,13 @@ def _shares(step: Step, parts: int) -> list[Step]:
     return [replace(step, rate=step.rate / parts, seed=step.seed * parts + n) for n in range(parts)]
 
 
-def _live_line(step: Step, taken: Sequence[Taken]) -> str:
+def _live_line(step: LoadStep, taken: Sequence[Taken]) -> str:
     load = _load(step, taken)
     failed = f", failed: {_failures(load)}" if load.failed else ""
     return f"{load.name}, {load.seconds:.0f} of {step.seconds:g} s: {load.throughput:.0f}/s{failed}"
 
 
-def _load(step: Step, taken: Sequence[Taken]) -> Load:
+def _load(step: LoadStep, taken: Sequence[Taken]) -> Load:
     statuses = sum((each.statuses for each in taken), Counter[str]())
     seconds = max(each.seconds for each in taken)
     busy, late = max(each.busy for each in taken), sum(each.late for each in taken)

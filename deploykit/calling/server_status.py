@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Health:
+class ServerHealth:
     """What a server says of itself; empty where it has no health service."""
 
     address: str

@@ -16,7 +16,7 @@ from deploykit.serving.lifecycle.base_path import models_in
 from deploykit.serving.lifecycle.model_config import read_models
 from deploykit.serving.protocol.batching_parameters import Batching, read_batching
 from deploykit.serving.server.config_files import read_monitoring, read_tls
-from deploykit.serving.server.settings import Settings, cores
+from deploykit.serving.server.settings import ServerSettings, cores
 from deploykit.transforms.core.errors import PipelineError
 
 _PARALLELISM = (
@@ -27,10 +27,10 @@ _UPSTREAM_NAME = "default"
 _MIB = 1 << 20
 
 
-def settings_of(base_dir: str | None, tuned: Tuned, flags: Mapping[str, Any]) -> Settings:
+def settings_of(base_dir: str | None, tuned: Tuned, flags: Mapping[str, Any]) -> ServerSettings:
     """Return what the flags say. Error: a file is not what it should be, or models are not."""
     given = {name: value for name, value in flags.items() if value is not None}
-    direct = {field.name for field in fields(Settings)}
+    direct = {field.name for field in fields(ServerSettings)}
     found = {name: value for name, value in given.items() if name in direct}
     found |= _models(base_dir, given)
     if not found.get("rest_api_port"):
@@ -50,7 +50,7 @@ def settings_of(base_dir: str | None, tuned: Tuned, flags: Mapping[str, Any]) ->
     found["loading"] = _loading(tuned, given)
     found.setdefault("slots", _slots(tuned, found["loading"]))
     _check(found, given)
-    return Settings(**found)
+    return ServerSettings(**found)
 
 
 def _models(base_dir: str | None, given: Mapping[str, Any]) -> dict[str, Any]:

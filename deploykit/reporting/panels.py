@@ -29,7 +29,7 @@ _MOST_MARKS = 200
 
 
 @dataclass(frozen=True)
-class Line:
+class PanelLine:
     """Measurements that differ only in what a curve goes along."""
 
     name: str
@@ -59,7 +59,7 @@ def load(measurement: Measurement) -> tuple[int, int]:
     return measurement.samples, measurement.settings.concurrency
 
 
-def lines(measurements: Sequence[Measurement], along: str) -> list[Line]:
+def lines(measurements: Sequence[Measurement], along: str) -> list[PanelLine]:
     """Return the lines of a curve: one for each model and for each of the other settings."""
     groups: dict[tuple[str, Settings], list[Measurement]] = {}
     for each in measurements:
@@ -73,7 +73,7 @@ def lines(measurements: Sequence[Measurement], along: str) -> list[Line]:
         short = {model: model for model in models}
     several = len({rest for _, rest in groups}) > 1
     return [
-        Line(
+        PanelLine(
             ", ".join([short[model]] * (len(models) > 1) + [str(rest)] * several),
             _COLOURS[count % len(_COLOURS)],
             _MARKERS[count % len(_MARKERS)],
@@ -133,7 +133,7 @@ def draw_warm_up(axes: "Axes", measurement: Measurement, colour: str, ends: Ends
     _plain_numbers(axes.xaxis, 5)
 
 
-def draw_curve(axes: "Axes", found: Sequence[Line], names: Sequence[str], along: str) -> None:
+def draw_curve(axes: "Axes", found: Sequence[PanelLine], names: Sequence[str], along: str) -> None:
     """Draw items a second against p50, with whiskers to p99, and name the lines below."""
     figures = [[summary(each) for each in line.measurements] for line in found]
     tops = [max(each.items_per_second for each in line) for line in figures]

@@ -31,7 +31,7 @@ _MOST_IN_FLIGHT = 4096
 
 
 @dataclass(frozen=True)
-class Step:
+class LoadStep:
     """One load: so many callers, or so many calls a second."""
 
     seconds: float
@@ -70,7 +70,7 @@ class Generator:
         self._methods = [self._method() for _ in range(_CONNECTIONS)]
         self._lock = threading.Lock()
 
-    def start(self, step: Step) -> None:
+    def start(self, step: LoadStep) -> None:
         """Begin a load; `so_far` tells how it goes."""
         from hdrh.histogram import HdrHistogram
 
@@ -96,7 +96,7 @@ class Generator:
                 *(self._histograms[ok].encode() if self._ended else b"" for ok in (True, False)),
             )
 
-    def _closed_loop(self, step: Step) -> None:
+    def _closed_loop(self, step: LoadStep) -> None:
         threads = [
             threading.Thread(target=self._caller, args=[self._methods[n % _CONNECTIONS], step])
             for n in range(step.callers)
@@ -107,7 +107,7 @@ class Generator:
             each.join()
         self._ended = time.perf_counter()
 
-    def _caller(self, method: Any, step: Step) -> None:
+    def _caller(self, method: Any, step: LoadStep) -> None:
         while (due := time.perf_counter()) < self._began + step.seconds:
             try:
                 method(self._next(), timeout=self._endpoint.timeout)
@@ -115,7 +115,7 @@ class Generator:
             except grpc.RpcError as error:
                 self._took(error.code().name, due)
 
-    def _open_loop(self, step: Step) -> None:
+    def _open_loop(self, step: LoadStep) -> None:
         gaps = random.Random(step.seed)
         in_flight = threading.Semaphore(_MOST_IN_FLIGHT)
         due = self._began

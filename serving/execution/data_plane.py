@@ -28,7 +28,7 @@ NOT_FOUND = "No signature was found with the name: "
 NOT_IN_GRAPH = "Requested signature not found in model graph: "
 
 
-class Models(Protocol):
+class UsableModels(Protocol):
     """What the plane needs of `deploykit.serving.lifecycle.models.Models`."""
 
     def using(
@@ -49,7 +49,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Call:
+class Requester:
     """How long a caller waits, and whether it still does."""
 
     deadline: float | None = None
@@ -85,7 +85,7 @@ class Plane:
 
     def __init__(
         self,
-        models: Models,
+        models: UsableModels,
         in_flight: int,
         slots: int,
         observe: Callable[[str, str, str, float, float], None] = lambda *_: None,
@@ -106,10 +106,10 @@ class Plane:
         self._batches = batches
 
     def predict(
-        self, target: Target, inputs: Mapping[str, Array], outputs: Sequence[str], call: Call
+        self, target: Target, inputs: Mapping[str, Array], outputs: Sequence[str], caller: Requester
     ) -> Answer:
         """Return the outputs that are asked for, or all."""
-        with self._called(target, "Predict", call) as lease:
+        with self._called(target, "Predict", caller) as lease:
             name = target.signature or DEFAULT
             if name not in lease.servable.signatures:
                 raise ServingError(
@@ -120,24 +120,24 @@ class Plane:
             found = self._run(lease, name, feeds, requested(signature, outputs))
             return Answer(target.name, lease.servable.version, name, outputs=found)
 
-    def classify(self, target: Target, examples: Sequence[bytes], call: Call) -> Answer:
+    def classify(self, target: Target, examples: Sequence[bytes], caller: Requester) -> Answer:
         """Return the classes of each serialized tf.Example, with their scores."""
-        with self._called(target, "Classify", call) as lease:
+        with self._called(target, "Classify", caller) as lease:
             check_some(examples)
             return self._inferred(lease, _named(lease, target, NOT_FOUND), CLASSIFY, examples)
 
-    def regress(self, target: Target, examples: Sequence[bytes], call: Call) -> Answer:
+    def regress(self, target: Target, examples: Sequence[bytes], caller: Requester) -> Answer:
         """Return a number for each serialized tf.Example."""
-        with self._called(target, "Regress", call) as lease:
+        with self._called(target, "Regress", caller) as lease:
             check_some(examples)
             return self._inferred(lease, _named(lease, target, NOT_FOUND), REGRESS, examples)
 
     def multi_inference(
-        self, tasks: Sequence[tuple[Target, str]], examples: Sequence[bytes], call: Call
+        self, tasks: Sequence[tuple[Target, str]], examples: Sequence[bytes], caller: Requester
     ) -> list[Answer]:
         """Return what several signatures of one model say of the same examples, by method name."""
         _check_tasks(tasks)
-        with self._called(tasks[0][0], "MultiInference", call) as lease:
+        with self._called(tasks[0][0], "MultiInference", caller) as lease:
             check_some(examples)
             return [
                 self._inferred(lease, _named(lease, target, NOT_IN_GRAPH), method, examples)
@@ -165,7 +165,7 @@ class Plane:
         raise ServingError("UNIMPLEMENTED", f"Unsupported signature method_name: {method}")
 
     @contextlib.contextmanager
-    def _called(self, target: Target, method: str, call: Call) -> Iterator["_Lease"]:
+    def _called(self, target: Target, method: str, caller: Requester) -> Iterator["_Lease"]:
         """Let a call in, lend it the model, and tell what became of it."""
         start, seconds, code = time.monotonic(), 0.0, "OK"
         try:
@@ -176,7 +176,7 @@ class Plane:
                 )
             try:
                 with self.models.using(target.name, target.version, target.label) as servable:
-                    lease = _Lease(servable, call)
+                    lease = _Lease(servable, caller)
                     try:
                         yield lease
                     finally:
@@ -196,19 +196,19 @@ class Plane:
         self, lease: "_Lease", signature: str, feeds: Mapping[str, Array], outputs: Sequence[str]
     ) -> dict[str, Array]:
         """Run a signature for a call, alone or together with others."""
-        servable, call = lease.servable, lease.call
+        servable, caller = lease.servable, lease.caller
 
         def compute(given: Mapping[str, Array], left: float | None) -> dict[str, Array]:
-            batch = Call(None if left is None else time.monotonic() + left)
+            batch = Requester(None if left is None else time.monotonic() + left)
             return self._computed(lease, signature, given, outputs, batch)
 
         if self._batches is not None:
             rows = rows_of(servable.signatures[signature], feeds)
             if rows is not None:
                 return self._batches.run(
-                    servable, signature, feeds, outputs, rows, call.seconds_left, compute
+                    servable, signature, feeds, outputs, rows, caller.seconds_left, compute
                 )
-        return self._computed(lease, signature, feeds, outputs, call)
+        return self._computed(lease, signature, feeds, outputs, caller)
 
     def _computed(
         self,
@@ -216,12 +216,12 @@ class Plane:
         signature: str,
         feeds: Mapping[str, Array],
         outputs: Sequence[str],
-        call: Call,
+        caller: Requester,
     ) -> dict[str, Array]:
         """Run the session; wait for a thread that may, no longer than the caller does."""
 
         def run() -> dict[str, Array]:
-            left, start = call.seconds_left(), time.monotonic()
+            left, start = caller.seconds_left(), time.monotonic()
             try:
                 return lease.servable.run(signature, feeds, outputs, left)
             finally:
@@ -229,7 +229,7 @@ class Plane:
 
         if lease.servable.seconds(signature) < AT_ONCE:
             return run()
-        left = call.seconds_left()
+        left = caller.seconds_left()
         future = self._computing.submit(run)
         try:
             return future.result(left)
@@ -244,7 +244,7 @@ class _Lease:
     """A version that a call uses, and how long it was in the session, in seconds."""
 
     servable: Servable
-    call: Call
+    caller: Requester
     seconds: float = 0.0
 
 

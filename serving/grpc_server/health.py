@@ -12,7 +12,7 @@ from grpc_health.v1.health_pb2 import HealthCheckResponse
 from grpc_reflection.v1alpha import reflection
 from grpc_reflection.v1alpha import reflection_pb2 as messages
 
-from deploykit.serving.grpc_server.threads import Threads, answered_by
+from deploykit.serving.grpc_server.threads import CallThreads, answered_by
 from deploykit.serving.protocol.protos import MODEL_SERVICE, PREDICTION_SERVICE
 
 SERVICES = (
@@ -26,7 +26,7 @@ _UNKNOWN = HealthCheckResponse.SERVICE_UNKNOWN
 _SERVING = HealthCheckResponse.SERVING
 _NOT_SERVING = HealthCheckResponse.NOT_SERVING
 
-_PROBES = Threads(24, "health")  # a probe waits for no call of a model
+_PROBES = CallThreads(24, "health")  # a probe waits for no call of a model
 _REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"  # the messages of v1alpha, renamed
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 
 from deploykit.serving.execution.classify_regress import Class
-from deploykit.serving.execution.data_plane import Answer, Call, Plane, Target
+from deploykit.serving.execution.data_plane import Answer, Plane, Requester, Target
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.codec import decode_all, encode
 from deploykit.serving.protocol.errors import ServingError, reported
@@ -50,7 +50,7 @@ class PredictionService(PredictionServiceServicer):  # type: ignore[misc]
         with _answered(context):
             target = target_of(request)
             inputs = decode_all(request.inputs)
-            answer = self._plane.predict(target, inputs, request.output_filter, _call(context))
+            answer = self._plane.predict(target, inputs, request.output_filter, _caller(context))
             response = PredictResponse(model_spec=_spec(answer))
             for alias, array in answer.outputs.items():
                 response.outputs[alias].CopyFrom(encode(array, as_content=self._as_content))
@@ -59,20 +59,20 @@ class PredictionService(PredictionServiceServicer):  # type: ignore[misc]
     def Classify(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
         with _answered(context):
             examples = examples_of(request.input)
-            answer = self._plane.classify(target_of(request), examples, _call(context))
+            answer = self._plane.classify(target_of(request), examples, _caller(context))
             return ClassificationResponse(model_spec=_spec(answer), result=_classes(answer.classes))
 
     def Regress(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
         with _answered(context):
             examples = examples_of(request.input)
-            answer = self._plane.regress(target_of(request), examples, _call(context))
+            answer = self._plane.regress(target_of(request), examples, _caller(context))
             return RegressionResponse(model_spec=_spec(answer), result=_values(answer.values))
 
     def MultiInference(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
         with _answered(context):
             examples = examples_of(request.input)
             tasks = [(target_of(task, named=False), task.method_name) for task in request.tasks]
-            found = self._plane.multi_inference(tasks, examples, _call(context))
+            found = self._plane.multi_inference(tasks, examples, _caller(context))
             response = MultiInferenceResponse()
             for answer, (_, method) in zip(found, tasks, strict=True):
                 each = response.results.add(model_spec=_spec(answer))
@@ -125,7 +125,7 @@ class ModelService(ModelServiceServicer):  # type: ignore[misc]
         self, request: Any, context: grpc.ServicerContext
     ) -> Any:
         with _answered(context):
-            self._reload(request.config, context.peer(), _call(context).seconds_left())
+            self._reload(request.config, context.peer(), _caller(context).seconds_left())
             return ReloadConfigResponse()
 
 
@@ -139,10 +139,10 @@ def _answered(context: grpc.ServicerContext) -> Iterator[None]:
         context.abort(grpc.StatusCode[error.code], error.message)
 
 
-def _call(context: grpc.ServicerContext) -> Call:
+def _caller(context: grpc.ServicerContext) -> Requester:
     left = context.time_remaining()  # without a deadline: None, or centuries
     deadline = None if left is None or left > LONGEST_WAIT else time.monotonic() + left
-    return Call(deadline, lambda: not context.is_active())
+    return Requester(deadline, lambda: not context.is_active())
 
 
 def target_of(request: Any, named: bool = True) -> Target:

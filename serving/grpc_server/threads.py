@@ -18,7 +18,7 @@ _PATIENCE = 10.0  # seconds until a call whose request has not come makes room f
 _REFUSALS = ThreadPoolExecutor(1, "refusal")
 
 
-class Threads(ThreadPoolExecutor):
+class CallThreads(ThreadPoolExecutor):
     """Threads that know how many calls they have taken on, and which wait for their request."""
 
     def __init__(self, in_flight: int, name: str = "call", patience: float = _PATIENCE) -> None:
@@ -91,7 +91,7 @@ def _threads_of(handler: Any) -> ThreadPoolExecutor | None:
 class Arrival(grpc.ServerInterceptor):  # type: ignore[misc]
     """Takes in requests; as gRPC does it, a call whose request never comes has a thread forever."""
 
-    def __init__(self, threads: Threads) -> None:
+    def __init__(self, threads: CallThreads) -> None:
         """Methods without threads of their own are answered by these."""
         self._threads = threads
 
@@ -101,7 +101,7 @@ class Arrival(grpc.ServerInterceptor):  # type: ignore[misc]
         if handler is None or handler.request_streaming:
             return handler
         threads = _threads_of(handler) or self._threads
-        if not isinstance(threads, Threads):
+        if not isinstance(threads, CallThreads):
             return handler
         behavior = handler.unary_unary or handler.unary_stream
 
@@ -126,7 +126,7 @@ class Arrival(grpc.ServerInterceptor):  # type: ignore[misc]
 class Admission(grpc.ServerInterceptor):  # type: ignore[misc]
     """Refuses calls beyond the bound as soon as their headers are there, body unread."""
 
-    def __init__(self, threads: Threads, asking: Iterable[str]) -> None:
+    def __init__(self, threads: CallThreads, asking: Iterable[str]) -> None:
         """Bound the calls that these threads answer; methods that are `asking` compute nothing."""
         self._threads = threads
         self._asking = frozenset(asking)
@@ -138,7 +138,7 @@ class Admission(grpc.ServerInterceptor):  # type: ignore[misc]
             return handler
         threads = _threads_of(handler) or self._threads
         computing = details.method.rpartition("/")[2] not in self._asking
-        if isinstance(threads, Threads) and not threads.free_for(computing):
+        if isinstance(threads, CallThreads) and not threads.free_for(computing):
             return _refusal(f"{threads.in_flight} calls are in flight already; try again later")
         return handler
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import orjson
 
-from deploykit.serving.rest.http_requests import HttpError, Limits, Parser, Request
+from deploykit.serving.rest.http_requests import HttpError, HttpLimits, Parser, Request
 
 logger = logging.getLogger("deploykit")
 
@@ -41,19 +41,19 @@ def error_response(status: int, message: str) -> Response:
 class Owner(Protocol):
     """What a connection needs of the port that it came by."""
 
-    limits: Limits
+    limits: HttpLimits
     closing: bool
 
     def answer(self, request: Request) -> Response:
         """Answer a request; it raises nothing."""
         ...
 
-    def forget(self, connection: "Connection") -> None:
+    def forget(self, connection: "HttpConnection") -> None:
         """Take note that a connection is closed."""
         ...
 
 
-class Connection:
+class HttpConnection:
     """A connection, and the requests that come over it one after the other."""
 
     def __init__(self, connected: socket.socket, listener: "Owner") -> None:

@@ -17,7 +17,7 @@ class HttpError(Exception):
 
 
 @dataclass(frozen=True)
-class Limits:
+class HttpLimits:
     """What a connection may take; times in seconds, sizes in bytes."""
 
     body: int = 64 << 20
@@ -53,7 +53,7 @@ class Request:
 class Parser:
     """Makes requests of bytes. What is not HTTP, or beyond the limits, is kept as `error`."""
 
-    def __init__(self, limits: Limits, go_on: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, limits: HttpLimits, go_on: Callable[[], None] = lambda: None) -> None:
         """`go_on` is called when a client waits to be told to send the body."""
         self.requests: deque[Request] = deque()
         self.error: HttpError | None = None

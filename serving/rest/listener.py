@@ -12,8 +12,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from deploykit.serving.rest.connection import Connection, Response
-from deploykit.serving.rest.http_requests import Limits, Request
+from deploykit.serving.rest.connection import HttpConnection, Response
+from deploykit.serving.rest.http_requests import HttpLimits, Request
 from deploykit.transforms.core.errors import Error
 
 
@@ -25,17 +25,17 @@ class Listener:
         answer: Callable[[Request], Response],
         host: str = "127.0.0.1",
         port: int = 0,
-        limits: Limits | None = None,
+        limits: HttpLimits | None = None,
         reuse_port: bool = False,
     ) -> None:
         """`answer` is called in many threads at once, and raises nothing."""
-        self.limits = limits or Limits()
+        self.limits = limits or HttpLimits()
         self.host, self.port = host, port
         self.closing = False
         self._answer = answer
         self._reuse_port = reuse_port
         self._socket: socket.socket | None = None
-        self._connections: set[Connection] = set()
+        self._connections: set[HttpConnection] = set()
         self._changed = threading.Condition()
 
     def start(self) -> None:
@@ -78,7 +78,7 @@ class Listener:
         """Answer a request."""
         return self._answer(request)
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: HttpConnection) -> None:
         """Take note that a connection is closed."""
         with self._changed:
             self._connections.discard(connection)
@@ -99,7 +99,7 @@ class Listener:
 
     def _admit(self, connected: socket.socket) -> None:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = Connection(connected, self)
+        connection = HttpConnection(connected, self)
         if len(self._connections) >= self.limits.connections and not self._cut_oldest():
             connection.refuse(f"{self.limits.connections} connections are open already")
             return

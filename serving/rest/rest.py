@@ -13,12 +13,12 @@ from typing import Any, Protocol
 
 import orjson
 
-from deploykit.serving.execution.data_plane import Answer, Call, Plane, Target
+from deploykit.serving.execution.data_plane import Answer, Plane, Requester, Target
 from deploykit.serving.protocol.errors import ServingError, reported
 from deploykit.serving.protocol.protos import ModelSpec, SignatureDefMap
 from deploykit.serving.protocol.signatures import DEFAULT
 from deploykit.serving.rest.connection import Response, error_response
-from deploykit.serving.rest.http_requests import HttpError, Limits, Request
+from deploykit.serving.rest.http_requests import HttpError, HttpLimits, Request
 from deploykit.serving.rest.json_examples import read_examples
 from deploykit.serving.rest.json_outputs import write_classes, write_outputs, write_values
 from deploykit.serving.rest.json_tensors import read_inputs
@@ -34,7 +34,7 @@ _CORS = (
 )
 
 
-class VersionStatus(Protocol):
+class ReportedVersion(Protocol):
     """How a version fares."""
 
     @property
@@ -47,10 +47,10 @@ class VersionStatus(Protocol):
     def message(self) -> str: ...  # noqa: D102
 
 
-class Models(Protocol):
+class ListedModels(Protocol):
     """What REST needs of `deploykit.serving.lifecycle.models.Models`."""
 
-    def status(self, name: str, version: int | None, label: str) -> Sequence[VersionStatus]:
+    def status(self, name: str, version: int | None, label: str) -> Sequence[ReportedVersion]:
         """Return how versions fare. ServingError: there are none."""
         ...
 
@@ -66,7 +66,7 @@ class Rest:
     def __init__(
         self,
         plane: Plane,
-        models: Models,
+        models: ListedModels,
         host: str = "127.0.0.1",
         port: int = 0,
         *,
@@ -75,7 +75,7 @@ class Rest:
         metrics: Metrics | None = None,
         metrics_path: str = "",
         converting: int = 2,
-        limits: Limits | None = None,
+        limits: HttpLimits | None = None,
         reuse_port: bool = False,
     ) -> None:
         """Answer calls within a time (0: any), and show metrics under a path, if there is one.
@@ -88,11 +88,11 @@ class Rest:
         self._cors = cors
         self._metrics = metrics or Metrics()
         self._metrics_path = metrics_path
-        self._limits = limits or Limits()
+        self._limits = limits or HttpLimits()
         self._converting = threading.BoundedSemaphore(converting)
         self._admission = threading.BoundedSemaphore(plane.in_flight)
         self._listener = Listener(self.answer, host, port, self._limits, reuse_port)
-        self._methods: dict[str, Callable[[Target, dict[str, Any], Call], bytes]] = {
+        self._methods: dict[str, Callable[[Target, dict[str, Any], Requester], bytes]] = {
             "predict": self._predict,
             "classify": self._classify,
             "regress": self._regress,
@@ -151,41 +151,41 @@ class Rest:
 
     def _called(self, target: Target, method: str, request: Request) -> bytes:
         deadline = time.monotonic() + self._seconds if self._seconds > 0 else None
-        call = Call(deadline, request.gone)
+        caller = Requester(deadline, request.gone)
         if not self._admission.acquire(blocking=False):
             raise ServingError(
                 "RESOURCE_EXHAUSTED",
                 f"{self._plane.in_flight} calls are in flight already; try again later",
             )
         try:
-            with self._reading(target, method, call):
+            with self._reading(target, method, caller):
                 document = parse(_body(request, self._limits.body))
                 signature = signature_name(document)
             target = Target(target.name, target.version, target.label, signature)
-            return self._methods[method](target, document, call)
+            return self._methods[method](target, document, caller)
         finally:
             self._admission.release()
 
-    def _predict(self, target: Target, document: dict[str, Any], call: Call) -> bytes:
-        with self._reading(target, "predict", call):
+    def _predict(self, target: Target, document: dict[str, Any], caller: Requester) -> bytes:
+        with self._reading(target, "predict", caller):
             _, signatures = self._plane.signatures(target)
             name = target.signature or DEFAULT
             if name not in signatures:
                 raise refused(f'Serving signature name: "{name}" not found in signature def')
             inputs, rows = read_inputs(document, signatures[name].inputs)
         document.clear()  # it may be many times as large as the arrays
-        answer = self._plane.predict(target, inputs, (), call)
+        answer = self._plane.predict(target, inputs, (), caller)
         return write_outputs(answer.outputs, rows)
 
-    def _classify(self, target: Target, document: dict[str, Any], call: Call) -> bytes:
-        with self._reading(target, "classify", call):
+    def _classify(self, target: Target, document: dict[str, Any], caller: Requester) -> bytes:
+        with self._reading(target, "classify", caller):
             examples = read_examples(document)
-        return write_classes(self._plane.classify(target, examples, call).classes)
+        return write_classes(self._plane.classify(target, examples, caller).classes)
 
-    def _regress(self, target: Target, document: dict[str, Any], call: Call) -> bytes:
-        with self._reading(target, "regress", call):
+    def _regress(self, target: Target, document: dict[str, Any], caller: Requester) -> bytes:
+        with self._reading(target, "regress", caller):
             examples = read_examples(document)
-        return write_values(self._plane.regress(target, examples, call).values)
+        return write_values(self._plane.regress(target, examples, caller).values)
 
     def _status(self, target: Target) -> bytes:
         found = [
@@ -208,11 +208,11 @@ class Rest:
         )
 
     @contextmanager
-    def _reading(self, target: Target, method: str, call: Call) -> Iterator[None]:
+    def _reading(self, target: Target, method: str, caller: Requester) -> Iterator[None]:
         """Make arrays of a document, as few at once; count a call that ends here."""
         start = time.monotonic()
         try:
-            if not self._converting.acquire(timeout=call.seconds_left()):
+            if not self._converting.acquire(timeout=caller.seconds_left()):
                 raise ServingError("DEADLINE_EXCEEDED", "the deadline passed before the model ran")
             try:
                 yield

@@ -1,6 +1,6 @@
 """What gRPC is told about connections: sizes, patience, and who may share a port."""
 
-from deploykit.serving.server.settings import Settings
+from deploykit.serving.server.settings import ServerSettings
 
 Option = tuple[str, str | int]
 
@@ -10,7 +10,7 @@ _PING_MS, _ANSWER_MS = 10_000, 5_000  # one that is gone is found within 15 s
 _PATIENCE_MS = 5_000  # clients may ping this often
 
 
-def channel_options(settings: Settings) -> list[Option]:
+def channel_options(settings: ServerSettings) -> list[Option]:
     """Return the options of a server; what the user gave comes instead of ours."""
     options: dict[str, str | int] = {
         "grpc.max_receive_message_length": settings.max_message_bytes,

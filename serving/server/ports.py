@@ -4,18 +4,18 @@ import errno
 import os
 import socket
 
-from deploykit.serving.server.settings import Settings
+from deploykit.serving.server.settings import ServerSettings
 from deploykit.transforms.core.errors import FileError
 
 
-def check_ports(settings: Settings) -> None:
+def check_ports(settings: ServerSettings) -> None:
     """Raise FileError now for a port on which nobody could listen after the models are loaded."""
     _check_port(settings, settings.port, "--port")
     if settings.rest_api_port is not None:
         _check_port(settings, settings.rest_api_port, "--rest_api_port")
 
 
-def _check_port(settings: Settings, port: int, flag: str) -> None:
+def _check_port(settings: ServerSettings, port: int, flag: str) -> None:
     bound(settings.host, port, flag, shared=settings.workers > 1).close()
 
 

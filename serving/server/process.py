@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from deploykit.serving.server.ports import check_ports
 from deploykit.serving.server.server import Server
-from deploykit.serving.server.settings import Settings
+from deploykit.serving.server.settings import ServerSettings
 
 logger = logging.getLogger("deploykit")
 
@@ -36,7 +36,7 @@ class Ready:
     models: Mapping[str, Sequence[int]]
 
 
-def serve(settings: Settings, ready: Callable[[Ready], None]) -> None:
+def serve(settings: ServerSettings, ready: Callable[[Ready], None]) -> None:
     """Serve; `ready` is called once it listens. Returns after it is drained.
 
     Error, ServingError: as `Server`, before it listens.

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from deploykit.serving.execution.data_plane import Call, Plane, Target
+from deploykit.serving.execution.data_plane import Plane, Requester, Target
 from deploykit.serving.execution.servable import Servable
 from deploykit.serving.grpc_server.services import examples_of
 from deploykit.serving.protocol.codec import decode
@@ -13,7 +13,7 @@ from deploykit.serving.protocol.protos import PredictionLog
 from deploykit.serving.saved_model.warmup_requests import FILE, read_requests
 from deploykit.transforms.core.errors import VerificationError
 
-_WITHOUT_END = Call()
+_WITHOUT_END = Requester()
 
 
 class _Only:

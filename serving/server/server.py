@@ -14,7 +14,7 @@ from deploykit.serving.execution.data_plane import Plane
 from deploykit.serving.execution.servable import Servable
 from deploykit.serving.grpc_server.health import Health, add_health, add_reflection
 from deploykit.serving.grpc_server.services import ModelService, PredictionService
-from deploykit.serving.grpc_server.threads import Admission, Arrival, Threads
+from deploykit.serving.grpc_server.threads import Admission, Arrival, CallThreads
 from deploykit.serving.lifecycle.model_config import ModelSettings, model_settings, read_models
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.errors import ServingError
@@ -23,12 +23,12 @@ from deploykit.serving.protocol.protos import (
     add_PredictionServiceServicer_to_server,
 )
 from deploykit.serving.protocol.version_status import AVAILABLE, VersionStatus
-from deploykit.serving.rest.http_requests import Limits
+from deploykit.serving.rest.http_requests import HttpLimits
 from deploykit.serving.rest.rest import Rest
 from deploykit.serving.server.grpc_options import channel_options
 from deploykit.serving.server.ports import bracketed, check_ports, refused_port
 from deploykit.serving.server.replay_warmup import warm_up
-from deploykit.serving.server.settings import Settings
+from deploykit.serving.server.settings import ServerSettings
 from deploykit.serving.server.tls import credentials
 from deploykit.serving.telemetry.access_log import AccessLog, LoggedCalls
 from deploykit.serving.telemetry.monitoring import Metrics
@@ -44,7 +44,7 @@ _CLOSING_SECONDS = 0.5  # for models that nobody uses any more
 class Server:
     """A server that listens once `start` returns, and answers what is in flight in `drain`."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ServerSettings) -> None:
         """Put it together; nothing is loaded yet, and nobody can connect.
 
         Error: a certificate or a log file is not what it should be.
@@ -71,7 +71,7 @@ class Server:
         )
         self.rest = self._rest() if settings.rest_api_port is not None else None
         self._stopped = threading.Event()
-        self._threads = threads = Threads(settings.max_in_flight)
+        self._threads = threads = CallThreads(settings.max_in_flight)
         interceptors: list[grpc.ServerInterceptor] = [Admission(threads, _ASKING)]
         if settings.access_log:
             interceptors.insert(0, LoggedCalls(AccessLog(settings.access_log)))
@@ -140,7 +140,7 @@ class Server:
             cors=settings.rest_api_enable_cors_support,
             metrics=self.metrics,
             metrics_path=settings.monitoring.path if settings.monitoring.enable else "",
-            limits=Limits(body=settings.max_message_bytes),
+            limits=HttpLimits(body=settings.max_message_bytes),
             reuse_port=settings.workers > 1,
             converting=settings.slots,
         )

@@ -20,7 +20,7 @@ def cores() -> int:
 
 
 @dataclass(frozen=True)
-class Settings:
+class ServerSettings:
     """All of it, as plain data: it goes to the processes of workers."""
 
     models: Sequence[ModelSettings]

@@ -24,7 +24,7 @@ from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.server.ports import bound
 from deploykit.serving.server.process import Ready, listen_to_signals, next_of
 from deploykit.serving.server.process import serve as serve_alone
-from deploykit.serving.server.settings import Settings
+from deploykit.serving.server.settings import ServerSettings
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.running.child import python_path
 
@@ -43,7 +43,7 @@ class WorkerError(Error):
         self.exit_status = exit_status
 
 
-def serve(settings: Settings, ready: Callable[[Ready], None]) -> None:
+def serve(settings: ServerSettings, ready: Callable[[Ready], None]) -> None:
     """Serve with several processes; `ready` is called once all listen. Returns after they drained.
 
     Error: one of them could not begin.
@@ -93,7 +93,7 @@ def _kill(workers: "list[_Worker]") -> None:
 
 
 @contextlib.contextmanager
-def _reserved(settings: Settings) -> Iterator[Settings]:
+def _reserved(settings: ServerSettings) -> Iterator[ServerSettings]:
     """Keep the ports from others; yield settings that name them. FileError: one is taken."""
     held: list[socket.socket] = []
 
@@ -116,7 +116,7 @@ class _Worker:
     """Keeps one process running until it is told to stop."""
 
     def __init__(
-        self, number: int, settings: Settings, reports: "queue.SimpleQueue[tuple[str, str]]"
+        self, number: int, settings: ServerSettings, reports: "queue.SimpleQueue[tuple[str, str]]"
     ) -> None:
         self._number, self._settings, self._reports = number, settings, reports
         self._lock = threading.Lock()

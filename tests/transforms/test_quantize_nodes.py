@@ -197,7 +197,7 @@ def test_broadcasts_are_right_or_stay_float(op):
 
 
 def test_a_wrong_broadcast_is_caught(monkeypatch):
-    monkeypatch.setitem(kernel_limits.LIMITS, "QuantizedAdd", kernel_limits.Limits())
+    monkeypatch.setitem(kernel_limits.LIMITS, "QuantizedAdd", kernel_limits.KernelLimits())
     before = one(lambda tf, x: tf.raw_ops.AddV2(x=x, y=weights(20, 1), name="y"), 20, 30)
     assert error(before, transform(before, "quantize_nodes"), feeds(before)) > 10 * ONE_OP
 

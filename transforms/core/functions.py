@@ -89,7 +89,7 @@ class Library:
     def body(self, callee: Callee) -> Body:
         """Return the body of a function. GraphError: it is not well formed."""
         if callee not in self._bodies:
-            self._bodies[callee] = _Reader(self, callee).body()
+            self._bodies[callee] = _BodyReader(self, callee).body()
         return self._bodies[callee]
 
     def has_effect(self, node: Node | NodeDef, attrs: Mapping[str, AttrValue]) -> bool:
@@ -195,7 +195,7 @@ def reachable(graph: Graph) -> set[str]:
     return found
 
 
-class _Reader:
+class _BodyReader:
     """Reads one function with the attributes it is called with."""
 
     def __init__(self, library: Library, callee: Callee) -> None:

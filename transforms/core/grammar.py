@@ -41,7 +41,7 @@ class Call:
     position: int
 
 
-class _Reader:
+class _Scanner:
     """The string and how far it has been read."""
 
     def __init__(self, text: str) -> None:
@@ -74,7 +74,7 @@ class _Reader:
 
 def parse(text: str) -> list[Call]:
     """Return the calls that a transform string makes. PipelineError: with a caret at the place."""
-    reader = _Reader(text)
+    reader = _Scanner(text)
     reader.skip_blanks()
     calls = []
     while reader.position < len(text):
@@ -85,7 +85,7 @@ def parse(text: str) -> list[Call]:
     return calls
 
 
-def _parameters(reader: _Reader) -> tuple[Parameter, ...]:
+def _parameters(reader: _Scanner) -> tuple[Parameter, ...]:
     opened = reader.position
     reader.position += 1
     reader.skip_blanks()
@@ -104,7 +104,7 @@ def _parameters(reader: _Reader) -> tuple[Parameter, ...]:
     return tuple(parameters)
 
 
-def _parameter(reader: _Reader) -> Parameter:
+def _parameter(reader: _Scanner) -> Parameter:
     position = reader.position
     name = reader.take(_NAME, "the name of a parameter").group()
     if not reader.at("="):

@@ -76,7 +76,7 @@ def load_test(
     from deploykit.cli.report import Report, show
     from deploykit.reporting.load_plot import plot_loads
     from deploykit.reporting.plots import check_plot
-    from deploykit.serving.client.load_generator import Step
+    from deploykit.serving.client.load_generator import LoadStep
     from deploykit.serving.client.requests import predict_request
     from deploykit.storage.files import write
     from deploykit.text.progress import working
@@ -99,9 +99,9 @@ def load_test(
             if limit_ms is not None:
                 loads, highest = search(generators, seconds, limit_ms, advance)
             elif rate is not None:
-                loads = [generators.measure(Step(seconds, rate=rate), advance)]
+                loads = [generators.measure(LoadStep(seconds, rate=rate), advance)]
             else:
-                steps = [Step(seconds, callers=each) for each in concurrency or (1, 2, 4, 8)]
+                steps = [LoadStep(seconds, callers=each) for each in concurrency or (1, 2, 4, 8)]
                 loads = [generators.measure(each, advance) for each in steps]
     if plot_file is not None:
         write(plot_file, [plot_loads(loads, f"{model} at {address}", plot_file)], force)

@@ -5,7 +5,7 @@ import click
 from deploykit.benchmarking.feeding import Feeding
 from deploykit.benchmarking.settings import CPU_DEVICES, Settings
 from deploykit.cli import options
-from deploykit.cli.options.types import Device
+from deploykit.cli.options.types import DeviceName
 from deploykit.freezing.interface import Source
 
 
@@ -14,7 +14,7 @@ from deploykit.freezing.interface import Source
 @options.feeding
 @click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Samples at once [default: "
               "what the model demands, or 1].")  # fmt: skip
-@click.option("--device", type=Device(), default=Settings.device, show_default=True,
+@click.option("--device", type=DeviceName(), default=Settings.device, show_default=True,
               help="What TensorFlow may see; all: every GPU.")  # fmt: skip
 @click.option("--cpu-devices", type=click.IntRange(1, 64), default=CPU_DEVICES, show_default=True,
               metavar="N", help="Show the CPU as so many devices, to try a placement "

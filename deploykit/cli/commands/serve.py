@@ -13,7 +13,7 @@ from deploykit.cli.options.types import Finite
 
 if TYPE_CHECKING:
     from deploykit.serving.server.process import Ready
-    from deploykit.serving.server.settings import Settings
+    from deploykit.serving.server.settings import ServerSettings
 
 _PORT = click.IntRange(0, 65535)
 _COUNT = click.IntRange(min=1)
@@ -143,7 +143,7 @@ def serve(base_dir: str | None, tuned: Tuned, as_json: bool, **flags: Any) -> No
     os._exit(0)  # a call that was cut off may compute for long yet
 
 
-def _announce(settings: "Settings", ready: "Ready", as_json: bool) -> None:
+def _announce(settings: "ServerSettings", ready: "Ready", as_json: bool) -> None:
     """Say where it listens and what it serves."""
     from deploykit.cli.report import Report, show
 

@@ -32,7 +32,7 @@ def status(
     deploykit status localhost:8500
     deploykit status localhost:8500 flowers
     """  # noqa: D301  click reads the backslash
-    from deploykit.calling.server_status import Health, Versions
+    from deploykit.calling.server_status import ServerHealth, Versions
     from deploykit.cli.report import Report, show
     from deploykit.transforms.core.errors import VerificationError
 
@@ -41,7 +41,7 @@ def status(
     report = Report("status")
     with connection.client(address) as client:
         if model is None:
-            found: Health | Versions = Health(address, client.health())
+            found: ServerHealth | Versions = ServerHealth(address, client.health())
         else:
             states = client.status(model, version=version, label=label)
             ready = any(each.state == "AVAILABLE" for each in states)

@@ -4,7 +4,7 @@ import click
 
 from deploykit.benchmarking.settings import INPUTS, Settings, Sweep
 from deploykit.cli.options.grouping import as_one
-from deploykit.cli.options.types import Blocktime, Counts, Device, Switch, Threads
+from deploykit.cli.options.types import Blocktime, Counts, DeviceName, Switch, Threads
 
 
 def tuned(ctx: click.Context, param: click.Parameter, value: str | None) -> Settings:
@@ -39,9 +39,9 @@ sweep = as_one(
     click.option("--input", type=click.Choice((*INPUTS, "queue", "all")), help="How data reach the "
                  "model: fed with each call, or through tf.data with prefetch [default: feed]; "
                  "files (--data DIR) also through queues, or all in turn [default: all]."),
-    click.option("--device", type=Device(), help="Where it runs; all: a copy of the model on every "
-                 "GPU, and on gpu:0 alone to compare [default: cpu]. Layouts are compared with "
-                 "deploykit transform --transforms 'convert_layout(to=NCHW)'."),
+    click.option("--device", type=DeviceName(), help="Where it runs; all: a copy of the model "
+                 "on every GPU, and on gpu:0 alone to compare [default: cpu]. Layouts are compared "
+                 "with deploykit transform --transforms 'convert_layout(to=NCHW)'."),
     click.option("--tuned", "base", metavar="FILE", callback=tuned,
                  help="Settings that deploykit tune wrote; options given here win."),
 )  # fmt: skip

@@ -140,7 +140,7 @@ class Switch(_Written):
         return self._VALUES[value]
 
 
-class Device(_Written):
+class DeviceName(_Written):
     """`cpu`, `gpu`, `gpu:N` or `all`."""
 
     name = "cpu|gpu|gpu:N|all"

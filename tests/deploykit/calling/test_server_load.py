@@ -3,10 +3,10 @@
 import pytest
 
 from deploykit.calling.server_load import Load, _shares, notes, search, table
-from deploykit.serving.client.load_generator import Step
+from deploykit.serving.client.load_generator import LoadStep
 
 
-def load(step: Step, p99: float, limited: bool = False, failed: int = 0) -> Load:
+def load(step: LoadStep, p99: float, limited: bool = False, failed: int = 0) -> Load:
     rate = step.rate or 100.0
     statuses = {"OK": 100, "RESOURCE_EXHAUSTED": failed} if failed else {"OK": 100}
     latency = {"p50": 1.0, "p90": 2.0, "p99": p99, "p99.9": p99, "max": p99, "mean": 1.0}
@@ -40,19 +40,22 @@ def test_a_rate_that_is_not_answered_does_not_hold():
 
 
 def test_a_load_is_shared_out():
-    assert [s.callers for s in _shares(Step(1, callers=5), 2)] == [3, 2]
-    assert [s.callers for s in _shares(Step(1, callers=1), 3)] == [1]
-    open_loop = _shares(Step(1, rate=90, seed=2), 3)
+    assert [s.callers for s in _shares(LoadStep(1, callers=5), 2)] == [3, 2]
+    assert [s.callers for s in _shares(LoadStep(1, callers=1), 3)] == [1]
+    open_loop = _shares(LoadStep(1, rate=90, seed=2), 3)
     assert [s.rate for s in open_loop] == [30, 30, 30]
-    later = _shares(Step(1, rate=90, seed=3), 3)
+    later = _shares(LoadStep(1, rate=90, seed=3), 3)
     assert len({each.seed for each in [*open_loop, *later]}) == 6
 
 
 def test_the_generators_limit_is_said():
-    fine, limited = load(Step(1, callers=2), 5.0), load(Step(1, rate=900), 5.0, limited=True)
+    fine, limited = (
+        load(LoadStep(1, callers=2), 5.0),
+        load(LoadStep(1, rate=900), 5.0, limited=True),
+    )
     assert notes([fine]) == []
     assert "at 900 calls/s, not the server" in notes([fine, limited])[0]
-    assert notes([load(Step(1, callers=2), 5.0, failed=3)]) == [
+    assert notes([load(LoadStep(1, callers=2), 5.0, failed=3)]) == [
         "failed at 2 callers: 3 RESOURCE_EXHAUSTED"
     ]
     names = table([fine, limited]).columns[0]

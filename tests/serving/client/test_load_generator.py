@@ -7,7 +7,7 @@ import pytest
 from hdrh.histogram import HdrHistogram
 
 from deploykit.serving.client.endpoint import Endpoint
-from deploykit.serving.client.load_generator import DIGITS, LONGEST_US, Generator, Step
+from deploykit.serving.client.load_generator import DIGITS, LONGEST_US, Generator, LoadStep
 from deploykit.serving.client.requests import predict_request
 from tests.serving.official import Official
 
@@ -19,7 +19,7 @@ def official():
     server.close()
 
 
-def taken(official, step: Step, model: str = "echo", values=(1, 2), timeout: float = 20):
+def taken(official, step: LoadStep, model: str = "echo", values=(1, 2), timeout: float = 20):
     endpoint = Endpoint(f"127.0.0.1:{official.listen()}", timeout=timeout, retries=0)
     requests = [predict_request(model, {"x": v}).SerializeToString() for v in values]
     generator = Generator(endpoint, requests)
@@ -38,7 +38,7 @@ def histogram(encoded: bytes) -> HdrHistogram:
 
 def test_callers_wait_for_their_answers(official):
     official.seconds = 0.05
-    found = taken(official, Step(0.5, callers=3))
+    found = taken(official, LoadStep(0.5, callers=3))
     assert found.statuses["OK"] == len(official.calls) == histogram(found.answered).total_count
     assert 3 <= len(official.calls) <= 3 * 10
     assert histogram(found.answered).get_min_value() >= 50_000
@@ -47,7 +47,7 @@ def test_callers_wait_for_their_answers(official):
 
 
 def test_requests_are_sent_in_turn(official):
-    taken(official, Step(0.2, callers=1))
+    taken(official, LoadStep(0.2, callers=1))
     sent = [each.inputs["x"].tensor_content for each in official.requests[:4]]
     assert [int(np.frombuffer(each, np.int32)[0]) for each in sent] == [1, 2, 1, 2]
 
@@ -55,7 +55,7 @@ def test_requests_are_sent_in_turn(official):
 def test_calls_arrive_at_a_rate_whether_others_are_answered_or_not(official):
     """Each takes 0.3 s, so callers that wait could send but a few."""
     official.seconds = 0.3
-    found = taken(official, Step(1.0, rate=40, seed=1))
+    found = taken(official, LoadStep(1.0, rate=40, seed=1))
     assert 20 <= len(official.calls) <= 60
     assert found.statuses == {"OK": len(official.calls)}
     assert found.seconds >= 1
@@ -68,7 +68,7 @@ def test_arrivals_are_those_of_the_seed(official):
     while due < 0.5:
         due += gaps.expovariate(100)
         count += 1
-    found = taken(official, Step(0.5, rate=100, seed=7))
+    found = taken(official, LoadStep(0.5, rate=100, seed=7))
     assert found.statuses.total() == count
 
 
@@ -83,12 +83,14 @@ def test_latency_counts_from_when_a_call_was_due(official, monkeypatch):
         sleep(seconds)
 
     monkeypatch.setattr("deploykit.serving.client.load_generator.time.sleep", stall)
-    found = taken(official, Step(0.6, rate=50, seed=3))
+    found = taken(official, LoadStep(0.6, rate=50, seed=3))
     assert found.late >= 2
     assert histogram(found.answered).get_max_value() > 200_000
 
 
-@pytest.mark.parametrize("step", [Step(0.3, callers=2), Step(0.3, rate=30)], ids=["closed", "open"])
+@pytest.mark.parametrize(
+    "step", [LoadStep(0.3, callers=2), LoadStep(0.3, rate=30)], ids=["closed", "open"]
+)
 def test_what_fails_is_counted_by_status_and_timed_apart(official, step):
     found = taken(official, step, "full")
     assert set(found.statuses) == {"RESOURCE_EXHAUSTED"}
@@ -97,10 +99,10 @@ def test_what_fails_is_counted_by_status_and_timed_apart(official, step):
 
 
 def test_an_unavailable_server_is_not_asked_again(official):
-    found = taken(official, Step(0.3, callers=1), "busy")
+    found = taken(official, LoadStep(0.3, callers=1), "busy")
     assert found.statuses["UNAVAILABLE"] == 2
 
 
 def test_a_deadline_ends_a_call(official):
-    found = taken(official, Step(0.2, callers=1), "sleepy", timeout=0.1)
+    found = taken(official, LoadStep(0.2, callers=1), "sleepy", timeout=0.1)
     assert set(found.statuses) == {"DEADLINE_EXCEEDED"}

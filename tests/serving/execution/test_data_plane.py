@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from deploykit.serving.execution.data_plane import Call, Plane, Target
+from deploykit.serving.execution.data_plane import Plane, Requester, Target
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.protos import SignatureDef
 from deploykit.serving.protocol.signatures import Signature, Tensor
@@ -75,15 +75,17 @@ def code(plane, call):
 def test_no_more_calls_are_let_in_than_allowed_and_each_frees_its_place():
     echo, seen = Echo(), []
     plane = Plane(One(echo), in_flight=2, slots=2, observe=lambda *facts: seen.append(facts))
-    threads = [in_thread(lambda: plane.predict(Target("echo"), X, [], Call())) for _ in range(2)]
+    threads = [
+        in_thread(lambda: plane.predict(Target("echo"), X, [], Requester())) for _ in range(2)
+    ]
     for _ in threads:
         assert echo.begun.acquire(timeout=10)
-    assert code(plane, Call()) == "RESOURCE_EXHAUSTED"
+    assert code(plane, Requester()) == "RESOURCE_EXHAUSTED"
     echo.go.set()
     for thread, found in threads:
         thread.join(10)
         assert found[0].outputs["y"].tolist() == [[1]]
-    assert plane.predict(Target("echo"), X, [], Call()).version == 1
+    assert plane.predict(Target("echo"), X, [], Requester()).version == 1
     assert [facts[:3] for facts in seen] == [
         ("echo", "Predict", "RESOURCE_EXHAUSTED"),
         *[("echo", "Predict", "OK")] * 3,
@@ -93,21 +95,21 @@ def test_no_more_calls_are_let_in_than_allowed_and_each_frees_its_place():
 def test_a_call_waits_for_a_slot_no_longer_than_its_deadline():
     echo = Echo()
     plane = Plane(One(echo), in_flight=8, slots=1)
-    thread, _ = in_thread(lambda: plane.predict(Target("echo"), X, [], Call()))
+    thread, _ = in_thread(lambda: plane.predict(Target("echo"), X, [], Requester()))
     assert echo.begun.acquire(timeout=10)
-    assert code(plane, Call(time.monotonic() + 0.05)) == "DEADLINE_EXCEEDED"
+    assert code(plane, Requester(time.monotonic() + 0.05)) == "DEADLINE_EXCEEDED"
     echo.go.set()
     thread.join(10)
     assert echo.given == [None], "a call whose time was over was run"
-    plane.predict(Target("echo"), X, [], Call(time.monotonic() + 60))
+    plane.predict(Target("echo"), X, [], Requester(time.monotonic() + 60))
     assert 0 < echo.given[1] <= 60
 
 
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
-        (Call(time.monotonic() - 1), "DEADLINE_EXCEEDED"),
-        (Call(cancelled=lambda: True), "CANCELLED"),
+        (Requester(time.monotonic() - 1), "DEADLINE_EXCEEDED"),
+        (Requester(cancelled=lambda: True), "CANCELLED"),
     ],
 )
 def test_nothing_is_run_for_who_does_not_wait_any_more(call, expected):
@@ -117,7 +119,7 @@ def test_nothing_is_run_for_who_does_not_wait_any_more(call, expected):
     for _ in range(3):
         assert code(plane, call) == expected
     assert not echo.given
-    assert plane.predict(Target("echo"), X, [], Call()).outputs, "a place was lost"
+    assert plane.predict(Target("echo"), X, [], Requester()).outputs, "a place was lost"
 
 
 def test_a_bug_frees_the_place_too():
@@ -126,7 +128,7 @@ def test_a_bug_frees_the_place_too():
     plane = Plane(One(echo), in_flight=1, slots=1, observe=lambda *facts: seen.append(facts[2]))
     for _ in range(2):
         with pytest.raises(TypeError):
-            plane.predict(Target("echo"), X, [], Call())
+            plane.predict(Target("echo"), X, [], Requester())
     assert seen == ["INTERNAL", "INTERNAL"]
 
 
@@ -137,7 +139,7 @@ def test_a_very_quick_call_is_run_at_once_and_others_by_the_few_threads_that_com
     for took in (0.0005, 0.0011, 1.0):
         echo.took = took
         for _ in range(3):
-            plane.predict(Target("echo"), X, [], Call())
+            plane.predict(Target("echo"), X, [], Requester())
     here = threading.current_thread().name
     assert echo.threads[:3] == [here] * 3
     assert {name.partition("_")[0] for name in echo.threads[3:]} == {"compute"}

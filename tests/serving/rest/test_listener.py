@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deploykit.serving.rest.connection import Response
-from deploykit.serving.rest.http_requests import Limits, Parser, Request
+from deploykit.serving.rest.http_requests import HttpLimits, Parser, Request
 from deploykit.serving.rest.listener import Listener
 from deploykit.transforms.core.errors import Error
 
@@ -22,7 +22,7 @@ CHUNKED = (
     b"2\r\nde\r\n1;x=y\r\nf\r\n0\r\nT: v\r\n\r\n"
 )
 GET = b"GET /c HTTP/1.1\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n"
-SHORT = Limits(body=1000, head=500, connections=3, patience=0.3, rate=100_000, idle=0.3)
+SHORT = HttpLimits(body=1000, head=500, connections=3, patience=0.3, rate=100_000, idle=0.3)
 
 
 def echo(request: Request) -> Response:
@@ -30,7 +30,7 @@ def echo(request: Request) -> Response:
 
 
 @contextmanager
-def listening(answer=echo, limits=Limits()):  # noqa: B008
+def listening(answer=echo, limits=HttpLimits()):  # noqa: B008
     listener = Listener(answer, limits=limits)
     listener.start()
     try:
@@ -65,7 +65,7 @@ def until(condition) -> None:
 
 def parsed(data: bytes, *cuts: int) -> list[tuple]:
     """Return what a parser makes of bytes that arrive in pieces."""
-    parser = Parser(Limits())
+    parser = Parser(HttpLimits())
     places = [0, *sorted(cuts), len(data)]
     for start, end in pairwise(places):
         parser.feed(data[start:end])
@@ -90,7 +90,7 @@ def test_requests_are_the_same_however_they_are_cut(order, data):
 def test_a_flipped_bit_is_another_request_or_an_error(bit):
     data = bytearray(POST + CHUNKED)
     data[bit // 8] ^= 1 << bit % 8
-    parser = Parser(Limits())
+    parser = Parser(HttpLimits())
     parser.feed(bytes(data))
     assert parser.error is None or parser.error.status in (400, 413, 501)
 
@@ -185,7 +185,7 @@ def test_a_request_before_a_broken_one_is_answered():
 
 def test_who_sends_too_much_reads_why():
     """Closed with unread bytes, the connection would be reset, and the answer lost."""
-    with listening(limits=Limits(body=1000)) as listener:
+    with listening(limits=HttpLimits(body=1000)) as listener:
         connection = http.client.HTTPConnection("127.0.0.1", listener.port, timeout=20)
         connection.request("POST", "/", body=b"x" * (20 << 20))
         response = connection.getresponse()
@@ -205,7 +205,7 @@ def test_half_a_request_is_told_that_time_is_over():
 
 
 def test_a_trickle_is_cut():
-    limits = Limits(patience=0.3, rate=1000)  # 1 ms for each byte
+    limits = HttpLimits(patience=0.3, rate=1000)  # 1 ms for each byte
     with listening(limits=limits) as listener, closing(connect(listener)) as client:
         try:
             for byte in POST:
@@ -217,7 +217,7 @@ def test_a_trickle_is_cut():
 
 
 def test_who_does_not_read_is_cut():
-    limits = Limits(patience=0.3, rate=1 << 30)
+    limits = HttpLimits(patience=0.3, rate=1 << 30)
     answer = Response(200, b"x" * (64 << 20))
     with listening(lambda _: answer, limits) as listener, closing(connect(listener)) as client:
         client.sendall(GET)
@@ -226,14 +226,14 @@ def test_who_does_not_read_is_cut():
 
 
 def test_who_idles_between_requests_is_closed():
-    limits = Limits(idle=0.3, patience=600)
+    limits = HttpLimits(idle=0.3, patience=600)
     with listening(limits=limits) as listener, closing(connect(listener)) as client:
         client.sendall(POST)
         assert until_closed(client).endswith(b"POST /a abc")
 
 
 def test_whoever_waited_longest_makes_room():
-    with listening(limits=Limits(connections=3)) as listener:
+    with listening(limits=HttpLimits(connections=3)) as listener:
         clients = []
         for number in range(3):
             clients.append(connect(listener))
@@ -255,7 +255,10 @@ def test_without_room_a_connection_is_refused():
         go_on.wait()
         return echo(request)
 
-    with listening(answer, Limits(connections=1)) as listener, closing(connect(listener)) as client:
+    with (
+        listening(answer, HttpLimits(connections=1)) as listener,
+        closing(connect(listener)) as client,
+    ):
         client.sendall(POST)
         until(lambda: any(each.waits_since is None for each in listener._connections))
         assert talk(listener, b"").startswith(b"HTTP/1.1 503 ")
@@ -271,7 +274,7 @@ def test_draining_answers_what_is_in_flight():
         go_on.wait()
         return echo(request)
 
-    with listening(answer, Limits(patience=600)) as listener:
+    with listening(answer, HttpLimits(patience=600)) as listener:
         busy, idle = connect(listener), connect(listener)
         busy.sendall(POST)
         begun.wait()

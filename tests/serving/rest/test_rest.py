@@ -16,7 +16,7 @@ from deploykit.serving.execution.servable import Loading, Servable
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.lifecycle.version_folders import All
-from deploykit.serving.rest.http_requests import Limits, Request
+from deploykit.serving.rest.http_requests import HttpLimits, Request
 from deploykit.serving.rest.rest import Rest
 from deploykit.serving.server.config_files import METRICS_PATH
 from deploykit.serving.telemetry.monitoring import Metrics
@@ -348,7 +348,7 @@ def test_a_body_that_comes_in_chunks_or_not_at_all(client):
 
 
 def test_a_body_beyond_the_limit(models):
-    with serving(models, limits=Limits(body=1000)) as rest:
+    with serving(models, limits=HttpLimits(body=1000)) as rest:
         client = Client(rest.port)
         response = client.post("default:predict", {"inputs": [1.0] * 1000})
         assert response.status == 413

@@ -30,7 +30,7 @@ from deploykit.serving.protocol.protos import (
 from deploykit.serving.server.config_files import Tls
 from deploykit.serving.server.grpc_options import channel_arguments, channel_options
 from deploykit.serving.server.server import Server
-from deploykit.serving.server.settings import Settings
+from deploykit.serving.server.settings import ServerSettings
 from deploykit.serving.server.tls import CertificateError, server_context
 from deploykit.transforms.core.errors import FileError
 from tests.serving.certificates import Authority
@@ -44,7 +44,7 @@ FIVE_NAMES = ("", "ModelService", "PredictionService", "tensorflow.serving.Model
 @contextlib.contextmanager
 def served(**given) -> Iterator[Server]:
     """Start a server without models, which needs no TensorFlow."""
-    server = Server(Settings([], **{"port": 0, **given}))
+    server = Server(ServerSettings([], **{"port": 0, **given}))
     server.start()
     try:
         yield server
@@ -172,7 +172,7 @@ def test_certificates_with_which_nobody_would_connect_are_refused_at_the_start(a
     server_context(good)
     late = authority.tls("late", days=-1)
     with pytest.raises(CertificateError, match=r"^here: clients .* has expired; give it one "):
-        Server(Settings([], tls=replace(late, source="here")))
+        Server(ServerSettings([], tls=replace(late, source="here")))
 
 
 def test_a_key_with_a_passphrase_asks_nobody(authority, tmp_path):
@@ -304,7 +304,7 @@ def test_a_call_without_a_request_is_told_so():
 
 
 def test_connections_have_20_seconds():
-    options = dict(channel_options(Settings([])))
+    options = dict(channel_options(ServerSettings([])))
     assert options["grpc.server_handshake_timeout_ms"] <= 20_000
     for wait in ("grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms"):
         assert options["grpc.keepalive_time_ms"] + options[wait] <= 20_000
@@ -321,6 +321,6 @@ def test_channel_arguments():
         with pytest.raises(ValueError, match="is not key=value"):
             channel_arguments(wrong)
     given = [("grpc.keepalive_time_ms", 7)]
-    options = channel_options(Settings([], grpc_channel_arguments=given))
+    options = channel_options(ServerSettings([], grpc_channel_arguments=given))
     assert ("grpc.keepalive_time_ms", 7) in options
     assert len(options) == len(dict(options))

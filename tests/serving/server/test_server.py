@@ -22,7 +22,7 @@ from deploykit.serving.protocol.protos import (
 from deploykit.serving.saved_model.warmup_requests import FILE, write_requests
 from deploykit.serving.server.config_files import Monitoring
 from deploykit.serving.server.server import Server
-from deploykit.serving.server.settings import Settings
+from deploykit.serving.server.settings import ServerSettings
 from tests.serving.slow_model import LONG, slow
 from tests.serving.small_models import half_plus
 
@@ -67,7 +67,7 @@ def served(tmp_path_factory):
         warmed(base, "wrong", PredictionLog(predict_log={"request": ask("m", np.zeros(3))})),
         warmed(base, "session", PredictionLog(session_run_log={"request": {}})),
     ]
-    settings = Settings(
+    settings = ServerSettings(
         models, port=0, slots=1, max_in_flight=IN_FLIGHT, access_log=str(base / "access.log"),
         num_request_iterations_for_warmup=2, rest_api_port=0,
         monitoring=Monitoring(enable=True, path="/metrics"),

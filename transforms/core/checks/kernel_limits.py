@@ -15,7 +15,7 @@ InputShapes = Sequence[Shape | None]  # of what a node reads; -1: a size that is
 
 
 @dataclass(frozen=True)
-class Limits:
+class KernelLimits:
     """For each thing that a node may ask for: what the op does instead, or '' where it can."""
 
     types: frozenset[str] = frozenset({"float32"})
@@ -76,13 +76,13 @@ def _without_leading_ones(shape: Shape) -> Shape:
     return shape[start:]
 
 
-_FLOAT = Limits(FLOATS, channels_first="", explicit="", dilations="")
+_FLOAT = KernelLimits(FLOATS, channels_first="", explicit="", dilations="")
 _ALONE = "has dilations under oneDNN alone"
-_FUSED = Limits(FLOATS, gpu="runs on CPUs", shapes=(_groups, _one_image))
-_PRIVATE = Limits(gpu="runs on CPUs", dilations="")
+_FUSED = KernelLimits(FLOATS, gpu="runs on CPUs", shapes=(_groups, _one_image))
+_PRIVATE = KernelLimits(gpu="runs on CPUs", dilations="")
 _PRODUCT = replace(_PRIVATE, transposed="does not transpose its input")
-_POOL = Limits(windows="pools over height and width alone")
-_SUM = Limits(shapes=(_one_vector,))
+_POOL = KernelLimits(windows="pools over height and width alone")
+_SUM = KernelLimits(shapes=(_one_vector,))
 
 LIMITS = {
     "Conv2D": _FLOAT,
@@ -97,16 +97,18 @@ LIMITS = {
     "FusedResizeAndPadConv2D": _FUSED,
     "QuantizedAdd": _SUM,
     "QuantizedAvgPool": _POOL,
-    "QuantizedBiasAdd": Limits(),
-    "QuantizedConcat": Limits(shapes=(_at_least_two,)),
-    "QuantizedConv2D": Limits(strides="takes one stride for height and width", shapes=(_groups,)),
-    "QuantizedMatMul": Limits(),
+    "QuantizedBiasAdd": KernelLimits(),
+    "QuantizedConcat": KernelLimits(shapes=(_at_least_two,)),
+    "QuantizedConv2D": KernelLimits(
+        strides="takes one stride for height and width", shapes=(_groups,)
+    ),
+    "QuantizedMatMul": KernelLimits(),
     "QuantizedMaxPool": _POOL,
     "QuantizedMul": _SUM,
-    "QuantizedRelu": Limits(),
-    "QuantizedRelu6": Limits(),
-    "QuantizedReshape": Limits(),
-    "QuantizedResizeBilinear": Limits(),
+    "QuantizedRelu": KernelLimits(),
+    "QuantizedRelu6": KernelLimits(),
+    "QuantizedReshape": KernelLimits(),
+    "QuantizedResizeBilinear": KernelLimits(),
     "_FusedQuantizedConv2D": replace(_PRIVATE, explicit="", shapes=(_groups,)),
     "_FusedQuantizedDepthwiseConv2D": _PRIVATE,
     "_MklNativeFusedConv2D": replace(_PRIVATE, explicit=""),

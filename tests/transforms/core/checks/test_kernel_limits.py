@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from deploykit.transforms.core.checks import kernel_limits
-from deploykit.transforms.core.checks.kernel_limits import LIMITS, Limits, limit
+from deploykit.transforms.core.checks.kernel_limits import LIMITS, KernelLimits, limit
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8 import gtt_ops, plan
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
@@ -240,7 +240,7 @@ def test_every_layer_behind_grappler(name, tmp_path):
 )
 def test_the_check_catches_what_is_not_in_the_table(name, op, case, monkeypatch, tmp_path, shared):
     """With an op that claims to take all, the result fails to load, to run or to be right."""
-    everything = Limits(kernel_limits.FLOATS, *[""] * 7)
+    everything = KernelLimits(kernel_limits.FLOATS, *[""] * 7)
     monkeypatch.setitem(LIMITS, op, everything)
     with pytest.raises((AssertionError, KeyError)):
         outcome(name, case, shared, tmp_path)
