@@ -6,14 +6,15 @@ import re
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import orjson
 
 from deploykit.serving.execution.data_plane import Answer, Plane, Requester, Target
+from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.errors import ServingError, reported
 from deploykit.serving.protocol.protos import ModelSpec, SignatureDefMap
 from deploykit.serving.protocol.signatures import DEFAULT
@@ -34,30 +35,23 @@ _CORS = (
 )
 
 
-class ReportedVersion(Protocol):
-    """How a version fares."""
+@dataclass(frozen=True)
+class RestSettings:
+    """Where REST listens, and what it grants a call."""
 
-    @property
-    def version(self) -> int: ...  # noqa: D102
-    @property
-    def state(self) -> str: ...  # noqa: D102
-    @property
-    def code(self) -> str: ...  # noqa: D102
-    @property
-    def message(self) -> str: ...  # noqa: D102
-
-
-class ListedModels(Protocol):
-    """What REST needs of `deploykit.serving.lifecycle.models.Models`."""
-
-    def status(self, name: str, version: int | None, label: str) -> Sequence[ReportedVersion]:
-        """Return how versions fare. ServingError: there are none."""
-        ...
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The names of all models."""
-        ...
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0: any that is free."""
+    timeout_in_ms: int = 30_000
+    """Of a call; 0: it may take for ever."""
+    cors: bool = False
+    metrics_path: str = ""
+    """Where the metrics are shown; empty: nowhere."""
+    converting: int = 2
+    """Documents that become arrays at once: each may need many times its size."""
+    limits: HttpLimits = field(default_factory=HttpLimits)
+    reuse_port: bool = False
+    """Whether other processes listen on the port as well."""
 
 
 class Rest:
@@ -66,32 +60,21 @@ class Rest:
     def __init__(
         self,
         plane: Plane,
-        models: ListedModels,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        *,
-        timeout_in_ms: int = 30_000,
-        cors: bool = False,
+        models: Models[Any],
+        settings: RestSettings | None = None,
         metrics: Metrics | None = None,
-        metrics_path: str = "",
-        converting: int = 2,
-        limits: HttpLimits | None = None,
-        reuse_port: bool = False,
     ) -> None:
-        """Answer calls within a time (0: any), and show metrics under a path, if there is one.
-
-        At most `converting` documents become arrays at once: each may need many times its size.
-        """
+        """Answer calls about models; what is measured goes to `metrics`."""
         self._plane = plane
         self._models = models
-        self._seconds = timeout_in_ms / 1000
-        self._cors = cors
+        self._settings = settings = settings or RestSettings()
+        self._seconds = settings.timeout_in_ms / 1000
         self._metrics = metrics or Metrics()
-        self._metrics_path = metrics_path
-        self._limits = limits or HttpLimits()
-        self._converting = threading.BoundedSemaphore(converting)
+        self._converting = threading.BoundedSemaphore(settings.converting)
         self._admission = threading.BoundedSemaphore(plane.in_flight)
-        self._listener = Listener(self.answer, host, port, self._limits, reuse_port)
+        self._listener = Listener(
+            self.answer, settings.host, settings.port, settings.limits, settings.reuse_port
+        )
         self._methods: dict[str, Callable[[Target, dict[str, Any], Requester], bytes]] = {
             "predict": self._predict,
             "classify": self._classify,
@@ -120,7 +103,8 @@ class Rest:
             ENTRYPOINT.reset(token)
 
     def _respond(self, request: Request, path: str) -> Response:
-        if self._metrics_path and path == self._metrics_path and request.method == "GET":
+        page = self._settings.metrics_path
+        if page and path == page and request.method == "GET":
             return Response(200, self._metrics.page(), CONTENT_TYPE)
         if not path.lower().startswith("/v1/"):
             return error_response(404, f"Not found: {request.method} {path}")
@@ -131,7 +115,7 @@ class Rest:
         except Exception as error:
             refusal = reported(error)
             response = error_response(refusal.http_status, refusal.message)
-        return replace(response, headers=_CORS) if self._cors else response
+        return replace(response, headers=_CORS) if self._settings.cors else response
 
     def _answer(self, request: Request, path: str) -> bytes:
         if request.method == "OPTIONS":
@@ -159,7 +143,7 @@ class Rest:
             )
         try:
             with self._reading(target, method, caller):
-                document = parse(_body(request, self._limits.body))
+                document = parse(_body(request, self._settings.limits.body))
                 signature = signature_name(document)
             target = Target(target.name, target.version, target.label, signature)
             return self._methods[method](target, document, caller)

@@ -24,7 +24,7 @@ from deploykit.serving.protocol.protos import (
 )
 from deploykit.serving.protocol.version_status import AVAILABLE, VersionStatus
 from deploykit.serving.rest.http_requests import HttpLimits
-from deploykit.serving.rest.rest import Rest
+from deploykit.serving.rest.rest import Rest, RestSettings
 from deploykit.serving.server.grpc_options import channel_options
 from deploykit.serving.server.ports import bracketed, check_ports, refused_port
 from deploykit.serving.server.replay_warmup import warm_up
@@ -131,19 +131,17 @@ class Server:
 
     def _rest(self) -> Rest:
         settings = self.settings
-        return Rest(
-            self.plane,
-            self.models,
+        rest = RestSettings(
             settings.host,
             settings.rest_api_port or 0,
             timeout_in_ms=settings.rest_api_timeout_in_ms,
             cors=settings.rest_api_enable_cors_support,
-            metrics=self.metrics,
             metrics_path=settings.monitoring.path if settings.monitoring.enable else "",
+            converting=settings.slots,
             limits=HttpLimits(body=settings.max_message_bytes),
             reuse_port=settings.workers > 1,
-            converting=settings.slots,
         )
+        return Rest(self.plane, self.models, rest, self.metrics)
 
     def _listen(self) -> None:
         address = f"{bracketed(self.settings.host)}:{self.settings.port}"

@@ -17,7 +17,7 @@ from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.lifecycle.version_folders import All
 from deploykit.serving.rest.http_requests import HttpLimits, Request
-from deploykit.serving.rest.rest import Rest
+from deploykit.serving.rest.rest import Rest, RestSettings
 from deploykit.serving.server.config_files import METRICS_PATH
 from deploykit.serving.telemetry.monitoring import Metrics
 from tests.serving import rest_models
@@ -75,7 +75,7 @@ class Client:
 def serving(models, in_flight=CALLS, slots=2, metrics=None, plane=None, **options):
     metrics = metrics or Metrics()
     plane = plane or Plane(models, in_flight, slots, metrics.observe)
-    rest = Rest(plane, models, metrics=metrics, **options)
+    rest = Rest(plane, models, RestSettings(**options), metrics)
     rest.start()
     try:
         yield rest
