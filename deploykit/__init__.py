@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from deploykit.api.freeze import freeze
     from deploykit.api.inspect import inspect
     from deploykit.api.inspect_records import inspect_records
+    from deploykit.api.list_transforms import list_transforms
     from deploykit.api.optimize import optimize
     from deploykit.api.placement import placement
     from deploykit.api.quantize import quantize
@@ -69,6 +70,7 @@ _HOMES = {
     "freeze": "api.freeze",
     "inspect": "api.inspect",
     "inspect_records": "api.inspect_records",
+    "list_transforms": "api.list_transforms",
     "load_graph": "freezing.graph_files",
     "load_result": "benchmarking.results",
     "load_tuned": "benchmarking.results",
@@ -109,6 +111,7 @@ __all__ = [
     "freeze",
     "inspect",
     "inspect_records",
+    "list_transforms",
     "load_graph",
     "load_result",
     "load_tuned",

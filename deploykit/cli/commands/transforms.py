@@ -14,12 +14,11 @@ def transforms(name: str | None, output: str | None, force: bool, as_json: bool)
 
     With NAME, its parameters are explained too; package.module:function is one of your own.
     """
+    import deploykit
     from deploykit.cli.report import Report, show
-    from deploykit.rewriting.catalogue import describe, lines
-    from deploykit.transforms.core import pipeline
+    from deploykit.text.transform_list import lines
 
-    listed = sorted((*pipeline.names(), *pipeline.ALIASES))
-    described = [describe(each) for each in ([name] if name else listed)]
-    report = Report("transforms", more={"transforms": described})
-    text = lines(described, whole=name is not None)
+    found = deploykit.list_transforms(name)
+    report = Report("transforms", more=found.document())
+    text = lines(found.transforms, whole=name is not None)
     show(report, as_json, text=text, output=output, force=force)
