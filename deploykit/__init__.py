@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from deploykit.quantization.requested import Quantization
     from deploykit.records.record_options import RecordOptions
     from deploykit.serving.client.client import Client
+    from deploykit.serving.client.connection import Connection
     from deploykit.verification.samples import Samples
 
 __version__ = "0.1.0"
@@ -49,6 +50,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Client": "serving.client.client",
     "Comparison": "api.comparison",
+    "Connection": "serving.client.connection",
     "Feeding": "benchmarking.feeding",
     "OpenedModel": "freezing.open_model",
     "Piping": "input.piping",
@@ -90,6 +92,7 @@ _HOMES = {
 __all__ = [
     "Client",
     "Comparison",
+    "Connection",
     "Feeding",
     "OpenedModel",
     "Piping",

@@ -1,11 +1,13 @@
 """A client of the TensorFlow Serving API: NumPy in, NumPy out, and no start of TensorFlow."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import grpc
 import numpy as np
 
+from deploykit.serving.client.connection import DEFAULT_CONNECTION, Connection
 from deploykit.serving.client.endpoint import CallError, Endpoint
 from deploykit.serving.client.requests import Features, examples_input, model_spec, predict_request
 from deploykit.serving.protocol.codec import decode
@@ -43,32 +45,18 @@ class Client:
     """
 
     def __init__(
-        self,
-        address: str,
-        *,
-        tls: bool = False,
-        ca: str | None = None,
-        certificate: str | None = None,
-        key: str | None = None,
-        server_name: str | None = None,
-        timeout: float = 60.0,
-        retries: int = 2,
+        self, address: str, connection: Connection = DEFAULT_CONNECTION, **options: Any
     ) -> None:
         """Make a channel; it connects when it is first used.
 
         Args:
             address: `host:port` or `unix:path`.
-            tls: encrypt, and trust the authorities that the system trusts.
-            ca: encrypt, and trust the authorities in this PEM file.
-            certificate: for mutual TLS, a PEM file with the caller's own certificate.
-            key: the PEM file with its private key.
-            server_name: the name in the server's certificate, where the address has another.
-            timeout: seconds that a call may take, with its retries.
-            retries: how often a call is repeated while no server can be reached; `reload` never is.
+            connection: certificates, seconds that a call may take, and how often it is repeated.
+            options: fields of `Connection`, such as `timeout`.
 
-        FileError: a certificate or key cannot be read.
+        Error: the address is none. FileError: a certificate or key cannot be read.
         """
-        self._endpoint = Endpoint(address, tls, ca, certificate, key, server_name, timeout, retries)
+        self._endpoint = Endpoint(address, replace(connection, **options))
         self._channel = self._endpoint.channel()
         self._prediction = PredictionServiceStub(self._channel)
         self._models = ModelServiceStub(self._channel)

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 
+from deploykit.serving.client.connection import Connection
 from deploykit.transforms.core.errors import Error, FileError
 
 PREDICTION = "tensorflow.serving.PredictionService"
@@ -40,18 +41,7 @@ class Endpoint:
 
     address: str
     """`host:port` or `unix:path`."""
-    tls: bool = False
-    ca: str | None = None
-    """A file with the certificates that the server's is signed by; default: the system's."""
-    certificate: str | None = None
-    """A file with the caller's own certificate, for mutual TLS."""
-    key: str | None = None
-    """The file with its private key."""
-    server_name: str | None = None
-    """The name in the server's certificate, where it is not that of the address."""
-    timeout: float = 60.0
-    """In seconds, of each call with its retries."""
-    retries: int = 2
+    connection: Connection
 
     def channel(self, own_connection: bool = False) -> grpc.Channel:
         """Return a new channel, which connects when it is first used.
@@ -60,21 +50,22 @@ class Endpoint:
         Error: the address is none. FileError: a certificate or key cannot be read.
         """
         _check(self.address)
+        how = self.connection
         options: list[tuple[str, Any]] = [
             ("grpc.max_receive_message_length", _UNBOUNDED),
             ("grpc.max_send_message_length", _UNBOUNDED),
             ("grpc.initial_reconnect_backoff_ms", _RECONNECT_MS),
             ("grpc.per_rpc_retry_buffer_size", _RETRIED_BYTES),
-            ("grpc.enable_retries", int(self.retries > 0)),
+            ("grpc.enable_retries", int(how.retries > 0)),
             ("grpc.use_local_subchannel_pool", int(own_connection)),
         ]
-        if self.retries > 0:
-            options.append(("grpc.service_config", json.dumps(_retrying(self.retries))))
-        if self.server_name is not None:
-            options.append(("grpc.ssl_target_name_override", self.server_name))
-        if not (self.tls or self.ca or self.certificate):
+        if how.retries > 0:
+            options.append(("grpc.service_config", json.dumps(_retrying(how.retries))))
+        if how.server_name is not None:
+            options.append(("grpc.ssl_target_name_override", how.server_name))
+        if not (how.tls or how.ca or how.certificate):
             return grpc.insecure_channel(self.address, options)
-        ca, key, certificate = map(_content, (self.ca, self.key, self.certificate))
+        ca, key, certificate = map(_content, (how.ca, how.key, how.certificate))
         credentials = grpc.ssl_channel_credentials(ca, key, certificate)
         return grpc.secure_channel(self.address, credentials, options)
 
@@ -85,7 +76,7 @@ class Endpoint:
         hint = " (is this the port of REST?)" if "HTTP/2" in last else ""
         sentence = {
             "UNAVAILABLE": f"no server can be reached, or it refuses for now: {last}{hint}",
-            "DEADLINE_EXCEEDED": f"no answer within {self.timeout:g} seconds (timeout)",
+            "DEADLINE_EXCEEDED": f"no answer within {self.connection.timeout:g} seconds (timeout)",
             "UNIMPLEMENTED": f"the server does not offer this call: {details}",
         }.get(code, details or "the server gave no reason")
         return CallError(f"{self.address}: {sentence} ({code})", code)
@@ -93,7 +84,7 @@ class Endpoint:
     def call(self, method: Callable[..., Any], request: Any) -> Any:
         """Return the answer of a method of a stub. CallError: there is none."""
         try:
-            return method(request, timeout=self.timeout)
+            return method(request, timeout=self.connection.timeout)
         except grpc.RpcError as error:
             raise self.error(error) from None
 

@@ -110,7 +110,7 @@ class Generator:
     def _caller(self, method: Any, step: LoadStep) -> None:
         while (due := time.perf_counter()) < self._began + step.seconds:
             try:
-                method(self._next(), timeout=self._endpoint.timeout)
+                method(self._next(), timeout=self._endpoint.connection.timeout)
                 self._took(OK, due)
             except grpc.RpcError as error:
                 self._took(error.code().name, due)
@@ -127,7 +127,7 @@ class Generator:
             self._late += time.perf_counter() - due > LATE_SECONDS
             in_flight.acquire()
             method = self._methods[number % _CONNECTIONS]
-            call = method.future(self._next(), timeout=self._endpoint.timeout)
+            call = method.future(self._next(), timeout=self._endpoint.connection.timeout)
             call.add_done_callback(functools.partial(self._done, due, in_flight))
         for _ in range(_MOST_IN_FLIGHT):  # until nothing is in flight
             in_flight.acquire()

@@ -6,6 +6,7 @@ import click
 
 from deploykit.cli import options
 from deploykit.cli.options.types import Counts, Finite
+from deploykit.serving.client.connection import Connection
 
 
 @click.command("load-test")
@@ -53,7 +54,7 @@ def load_test(
     seconds: float,
     processes: int,
     plot_file: str | None,
-    connection: options.Connection,
+    connection: Connection,
     output: str | None,
     force: bool,
     as_json: bool,
@@ -71,11 +72,15 @@ def load_test(
         raise click.UsageError(
             "give one of --concurrency, --rate and --search-latency-limit, each makes its own load"
         )
+    from dataclasses import replace
+
     from deploykit.calling.request_inputs import chosen_signature, feeds_from_data
     from deploykit.calling.server_load import Generators, document, notes, search, table
     from deploykit.cli.report import Report, show
     from deploykit.reporting.load_plot import plot_loads
     from deploykit.reporting.plots import check_plot
+    from deploykit.serving.client.client import Client
+    from deploykit.serving.client.endpoint import Endpoint
     from deploykit.serving.client.load_generator import LoadStep
     from deploykit.serving.client.requests import predict_request
     from deploykit.storage.files import write
@@ -85,7 +90,7 @@ def load_test(
         check_plot(plot_file)
     report = Report("load-test", data, output)
     with working("load-test") as advance:
-        with connection.client(address) as client:
+        with Client(address, connection) as client:
             found = client.metadata(model, version=version, label=label)
             name, chosen = chosen_signature(found, signature)
             feeds = feeds_from_data(data, chosen, preprocess, batch)
@@ -95,7 +100,9 @@ def load_test(
             predict_request(model, feed, version, label, name).SerializeToString() for feed in feeds
         ]
         highest = None
-        with Generators(connection.endpoint(address), requests, processes) as generators:
+        with Generators(
+            Endpoint(address, replace(connection, retries=0)), requests, processes
+        ) as generators:
             if limit_ms is not None:
                 loads, highest = search(generators, seconds, limit_ms, advance)
             elif rate is not None:

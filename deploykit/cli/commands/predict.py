@@ -3,6 +3,7 @@
 import click
 
 from deploykit.cli import options
+from deploykit.serving.client.connection import Connection
 
 
 @click.command()
@@ -36,7 +37,7 @@ def predict(
     outputs: tuple[str, ...],
     top: int | None,
     labels: str | None,
-    connection: options.Connection,
+    connection: Connection,
     output: str | None,
     force: bool,
     as_json: bool,
@@ -54,11 +55,12 @@ def predict(
     from deploykit.calling.request_inputs import arrays_from, chosen_signature
     from deploykit.calling.response import classes, document, lines
     from deploykit.cli.report import Report, show
+    from deploykit.serving.client.client import Client
     from deploykit.text.progress import working
 
     report = Report("predict")
     names = None if labels is None else read_labels(labels)
-    with working("predict"), connection.client(address) as client:
+    with working("predict"), Client(address, connection) as client:
         found = client.metadata(model, version=version, label=label)
         name, chosen = chosen_signature(found, signature)
         inputs = arrays_from(given, chosen, preprocess)

@@ -3,6 +3,7 @@
 import click
 
 from deploykit.cli import options
+from deploykit.serving.client.connection import Connection
 
 
 @click.command()
@@ -17,7 +18,7 @@ def status(
     model: str | None,
     version: int | None,
     label: str,
-    connection: options.Connection,
+    connection: Connection,
     output: str | None,
     force: bool,
     as_json: bool,
@@ -34,12 +35,13 @@ def status(
     """  # noqa: D301  click reads the backslash
     from deploykit.calling.server_status import ServerHealth, Versions
     from deploykit.cli.report import Report, show
+    from deploykit.serving.client.client import Client
     from deploykit.transforms.core.errors import VerificationError
 
     if model is None and (version is not None or label):
         raise click.UsageError("--version and --version-label are of a model, but none is named")
     report = Report("status")
-    with connection.client(address) as client:
+    with Client(address, connection) as client:
         if model is None:
             found: ServerHealth | Versions = ServerHealth(address, client.health())
         else:

@@ -10,11 +10,10 @@ from deploykit.cli.options.data import (
 )
 from deploykit.cli.options.model import classifier, interface, part, source
 from deploykit.cli.options.outputs import output, result_file, results
-from deploykit.cli.options.server import Connection, connection, which_version
+from deploykit.cli.options.server import connection, which_version
 from deploykit.cli.options.settings import sweep, tuned
 
 __all__ = [
-    "Connection",
     "classifier",
     "comparison",
     "connection",

@@ -1,41 +1,10 @@
 """Which server, and how it is spoken to."""
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
-
 import click
 
 from deploykit.cli.options.grouping import all_of, as_one
 from deploykit.cli.options.types import Finite
-
-if TYPE_CHECKING:
-    from deploykit.serving.client.client import Client
-    from deploykit.serving.client.endpoint import Endpoint
-
-
-@dataclass(frozen=True)
-class Connection:
-    """How a server is spoken to; all but the address."""
-
-    tls: bool = False
-    ca: str | None = None
-    certificate: str | None = None
-    key: str | None = None
-    server_name: str | None = None
-    timeout: float = 60.0
-
-    def client(self, address: str) -> "Client":
-        """Return a client. Error: the address is none. FileError: a certificate is not there."""
-        from deploykit.serving.client.client import Client
-
-        return Client(address, **asdict(self))
-
-    def endpoint(self, address: str) -> "Endpoint":
-        """Return it for whoever counts each call, so none is repeated."""
-        from deploykit.serving.client.endpoint import Endpoint
-
-        return Endpoint(address, **asdict(self), retries=0)
-
+from deploykit.serving.client.connection import Connection
 
 connection = as_one(
     "connection",
@@ -49,8 +18,8 @@ connection = as_one(
     click.option("--key", metavar="FILE.pem", help="Its private key."),
     click.option("--server-name", metavar="NAME", help="The name in the server's certificate, "
                  "where the address has another."),
-    click.option("--timeout", type=Finite(min=0, min_open=True), default=60, show_default=True,
-                 metavar="SECONDS", help="Wait at most this long for an answer."),
+    click.option("--timeout", type=Finite(min=0, min_open=True), default=Connection.timeout,
+                 show_default=True, metavar="SECONDS", help="Wait at most this long."),
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hdrh.histogram import HdrHistogram
 
+from deploykit.serving.client.connection import Connection
 from deploykit.serving.client.endpoint import Endpoint
 from deploykit.serving.client.load_generator import DIGITS, LONGEST_US, Generator, LoadStep
 from deploykit.serving.client.requests import predict_request
@@ -20,7 +21,7 @@ def official():
 
 
 def taken(official, step: LoadStep, model: str = "echo", values=(1, 2), timeout: float = 20):
-    endpoint = Endpoint(f"127.0.0.1:{official.listen()}", timeout=timeout, retries=0)
+    endpoint = Endpoint(f"127.0.0.1:{official.listen()}", Connection(timeout=timeout, retries=0))
     requests = [predict_request(model, {"x": v}).SerializeToString() for v in values]
     generator = Generator(endpoint, requests)
     generator.start(step)
