@@ -10,12 +10,17 @@ from typing import Any
 import grpc
 
 from deploykit.serving.client.connection import Connection
+from deploykit.serving.protocol.errors import SERVED_HERE
 from deploykit.transforms.core.errors import Error, FileError
 
 PREDICTION = "tensorflow.serving.PredictionService"
 MODEL = "tensorflow.serving.ModelService"
 
 _UNBOUNDED = -1
+_NO_LIST = (
+    "the API has no call that lists models: what the server has is in its log, or in its "
+    "--model_config_file"
+)
 _PEER = re.compile(r"^([A-Z_]+: )?((ipv[46]|unix):\S+: )?")  # as gRPC says it before the reason
 _RETRIED_BYTES = 256 << 20  # gRPC repeats no request that is larger than this
 _RECONNECT_MS = 100  # where gRPC would wait a second, and each retry would miss the server's start
@@ -71,14 +76,16 @@ class Endpoint:
 
     def error(self, failed: grpc.RpcError) -> CallError:
         """Return what went wrong, in a sentence."""
-        code, details = failed.code().name, " ".join((failed.details() or "").split())
+        code = failed.code().name
+        details = " ".join((failed.details() or "the server gave no reason").split())
         last = _PEER.sub("", details.rsplit("last error: ", 1)[-1])
         hint = " (is this the port of REST?)" if "HTTP/2" in last else ""
         sentence = {
             "UNAVAILABLE": f"no server can be reached, or it refuses for now: {last}{hint}",
             "DEADLINE_EXCEEDED": f"no answer within {self.connection.timeout:g} seconds (timeout)",
             "UNIMPLEMENTED": f"the server does not offer this call: {details}",
-        }.get(code, details or "the server gave no reason")
+            "NOT_FOUND": details if SERVED_HERE in details else f"{details}; {_NO_LIST}",
+        }.get(code, details)
         return CallError(f"{self.address}: {sentence} ({code})", code)
 
     def call(self, method: Callable[..., Any], request: Any) -> Any:

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 
 from deploykit.serving.lifecycle.versions import Model, Servable, Version
-from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.errors import SERVED_HERE, ServingError
 from deploykit.serving.protocol.version_status import AVAILABLE, VersionStatus
+
+_MOST_NAMED = 20
 
 
 def find(
@@ -23,7 +25,8 @@ def find(
         found = model.live.get(version) if model else None
     if found is None or found.state != AVAILABLE:
         what = f"Latest({name})" if version is None else f"Specific({name}, {version})"
-        raise ServingError("NOT_FOUND", f"Servable not found for request: {what}")
+        words = f"Servable not found for request: {what}"
+        raise ServingError("NOT_FOUND", f"{words}; {_served(models, name)}")
     return found
 
 
@@ -38,7 +41,8 @@ def statuses(
              if version is None or each.version == version]  # fmt: skip
     if not found:
         what = "any versions" if version is None else f"version {version}"
-        raise ServingError("NOT_FOUND", f"Could not find {what} of model {name}")
+        words = f"Could not find {what} of model {name}"
+        raise ServingError("NOT_FOUND", f"{words}; {_served(models, name)}")
     return found
 
 
@@ -47,3 +51,15 @@ def _labelled(model: Model[Servable] | None, label: str) -> int:
     if label not in labels:
         raise ServingError("INVALID_ARGUMENT", f"Unrecognized servable version label: {label}")
     return labels[label]
+
+
+def _served(models: Mapping[str, Model[Servable]], name: str) -> str:
+    """Return what is served instead: versions of that model, or else models."""
+    model = models.get(name)
+    if model is not None and model.listed:
+        available = sorted(n for n, each in model.live.items() if each.state == AVAILABLE)
+        kind, known = f"versions of {name}", [str(number) for number in available]
+    else:
+        kind, known = "models", sorted(each for each, model in models.items() if model.listed)
+    more = [f"and {len(known) - _MOST_NAMED} more"] if len(known) > _MOST_NAMED else []
+    return f"{kind} {SERVED_HERE}: {', '.join(known[:_MOST_NAMED] + more) or 'none'}"

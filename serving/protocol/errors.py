@@ -11,6 +11,9 @@ logger = logging.getLogger("deploykit")
 
 MESSAGE_LENGTH = 1024  # TensorFlow Serving cuts there
 
+SERVED_HERE = "served here"
+"""Stands in what a server of ours says of a model or version that it lacks, before those it has."""
+
 HTTP_STATUS = {
     "INVALID_ARGUMENT": 400,
     "FAILED_PRECONDITION": 400,

@@ -134,7 +134,8 @@ def test_the_status_of_the_server_is_kept(client, official):
     error = failed(client.predict, "missing", {})
     assert error.code == "NOT_FOUND"
     assert str(error).startswith("127.0.0.1:")
-    assert "Servable not found for request: Latest(missing) (NOT_FOUND)" in str(error)
+    assert "Servable not found for request: Latest(missing); the API has no call" in str(error)
+    assert str(error).endswith("--model_config_file (NOT_FOUND)")
     assert failed(client.predict, "full", {}).code == "RESOURCE_EXHAUSTED"
     assert official.calls == ["Predict", "Predict"]
     assert error.exit_status == 2

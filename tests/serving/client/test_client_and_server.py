@@ -5,6 +5,7 @@ import pytest
 
 import deploykit as package
 from deploykit.serving.client.endpoint import CallError
+from tests.deploykit.conftest import command_line
 from tests.serving.served import Served
 from tests.serving.small_models import half_plus
 
@@ -51,6 +52,20 @@ def test_what_is_wrong_has_its_code(client, model, inputs, code):
     with pytest.raises(CallError) as raised:
         client.predict(model, inputs)
     assert raised.value.code == code
+
+
+def test_what_is_served_is_named_for_a_model_that_is_not(server):
+    """By each command that asks a server; TensorFlow Serving's own words come first."""
+    for command in ("predict --input=1", "status", "load-test --data=x.npz"):
+        name, *more = command.split()
+        for asked, known in (
+            (["half_plus_tow"], "models served here: half_plus_two (NOT_FOUND)"),
+            (["half_plus_two", "--version=7"], "versions of half_plus_two served here: 123 ("),
+        ):
+            found = command_line(name, server.address, *asked, *more)
+            assert found.status == 2
+            assert known in found.stderr
+            assert found.stderr.startswith(f"deploykit: error: {server.address}: ")
 
 
 def test_reload(server, client, tmp_path):

@@ -96,10 +96,9 @@ def test_status(ask):
 def test_errors(ask):
     wrong = [predict(name="m"), predict(version={"value": 7}), {"model_spec": SPEC}]
     found = ask("PredictionService", "Predict", *wrong)
-    assert found[:2] == [
-        {"code": "NOT_FOUND", "details": "Servable not found for request: Latest(m)"},
-        {"code": "NOT_FOUND",
-         "details": "Servable not found for request: Specific(half_plus_two, 7)"},
-    ]  # fmt: skip
+    assert [each["code"] for each in found[:2]] == ["NOT_FOUND", "NOT_FOUND"]
+    words = "Servable not found for request:"
+    assert found[0]["details"].startswith(f"{words} Latest(m); models served here: ")
+    assert found[1]["details"].startswith(f"{words} Specific(half_plus_two, 7); versions of ")
     assert found[2]["code"] == "INVALID_ARGUMENT"
     assert found[2]["details"].startswith("input size does not match signature: 0!=1")

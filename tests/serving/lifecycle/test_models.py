@@ -239,6 +239,16 @@ def test_what_stops_a_load_has_a_code(shelf, error, code, message):
     assert shelf.models.status("m") == [VersionStatus(1, END, code, message)]
 
 
+def test_of_many_models_some_are_named(shelf):
+    names = [f"m{n:02}" for n in range(23)]
+    for name in names:
+        shelf.add(1, name=name)
+    shelf.models.configure([shelf.settings(name) for name in names], PATIENCE)
+    said = refusal("NOT_FOUND", use, shelf, "m")
+    assert said.startswith(f"{NO_SERVABLE} Latest(m); models served here: m00, m01, ")
+    assert said.endswith(", m19, and 3 more")
+
+
 def test_a_version_is_closed_after_its_last_call(shelf):
     shelf.serve(1)
     with shelf.using("m") as first, shelf.using("m", 1) as second:
@@ -248,7 +258,7 @@ def test_a_version_is_closed_after_its_last_call(shelf):
         shelf.wait(lambda: shelf.history(1)[-1] == UNLOADING)
         assert use(shelf, "m").version == 2
         assert refusal("NOT_FOUND", use, shelf, "m", 1) == (
-            "Servable not found for request: Specific(m, 1)"
+            f"{NO_SERVABLE} Specific(m, 1); versions of m served here: 2"
         )
         assert not first.closed.is_set()
     assert first.closed.wait(PATIENCE)
@@ -328,7 +338,9 @@ def test_an_emptied_base_path_unloads_all(shelf, caplog):
     shelf.remove(1)
     shelf.models.poll()
     shelf.wait(lambda: shelf.now() == {})
-    assert refusal("NOT_FOUND", use, shelf, "m") == "Servable not found for request: Latest(m)"
+    assert refusal("NOT_FOUND", use, shelf, "m") == (
+        f"{NO_SERVABLE} Latest(m); versions of m served here: none"
+    )
     shelf.models.poll()
     assert caplog.text.count("it holds no version") == 1
 
@@ -408,14 +420,18 @@ def test_a_version_in_another_folder_is_not_loaded_again(shelf, caplog):
     assert f"version 1 of m stays as it was loaded from {shelf.folder / 'm' / '1'}" in caplog.text
 
 
+NO_SERVABLE = "Servable not found for request:"
+MODELS, VERSIONS = "models served here: m", "versions of m served here: 1"
+
+
 @pytest.mark.parametrize(
     ("which", "code", "message"),
     [
-        (("x",), "NOT_FOUND", "Servable not found for request: Latest(x)"),
-        (("../m",), "NOT_FOUND", "Servable not found for request: Latest(../m)"),
-        (("x", 1), "NOT_FOUND", "Servable not found for request: Specific(x, 1)"),
-        (("m", 7), "NOT_FOUND", "Servable not found for request: Specific(m, 7)"),
-        (("m", 0), "NOT_FOUND", "Servable not found for request: Specific(m, 0)"),
+        (("x",), "NOT_FOUND", f"{NO_SERVABLE} Latest(x); {MODELS}"),
+        (("../m",), "NOT_FOUND", f"{NO_SERVABLE} Latest(../m); {MODELS}"),
+        (("x", 1), "NOT_FOUND", f"{NO_SERVABLE} Specific(x, 1); {MODELS}"),
+        (("m", 7), "NOT_FOUND", f"{NO_SERVABLE} Specific(m, 7); {VERSIONS}"),
+        (("m", 0), "NOT_FOUND", f"{NO_SERVABLE} Specific(m, 0); {VERSIONS}"),
         (("m", None, "x"), "INVALID_ARGUMENT", "Unrecognized servable version label: x"),
         (("x", None, "x"), "INVALID_ARGUMENT", "Unrecognized servable version label: x"),
     ],
@@ -428,9 +444,9 @@ def test_what_cannot_be_used(shelf, which, code, message):
 @pytest.mark.parametrize(
     ("which", "code", "message"),
     [
-        (("x",), "NOT_FOUND", "Could not find any versions of model x"),
-        (("x", 1), "NOT_FOUND", "Could not find version 1 of model x"),
-        (("m", 7), "NOT_FOUND", "Could not find version 7 of model m"),
+        (("x",), "NOT_FOUND", f"Could not find any versions of model x; {MODELS}"),
+        (("x", 1), "NOT_FOUND", f"Could not find version 1 of model x; {MODELS}"),
+        (("m", 7), "NOT_FOUND", f"Could not find version 7 of model m; {VERSIONS}"),
         (("m", None, "x"), "INVALID_ARGUMENT", "Unrecognized servable version label: x"),
     ],
 )
@@ -470,7 +486,7 @@ def test_an_early_label_may_be_new_but_not_moved(shelves):
     shelf.models.configure([shelf.settings(labels={"next": 2, "now": 1})], PATIENCE)
     assert use(shelf, "m", label="now").version == 1
     assert refusal("NOT_FOUND", use, shelf, "m", label="next") == (
-        "Servable not found for request: Specific(m, 2)"
+        f"{NO_SERVABLE} Specific(m, 2); {VERSIONS}"
     )
     moved = [shelf.settings(labels={"next": 2, "now": 2})]
     refusal("FAILED_PRECONDITION", shelf.models.configure, moved, PATIENCE)
@@ -489,7 +505,9 @@ def test_a_reload_unloads_what_is_not_named_and_loads_what_is_new(shelf):
     with shelf.using("m"):
         shelf.models.configure([shelf.settings("n")], PATIENCE)
         assert use(shelf, "n").version == 4
-        assert refusal("NOT_FOUND", use, shelf, "m") == "Servable not found for request: Latest(m)"
+        assert refusal("NOT_FOUND", use, shelf, "m") == (
+            f"{NO_SERVABLE} Latest(m); models served here: n"
+        )
         assert not held.closed.is_set()
     shelf.wait(lambda: shelf.now() == {})
     assert shelf.models.status("m") == [VersionStatus(1, END)]

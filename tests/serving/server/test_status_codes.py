@@ -21,7 +21,7 @@ from deploykit.serving.protocol.protos import (
     SignatureDefMap,
 )
 from deploykit.serving.protocol.signatures import CLASSIFY, REGRESS
-from deploykit.serving.server.server import Server, Settings
+from deploykit.serving.server.server import Server, ServerSettings
 from tests.serving.small_models import half_plus
 
 
@@ -32,7 +32,7 @@ def served(tmp_path_factory):
         ModelSettings(name, half_plus(base / name, add))
         for name, add in (("half_plus_two", 2), ("half_plus_three", 3))
     ]
-    server = Server(Settings(models, port=0))
+    server = Server(ServerSettings(models, port=0))
     server.start()
     channel = grpc.insecure_channel(f"127.0.0.1:{server.port}")
     yield SimpleNamespace(
@@ -214,7 +214,8 @@ PREDICT = [
     (
         predict(version=7),
         "NOT_FOUND",
-        "Servable not found for request: Specific(half_plus_two, 7)",
+        "Servable not found for request: Specific(half_plus_two, 7); versions of half_plus_two "
+        "served here: 123",
     ),
     (predict(version=0), "NOT_FOUND", "Servable not found for request: Specific(half_plus_two, 0)"),
     (predict(label="L"), "INVALID_ARGUMENT", "Unrecognized servable version label: L"),
@@ -275,7 +276,9 @@ def test_classify_and_regress_refuse(served, method, kind, signature):
     assert status(call, empty) == ("INVALID_ARGUMENT", "Input is empty.")
     assert status(call, ask(kind, "S")) == ("INVALID_ARGUMENT", MISSING)
     found, details = status(call, ask(kind, "", name="m"))
-    assert (found, details) == ("NOT_FOUND", "Servable not found for request: Latest(m)")
+    missing = "Servable not found for request: Latest(m); models served here: "
+    assert (found, details[: len(missing)]) == ("NOT_FOUND", missing)
+    assert "half_plus_two" in details
     found, details = status(call, ask(kind, "serving_default"))
     assert found == "INVALID_ARGUMENT"
     assert "it takes {x} and gives {y}" in details
@@ -322,13 +325,14 @@ def test_metadata_refuses(served):
 
 def test_status_refuses(served):
     call = served.models.GetModelStatus
-    assert status(call, spec(GetModelStatusRequest(), "M")) == (
-        "NOT_FOUND",
-        "Could not find any versions of model M",
-    )
+    found, details = status(call, spec(GetModelStatusRequest(), "M"))
+    assert found == "NOT_FOUND"
+    assert details.startswith("Could not find any versions of model M; models served here: ")
+    assert "half_plus_two" in details
     assert status(call, spec(GetModelStatusRequest(), version=7)) == (
         "NOT_FOUND",
-        "Could not find version 7 of model half_plus_two",
+        "Could not find version 7 of model half_plus_two; versions of half_plus_two served here: "
+        "123",
     )
 
 
