@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from deploykit.api.list_transforms import list_transforms
     from deploykit.api.optimize import optimize
     from deploykit.api.placement import placement
+    from deploykit.api.predict import predict
     from deploykit.api.quantize import quantize
     from deploykit.api.sensitivity import sensitivity
     from deploykit.api.transform import TransformGraph, transform
@@ -79,6 +80,7 @@ _HOMES = {
     "open_model": "freezing.open_model",
     "optimize": "api.optimize",
     "placement": "api.placement",
+    "predict": "api.predict",
     "quantize": "api.quantize",
     "save_graph": "freezing.graph_files",
     "sensitivity": "api.sensitivity",
@@ -121,6 +123,7 @@ __all__ = [
     "open_model",
     "optimize",
     "placement",
+    "predict",
     "quantize",
     "save_graph",
     "sensitivity",

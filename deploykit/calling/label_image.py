@@ -7,7 +7,7 @@ the model.
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -156,6 +156,11 @@ def read_image(path: str | os.PathLike[str]) -> bytes:
     return content
 
 
+def labels_from(labels: str | os.PathLike[str] | Sequence[str]) -> list[str]:
+    """Return names of classes; a path is that of a file as `read_labels` takes it."""
+    return read_labels(labels) if isinstance(labels, str | os.PathLike) else list(labels)
+
+
 def read_labels(path: str | os.PathLike[str]) -> list[str]:
     """Return the lines of a file: line n is the name of class n. GraphError: it is no such file."""
     try:
@@ -247,12 +252,3 @@ def predictions(found: Array, labels: Sequence[str], top: int) -> list[dict[str,
         }
         for number in order
     ]
-
-
-def lines(predicted: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Yield the predictions as a table."""
-    width = max(5, *(len(str(each["class"])) for each in predicted))
-    yield f"{'score':>10}  {'class':>{width}}  label"
-    for each in predicted:
-        label = each["label"] if each["label"] is not None else "-"
-        yield f"{each['score']:10.6f}  {each['class']:{width}}  {label}"

@@ -3,9 +3,10 @@
 import itertools
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from deploykit.input.preprocessing import Preprocessing, load_preprocessing
 from deploykit.records.features import Feature
 from deploykit.serving.protocol.signatures import DEFAULT, Signature, Tensor
 from deploykit.storage.files import check_regular, naming, read_bytes
+from deploykit.text.tensors import described
 from deploykit.transforms.core.errors import FileError, GraphError, nearest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
@@ -41,12 +43,15 @@ def chosen_signature(
 
 
 def arrays_from(
-    given: Sequence[str], signature: Signature, preprocess: str | None = None
+    given: Mapping[str, Any] | Sequence[str],
+    signature: Signature,
+    preprocess: str | os.PathLike[str] | None = None,
 ) -> dict[str, Array]:
     """Return the array of each input.
 
     Args:
-        given: texts such as `x=data.npy`; `x=` may be left out where there is one input.
+        given: by name, arrays, values or paths; or texts such as `x=data.npy`, where `x=` may be
+            left out if there is one input.
         signature: what the model takes.
         preprocess: a file that says what becomes of images; default: what the input asks for.
 
@@ -54,12 +59,12 @@ def arrays_from(
     """
     declared = Preprocessing() if preprocess is None else load_preprocessing(preprocess)
     found: dict[str, Array] = {}
-    for text in given:
-        alias, value = _named(text, signature)
+    for alias, value, name in _named(given, signature):
         if alias in found:
             raise GraphError(f"input '{alias}' is given twice")
-        with naming(text):
-            found[alias] = _fitted(_array(alias, value, signature, declared), alias, signature)
+        with naming(name):
+            array = _array(alias, value, signature, declared)
+            found[alias] = _fitted(array, alias, signature)
     missing = [alias for alias in signature.inputs if alias not in found]
     missing = [alias for alias in missing if alias not in signature.proto.defaults]
     if missing:
@@ -107,17 +112,36 @@ def listed(tensors: Mapping[str, Tensor]) -> str:
 
 
 def _described(tensor: Tensor) -> str:
-    if tensor.shape is None:
-        return tensor.dtype
-    return f"{tensor.dtype}[{', '.join('?' if s < 0 else str(s) for s in tensor.shape)}]"
+    return described(tensor.dtype, tensor.shape)
 
 
-def _named(text: str, signature: Signature) -> tuple[str, str]:
+def _named(
+    given: Mapping[str, Any] | Sequence[str], signature: Signature
+) -> Iterator[tuple[str, Any, str]]:
+    """Yield the input that each is for, its value, and how a message calls it.
+
+    GraphError: there is no such input.
+    """
+    if isinstance(given, Mapping):
+        for alias, value in given.items():
+            if alias not in signature.inputs:
+                hint = nearest(alias, list(signature.inputs))
+                raise GraphError(
+                    f"there is no input '{alias}'{hint}; the model takes {listed(signature.inputs)}"
+                )
+            yield alias, value, f"input '{alias}'"
+        return
+    for text in [given] if isinstance(given, str) else given:
+        yield *_parted(text, signature), text
+
+
+def _parted(text: str, signature: Signature) -> tuple[str, Any]:
+    """Return the input that a text of the command line is for, and its file or value."""
     alias, sign, value = text.partition("=")
     if sign and alias in signature.inputs:
-        return alias, value
+        return alias, _file_or_value(value)
     if len(signature.inputs) == 1 and (not sign or Path(text).exists()):
-        return next(iter(signature.inputs)), text
+        return next(iter(signature.inputs)), _file_or_value(text)
     hint = nearest(alias, list(signature.inputs)) if sign else ""
     raise GraphError(
         f"{text}: expected NAME=VALUE with the name of an input{hint}; the model takes "
@@ -125,22 +149,39 @@ def _named(text: str, signature: Signature) -> tuple[str, str]:
     )
 
 
-def _array(alias: str, value: str, signature: Signature, declared: Preprocessing) -> Array:
-    """Return what a value stands for: a JSON value, an array or an image of a file, its bytes."""
-    if not os.path.exists(value):
-        try:
-            return _of_json(json.loads(value))
-        except (ValueError, RecursionError):
-            raise FileError(
-                f"{value}: there is no such file, nor is it a value such as 2.5 or [1, 2]"
-            ) from None
-    if value.endswith(".npy"):
-        return _of_file(value)
-    if signature.inputs[alias].dtype == "string":
-        return np.array([read_bytes(value)], object)
-    if value.lower().endswith(IMAGE_ENDS):
-        return _of_image(alias, value, signature, declared)
+def _file_or_value(text: str) -> Any:
+    if os.path.exists(text):
+        return Path(text)
+    try:
+        return _of_json(json.loads(text))
+    except (ValueError, RecursionError):
+        raise FileError(
+            f"{text}: there is no such file, nor is it a value such as 2.5 or [1, 2]"
+        ) from None
+
+
+def _array(alias: str, value: Any, signature: Signature, declared: Preprocessing) -> Array:
+    """Return what a value stands for: itself, or the array, the image or the bytes of a file."""
+    is_text = signature.inputs[alias].dtype == "string"
+    if not isinstance(value, os.PathLike) and (is_text or not isinstance(value, str)):
+        return _of_value(value)
+    path = os.fspath(value)
+    check_regular(path)
+    if path.endswith(".npy"):
+        return _of_file(path)
+    if is_text:
+        return np.array([read_bytes(path)], object)
+    if path.lower().endswith(IMAGE_ENDS):
+        return _of_image(alias, path, signature, declared)
     raise GraphError(f"expected a .npy file or an image ({' '.join(IMAGE_ENDS)})")
+
+
+def _of_value(value: Any) -> Array:
+    """Return an array; bytes keep the zeros at their end."""
+    try:
+        return np.asarray(value, object if isinstance(value, bytes) else None)
+    except ValueError as error:
+        raise GraphError(f"this is no array: {error}") from None
 
 
 def _of_json(parsed: object) -> Array:
@@ -151,7 +192,6 @@ def _of_json(parsed: object) -> Array:
 
 
 def _of_file(path: str) -> Array:
-    check_regular(path)
     try:
         found = np.load(path, allow_pickle=False)
     except OSError as error:

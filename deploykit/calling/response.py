@@ -1,4 +1,4 @@
-"""What a served model answered, shown: its arrays, or the classes with the highest scores."""
+"""What a served model answered as plain data: its arrays, or the classes with the best scores."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -6,21 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.calling.label_image import lines as class_lines
 from deploykit.calling.label_image import predictions
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tensors import Array, type_of
-
-_SHOWN_VALUES = 20
-
-
-def lines(answer: Mapping[str, Array]) -> list[str]:
-    """Return each output with its type and shape, and its values or the first of them."""
-    found = []
-    for alias, array in sorted(answer.items()):
-        values = np.array2string(array, threshold=_SHOWN_VALUES, precision=6)
-        found.append(f"{alias}: {type_of(array)}{list(array.shape)}\n{values}")
-    return found
 
 
 def document(answer: Mapping[str, Array]) -> dict[str, Any]:
@@ -37,8 +25,8 @@ def document(answer: Mapping[str, Array]) -> dict[str, Any]:
 
 def classes(
     answer: Mapping[str, Array], labels: Sequence[str] | None, top: int
-) -> tuple[list[list[dict[str, Any]]], list[str]]:
-    """Return the `top` best classes of each sample as plain data, and as lines of text.
+) -> list[list[dict[str, Any]]]:
+    """Return the `top` best classes of each sample as plain data.
 
     GraphError: not one output alone gives a finite score for each class.
     """
@@ -55,8 +43,7 @@ def classes(
     if not np.isfinite(array.astype(np.float64)).all():
         raise GraphError(f"output '{alias}' holds NaN or Inf, so there is no best class")
     names = [""] * array.shape[1] if labels is None else labels
-    found = [predictions(each.astype(np.float64), names, top) for each in array]
-    return found, [line for each in found for line in class_lines(each)]
+    return [predictions(each.astype(np.float64), names, top) for each in array]
 
 
 def _plain(array: Array) -> Any:

@@ -73,7 +73,7 @@ class Preprocessing:
         return {"format": FORMAT, **columns, "inputs": inputs}
 
 
-def load_preprocessing(path: str) -> Preprocessing:
+def load_preprocessing(path: str | os.PathLike[str]) -> Preprocessing:
     """Read a JSON file. FileError: there is none. GraphError: it states something else."""
     try:
         document = json.loads(read_bytes(path))

@@ -87,7 +87,6 @@ def label(
     from deploykit.calling.label_image import (
         declared_input,
         image_input,
-        lines,
         predictions,
         read_image,
         read_labels,
@@ -97,6 +96,7 @@ def label(
     from deploykit.freezing.interface import Source
     from deploykit.freezing.open_model import open_model
     from deploykit.input.preprocessing import load_preprocessing
+    from deploykit.text.answers import class_lines
     from deploykit.text.progress import working
 
     image = _one("IMAGE", image, "--image", image_file)
@@ -124,5 +124,5 @@ def label(
         "preprocessing": taken_as.preprocessing().document(),
         "predictions": predictions(found, names, top),
     }
-    text = lines(report.more["predictions"])
+    text = class_lines(report.more["predictions"])
     show(report, as_json, text=text, output=output, force=force)

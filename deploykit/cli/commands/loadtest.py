@@ -47,7 +47,7 @@ def load_test(
     batch: int,
     signature: str | None,
     version: int | None,
-    label: str,
+    version_label: str,
     concurrency: tuple[int, ...],
     rate: float | None,
     limit_ms: float | None,
@@ -91,13 +91,14 @@ def load_test(
     report = Report("load-test", data, output)
     with working("load-test") as advance:
         with Client(address, connection) as client:
-            found = client.metadata(model, version=version, label=label)
+            found = client.metadata(model, version=version, label=version_label)
             name, chosen = chosen_signature(found, signature)
             feeds = feeds_from_data(data, chosen, preprocess, batch)
             # What is wrong with it is said before the load.
-            client.predict(model, feeds[0], version=version, label=label, signature=name)
+            client.predict(model, feeds[0], version=version, label=version_label, signature=name)
         requests = [
-            predict_request(model, feed, version, label, name).SerializeToString() for feed in feeds
+            predict_request(model, feed, version, version_label, name).SerializeToString()
+            for feed in feeds
         ]
         highest = None
         with Generators(

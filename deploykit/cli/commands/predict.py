@@ -33,7 +33,7 @@ def predict(
     preprocess: str | None,
     signature: str | None,
     version: int | None,
-    label: str,
+    version_label: str,
     outputs: tuple[str, ...],
     top: int | None,
     labels: str | None,
@@ -51,27 +51,27 @@ def predict(
     deploykit predict localhost:8500 half_plus_two --input 2.0
     deploykit predict localhost:8500 flowers --input image=rose.jpg --labels labels.txt
     """  # noqa: D301  click reads the backslash
-    from deploykit.calling.label_image import read_labels
-    from deploykit.calling.request_inputs import arrays_from, chosen_signature
-    from deploykit.calling.response import classes, document, lines
+    import deploykit
     from deploykit.cli.report import Report, show
-    from deploykit.serving.client.client import Client
-    from deploykit.text.progress import working
+    from deploykit.text.answers import class_lines, output_lines
 
     report = Report("predict")
-    names = None if labels is None else read_labels(labels)
-    with working("predict"), Client(address, connection) as client:
-        found = client.metadata(model, version=version, label=label)
-        name, chosen = chosen_signature(found, signature)
-        inputs = arrays_from(given, chosen, preprocess)
-        answer = client.predict(
-            model, inputs, version=version, label=label, signature=name, outputs=outputs
-        )
-    report.inputs, report.outputs = tuple(inputs), tuple(answer)
-    report.more = {
-        "address": address, "model": model, "signature": name, "values": document(answer),
-    }  # fmt: skip
-    text = lines(answer)
-    if names is not None or top is not None:
-        report.more["predictions"], text = classes(answer, names, top or 5)
+    found = deploykit.predict(
+        address,
+        model,
+        given,
+        connection=connection,
+        version=version,
+        version_label=version_label,
+        signature=signature,
+        outputs=outputs,
+        preprocess=preprocess,
+        labels=labels,
+        top=top,
+    )
+    report.inputs, report.outputs = tuple(found.inputs), tuple(found.outputs)
+    report.more = found.document()
+    text = output_lines(found.outputs)
+    if found.classes is not None:
+        text = (line for each in found.classes for line in class_lines(each))
     show(report, as_json, text=text, output=output, force=force)

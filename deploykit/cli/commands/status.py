@@ -17,7 +17,7 @@ def status(
     address: str,
     model: str | None,
     version: int | None,
-    label: str,
+    version_label: str,
     connection: Connection,
     output: str | None,
     force: bool,
@@ -38,16 +38,18 @@ def status(
     from deploykit.serving.client.client import Client
     from deploykit.transforms.core.errors import VerificationError
 
-    if model is None and (version is not None or label):
+    if model is None and (version is not None or version_label):
         raise click.UsageError("--version and --version-label are of a model, but none is named")
     report = Report("status")
     with Client(address, connection) as client:
         if model is None:
             found: ServerHealth | Versions = ServerHealth(address, client.health())
         else:
-            states = client.status(model, version=version, label=label)
+            states = client.status(model, version=version, label=version_label)
             ready = any(each.state == "AVAILABLE" for each in states)
-            signatures = client.metadata(model, version=version, label=label) if ready else {}
+            signatures = (
+                client.metadata(model, version=version, label=version_label) if ready else {}
+            )
             found = Versions(address, model, states, signatures)
     report.more = found.document()
     show(report, as_json, text=found.text(), output=output, force=force)

@@ -26,6 +26,6 @@ connection = as_one(
 which_version = all_of(
     click.option("--version", type=click.IntRange(min=0), metavar="N",
                  help="Version of the model [default: the newest]."),
-    click.option("--version-label", "label", default="", metavar="LABEL",
+    click.option("--version-label", default="", metavar="LABEL",
                  help="Label of the version instead, such as stable."),
 )  # fmt: skip

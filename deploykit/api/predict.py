@@ -1,0 +1,86 @@
+"""What a served model answers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deploykit.calling.call_options import TOP, PredictOptions
+from deploykit.calling.label_image import labels_from
+from deploykit.calling.request_inputs import arrays_from, chosen_signature
+from deploykit.calling.response import classes, document
+from deploykit.serving.client.client import Client
+from deploykit.serving.client.connection import DEFAULT_CONNECTION, Connection
+from deploykit.storage.parameters import with_options
+from deploykit.text.progress import working
+from deploykit.transforms.core.tensors import Array
+
+DEFAULT = PredictOptions()
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a served model answered."""
+
+    address: str
+    model: str
+    signature: str
+    inputs: Mapping[str, Array]
+    """What was sent."""
+    outputs: Mapping[str, Array]
+    classes: Sequence[Sequence[Mapping[str, Any]]] | None = None
+    """The best classes of each sample, best first: class, label, score; None: nobody asked."""
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data; a number that is not finite is null, bytes are base64."""
+        found = {
+            "address": self.address,
+            "model": self.model,
+            "signature": self.signature,
+            "values": document(self.outputs),
+        }
+        return found if self.classes is None else {**found, "predictions": self.classes}
+
+
+def predict(
+    address: str,
+    model: str,
+    inputs: Mapping[str, Any] | Sequence[str],
+    how: PredictOptions = DEFAULT,
+    connection: Connection = DEFAULT_CONNECTION,
+    **options: Any,
+) -> Prediction:
+    """Ask a served model for its answer. Any server of the TensorFlow Serving API will do.
+
+    Args:
+        address: `host:port` of gRPC, or `unix:path`.
+        model: the name under which it is served.
+        inputs: by name, an array or nested list as the signature takes it, where the axis of the
+            batch may be left out; a text, for an input of texts; or the path of a `.npy` file or of
+            an image, which is decoded and resized as `calibrate` and `benchmark` do it. For an
+            input of texts, a `pathlib.Path` is a file whose bytes are sent. Or a list of
+            `[NAME=]VALUE`, as the command line takes it.
+        how: which version and signature are asked, and what is shown.
+        connection: how the server is spoken to.
+        options: fields of `PredictOptions`, such as `version` and `labels`, or of `Connection`,
+            such as `timeout` (in seconds).
+
+    CallError: there is no such server, model or version, or the model refuses the inputs.
+    FileError, GraphError: an input is missing or not known, or what is given does not fit it.
+
+    Example:
+        >>> with deploykit.serve("models", port=0) as server:
+        ...     found = deploykit.predict(server.address, "half_plus_two", {"x": [[2.0], [4.0]]})
+        >>> found.outputs["y"].tolist()
+        [[3.0], [4.0]]
+    """
+    how, connection = with_options("predict", options, how, connection)
+    names = None if how.labels is None else labels_from(how.labels)
+    asked: Any = {"version": how.version, "label": how.version_label}
+    with working("predict"), Client(address, connection) as client:
+        signature, chosen = chosen_signature(client.metadata(model, **asked), how.signature)
+        arrays = arrays_from(inputs, chosen, how.preprocess)
+        outputs = client.predict(model, arrays, signature=signature, outputs=how.outputs, **asked)
+    best = None
+    if names is not None or how.top is not None:
+        best = classes(outputs, names, how.top or TOP)
+    return Prediction(address, model, signature, arrays, outputs, best)

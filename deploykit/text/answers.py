@@ -1,0 +1,26 @@
+"""What models answered, in lines for people: arrays, or the classes with the highest scores."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from deploykit.transforms.core.tensors import Array, type_of
+
+_SHOWN_VALUES = 20
+
+
+def output_lines(outputs: Mapping[str, Array]) -> Iterator[str]:
+    """Yield each output with its type and shape, and its values or the first of them."""
+    for alias, array in sorted(outputs.items()):
+        values = np.array2string(array, threshold=_SHOWN_VALUES, precision=6)
+        yield f"{alias}: {type_of(array)}{list(array.shape)}\n{values}"
+
+
+def class_lines(predicted: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the best classes of a sample as a table."""
+    width = max(5, *(len(str(each["class"])) for each in predicted))
+    yield f"{'score':>10}  {'class':>{width}}  label"
+    for each in predicted:
+        label = each["label"] if each["label"] is not None else "-"
+        yield f"{each['score']:10.6f}  {each['class']:{width}}  {label}"
