@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from deploykit.api.predict import predict
     from deploykit.api.quantize import quantize
     from deploykit.api.sensitivity import sensitivity
+    from deploykit.api.status import status
     from deploykit.api.transform import TransformGraph, transform
     from deploykit.api.tune import tune
     from deploykit.api.verify import verify
@@ -84,6 +85,7 @@ _HOMES = {
     "quantize": "api.quantize",
     "save_graph": "freezing.graph_files",
     "sensitivity": "api.sensitivity",
+    "status": "api.status",
     "transform": "api.transform",
     "tune": "api.tune",
     "verify": "api.verify",
@@ -127,6 +129,7 @@ __all__ = [
     "quantize",
     "save_graph",
     "sensitivity",
+    "status",
     "transform",
     "tune",
     "verify",

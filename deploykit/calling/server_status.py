@@ -2,15 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from deploykit.calling.request_inputs import listed
 from deploykit.serving.protocol.signatures import Signature
 from deploykit.serving.protocol.version_status import VersionStatus
-from deploykit.text.tables import new_table
-
-if TYPE_CHECKING:
-    from deploykit.text.tables import Table
 
 
 @dataclass(frozen=True)
@@ -30,28 +25,20 @@ class ServerHealth:
         """Return it as plain data."""
         return {"address": self.address, "health": self.health or None}
 
-    def text(self) -> "list[str | Table]":
-        """Return it in words."""
-        said = f"it says {self.health}" if self.health else "it has no health service"
-        return [
-            f"{self.address}: a server answers there; {said}",
-            "name a model to see its versions: the API has no call that lists the models",
-        ]
-
 
 @dataclass(frozen=True)
-class Versions:
+class ModelVersions:
     """The versions of a model that a server knows of, and how the one that answers is called."""
 
     address: str
     model: str
-    states: Sequence[VersionStatus]
+    versions: Sequence[VersionStatus]
     signatures: Mapping[str, Signature]
 
     @property
     def problem(self) -> str:
         """Why it is of no use now, in a sentence."""
-        if any(each.state == "AVAILABLE" for each in self.states):
+        if any(each.state == "AVAILABLE" for each in self.versions):
             return ""
         return f"{self.address}: no version of {self.model} answers now"
 
@@ -60,7 +47,7 @@ class Versions:
         return {
             "address": self.address,
             "model": self.model,
-            "versions": [asdict(each) for each in self.states],
+            "versions": [asdict(each) for each in self.versions],
             "signatures": {
                 name: {
                     "method": each.method,
@@ -70,16 +57,3 @@ class Versions:
                 for name, each in self.signatures.items()
             },
         }
-
-    def text(self) -> "list[str | Table]":
-        """Return a table of versions and one of signatures."""
-        versions = new_table(self.model, "state", "error")
-        for each in self.states:
-            error = "" if each.code == "OK" else f"{each.code}: {each.message}"
-            versions.add_row(str(each.version), each.state, error)
-        if not self.signatures:
-            return [versions]
-        calls = new_table("signature", "takes", "gives")
-        for name, signature in self.signatures.items():
-            calls.add_row(name, listed(signature.inputs), listed(signature.outputs))
-        return [versions, calls]

@@ -33,25 +33,17 @@ def status(
     deploykit status localhost:8500
     deploykit status localhost:8500 flowers
     """  # noqa: D301  click reads the backslash
-    from deploykit.calling.server_status import ServerHealth, Versions
+    import deploykit
     from deploykit.cli.report import Report, show
-    from deploykit.serving.client.client import Client
+    from deploykit.text.server_status import health_lines, version_tables
     from deploykit.transforms.core.errors import VerificationError
 
-    if model is None and (version is not None or version_label):
-        raise click.UsageError("--version and --version-label are of a model, but none is named")
     report = Report("status")
-    with Client(address, connection) as client:
-        if model is None:
-            found: ServerHealth | Versions = ServerHealth(address, client.health())
-        else:
-            states = client.status(model, version=version, label=version_label)
-            ready = any(each.state == "AVAILABLE" for each in states)
-            signatures = (
-                client.metadata(model, version=version, label=version_label) if ready else {}
-            )
-            found = Versions(address, model, states, signatures)
+    found = deploykit.status(
+        address, model, version=version, version_label=version_label, connection=connection
+    )
     report.more = found.document()
-    show(report, as_json, text=found.text(), output=output, force=force)
+    text = health_lines if model is None else version_tables
+    show(report, as_json, text=text(report.more), output=output, force=force)
     if found.problem:
         raise VerificationError(found.problem)

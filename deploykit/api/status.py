@@ -1,0 +1,54 @@
+"""How a server and its models are."""
+
+from typing import Any
+
+from deploykit.calling.server_status import ModelVersions, ServerHealth
+from deploykit.serving.client.client import Client
+from deploykit.serving.client.connection import DEFAULT_CONNECTION, Connection
+from deploykit.storage.parameters import with_options
+from deploykit.transforms.core.errors import Error
+
+
+def status(
+    address: str,
+    model: str | None = None,
+    *,
+    version: int | None = None,
+    version_label: str = "",
+    connection: Connection = DEFAULT_CONNECTION,
+    **options: Any,
+) -> ServerHealth | ModelVersions:
+    """Say how a server is, or the versions of one of its models and what they take.
+
+    Where the server does not serve, or no version of the model answers, the result has a `problem`,
+    with which the command ends.
+
+    Args:
+        address: `host:port` of gRPC, or `unix:path`.
+        model: the name under which it is served; default: the server's health service is asked,
+            which TensorFlow Serving has on request alone.
+        version: one version alone; default: all.
+        version_label: the label of the version instead, such as `stable`.
+        connection: how the server is spoken to.
+        options: fields of `Connection`, such as `timeout` (in seconds).
+
+    CallError: there is no such server, model or version.
+
+    Example:
+        >>> with deploykit.serve("models", port=0) as server:
+        ...     found = deploykit.status(server.address, "half_plus_two")
+        >>> found.versions[0].state
+        'AVAILABLE'
+        >>> found.signatures["serving_default"].inputs["x"].shape
+        (-1, 1)
+    """
+    (connection,) = with_options("status", options, connection)
+    if model is None and (version is not None or version_label):
+        raise Error("--version and --version-label are of a model, but none is named")
+    with Client(address, connection) as client:
+        if model is None:
+            return ServerHealth(address, client.health())
+        states = client.status(model, version=version, label=version_label)
+        ready = any(each.state == "AVAILABLE" for each in states)
+        signatures = client.metadata(model, version=version, label=version_label) if ready else {}
+        return ModelVersions(address, model, states, signatures)

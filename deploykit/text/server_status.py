@@ -1,0 +1,38 @@
+"""How a server and its models are, in lines and tables for people."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from deploykit.text.tables import new_table
+from deploykit.text.tensors import described
+
+if TYPE_CHECKING:
+    from deploykit.text.tables import Table
+
+
+def health_lines(found: Mapping[str, Any]) -> list[str]:
+    """Return the document of a server's health in words."""
+    said = f"it says {found['health']}" if found["health"] else "it has no health service"
+    return [
+        f"{found['address']}: a server answers there; {said}",
+        "name a model to see its versions: the API has no call that lists the models",
+    ]
+
+
+def version_tables(found: Mapping[str, Any]) -> "list[Table]":
+    """Return the document of a model's versions as a table of these, and one of signatures."""
+    versions = new_table(found["model"], "state", "error")
+    for each in found["versions"]:
+        error = "" if each["code"] == "OK" else f"{each['code']}: {each['message']}"
+        versions.add_row(str(each["version"]), each["state"], error)
+    if not found["signatures"]:
+        return [versions]
+    calls = new_table("signature", "takes", "gives")
+    for name, each in found["signatures"].items():
+        calls.add_row(name, _listed(each["inputs"]), _listed(each["outputs"]))
+    return [versions, calls]
+
+
+def _listed(tensors: Mapping[str, Mapping[str, Any]]) -> str:
+    named = (f"{name} {described(each['dtype'], each['shape'])}" for name, each in tensors.items())
+    return ", ".join(named)
