@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from deploykit.api.inspect import inspect
     from deploykit.api.inspect_records import inspect_records
     from deploykit.api.list_transforms import list_transforms
+    from deploykit.api.loadtest import load_test
     from deploykit.api.optimize import optimize
     from deploykit.api.placement import placement
     from deploykit.api.predict import predict
@@ -77,6 +78,7 @@ _HOMES = {
     "list_transforms": "api.list_transforms",
     "load_graph": "freezing.graph_files",
     "load_result": "benchmarking.results",
+    "load_test": "api.loadtest",
     "load_tuned": "benchmarking.results",
     "open_model": "freezing.open_model",
     "optimize": "api.optimize",
@@ -121,6 +123,7 @@ __all__ = [
     "list_transforms",
     "load_graph",
     "load_result",
+    "load_test",
     "load_tuned",
     "open_model",
     "optimize",

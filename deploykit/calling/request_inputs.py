@@ -3,7 +3,7 @@
 import itertools
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from deploykit.input.data import IMAGE_ENDS, Data
 from deploykit.input.preprocessing import Preprocessing, load_preprocessing
+from deploykit.input.samples import open_feeds
 from deploykit.records.features import Feature
 from deploykit.serving.protocol.signatures import DEFAULT, Signature, Tensor
 from deploykit.storage.files import check_regular, naming, read_bytes
@@ -20,6 +21,7 @@ from deploykit.transforms.core.errors import FileError, GraphError, nearest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import Array, DType, numpy_type
+from deploykit.verification.sample_batches import calibration_feeds
 
 MOST_REQUESTS, MOST_BYTES = 256, 64 << 20  # of data that are sent again and again
 
@@ -75,19 +77,26 @@ def arrays_from(
 
 
 def feeds_from_data(
-    path: str, signature: Signature, preprocess: str | None, batch: int
+    data: str | os.PathLike[str] | Mapping[str, Any],
+    signature: Signature,
+    preprocess: str | os.PathLike[str] | None,
+    batch: int,
 ) -> list[dict[str, Array]]:
-    """Return what is sent in turn: samples of an `.npz` file, or of a folder of files.
+    """Return what is sent in turn: samples of arrays by name, of an `.npz` file, or of a folder.
 
     FileError, GraphError: they do not fit the inputs.
     """
-    from deploykit.input.samples import open_feeds
-
+    graph = placeholders(signature)
+    if isinstance(data, Mapping):
+        arrays = {name: np.asarray(array) for name, array in data.items()}
+        samples: Iterable[Mapping[str, Array]] = calibration_feeds(graph, arrays, batch)
+    else:
+        samples = open_feeds(
+            os.fspath(data), graph, None if preprocess is None else os.fspath(preprocess), batch
+        )
     feeds: list[dict[str, Array]] = []
     size = 0
-    for feed in itertools.islice(
-        open_feeds(path, placeholders(signature), preprocess, batch), MOST_REQUESTS
-    ):
+    for feed in itertools.islice(samples, MOST_REQUESTS):
         size += sum(array.nbytes for array in feed.values())
         if feeds and size > MOST_BYTES:
             break

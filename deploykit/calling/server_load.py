@@ -4,18 +4,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deploykit.serving.client.endpoint import Endpoint
 from deploykit.serving.client.load_generator import DIGITS, LONGEST_US, OK, LoadStep, Taken
-from deploykit.text.tables import new_table
+from deploykit.text.loads import failures, load_name
 from deploykit.transforms.core.running.child import Worker
 
-if TYPE_CHECKING:
-    from deploykit.text.tables import Table
-
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
-_SHOWN = ("p50", "p90", "p99", "p99.9", "max")
 _POLL_SECONDS = 0.2
 _WARM_UP_SECONDS = 0.5
 _MOST_BUSY = 0.9  # of a core; one Python process has no more to give
@@ -56,9 +52,11 @@ class Load:
     @property
     def name(self) -> str:
         """What the load was, in words."""
-        if self.rate:
-            return f"{self.rate:.4g} calls/s"
-        return f"{self.callers} caller{'s' if self.callers > 1 else ''}"
+        return load_name(self.callers, self.rate)
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {**asdict(self), "failed": self.failed}
 
     def meets_bar(self, limit_ms: float) -> bool:
         """Say whether all calls were answered, 99 % within the limit from when they were due."""
@@ -123,37 +121,6 @@ def search(
     return loads, low
 
 
-def document(loads: Sequence[Load]) -> list[dict[str, Any]]:
-    """Return it as plain data."""
-    return [{**asdict(each), "failed": each.failed} for each in loads]
-
-
-def table(loads: Sequence[Load]) -> "Table":
-    """Return a table with a row for each step."""
-    found = new_table("load", "calls/s", *(f"{name} ms" for name in _SHOWN), "failed")
-    for each in loads:
-        figures = [f"{each.latency_ms[n]:.2f}" if each.latency_ms else "-" for n in _SHOWN]
-        found.add_row(each.name, f"{each.throughput:.1f}", *figures, str(each.failed))
-    return found
-
-
-def notes(loads: Sequence[Load]) -> list[str]:
-    """Return what a reader should know about the figures, a sentence each."""
-    found = [f"failed at {each.name}: {_failures(each)}" for each in loads if each.failed]
-    limited = ", ".join(each.name for each in loads if each.generator_limited)
-    if limited:
-        found.append(
-            f"the generator was the limit at {limited}, not the server; give it more processes "
-            "(--processes) or another machine"
-        )
-    return found
-
-
-def _failures(load: Load) -> str:
-    counts = [f"{count} {name}" for name, count in sorted(load.statuses.items()) if name != OK]
-    return ", ".join(counts)
-
-
 def _shares(step: LoadStep, parts: int) -> list[LoadStep]:
     """Return the load of each process; Poisson arrivals of several are Poisson together."""
     if step.callers:
@@ -164,7 +131,7 @@ def _shares(step: LoadStep, parts: int) -> list[LoadStep]:
 
 def _live_line(step: LoadStep, taken: Sequence[Taken]) -> str:
     load = _load(step, taken)
-    failed = f", failed: {_failures(load)}" if load.failed else ""
+    failed = f", failed: {failures(load.statuses)}" if load.failed else ""
     return f"{load.name}, {load.seconds:.0f} of {step.seconds:g} s: {load.throughput:.0f}/s{failed}"
 
 

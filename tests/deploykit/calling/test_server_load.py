@@ -2,8 +2,9 @@
 
 import pytest
 
-from deploykit.calling.server_load import Load, _shares, notes, search, table
+from deploykit.calling.server_load import Load, _shares, search
 from deploykit.serving.client.load_generator import LoadStep
+from deploykit.text.loads import load_lines
 
 
 def load(step: LoadStep, p99: float, limited: bool = False, failed: int = 0) -> Load:
@@ -49,14 +50,20 @@ def test_a_load_is_shared_out():
 
 
 def test_the_generators_limit_is_said():
-    fine, limited = (
-        load(LoadStep(1, callers=2), 5.0),
-        load(LoadStep(1, rate=900), 5.0, limited=True),
-    )
-    assert notes([fine]) == []
-    assert "at 900 calls/s, not the server" in notes([fine, limited])[0]
-    assert notes([load(LoadStep(1, callers=2), 5.0, failed=3)]) == [
-        "failed at 2 callers: 3 RESOURCE_EXHAUSTED"
+    fine = load(LoadStep(1, callers=2), 5.0)
+    limited = load(LoadStep(1, rate=900), 5.0, limited=True)
+
+    def lines(*loads, limit=None, rate=None):
+        documents = [each.document() for each in loads]
+        found = {"loads": documents, "latency_limit_ms": limit, "highest_rate": rate}
+        return list(load_lines(found))
+
+    assert len(lines(fine)) == 1
+    table, note = lines(fine, limited)
+    assert "at 900 calls/s, not the server" in note
+    assert list(table.columns[0].cells) == ["2 callers", "900 calls/s"]
+    failed = load(LoadStep(1, callers=2), 5.0, failed=3)
+    assert lines(failed)[1:] == ["failed at 2 callers: 3 RESOURCE_EXHAUSTED"]
+    assert lines(fine, limit=20, rate=123.4)[1:] == [
+        "highest rate with 99 % of calls within 20 ms: 123.4 calls/s"
     ]
-    names = table([fine, limited]).columns[0]
-    assert list(names.cells) == ["2 callers", "900 calls/s"]
