@@ -3,7 +3,7 @@
 import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from deploykit.transforms.core.errors import FileError, GraphError, nearest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import Array, DType, numpy_type
-from deploykit.verification.sample_batches import calibration_feeds
 
 MOST_REQUESTS, MOST_BYTES = 256, 64 << 20  # of data that are sent again and again
 
@@ -77,23 +76,13 @@ def arrays_from(
 
 
 def feeds_from_data(
-    data: str | os.PathLike[str] | Mapping[str, Any],
-    signature: Signature,
-    preprocess: str | os.PathLike[str] | None,
-    batch: int,
+    data: Any, signature: Signature, preprocess: Any, batch: int
 ) -> list[dict[str, Array]]:
-    """Return what is sent in turn: samples of arrays by name, of an `.npz` file, or of a folder.
+    """Return what is sent in turn: samples, as `open_samples` takes them.
 
     FileError, GraphError: they do not fit the inputs.
     """
-    graph = placeholders(signature)
-    if isinstance(data, Mapping):
-        arrays = {name: np.asarray(array) for name, array in data.items()}
-        samples: Iterable[Mapping[str, Array]] = calibration_feeds(graph, arrays, batch)
-    else:
-        samples = open_feeds(
-            os.fspath(data), graph, None if preprocess is None else os.fspath(preprocess), batch
-        )
+    samples = open_feeds(data, placeholders(signature), preprocess, batch)
     feeds: list[dict[str, Array]] = []
     size = 0
     for feed in itertools.islice(samples, MOST_REQUESTS):
