@@ -104,7 +104,7 @@ def _ratio(first: Measurement, other: Measurement) -> Ratio:
 
 def _speed(result: Result, found: Sequence[Summary]) -> "Table":
     columns = ["", "p50 ms", "p90 ms", "p99 ms", "items/s", *(["ratio"] if len(found) > 1 else [])]
-    table = _table(columns)
+    table = new_table(*columns)
     for each, figures, beside in zip(result.measurements, found, ratios(result), strict=True):
         cells = [each.name, number(figures.p50), number(figures.p90), number(figures.p99)]
         if figures.p50_interval is not None:
@@ -117,18 +117,10 @@ def _speed(result: Result, found: Sequence[Summary]) -> "Table":
 
 
 def _start(result: Result, found: Sequence[Summary]) -> "Table":
-    table = _table(["", "load ms", "first run ms", "peak memory", "verdict"])
+    table = new_table("", "load ms", "first run ms", "peak memory", "verdict")
     for each, figures in zip(result.measurements, found, strict=True):
         cells = (number(figures.load_ms), number(figures.first_run_ms), size(figures.bytes_peak))
         table.add_row(each.name, *cells, figures.verdict.partition(":")[0])
-    return table
-
-
-def _table(columns: Sequence[str]) -> "Table":
-    """Return a table where a long name is folded, and no figure."""
-    table = new_table(*columns)
-    for column in table.columns[1:]:
-        column.no_wrap = True
     return table
 
 

@@ -2,12 +2,15 @@
 
 import json
 import math
+import os
+import shutil
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from deploykit.text.tables import new_table, size
+from deploykit.text.tables import drawn, new_table, size
 
 if TYPE_CHECKING:
     from deploykit.freezing.open_model import OpenedModel
@@ -128,35 +131,29 @@ def show(
     if as_json:
         print(document)
         return
-    from rich.console import Console
+    for line in drawn(_own(report) if text is None else text, _width()):
+        try:
+            print(line)
+        except UnicodeEncodeError:
+            known = sys.stdout.encoding
+            plain = line.translate({ord("─"): "-", ord("…"): "~"})
+            print(plain.encode(known, "backslashreplace").decode(known))
 
-    console = Console(soft_wrap=True, highlight=False)
-    if text is not None:
-        for each in text:
-            if isinstance(each, str):
-                print(each)
-            else:
-                console.print(each)
-        return
-    console.print(files_table(report))
+
+def _width() -> int | None:
+    """Return how wide tables may be: COLUMNS, or the terminal; without both, any width will do."""
+    if sys.stdout.isatty() or os.environ.get("COLUMNS"):
+        return shutil.get_terminal_size().columns
+    return None
+
+
+def _own(report: Report) -> "Iterator[str | Table]":
+    """Yield what is shown of a report whose command has no text of its own."""
+    yield files_table(report)
     if report.steps:
-        console.print(_steps(report.steps))
+        yield _steps(report.steps)
     if report.verification is not None:
-        console.print(*verification_lines(report.verification), sep="\n")
-
-
-def wide(text: "Iterable[str | Table]") -> Iterator[str]:
-    """Yield lines, and tables as lines, which no narrow terminal folds."""
-    from rich.console import Console
-
-    console = Console(width=200, highlight=False)
-    for each in text:
-        if isinstance(each, str):
-            yield each
-            continue
-        with console.capture() as capture:
-            console.print(each)
-        yield from (line.rstrip() for line in capture.get().rstrip().splitlines())
+        yield from verification_lines(report.verification)
 
 
 def files_table(report: Report) -> "Table":
@@ -168,7 +165,6 @@ def files_table(report: Report) -> "Table":
     table.caption = (
         f"inputs: {', '.join(report.inputs) or '-'}   outputs: {', '.join(report.outputs) or '-'}"
     )
-    table.caption_justify = "left"
     return table
 
 

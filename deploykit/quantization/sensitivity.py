@@ -81,7 +81,9 @@ class Sensitivity:
         for noise in self.ranking[:top]:
             found = self.ranges.get(noise.layer)
             span = "" if found is None else f"{found.min:.4g} to {found.max:.4g}"
-            table.add_row(noise.layer, noise.op, span, noise.fault or f"{noise.sqnr_db:.1f} dB")
+            ratio = "not known" if noise.fault else f"{noise.sqnr_db:.1f} dB"
+            table.add_row(noise.layer, noise.op, span, ratio)
+        faults = [f"{each.layer}: {each.fault}" for each in self.ranking[:top] if each.fault]
         kept = [f"float: {layer}: {reason}" for layer, reason in self.reasons.items()]
         notes = [f"note: {note}" for note in self.notes]
         summary = f"{target}: no layer can be in 8 bits"
@@ -93,7 +95,7 @@ class Sensitivity:
             )
             if self.together is not None:
                 summary += f"; together {self.together.sqnr_db:.1f} dB"
-        return [*([table] if self.ranking else []), *kept, *notes, summary]
+        return [*([table] if self.ranking else []), *faults, *kept, *notes, summary]
 
 
 def measure_sensitivity(

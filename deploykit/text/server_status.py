@@ -19,18 +19,19 @@ def health_lines(found: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def version_tables(found: Mapping[str, Any]) -> "list[Table]":
+def version_tables(found: Mapping[str, Any]) -> "list[str | Table]":
     """Return the document of a model's versions as a table of these, and one of signatures."""
-    versions = new_table(found["model"], "state", "error")
+    versions = new_table(found["model"], "state")
     for each in found["versions"]:
-        error = "" if each["code"] == "OK" else f"{each['code']}: {each['message']}"
-        versions.add_row(str(each["version"]), each["state"], error)
+        versions.add_row(str(each["version"]), each["state"])
+    errors = [f"version {each['version']}: {each['code']}: {each['message']}"
+              for each in found["versions"] if each["code"] != "OK"]  # fmt: skip
     if not found["signatures"]:
-        return [versions]
-    calls = new_table("signature", "takes", "gives")
+        return [versions, *errors]
+    calls = new_table("signature", "takes", "gives", texts=("takes", "gives"))
     for name, each in found["signatures"].items():
         calls.add_row(name, _listed(each["inputs"]), _listed(each["outputs"]))
-    return [versions, calls]
+    return [versions, *errors, calls]
 
 
 def _listed(tensors: Mapping[str, Mapping[str, Any]]) -> str:

@@ -1,9 +1,11 @@
 """Tables and figures as people read them."""
 
-from typing import TYPE_CHECKING
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
-if TYPE_CHECKING:
-    from rich.table import Table as Table
+NARROW = 12
+"""So many characters of a name are shown, however narrow the terminal is."""
+_GAP = "   "
 
 
 def size(count: int | None) -> str:
@@ -24,12 +26,108 @@ def size(count: int | None) -> str:
     return f"{count / 1000:.3g} GB"
 
 
-def new_table(*columns: str) -> "Table":
-    """Return an empty table in the style of the house; the first column holds names."""
-    from rich import box
-    from rich.table import Table
+def shortened(text: str, width: int) -> str:
+    """Return the start and the end of a text, with one `…` between them, in so many columns."""
+    if _length(text) <= width:
+        return text
+    start, end = text[: width // 2], text[-((width - 1) // 2) :]
+    while _length(start) + _length(end) > width - 1:  # some characters take two columns
+        start, end = (start[:-1], end) if _length(start) > _length(end) else (start, end[1:])
+    return f"{start}…{end}"
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left", overflow="fold")
-    return table
+
+class Table:
+    """Rows of cells under headings, each drawn in one line for each line of its cells.
+
+    The first column holds names. Where a table is too wide, names are cut in the middle, though
+    never so that two of them look alike; all other columns, such as figures, stay whole.
+    """
+
+    def __init__(self, *headings: str, texts: Collection[str] = ()) -> None:
+        """Begin a table. `texts` are headings of other columns that are cut like names."""
+        self.caption = ""
+        self.rows: list[tuple[str, ...]] = []
+        self._headings = headings
+        self._texts = [n for n, heading in enumerate(headings) if not n or heading in texts]
+        self._sections: set[int] = set()
+
+    def add_row(self, *cells: str) -> None:
+        """Add a cell for each column."""
+        self.rows.append(cells)
+
+    def add_section(self) -> None:
+        """Leave a line empty before the next row."""
+        self._sections.add(len(self.rows))
+
+    def lines(self, width: int | None = None) -> Iterator[str]:
+        """Yield the table, no wider than this if names can be cut so; the second is the heading."""
+        widths = self._widths(width)
+        yield ""
+        yield from self._drawn(self._headings, widths)
+        yield f" {'─' * (sum(widths) + len(_GAP) * (len(widths) - 1))}"
+        for place, row in enumerate(self.rows):
+            if place in self._sections:
+                yield ""
+            yield from self._drawn(row, widths)
+        yield ""
+        if self.caption:
+            yield self.caption
+
+    def _widths(self, most: int | None) -> list[int]:
+        """Return how wide each column is."""
+        whole = [max(map(_length, column)) for column in map(_parts, self._columns())]
+        if most is None:
+            return whole
+        found = list(whole)
+        left = most - 1 - len(_GAP) * (len(whole) - 1)
+        while sum(found) > left:
+            widest = max(self._texts, key=found.__getitem__)
+            if found[widest] <= NARROW:
+                break
+            found[widest] -= 1
+        names = set(_parts(self._columns()[0]))
+        found[0] += bisect_left(
+            range(found[0], whole[0]),
+            True,
+            key=lambda width: len({shortened(name, width) for name in names}) == len(names),
+        )
+        return found
+
+    def _columns(self) -> list[tuple[str, ...]]:
+        return list(zip(self._headings, *self.rows, strict=True))
+
+    def _drawn(self, row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+        """Yield the lines of a row: names on the left, figures on the right of their column."""
+        cells = [cell.split("\n") for cell in row]
+        for line in range(max(map(len, cells))):
+            drawn = []
+            for column, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+                text = shortened(cell[line], width) if line < len(cell) else ""
+                blank = " " * (width - _length(text))
+                drawn.append(text + blank if column in self._texts else blank + text)
+            yield f" {_GAP.join(drawn)}".rstrip()
+
+
+def new_table(*headings: str, texts: Collection[str] = ()) -> Table:
+    """Return an empty table; the first column holds names, and those of `texts` are text too."""
+    return Table(*headings, texts=texts)
+
+
+def drawn(text: "Iterable[str | Table]", width: int | None = None) -> Iterator[str]:
+    """Yield lines as they are, and tables as lines."""
+    for each in text:
+        yield from [each] if isinstance(each, str) else each.lines(width)
+
+
+def _parts(cells: Sequence[str]) -> list[str]:
+    """Return the lines of cells."""
+    return [line for cell in cells for line in cell.split("\n")]
+
+
+def _length(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)

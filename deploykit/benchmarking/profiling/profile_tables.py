@@ -62,8 +62,6 @@ def _by_op(profile: "Profile") -> "Table":
 
 def _by_node(profile: "Profile", top: int) -> "Table":
     table = new_table("node, its op", "ms", "share", "GFLOP", "GFLOP/s", "of peak", "bound by")
-    for column in table.columns[1:]:
-        column.no_wrap = True
     for cost in profile.nodes[:top]:
         of_peak = "" if cost.share_of_peak is None else f"{100 * cost.share_of_peak:.0f} %"
         ms, share, _, *flops = _figures(profile, cost)

@@ -40,7 +40,7 @@ def compare(
     import logging
 
     import deploykit
-    from deploykit.cli.report import Report, show, wide
+    from deploykit.cli.report import Report, show
     from deploykit.text.results.speedups import lines
 
     report = Report("compare", a, b)
@@ -48,6 +48,6 @@ def compare(
     for warning in found.warnings:
         logging.getLogger("deploykit").warning("%s", warning)
     report.more = found.document()
-    show(report, as_json, text=wide(lines(found)), output=output, force=force)
+    show(report, as_json, text=lines(found), output=output, force=force)
     if fail_below is not None:
         found.check(fail_below)

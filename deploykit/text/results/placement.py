@@ -1,31 +1,28 @@
 """Where nodes ran: nodes, copies, fallbacks, and a summary by device."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from deploykit.inspection.placement import Copy, Placement
+from deploykit.text.tables import Table, new_table
 
 _LOCAL = "/job:localhost/replica:0/task:0/device:"
 _SHOWN = 10  # names in a line of text; --json has them all
 
 
-def lines(found: Placement) -> Iterator[str]:
-    """Yield a placement as text: nodes, fallbacks, copies, and a summary by device."""
-    yield from _aligned(
-        [("node", "op", "asked for", "got")]
-        + [
-            (n.name, n.op, "(made by TensorFlow)" if n.asked is None else _short(n.asked) or "-",
-             _short(n.got) + ("  <- fell back" if n.fell_back else ""))
-            for n in found.executed
-            if n.op != "Const"
-        ]
-    )  # fmt: skip
-    yield ""
+def lines(found: Placement) -> Iterator[str | Table]:
+    """Yield a placement for people: nodes, copies, fallbacks, and a summary by device."""
+    nodes = new_table("node", "op", "asked for", "got", texts=("op", "asked for", "got"))
+    for n in found.executed:
+        if n.op != "Const":
+            asked = "(made by TensorFlow)" if n.asked is None else _short(n.asked) or "-"
+            nodes.add_row(n.name, n.op, asked, _short(n.got) + "  <- fell back" * n.fell_back)
+    yield nodes
     if found.copies:
-        yield from _aligned(
-            [("copied", "from", "to", "type and shape", "bytes a run")]
-            + [_copy_row(copy) for copy in found.copies]
-        )
-        yield ""
+        copies = new_table("copied", "from", "to", "type and shape", "bytes a run",
+                           texts=("from", "to", "type and shape"))  # fmt: skip
+        for copy in found.copies:
+            copies.add_row(*_copy_row(copy))
+        yield copies
     yield from _fallback_lines(found)
     for device, ops in found.document()["ops_by_device"].items():
         listed = ", ".join(f"{each} {op}" for op, each in ops.items())
@@ -68,10 +65,3 @@ def _fallback_lines(found: Placement) -> Iterator[str]:
 
 def _short(device: str) -> str:
     return device.removeprefix(_LOCAL)
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield "  ".join(cells).rstrip()

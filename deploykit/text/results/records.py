@@ -28,7 +28,7 @@ def converted_lines(found: Outcome, folder: str) -> Iterator[str]:
 
 def inspection_lines(found: RecordsInspection) -> "Iterator[str | Table]":
     """Yield features and the first record, then the shards."""
-    table = new_table("feature", "type", "first record")
+    table = new_table("feature", "type", "first record", texts=("type", "first record"))
     for name, value in found.sample.items():
         table.add_row(name, str(found.features[name]), value)
     yield table

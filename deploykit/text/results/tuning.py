@@ -39,7 +39,7 @@ def lines(found: Recommendation, tuned: str) -> "Iterator[str | Table]":
     for goal in GOALS:
         chosen = getattr(found, goal)
         if chosen is not None and chosen is not found.default:
-            yield f"{_TITLES[goal]}:"
+            yield f"{_TITLES[goal]}: {chosen.settings}"
             yield from _to_copy(found.model.source, chosen.settings)
     yield f"{tuned} recommends: {found.settings}"
     for name, held in found.kept.items():
@@ -65,8 +65,7 @@ def _to_copy(model: str, settings: Settings) -> Iterator[str]:
 
 
 def _table(found: Recommendation) -> "Table":
-    table = new_table("tune", "p50 ms", "p99 ms", "items/s", "against the defaults", "settings")
-    table.columns[-1].justify = "left"
+    table = new_table("tune", "p50 ms", "p99 ms", "items/s", "against the defaults")
     for goal in ("default", *GOALS):
         chosen: Measurement | None = getattr(found, goal)
         if chosen is None:
@@ -80,7 +79,7 @@ def _table(found: Recommendation) -> "Table":
             gain = f"{_shown(found.more(chosen))} the items"
         cells = (figures.p50, figures.p99, figures.items_per_second)
         shown = [f"{each:.4g}" for each in cells]
-        table.add_row(_TITLES[goal], *shown, gain, str(chosen.settings))
+        table.add_row(_TITLES[goal], *shown, gain)
     return table
 
 

@@ -4,7 +4,6 @@ import csv
 import dataclasses
 
 import pytest
-from rich.console import Console
 
 from deploykit.benchmarking.results import Result
 from deploykit.benchmarking.settings import Settings, Sweep
@@ -17,15 +16,12 @@ from deploykit.benchmarking.tables import (
     ratios,
     tables,
 )
+from deploykit.text.tables import drawn
 from tests.deploykit.benchmarking.made_up_results import FACTS, measurement, result
 
 
 def shown(found: Result, width: int = 80) -> str:
-    console = Console(width=width, color_system=None, soft_wrap=True, highlight=False)
-    with console.capture() as captured:
-        for each in tables(found):
-            console.print(each)
-    return captured.get()
+    return "\n".join(drawn(tables(found), width))
 
 
 def cells(text: str, name: str) -> list[list[str]]:

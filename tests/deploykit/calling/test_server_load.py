@@ -61,7 +61,7 @@ def test_the_generators_limit_is_said():
     assert len(lines(fine)) == 1
     table, note = lines(fine, limited)
     assert "at 900 calls/s, not the server" in note
-    assert list(table.columns[0].cells) == ["2 callers", "900 calls/s"]
+    assert [row[0] for row in table.rows] == ["2 callers", "900 calls/s"]
     failed = load(LoadStep(1, callers=2), 5.0, failed=3)
     assert lines(failed)[1:] == ["failed at 2 callers: 3 RESOURCE_EXHAUSTED"]
     assert lines(fine, limit=20, rate=123.4)[1:] == [

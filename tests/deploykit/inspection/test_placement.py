@@ -12,6 +12,7 @@ from deploykit.inspection import placement as module
 from deploykit.inspection.step_stats import _in_order as in_order
 from deploykit.inspection.step_stats import look, satisfies
 from deploykit.text.results.placement import lines
+from deploykit.text.tables import drawn
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import GraphDef
@@ -87,7 +88,7 @@ def test_a_fallback_is_marked_also_where_the_node_was_fused(here):
     (node,) = found.fallbacks
     assert (node.name, node.op, node.asked, node.got) == ("exp", "Exp", "/device:GPU:0", CPU0)
     assert found.why(node) == "there is no such device"
-    text = "\n".join(lines(found))
+    text = "\n".join(drawn(lines(found)))
     assert (
         "fell back from /device:GPU:0 to CPU:0, there is no such device: 1 node: exp (Exp)" in text
     )
@@ -105,7 +106,7 @@ def test_a_fallback_is_marked_in_the_table(here):
             tf.cumsum(x, name="out")
 
     found = placement(build(body, ["x"], ["out"]))
-    (row,) = (line for line in lines(found) if line.startswith("out "))
+    (row,) = (line for line in drawn(lines(found)) if line.startswith(" out "))
     assert row.split() == ["out", "Cumsum", "/device:GPU:0", "CPU:0", "<-", "fell", "back"]
 
 
@@ -215,7 +216,7 @@ def test_strings_have_no_known_size(here):
     data = {"x": np.array(["Some", "words"])}
     found = placement(graph, batch=2, data=data, cpu_devices=2)
     assert [(copy.bytes, copy.shape) for copy in found.copies] == [(None, (2,))] * 2
-    text = "\n".join(lines(found))
+    text = "\n".join(drawn(lines(found)))
     assert "copies between devices: 2, 0 bytes a run and 2 of unknown size" in text
     assert "string [2]" in text
     with pytest.raises(GraphError, match="is of type string"):
@@ -243,7 +244,7 @@ def test_a_copy_in_a_loop_counts_each_time(here):
     back = [c for c in found.copies if c.source == CPU1]
     assert [(c.times, c.bytes) for c in there] == [(5, 5 * 24)]
     assert [(c.times, c.bytes) for c in back] == [(5, 5 * 24)]
-    assert any("(5 times)" in line for line in lines(found))
+    assert any("(5 times)" in line for line in drawn(lines(found)))
 
 
 @pytest.mark.parametrize(("taken", "bytes_"), [(True, 24), (False, 0)])
@@ -265,7 +266,7 @@ def test_a_branch_that_is_not_taken_copies_nothing(here, taken, bytes_):
     found = placement(graph, data=data, cpu_devices=2)
     (back,) = (copy for copy in found.copies if copy.source == CPU1)
     assert (back.bytes, back.times) == (bytes_, int(taken))
-    assert any("(not in this run)" in line for line in lines(found)) == (not taken)
+    assert any("(not in this run)" in line for line in drawn(lines(found))) == (not taken)
 
 
 def test_a_graph_without_inputs(here):

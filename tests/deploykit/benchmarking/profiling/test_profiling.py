@@ -207,9 +207,9 @@ def test_the_tables(found, top, tables):
     text = profile_tables(found, top)
     shown = [each for each in text if not isinstance(each, str)]
     assert len(shown) == tables
-    assert shown[0].row_count == len(found.ops) + 1
+    assert len(shown[0].rows) == len(found.ops) + 1
     if tables == 2:
-        assert shown[1].row_count == min(top, len(found.nodes))
+        assert len(shown[1].rows) == min(top, len(found.nodes))
     lines = "\n".join(each for each in text if isinstance(each, str))
     assert f"{found.samples} sample" in lines
     assert "are in no node that ran" not in lines

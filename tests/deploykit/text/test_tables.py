@@ -1,0 +1,104 @@
+"""Tables at every width: a name is cut in the middle, all else stays whole, a row is one line."""
+
+import pytest
+
+from deploykit.text.tables import NARROW, Table, drawn, new_table, shortened
+
+LONG = "encoder/block_07/" + "x" * 170 + "/kernel:0.end"
+OTHER = "decoder/block_12/" + "y" * 170 + "/bias_0:0.end"
+FIGURES = ("not significant", "12.345 to 67.890", "1,234,567 kB")
+
+
+def table(*names: str) -> Table:
+    found = new_table("node", "ratio", "interval", "size")
+    for name in names:
+        found.add_row(name, *FIGURES)
+    return found
+
+
+def rows(found: Table, width: int | None) -> list[str]:
+    return [line for line in found.lines(width) if FIGURES[0] in line]
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 200])
+def test_a_long_name_is_cut_in_the_middle(width):
+    assert len(LONG) == len(OTHER) == 200
+    found = rows(table(LONG, OTHER, "short"), width)
+    assert len(found) == 3
+    for line, name in zip(found, (LONG, OTHER), strict=False):
+        start, end = line.split()[0].split("…")
+        assert name.startswith(start)
+        assert name.endswith(end)
+        assert 0 <= len(start) - len(end) <= 1
+        assert len(start) + 1 + len(end) >= NARROW
+    for line in found:
+        assert all(figure in line for figure in FIGURES)
+    needed = 1 + NARROW + sum(map(len, FIGURES)) + 3 * 3
+    assert {len(line) for line in table(LONG, OTHER).lines(width) if line} == {max(width, needed)}
+
+
+def test_without_a_width_everything_is_whole():
+    first, second = rows(table(LONG, OTHER), None)
+    assert first.split()[0] == LONG
+    assert second.split()[0] == OTHER
+
+
+def test_what_fits_is_not_touched():
+    found = table("conv", "dense")
+    assert list(found.lines(70)) == list(found.lines(None)) == list(found.lines(10))
+
+
+def test_two_names_never_look_alike():
+    names = [f"{'a' * 95}{digit}{'b' * 104}" for digit in "0123"]
+    for width in (20, 80, 140):
+        shown = {line.split()[0] for line in rows(table(*names), width)}
+        assert len(shown) == 4
+    assert max(map(len, rows(table(names[0]), 80))) == 80  # alone, it can be cut so far
+
+
+def test_only_columns_of_text_are_cut():
+    found = new_table("signature", "takes", "gives", texts=("takes",))
+    found.add_row("serving_default", "image " * 40, "y" * 30)
+    (_, line) = (line for line in found.lines(80) if line.startswith(" s"))
+    assert len(line) == 80
+    assert line.startswith(" serving_default   image image ")
+    assert line.endswith("y" * 30)
+    assert line.count("…") == 1
+
+
+def test_cells_of_two_lines_and_sections():
+    found = new_table("node", "ms")
+    found.add_row("a\nConv2D", "1.5\n[1, 2]")
+    found.add_section()
+    found.add_row("all", "2")
+    found.caption = "in a call"
+    assert list(found.lines()) == [
+        "",
+        " node         ms",
+        " ───────────────",
+        " a           1.5",
+        " Conv2D   [1, 2]",
+        "",
+        " all           2",
+        "",
+        "in a call",
+    ]
+
+
+def test_brackets_are_no_markup():
+    assert any(" [red]x[/red] " in line for line in table("[red]x[/red]").lines())
+
+
+@pytest.mark.parametrize("width", range(2, 30))
+def test_characters_of_two_columns(width):
+    from rich.cells import cell_len
+
+    found = shortened("模型" * 20 + "é" * 3, width)
+    assert width - 1 <= cell_len(found) <= width
+    assert found.count("…") == 1
+
+
+def test_lines_stay_as_they_are():
+    found = list(drawn(["x" * 300, table(LONG)], 40))
+    assert found[0] == "x" * 300
+    assert max(map(len, found[1:])) < 100
