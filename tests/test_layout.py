@@ -287,7 +287,7 @@ def commands() -> Iterator[tuple[str, ast.FunctionDef]]:
 
 
 @pytest.mark.parametrize(
-    ("module", "command"), commands(), ids=lambda each: getattr(each, "name", each)
+    ("module", "command"), list(commands()), ids=lambda each: getattr(each, "name", each)
 )
 def test_a_command_is_one_call_of_the_public_api(module, command):
     import deploykit

@@ -19,6 +19,8 @@ def transform(
     output: Any = None,
     force: bool = False,
     verify: bool = False,
+    as_text: bool = False,
+    dump: Any = None,
     **options: Any,
 ) -> Graph:
     """Return a graph after a transform string, such as `"fold_constants fold_batch_norms"`.
@@ -34,8 +36,9 @@ def transform(
         output: a file to write too.
         force: whether to replace it where it exists.
         verify: whether both graphs are run and compared before the result is written.
-        options: fields of `Comparison`, and of `Target`: `as_text`, whether a text proto is
-            written; `dump`, a folder for the graph after each step.
+        as_text: whether a text proto is written.
+        dump: a folder for the graph after each step.
+        options: fields of `Comparison`.
 
     PipelineError: the string does not parse. GraphError: a transform cannot be applied.
     VerificationError: the result differs; the first step that breaks the bar is named.
@@ -47,7 +50,8 @@ def transform(
         >>> any(node.op == "Rsqrt" for node in folded)
         False
     """
-    how, target = with_options("transform", options, how, Target(output, force))
+    (how,) = with_options("transform", options, how)
+    target = Target(output, force, as_text, dump)
     target.check(model)
     with working("transform") as work:
         opened = open_model(model)

@@ -14,6 +14,18 @@ from deploykit.transforms.core.running.child import limited
 # and what is no matter of the function: arguments, and how and where a result is shown.
 SHOWN = {"as_json", "output", "force"}
 COMMANDS = [
+    ("freeze", "freeze", ["m"], {}, {"model"}),
+    ("inspect", "inspect", ["m"], {}, {"model"}),
+    ("diff", "diff", ["a", "b"], {}, {"first", "second"}),
+    ("transform", "transform", ["--in_graph=a", "--out_graph=b", "--transforms=remove_device"],
+     {"output_as_text": "as_text"}, {"in_graph", "out_graph", "transforms"}),
+    ("optimize", "optimize", ["m"], {}, {"model"}),
+    ("calibrate", "calibrate", ["m", "--data=d"], {}, {"model", "data"}),
+    ("sensitivity", "sensitivity", ["m", "--calibration=d"], {"ranges_file": "ranges"},
+     {"model", "data", "top"}),
+    ("quantize", "quantize", ["m"], {}, {"model", "threads"}),  # which are one pair here
+    ("verify", "verify", ["a", "b"], {}, {"reference", "result"}),
+    ("export", "export", ["m", "d"], {}, {"model", "base_dir", "manifests", "batching", "tuned"}),
     ("benchmark", "benchmark", ["m"], {"duration": "seconds"},
      {"models", "top", "csv_file", "plot_file", "trace_file"}),
     ("compare", "compare", ["a", "b"], {}, {"a", "b", "fail_below"}),
@@ -54,7 +66,7 @@ def options_of(words: str, arguments: list[str]) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("words", "name", "arguments", "renamed", "left"), COMMANDS, ids=lambda v: str(v)[:20]
+    ("words", "name", "arguments", "renamed", "left"), COMMANDS, ids=[each[0] for each in COMMANDS]
 )
 def test_defaults_are_equal(words, name, arguments, renamed, left):
     known = defaults_of(getattr(deploykit, name))
