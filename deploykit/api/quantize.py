@@ -26,6 +26,7 @@ def quantize(
     model: Any,
     how: Quantization = DEFAULT,
     *,
+    comparison: Comparison = COMPARISON,
     calibration: Any = None,
     evaluation: Any = None,
     output: Any = None,
@@ -43,6 +44,7 @@ def quantize(
     Args:
         model: whatever `open_model` takes.
         how: what the 8-bit graph has to be.
+        comparison: without calibration, on which inputs the result is compared with the original.
         calibration: 64 samples or more like those of real use, every fourth of which is held out to
             judge by: arrays by input name, a `tf.data.Dataset`, an `.npz` file, or a folder of
             TFRecords, images or CSV files.
@@ -63,7 +65,7 @@ def quantize(
         >>> graph.report.verification.passed
         True
     """
-    how, comparison = with_options("quantize", options, how, COMPARISON)
+    how, comparison = with_options("quantize", options, how, comparison)
     target = Target(output, force)
     is_calibrated, is_evaluated = calibration is not None, evaluation is not None
     mode = how.resolved_mode(is_calibrated, is_evaluated)

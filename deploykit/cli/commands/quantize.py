@@ -108,11 +108,11 @@ def quantize(
             minimum_size=minimum_size,
             skip=skip,
         ),
+        comparison=comparison,
         calibration=calibration,
         evaluation=evaluation,
         output=output,
         force=force,
-        **vars(comparison),
     )
     report.rewritten(graph, output)
     if calibration is not None:
