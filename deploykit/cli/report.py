@@ -159,9 +159,9 @@ def _own(report: Report) -> "Iterator[str | Table]":
 def files_table(report: Report) -> "Table":
     """Return the table of what was read and written."""
     table = new_table(report.command, "size", "nodes")
-    table.add_row(str(report.input_file), size(report.bytes_in), str(report.nodes_in))
+    table.add_row(str(report.input_file), size(report.bytes_in), _count(report.nodes_in))
     if report.output_file is not None:
-        table.add_row(report.output_file, size(report.bytes_out), str(report.nodes_out))
+        table.add_row(report.output_file, size(report.bytes_out), _count(report.nodes_out))
     table.caption = (
         f"inputs: {', '.join(report.inputs) or '-'}   outputs: {', '.join(report.outputs) or '-'}"
     )
@@ -190,3 +190,7 @@ def verification_lines(found: "Verification") -> list[str]:
         lines.append(f"accuracy on {found.samples} samples: {before} before, {after} after")
     outcome = "passed" if found.passed else f"FAILED: {found.reason}"
     return [*lines, f"verification against {found.bar}: {outcome}"]
+
+
+def _count(nodes: int | None) -> str:
+    return "-" if nodes is None else str(nodes)
