@@ -7,7 +7,7 @@ from typing import Any
 from deploykit.benchmarking.feeding import MADE_UP, Feeding
 from deploykit.benchmarking.measuring import ROUNDS, measure_models
 from deploykit.benchmarking.profiling.traced_calls import RUNS
-from deploykit.benchmarking.results import Result
+from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.settings import SECONDS, Settings, Sweep
 from deploykit.freezing.interface import Source
 from deploykit.freezing.open_model import OpenedModel, open_model
@@ -36,7 +36,7 @@ def benchmark(
     rounds: int | None = None,
     profile: bool = False,
     **options: Any,
-) -> Result | InputResult:
+) -> BenchmarkResult | InputResult:
     """Measure how fast models are, each with each of the settings, in turn.
 
     Each runs in a process of its own, and in rounds (A B B A ...), so that a drift of the machine

@@ -3,14 +3,14 @@
 import os
 
 from deploykit.benchmarking.comparing import Speedups, find_speedups
-from deploykit.benchmarking.results import Result, load_result
+from deploykit.benchmarking.results import BenchmarkResult, load_result
 from deploykit.benchmarking.settings import CONFIDENCE
 from deploykit.transforms.core.errors import GraphError
 
 
 def compare(
-    a: Result | str | os.PathLike[str],
-    b: Result | str | os.PathLike[str],
+    a: BenchmarkResult | str | os.PathLike[str],
+    b: BenchmarkResult | str | os.PathLike[str],
     *,
     confidence: float = CONFIDENCE,
 ) -> Speedups:
@@ -35,7 +35,9 @@ def compare(
     """
     if not 0 < confidence < 1:
         raise GraphError(f"a confidence of {confidence} is not between 0 and 1")
-    first, second = (each if isinstance(each, Result) else load_result(each) for each in (a, b))
-    names = ("a" if isinstance(a, Result) else os.fspath(a),
-             "b" if isinstance(b, Result) else os.fspath(b))  # fmt: skip
+    first, second = (
+        each if isinstance(each, BenchmarkResult) else load_result(each) for each in (a, b)
+    )
+    names = ("a" if isinstance(a, BenchmarkResult) else os.fspath(a),
+             "b" if isinstance(b, BenchmarkResult) else os.fspath(b))  # fmt: skip
     return find_speedups(first, second, confidence, names)

@@ -6,7 +6,7 @@ from math import isfinite
 from typing import Any
 
 from deploykit.benchmarking.measurement import Measurement
-from deploykit.benchmarking.results import Result
+from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.settings import CONFIDENCE
 from deploykit.benchmarking.statistics import Ratio, ratio, summary
 from deploykit.transforms.core.errors import GraphError, VerificationError
@@ -79,7 +79,10 @@ class Speedups:
 
 
 def find_speedups(
-    a: Result, b: Result, confidence: float = CONFIDENCE, names: tuple[str, str] = ("a", "b")
+    a: BenchmarkResult,
+    b: BenchmarkResult,
+    confidence: float = CONFIDENCE,
+    names: tuple[str, str] = ("a", "b"),
 ) -> Speedups:
     """Return how much faster b is than a, for each measurement that has a partner.
 
@@ -129,7 +132,7 @@ def _matched(
     return pairs
 
 
-def _warnings(a: Result, b: Result, pairs: Sequence[Speedup]) -> list[str]:
+def _warnings(a: BenchmarkResult, b: BenchmarkResult, pairs: Sequence[Speedup]) -> list[str]:
     """Return what besides the models may explain a ratio, one sentence each."""
     found = []
     changes = [

@@ -14,7 +14,7 @@ from deploykit.benchmarking.feeding import MADE_UP, Feeding
 from deploykit.benchmarking.inputs import samples_in
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measurement import Measurement
-from deploykit.benchmarking.results import Result
+from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.runner import started
 from deploykit.benchmarking.sampling import Sampler, open_devices
 from deploykit.benchmarking.settings import SECONDS, Settings
@@ -119,7 +119,7 @@ def measure(
     warm_up: float = WARM_UP_SECONDS,
     profile_runs: int = 0,
     advance: Advance = lambda name, count: None,
-) -> Result:
+) -> BenchmarkResult:
     """Measure contestants in turn (A B B A ...), each for so many seconds, or calls, in all.
 
     `warm_up` is how many seconds each may take until it is steady. With `profile_runs`, each makes
@@ -168,7 +168,7 @@ def measure(
         for course in courses:
             course.facts = {**course.facts, **sampler.facts(course.contestant.name)}
         found = tuple(course.measurement() for course in courses)
-    return Result(found, seen, start, interrupted, profiles)
+    return BenchmarkResult(found, seen, start, interrupted, profiles)
 
 
 def measure_models(
@@ -181,7 +181,7 @@ def measure_models(
     rounds: int = ROUNDS,
     profile_runs: int = 0,
     advance: Advance = lambda name, count: None,
-) -> Result:
+) -> BenchmarkResult:
     """Measure models by name, each with each of the settings, in turn, as `measure` does.
 
     GraphError: an input has no known shape, or does not fit the data; a GPU is not there.

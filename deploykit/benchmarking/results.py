@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Result:
+class BenchmarkResult:
     """Measurements that were taken in turn on one machine."""
 
     measurements: tuple[Measurement, ...]
@@ -53,7 +53,7 @@ class Result:
         }
 
 
-def load_result(path: str | os.PathLike[str]) -> Result:
+def load_result(path: str | os.PathLike[str]) -> BenchmarkResult:
     """Read a result from its JSON file.
 
     FileError: it cannot be read. GraphError: it is no result, or of another format.
@@ -67,7 +67,7 @@ def load_result(path: str | os.PathLike[str]) -> Result:
     try:
         found = tuple(_measurement(each) for each in document["measurements"])
         machine, started = dict(document["machine"]), str(document["started"])
-        return Result(found, machine, started, bool(document.get("interrupted")))
+        return BenchmarkResult(found, machine, started, bool(document.get("interrupted")))
     except GraphError as error:
         raise GraphError(f"{path}: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from deploykit.benchmarking.measurement import Measurement
-from deploykit.benchmarking.results import Result
+from deploykit.benchmarking.results import BenchmarkResult
 
 
-def scaling_efficiency(measurement: Measurement, result: Result) -> float | None:
+def scaling_efficiency(measurement: Measurement, result: BenchmarkResult) -> float | None:
     """Return the rate of n towers over n times the rate of one tower, which is 1 at best.
 
     None: the measurement is not on all GPUs, or the result lacks the same on `gpu:0`.

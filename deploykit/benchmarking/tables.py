@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from deploykit.benchmarking.measurement import Measurement
-from deploykit.benchmarking.results import Result
+from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.scaling import scaling_efficiency
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import Ratio, Summary, ratio, summary
@@ -21,7 +21,7 @@ _RATIO = "ratio: runs while the first with its batch runs once, and a 99 % inter
 _NONE = 0.9  # an interval that reaches further from 1 does not show that there is no effect
 
 
-def tables(result: Result) -> "list[str | Table]":
+def tables(result: BenchmarkResult) -> "list[str | Table]":
     """Return the figures of every measurement, and below them what they rest on.
 
     There are two tables, because one would be too wide for a terminal of 80 columns.
@@ -35,7 +35,7 @@ def tables(result: Result) -> "list[str | Table]":
     return [_speed(result, found), _start(result, found), *lines]
 
 
-def ratios(result: Result) -> list[Ratio | None]:
+def ratios(result: BenchmarkResult) -> list[Ratio | None]:
     """Return how fast each is beside the first with as many samples and as many calls in flight.
 
     None: it is that first one.
@@ -48,7 +48,7 @@ def ratios(result: Result) -> list[Ratio | None]:
     return found
 
 
-def machine_line(result: Result) -> str:
+def machine_line(result: BenchmarkResult) -> str:
     """Return what was measured on: CPU, cores, TensorFlow, oneDNN."""
     facts = [each.facts for each in result.measurements]
     versions = sorted({str(each.get("tensorflow", "unknown")) for each in facts})
@@ -62,7 +62,7 @@ def machine_line(result: Result) -> str:
     return ", ".join(words)
 
 
-def openmp_lines(result: Result) -> list[str]:
+def openmp_lines(result: BenchmarkResult) -> list[str]:
     """Say what the OpenMP variables did, wherever it was measured with and without them."""
     without: dict[tuple[str, Settings], Measurement] = {}
     pairs = []
@@ -80,7 +80,7 @@ def openmp_lines(result: Result) -> list[str]:
     return lines
 
 
-def csv_lines(result: Result) -> list[str]:
+def csv_lines(result: BenchmarkResult) -> list[str]:
     """Return a header and a line for each measurement, with the names that the JSON has too."""
     rows = [
         _row(each, beside) for each, beside in zip(result.measurements, ratios(result), strict=True)
@@ -102,7 +102,7 @@ def _ratio(first: Measurement, other: Measurement) -> Ratio:
     return ratio(first.rounds_ms[:count], other.rounds_ms[:count], paired=True)
 
 
-def _speed(result: Result, found: Sequence[Summary]) -> "Table":
+def _speed(result: BenchmarkResult, found: Sequence[Summary]) -> "Table":
     columns = ["", "p50 ms", "p90 ms", "p99 ms", "items/s", *(["ratio"] if len(found) > 1 else [])]
     table = new_table(*columns)
     for each, figures, beside in zip(result.measurements, found, ratios(result), strict=True):
@@ -116,7 +116,7 @@ def _speed(result: Result, found: Sequence[Summary]) -> "Table":
     return table
 
 
-def _start(result: Result, found: Sequence[Summary]) -> "Table":
+def _start(result: BenchmarkResult, found: Sequence[Summary]) -> "Table":
     table = new_table("", "load ms", "first run ms", "peak memory", "verdict")
     for each, figures in zip(result.measurements, found, strict=True):
         cells = (number(figures.load_ms), number(figures.first_run_ms), size(figures.bytes_peak))
@@ -139,7 +139,7 @@ def _warm_up_line(found: Sequence[Summary]) -> str:
     return f"warm-up: {between} s after the first run, which is not in the figures"
 
 
-def _unstable_lines(result: Result, found: Sequence[Summary]) -> list[str]:
+def _unstable_lines(result: BenchmarkResult, found: Sequence[Summary]) -> list[str]:
     return [
         f"{each.name}: {figures.verdict}"
         for each, figures in zip(result.measurements, found, strict=True)
@@ -147,7 +147,7 @@ def _unstable_lines(result: Result, found: Sequence[Summary]) -> list[str]:
     ]
 
 
-def _device_lines(result: Result) -> list[str]:
+def _device_lines(result: BenchmarkResult) -> list[str]:
     """Say what each GPU did while each measurement had its rounds."""
     words = {"utilisation_percent": "{:.0f} % busy", "memory_bytes": "{:.2e} bytes",
              "power_watts": "{:.0f} W", "sm_mhz": "{:.0f} MHz"}  # fmt: skip
@@ -159,7 +159,7 @@ def _device_lines(result: Result) -> list[str]:
     ]
 
 
-def _scaling_lines(result: Result) -> list[str]:
+def _scaling_lines(result: BenchmarkResult) -> list[str]:
     found = [(each, scaling_efficiency(each, result)) for each in result.measurements]
     return [
         f"{each.name}: {len(each.facts['towers'])} GPUs do {100 * share:.0f} % of what so many "

@@ -24,12 +24,12 @@ class Feeds:
 
     def __iter__(self) -> Iterator[dict[str, Array]]:
         """Yield batches by input. FileError, GraphError: a record is damaged; it is named."""
-        with contextlib.closing(Worker(f"{__name__}:Reading", self.pipeline)) as worker:
+        with contextlib.closing(Worker(f"{__name__}:FeedReader", self.pipeline)) as worker:
             while (batch := worker.ask("next")) is not None:
                 yield batch
 
 
-class Reading:
+class FeedReader:
     """A pipeline that is gone through; it lives in a child process."""
 
     def __init__(self, pipeline: Pipeline) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measuring import Advance, Contestant, measure, spill
-from deploykit.benchmarking.results import Result
+from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import FLOOR_IN_TURN, Ratio, ratio
 from deploykit.quantization.layer_times import Times, with_onednn_kernels
@@ -47,7 +47,7 @@ class Gain:
     """Of the float graph's time to that of the 8-bit graph."""
     rival: str
     """The faster float one: PLAIN, WITHOUT_ONEDNN or ON_ONEDNN_KERNELS."""
-    result: Result
+    result: BenchmarkResult
     name: str = INT8
     """The 8-bit graph that is meant: INT8, or FEWER where that is clearly faster."""
 
@@ -166,7 +166,7 @@ def faster(
     return gain(result)
 
 
-def gain(result: Result) -> Gain:
+def gain(result: BenchmarkResult) -> Gain:
     """Return what measurements of 8-bit and of float graphs tell, which were taken in turn.
 
     Times of single layers are uncertain, so fewer of them in 8 bits have to be clearly faster.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deploykit.benchmarking.measurement import Measurement
-from deploykit.benchmarking.results import Result
+from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.tables import machine_line
 from deploykit.reporting import panels
 from deploykit.transforms.core.errors import GraphError
@@ -53,7 +53,7 @@ def check_plot(file_name: str) -> None:
         ) from None
 
 
-def plot(result: Result, file_name: str) -> bytes:
+def plot(result: BenchmarkResult, file_name: str) -> bytes:
     """Return a picture of the result, as PNG or SVG by the end of the file's name.
 
     It has a row for each measurement: the latencies of the steady state, with p50 and p99, and
@@ -82,7 +82,7 @@ def _kind(file_name: str) -> str:
     return kind
 
 
-def _figure(result: Result) -> "Figure":
+def _figure(result: BenchmarkResult) -> "Figure":
     """Lay the panels out from the top left, each of a fixed size."""
     from matplotlib.figure import Figure
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import deploykit as api
 from deploykit.benchmarking.inputs import batches
-from deploykit.benchmarking.results import Result, load_result
+from deploykit.benchmarking.results import BenchmarkResult, load_result
 from deploykit.benchmarking.statistics import summary
 from deploykit.benchmarking.tables import machine_line, ratios
 from tests.benchmarks.figures import RESULTS, Figure
@@ -64,7 +64,7 @@ def _forms(name: str, frozen: Path, calibration: Path | None) -> list[Path]:
     return found
 
 
-def _section(name: str, forms: list[str], result: Result) -> str:
+def _section(name: str, forms: list[str], result: BenchmarkResult) -> str:
     rows = ["| | p50 ms (95 % interval) | p99 ms | items/s | ratio (99 % interval) | memory | |",
             "|---|---|---|---|---|---|---|"]  # fmt: skip
     for each, beside in zip(result.measurements, ratios(result), strict=True):

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from deploykit.benchmarking.measurement import Measurement
-from deploykit.benchmarking.results import Result
+from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import Ratio, ratio, summary
-from deploykit.benchmarking.tuning.searching import GOALS, Trial
+from deploykit.benchmarking.tuning.searching import GOALS, SettingsTrial
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.storage.documents import FORMAT
 
@@ -23,9 +23,9 @@ class Recommendation:
     """`latency` or `throughput`: which settings are recommended."""
     latency_limit: float | None
     """What p99 of the throughput choice may take, in milliseconds."""
-    final: Result
+    final: BenchmarkResult
     """The default settings first, then those that did best, in turn."""
-    trials: Sequence[Trial]
+    trials: Sequence[SettingsTrial]
     kept: Mapping[str, Sequence[str]]
     """Settings that were not searched, and the variables of the user that hold them."""
     complete: bool

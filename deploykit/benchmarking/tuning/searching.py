@@ -31,7 +31,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Trial:
+class SettingsTrial:
     """Settings that were tried, and their figures, or why there are none."""
 
     settings: Settings
@@ -45,7 +45,7 @@ class Trial:
         return {"settings": self.settings.document(), "seconds": round(self.seconds, 2), **found}
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> "Trial":
+    def of(cls, document: Mapping[str, Any]) -> "SettingsTrial":
         """Read what `document` gave. KeyError, TypeError, ValueError: it is something else."""
         settings, seconds = Settings.of(document["settings"]), float(document["seconds"])
         if "failure" in document:
@@ -77,12 +77,12 @@ class Search:
     """From its beginning, and of this, `last` for what follows."""
     latency_limit: float | None = None
     """What p99 of the throughput choice may take, in milliseconds."""
-    done: Iterable[Trial] = ()
+    done: Iterable[SettingsTrial] = ()
     """Trials of an earlier search, whose time counts."""
-    keep: Callable[[Sequence[Trial]], None] = lambda trials: None
+    keep: Callable[[Sequence[SettingsTrial]], None] = lambda trials: None
     """Takes all trials after each."""
     advance: Callable[[str, int], None] = lambda name, count: None
-    last: Callable[[Sequence[Trial]], float] = lambda best: 0.0
+    last: Callable[[Sequence[SettingsTrial]], float] = lambda best: 0.0
     """The seconds that the last measurement takes, if the best stay what they are."""
     clock: Callable[[], float] = time.monotonic
     best: dict[str, Settings] = field(default_factory=dict)
@@ -94,13 +94,13 @@ class Search:
         self._began = self.clock() - sum(each.seconds for each in self._trials.values())
 
     @property
-    def finalists(self) -> tuple[Trial, ...]:
+    def finalists(self) -> tuple[SettingsTrial, ...]:
         """The start, and what is best so far."""
         chosen = dict.fromkeys([self.start, *self.best.values()])
         return tuple(self._trials[each] for each in chosen if each in self._trials)
 
     @property
-    def trials(self) -> tuple[Trial, ...]:
+    def trials(self) -> tuple[SettingsTrial, ...]:
         """All that was tried, in this order."""
         return tuple(self._trials.values())
 
@@ -129,7 +129,7 @@ class Search:
         shape = (settings.batch, settings.concurrency)
         return goal == "throughput" or shape == (self.start.batch, self.start.concurrency)
 
-    def _try(self, settings: Settings) -> Trial:
+    def _try(self, settings: Settings) -> SettingsTrial:
         if settings in self._trials:
             return self._trials[settings]
         self.advance(str(settings), self._expected())
@@ -141,12 +141,12 @@ class Search:
             if settings == self.start:
                 raise
             failure = str(error)
-        found = Trial(settings, figures, failure, self.clock() - began)
+        found = SettingsTrial(settings, figures, failure, self.clock() - began)
         self._trials[settings] = found
         self.keep(self.trials)
         return found
 
-    def _is_better(self, goal: str, new: Trial, old: Trial) -> bool:
+    def _is_better(self, goal: str, new: SettingsTrial, old: SettingsTrial) -> bool:
         a, b, limit = new.figures, old.figures, self.latency_limit
         if a is None or b is None:
             return False

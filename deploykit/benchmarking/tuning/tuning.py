@@ -27,7 +27,7 @@ from deploykit.benchmarking.measuring import (
 )
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.tuning.recommendation import Recommendation
-from deploykit.benchmarking.tuning.searching import Coordinate, Search, Trial
+from deploykit.benchmarking.tuning.searching import Coordinate, Search, SettingsTrial
 from deploykit.benchmarking.tuning.trials import Trials
 from deploykit.benchmarking.tuning.tune_options import TuneOptions
 from deploykit.freezing.open_model import OpenedModel
@@ -67,7 +67,7 @@ class _Pace:
         """The seconds that are left of all."""
         return self.began + self.seconds - time.monotonic()
 
-    def last(self, start_seconds: float, best: Sequence[Trial]) -> float:
+    def last(self, start_seconds: float, best: Sequence[SettingsTrial]) -> float:
         """Return how long the last measurement takes, if the best stay what they are."""
         late = sum(each.figures.p50_ms for each in best if each.figures) / 1000
         return FINALISTS * (start_seconds + self.warm_up + self.measured) + LATE_CALLS * late
@@ -232,10 +232,10 @@ def _batches(feeds: Any, wanted: Sequence[int]) -> list[int | None]:
     return found if len(found) > 1 else [None]
 
 
-def _resumed(state: State) -> tuple[Trial, ...]:
+def _resumed(state: State) -> tuple[SettingsTrial, ...]:
     """Return the trials of an interrupted run."""
     try:
-        trials = tuple(Trial.of(each) for each in state.found.get("trials", ()))
+        trials = tuple(SettingsTrial.of(each) for each in state.found.get("trials", ()))
     except (Error, KeyError, TypeError, ValueError) as error:
         logger.info("%s: the trials cannot be read (%s), so the search begins anew",
                     state.path, error)  # fmt: skip

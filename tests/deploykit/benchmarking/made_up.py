@@ -3,7 +3,7 @@
 import numpy as np
 
 from deploykit.benchmarking.measurement import Measurement
-from deploykit.benchmarking.results import Result
+from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.settings import Settings
 
 MACHINE = {"cpu": "made up", "cores": 2, "cpus": 2, "load": [0.5, 0.5, 0.5]}
@@ -50,8 +50,8 @@ def measurement(rounds=None, **changes: object) -> Measurement:
     return Measurement(**(values | changes))
 
 
-def result(*measurements: Measurement, **machine: object) -> Result:
-    return Result(measurements, MACHINE | machine, "2026-11-21T10:00:00+00:00")
+def result(*measurements: Measurement, **machine: object) -> BenchmarkResult:
+    return BenchmarkResult(measurements, MACHINE | machine, "2026-11-21T10:00:00+00:00")
 
 
 def times(factor: float) -> list[np.ndarray]:

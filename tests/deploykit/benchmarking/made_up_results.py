@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from deploykit.benchmarking.measurement import Measurement
-from deploykit.benchmarking.results import Result
+from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.settings import Settings
 
 FACTS = {"tensorflow": "2.21.0", "onednn": True, "openmp": [], "bytes_peak": 512_000_000}
@@ -34,7 +34,7 @@ def measurement(name="a.pb", p50=6.0, settings=None, *, seed=0, **more) -> Measu
     return dataclasses.replace(found, **more)
 
 
-def result(*measurements: Measurement, **more) -> Result:
+def result(*measurements: Measurement, **more) -> BenchmarkResult:
     """Return a result of measurements on a machine with two cores."""
     machine = {"cpu": "AMD EPYC 7R13 Processor", "cores": 2}
-    return Result(measurements, machine, "2026-11-21T10:08:24+00:00", **more)
+    return BenchmarkResult(measurements, machine, "2026-11-21T10:08:24+00:00", **more)

@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from deploykit.benchmarking.results import Result, load_result, load_tuned
+from deploykit.benchmarking.results import BenchmarkResult, load_result, load_tuned
 from deploykit.benchmarking.settings import Settings
 from deploykit.storage.documents import load_document
 from deploykit.transforms.core.errors import FileError, GraphError
 from tests.deploykit.benchmarking.made_up import measurement, result, times
 
 
-def several() -> Result:
+def several() -> BenchmarkResult:
     return result(
         measurement(),
         measurement(times(1.5), name="batch 8", settings=Settings(8, (2, 1), True, xla=True)),
@@ -23,7 +23,10 @@ def several() -> Result:
 
 def test_a_result_read_back_is_equal(tmp_path):
     path = tmp_path / "result.json"
-    for written in (several(), Result(several().measurements, {}, "2026", interrupted=True)):
+    for written in (
+        several(),
+        BenchmarkResult(several().measurements, {}, "2026", interrupted=True),
+    ):
         path.write_text(json.dumps(written.document()))
         assert load_result(path) == written
         assert load_result(path).document() == written.document()

@@ -6,7 +6,7 @@ import pytest
 from deploykit.benchmarking.devices import check_devices, devices_for, visible_gpus
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measurement import Measurement
-from deploykit.benchmarking.results import Result
+from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.runner import Runner
 from deploykit.benchmarking.scaling import scaling_efficiency
 from deploykit.benchmarking.settings import Settings, Sweep
@@ -243,7 +243,7 @@ def test_all_gpus_are_compared_with_one():
         )
         for each in settings
     )
-    result = Result(found, {}, "")
+    result = BenchmarkResult(found, {}, "")
     efficiencies = [scaling_efficiency(each, result) for each in found]
     assert efficiencies == [None, pytest.approx(0.8), None, pytest.approx(0.8)]
-    assert scaling_efficiency(found[1], Result(found[1:2], {}, "")) is None
+    assert scaling_efficiency(found[1], BenchmarkResult(found[1:2], {}, "")) is None

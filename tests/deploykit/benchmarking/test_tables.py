@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 
-from deploykit.benchmarking.results import Result
+from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.settings import Settings, Sweep
 from deploykit.benchmarking.statistics import ratio, summary
 from deploykit.benchmarking.tables import (
@@ -20,7 +20,7 @@ from deploykit.text.tables import drawn
 from tests.deploykit.benchmarking.made_up_results import FACTS, measurement, result
 
 
-def shown(found: Result, width: int = 80) -> str:
+def shown(found: BenchmarkResult, width: int = 80) -> str:
     return "\n".join(drawn(tables(found), width))
 
 
@@ -30,7 +30,7 @@ def cells(text: str, name: str) -> list[list[str]]:
     return [line.removeprefix(name).split() for line in lines if line.startswith(f"{name} ")]
 
 
-def rows(found: Result) -> list[dict[str, str]]:
+def rows(found: BenchmarkResult) -> list[dict[str, str]]:
     return list(csv.DictReader(csv_lines(found)))
 
 
@@ -123,7 +123,7 @@ def test_unstable_says_why():
 def test_the_machine_line_names_both_of_two_settings():
     off = measurement("b.pb", facts=FACTS | {"onednn": False})
     assert machine_line(result(measurement(), off)).endswith("oneDNN off and on")
-    assert machine_line(Result((measurement(facts={}),), {}, "")) == (
+    assert machine_line(BenchmarkResult((measurement(facts={}),), {}, "")) == (
         "unknown CPU, TensorFlow unknown"
     )
 

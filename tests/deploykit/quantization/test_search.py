@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.benchmarking.results import Result
+from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.statistics import Ratio
 from deploykit.quantization import calibrated_graph, search
 from deploykit.quantization.layer_times import Line, PartTimes, Times
@@ -74,7 +74,7 @@ class Clock:
         self.asked.append(tuple(int8))
         name = FEWER if FEWER in int8 and self.fewer_wins else INT8
         ratio = Ratio(self.gain, self.gain - 0.1, self.gain + 0.1, True)
-        return Gain(ratio, PLAIN, Result((), {}, ""), name)
+        return Gain(ratio, PLAIN, BenchmarkResult((), {}, ""), name)
 
 
 @pytest.fixture

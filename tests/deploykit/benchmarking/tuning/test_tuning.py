@@ -11,12 +11,12 @@ from deploykit.api.tune import tune
 from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measurement import Measurement
-from deploykit.benchmarking.results import Result, load_tuned
+from deploykit.benchmarking.results import BenchmarkResult, load_tuned
 from deploykit.benchmarking.runner import Runner
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.tuning import tuning
 from deploykit.benchmarking.tuning.recommendation import Recommendation
-from deploykit.benchmarking.tuning.searching import Figures, Search, Trial
+from deploykit.benchmarking.tuning.searching import Figures, Search, SettingsTrial
 from deploykit.benchmarking.tuning.trials import TURNS, Trials
 from deploykit.benchmarking.tuning.tuning import coordinates, held
 from deploykit.freezing.graph_files import load_graph
@@ -192,16 +192,16 @@ def test_an_interrupted_search_goes_on(after):
         Model().search(keep=keep)
     assert len(kept) == after
     model = Model(dies=lambda settings: settings.onednn is False)
-    found = model.search(done=[Trial.of(each) for each in kept])
+    found = model.search(done=[SettingsTrial.of(each) for each in kept])
     assert found.best == Model().search().best
     assert not {Settings.of(each["settings"]) for each in kept} & set(model.tried)
-    spent = Model().search(done=[Trial.of(each) for each in kept], seconds=after + 2)
+    spent = Model().search(done=[SettingsTrial.of(each) for each in kept], seconds=after + 2)
     assert len(spent.trials) == after + 2  # the time of the first part counts
 
 
 def test_a_failed_trial_is_not_repeated():
-    trial = Trial(Settings(threads=(1, 2)), None, "TensorFlow died", 2.0)
-    assert Trial.of(json.loads(json.dumps(trial.document()))) == trial
+    trial = SettingsTrial(Settings(threads=(1, 2)), None, "TensorFlow died", 2.0)
+    assert SettingsTrial.of(json.loads(json.dumps(trial.document()))) == trial
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def measured(settings, p50, samples=1, slowest=None):
 
 
 def recommended(*more, goal="latency", limit=None):
-    final = Result((measured(START, 10.0), *more), {}, "")
+    final = BenchmarkResult((measured(START, 10.0), *more), {}, "")
     model = replace(open_model(dense()), source="m.pb")
     return Recommendation(model, goal, limit, final, (), {}, True)
 
