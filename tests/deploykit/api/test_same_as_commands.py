@@ -86,7 +86,8 @@ def test_benchmark(deploykit, processes, net, tmp_path):
         deploykit, "benchmark", net, "--batch=1,3", "--threads=2x1", "--onednn=off",
         "--data", tmp_path / "data.npz", "--runs=40",
     )  # fmt: skip
-    for data in (tmp_path / "data.npz", {"x": np.ones((9, 8), np.float32)}):
+    arrays = {"x": np.ones((9, 8), np.float32)}
+    for data in (tmp_path / "data.npz", arrays, api.Samples.of(api.load_graph(net), arrays)):
         found = api.benchmark(
             net, batch=[1, 3], threads=(2, 1), onednn=False, data=data, runs=40
         ).document()
@@ -172,9 +173,13 @@ def test_what_contradicts_itself_is_said_before_anything_runs(wide, tmp_path, op
 
 
 def test_tune(deploykit, processes, net, tmp_path):
+    np.savez(tmp_path / "data.npz", x=np.ones((9, 8), np.float32))
     said = told(deploykit, "tune", net, "--batch=1,4", "--goal=throughput",
-                "-o", tmp_path / "said.json")  # fmt: skip
-    found = api.tune(net, batch=[1, 4], goal="throughput", output=tmp_path / "found.json")
+                "--data", tmp_path / "data.npz", "-o", tmp_path / "said.json")  # fmt: skip
+    data = api.Samples.of(api.load_graph(net), {"x": np.ones((9, 8), np.float32)})
+    found = api.tune(
+        net, batch=[1, 4], goal="throughput", data=data, output=tmp_path / "found.json"
+    )
     documents = [plain(each) for each in (said, found.document())]
     for each in documents:
         assert len(each["trials"]) > 5

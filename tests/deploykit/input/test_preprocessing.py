@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from deploykit.freezing.sidecar import About
 from deploykit.input.applying import in_python
 from deploykit.input.data import Data
 from deploykit.input.input_benchmark import pipeline_for
@@ -199,3 +200,13 @@ def test_resizing_by_corners_is_that_of_label_image():
     np.testing.assert_array_equal(in_python(steps, feature, pixels), pixels[::2, ::2])
     middles = in_python(replace(steps, corners=False), feature, pixels)
     np.testing.assert_allclose(middles, pixels.reshape(2, 2, 2, 2, 3).mean((1, 3)))
+
+
+def test_what_a_model_was_written_with_is_the_default():
+    graph = net(-1, 8)
+    graph.about = About(preprocessing={"format": 1, "inputs": {"x": {"scale": 0.5}}})
+    assert Piping().declared(graph).inputs["x"].scale == 0.5
+    assert pipeline_for(DATA, graph).steps["x"].scale == 0.5
+    said = Piping(preprocess={"format": 1, "inputs": {"x": {"scale": 0.25}}})
+    assert pipeline_for(DATA, graph, piping=said).steps["x"].scale == 0.25
+    assert Piping().declared(None) == Preprocessing()
