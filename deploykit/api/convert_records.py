@@ -7,7 +7,7 @@ from typing import Any
 
 from deploykit.hardware.machine import usable_cores
 from deploykit.records import KINDS
-from deploykit.records.conversion import Options, Outcome, check_apart, convert
+from deploykit.records.conversion import Conversion, Options, check_apart, convert
 from deploykit.records.open_source import open_source
 from deploykit.records.record_options import COMPRESSIONS, ON_ERROR, RecordOptions
 from deploykit.records.resuming import check_free
@@ -25,7 +25,7 @@ def convert_records(
     *,
     force: bool = False,
     **options: Any,
-) -> Outcome:
+) -> Conversion:
     """Write data as TFRecord shards, and beside them `NAME.index.json`.
 
     The shards are the same bytes however many processes write them; the index holds features,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from deploykit.records.features import RAW, Feature
-from deploykit.records.record_source import Part, Problems, facts_of, numbered, split_items
+from deploykit.records.record_source import Problems, SourcePart, facts_of, numbered, split_items
 from deploykit.storage.files import load_data
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tensors import Array
@@ -38,13 +38,13 @@ class Arrays:
             except GraphError as error:
                 raise GraphError(f"{where}: array '{name}' {error}") from None
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[SourcePart]:
         """Return runs of samples."""
         count = len(next(iter(self._arrays.values())))
         size = sum(array.nbytes // max(count, 1) + 16 for array in self._arrays.values())
         return split_items(size for _ in range(count))
 
-    def read(self, part: Part, problems: Problems) -> Iterator[Mapping[str, Any]]:
+    def read(self, part: SourcePart, problems: Problems) -> Iterator[Mapping[str, Any]]:
         """Yield the values of each sample."""
         for number in range(part.start, part.stop):
             yield {name: array[number] for name, array in self._arrays.items()}

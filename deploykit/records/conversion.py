@@ -17,11 +17,11 @@ from deploykit.records.encoding import example
 from deploykit.records.index import FORMAT, Index, Shard, index_path, shard_name
 from deploykit.records.lines import LineNumbers
 from deploykit.records.record_source import (
-    Part,
     Problem,
     ProblemError,
     Problems,
-    Source,
+    RecordSource,
+    SourcePart,
     fingerprint,
     none_found,
 )
@@ -62,7 +62,7 @@ class Block:
 
 
 @dataclass
-class Outcome:
+class Conversion:
     """What a conversion wrote; `kept` shards were there from a run that was interrupted."""
 
     index: Index
@@ -77,13 +77,13 @@ class Outcome:
 
 
 def convert(
-    source: Source,
+    source: RecordSource,
     folder: Path,
     options: Options,
     *,
     force: bool = False,
     advance: Advance = lambda text, count: None,
-) -> Outcome:
+) -> Conversion:
     """Write a source as shards, each whole or not at all, and then the index.
 
     A run that was interrupted is taken up after the last shard that it finished, if source and
@@ -102,7 +102,7 @@ def convert(
     to_do = [(name, group) for name, group in zip(names, groups, strict=True) if name not in kept]
     parts = [part for _, group in to_do for part in group]
     function = functools.partial(encode, source, options)
-    work = _Work(options.skip, len(parts), advance)
+    work = _ShardWriting(options.skip, len(parts), advance)
     try:
         with contextlib.closing(in_order(function, parts, options.processes)) as blocks:
             for name, group in to_do:
@@ -118,7 +118,7 @@ def convert(
     return _finished(source, folder, options, state, names, len(kept))
 
 
-def encode(source: Source, options: Options, part: Part) -> Block:
+def encode(source: RecordSource, options: Options, part: SourcePart) -> Block:
     """Return a part as records, compressed if asked; this is done in any process."""
     problems, records = Problems(options.skip), []
     with contextlib.suppress(ProblemError):
@@ -131,7 +131,7 @@ def encode(source: Source, options: Options, part: Part) -> Block:
 
 
 @dataclass
-class _Work:
+class _ShardWriting:
     """What is known of the shard that is being written, and of the pace."""
 
     skip: bool
@@ -182,7 +182,7 @@ def check_apart(sources: Sequence[str | Path], folder: Path) -> None:
                             "give a folder elsewhere")  # fmt: skip
 
 
-def _bound(source: Source, options: Options) -> dict[str, Any]:
+def _bound(source: RecordSource, options: Options) -> dict[str, Any]:
     """Return what decides the bytes of the shards."""
     return {
         "records": FORMAT,
@@ -193,9 +193,9 @@ def _bound(source: Source, options: Options) -> dict[str, Any]:
     }
 
 
-def _shards_of(parts: Sequence[Part], most: int) -> list[list[Part]]:
+def _shards_of(parts: Sequence[SourcePart], most: int) -> list[list[SourcePart]]:
     """Return the parts of each shard: as many as stay within its size, and at least one."""
-    groups: list[list[Part]] = []
+    groups: list[list[SourcePart]] = []
     size = 0
     for part in parts:
         if not groups or size + part.bytes > most:
@@ -207,8 +207,13 @@ def _shards_of(parts: Sequence[Part], most: int) -> list[list[Part]]:
 
 
 def _finished(
-    source: Source, folder: Path, options: Options, state: State, names: Sequence[str], kept: int
-) -> Outcome:
+    source: RecordSource,
+    folder: Path,
+    options: Options,
+    state: State,
+    names: Sequence[str],
+    kept: int,
+) -> Conversion:
     """Write the index, after which nothing of the work is left to do."""
     facts = [state.found[name] for name in names]
     shards = tuple(
@@ -225,7 +230,7 @@ def _finished(
                          else "the source holds no items")  # fmt: skip
     write(index_path(folder, options.name), [index.text().encode()], force=True)
     state.forget()
-    return Outcome(index, sum(each["skipped"] for each in facts), problems, kept)
+    return Conversion(index, sum(each["skipped"] for each in facts), problems, kept)
 
 
 def said(problem: Problem, lines: LineNumbers) -> str:

@@ -13,9 +13,9 @@ from typing import Any
 from deploykit.records.features import Feature
 from deploykit.records.image_files import ENDS, image_problem
 from deploykit.records.record_source import (
-    Part,
     Problem,
     Problems,
+    SourcePart,
     facts_of,
     none_found,
     numbered,
@@ -59,7 +59,7 @@ class Images:
         if numbers is not None:
             self.features["label"] = Feature("int64")
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[SourcePart]:
         """Return runs of images."""
         pixels = 1
         for size in self._shape:
@@ -68,7 +68,7 @@ class Images:
             return split_items(pixels for _ in self._images)
         return split_items(self.files[path][0] for path in self._images)
 
-    def read(self, part: Part, problems: Problems) -> Iterator[Mapping[str, Any]]:
+    def read(self, part: SourcePart, problems: Problems) -> Iterator[Mapping[str, Any]]:
         """Yield the file or the pixels of each image, and its label."""
         whole = []
         for number in range(part.start, part.stop):

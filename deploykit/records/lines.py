@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
-from deploykit.records.record_source import PART, Facts, Part, opened
+from deploykit.records.record_source import PART, Facts, SourcePart, opened
 from deploykit.transforms.core.errors import FileError, GraphError
 
 LONGEST = 64 << 20  # of a line; more is no text
@@ -27,7 +27,7 @@ def first_lines(path: str, count: int) -> list[bytes]:
     return found
 
 
-def parts_of(files: Facts, ratio: float) -> list[Part]:
+def parts_of(files: Facts, ratio: float) -> list[SourcePart]:
     """Return runs of at most PART bytes, those of a file alike, so that processes end together.
 
     `ratio` is the size of records to that of their text.
@@ -36,11 +36,11 @@ def parts_of(files: Facts, ratio: float) -> list[Part]:
     for path, (size, _) in files.items():
         count = -(-size // PART)
         cuts = [size * number // count for number in range(count + 1)] if count else []
-        parts += [Part(a, b, round((b - a) * ratio), path) for a, b in pairwise(cuts)]
+        parts += [SourcePart(a, b, round((b - a) * ratio), path) for a, b in pairwise(cuts)]
     return parts
 
 
-def text_of(part: Part, header: bytes | None = None) -> tuple[int, bytes]:
+def text_of(part: SourcePart, header: bytes | None = None) -> tuple[int, bytes]:
     """Return the lines that begin in a part, and the offset of the first.
 
     A header that the file begins with is left out. FileError: the file cannot be read.

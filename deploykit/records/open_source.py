@@ -9,7 +9,7 @@ from deploykit.records.idx import TYPES, idx
 from deploykit.records.image_files import ENDS
 from deploykit.records.image_folder import Images
 from deploykit.records.lines import first_lines
-from deploykit.records.record_source import Source, none_found, opened
+from deploykit.records.record_source import RecordSource, none_found, opened
 from deploykit.records.tables import Numbers, Texts
 from deploykit.storage.files import check_regular
 from deploykit.transforms.core.errors import FileError, GraphError
@@ -30,7 +30,7 @@ def open_source(
     label: str | None = None,
     labels: str | Path | None = None,
     raw: bool = False,
-) -> Source:
+) -> RecordSource:
     """Return what reads the data of files, or of a folder.
 
     Args:

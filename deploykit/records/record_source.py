@@ -15,7 +15,7 @@ Facts = Mapping[str, tuple[int, int]]  # size and time of a file by its path
 
 
 @dataclass(frozen=True)
-class Part:
+class SourcePart:
     """A run of a source's items: `start` to `stop` of a file's bytes, or of the items' numbers."""
 
     start: int
@@ -51,7 +51,7 @@ class Problems:
             raise ProblemError
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """Data that are read part by part, in any process."""
 
     @property
@@ -69,25 +69,25 @@ class Source(Protocol):
         """All files that are read."""
         ...
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[SourcePart]:
         """Return all parts in order; they depend on nothing but the data."""
         ...
 
-    def read(self, part: Part, problems: Problems) -> Iterator[Mapping[str, Any]]:
+    def read(self, part: SourcePart, problems: Problems) -> Iterator[Mapping[str, Any]]:
         """Yield the values of each item of a part, as `encoding.example` takes them."""
         ...
 
 
-def split_items(sizes: Iterable[int]) -> list[Part]:
+def split_items(sizes: Iterable[int]) -> list[SourcePart]:
     """Return parts of about PART bytes over items of these sizes."""
-    parts: list[Part] = []
+    parts: list[SourcePart] = []
     start = size = stop = 0
     for stop, each in enumerate(sizes, 1):
         size += each
         if size >= PART or stop - start >= MOST_ITEMS:
-            parts.append(Part(start, stop, size))
+            parts.append(SourcePart(start, stop, size))
             start, size = stop, 0
-    return [*parts, Part(start, stop, size)] if stop > start else parts
+    return [*parts, SourcePart(start, stop, size)] if stop > start else parts
 
 
 def facts_of(files: Iterable[str]) -> Facts:

@@ -9,7 +9,7 @@ import numpy as np
 from deploykit.records.columns import Columns, columns_of, is_number
 from deploykit.records.features import Feature
 from deploykit.records.lines import each_line, parts_of, text_of
-from deploykit.records.record_source import Part, Problem, Problems, facts_of
+from deploykit.records.record_source import Problem, Problems, SourcePart, facts_of
 from deploykit.transforms.core.tensors import Array
 from deploykit.transforms.core.tfrecord import OVERHEAD
 
@@ -26,12 +26,12 @@ class Numbers:
         self._others = [n for n in range(self._columns.count) if n != place]
         self.features = {"x": Feature("float32", (len(self._others),))} | _label(self._columns)
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[SourcePart]:
         """Return runs of lines."""
         record = 4 * self._columns.count + 2 * OVERHEAD
         return parts_of(self.files, record / (len(self._first) + 1))
 
-    def read(self, part: Part, problems: Problems) -> Iterator[Mapping[str, Any]]:
+    def read(self, part: SourcePart, problems: Problems) -> Iterator[Mapping[str, Any]]:
         """Yield the numbers and the label of each line."""
         begin, text = text_of(part, self._columns.header)
         whole = self._parsed(text)
@@ -115,11 +115,11 @@ class Texts:
         texts = {name: Feature("string") for name in self._names.values()}
         self.features = texts | _label(columns)
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[SourcePart]:
         """Return runs of lines."""
         return parts_of(self.files, 1.5)
 
-    def read(self, part: Part, problems: Problems) -> Iterator[Mapping[str, Any]]:
+    def read(self, part: SourcePart, problems: Problems) -> Iterator[Mapping[str, Any]]:
         """Yield the texts and the label of each line."""
         columns = self._columns
         for offset, line in each_line(*text_of(part, columns.header)):

@@ -15,7 +15,7 @@ import numpy as np
 from deploykit.hardware.machine import usable_cores
 from deploykit.records.conversion import Options, convert
 from deploykit.records.image_folder import Images
-from deploykit.records.record_source import Source
+from deploykit.records.record_source import RecordSource
 from deploykit.records.tables import Numbers
 from deploykit.transforms.core.running.child import Worker
 from tests.benchmarks.figures import Figure
@@ -46,7 +46,7 @@ class Conversions:
         return time.perf_counter() - start
 
 
-def _source(kind: str, where: Path) -> Source:
+def _source(kind: str, where: Path) -> RecordSource:
     return Images(where) if kind == "images" else Numbers(sorted(map(str, where.glob("*.csv"))))
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from deploykit.api.inspect_records import RecordsInspection
 from deploykit.api.verify_records import RecordsVerification
-from deploykit.records.conversion import Outcome
+from deploykit.records.conversion import Conversion
 from deploykit.records.index import Index
 from deploykit.text.tables import new_table, size
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _CLASSES = 10  # that are named
 
 
-def converted_lines(found: Outcome, folder: str) -> Iterator[str]:
+def converted_lines(found: Conversion, folder: str) -> Iterator[str]:
     """Yield what was written."""
     for name, feature in sorted(found.index.features.items()):
         yield f"{name}: {feature}"
