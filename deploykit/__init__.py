@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from deploykit.api.predict import predict
     from deploykit.api.quantize import quantize
     from deploykit.api.sensitivity import sensitivity
+    from deploykit.api.serve import serve
     from deploykit.api.status import status
     from deploykit.api.transform import TransformGraph, transform
     from deploykit.api.tune import tune
@@ -87,6 +88,7 @@ _HOMES = {
     "quantize": "api.quantize",
     "save_graph": "freezing.graph_files",
     "sensitivity": "api.sensitivity",
+    "serve": "api.serve",
     "status": "api.status",
     "transform": "api.transform",
     "tune": "api.tune",
@@ -132,6 +134,7 @@ __all__ = [
     "quantize",
     "save_graph",
     "sensitivity",
+    "serve",
     "status",
     "transform",
     "tune",

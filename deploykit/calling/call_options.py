@@ -49,7 +49,7 @@ class LoadTestOptions:
     """Instead, so many calls a second, at random times and whether others are answered or not."""
     latency_limit_ms: float | None = None
     """Instead, the highest rate is sought at which 99 % of calls are answered within this."""
-    seconds: float = 10.0
+    seconds: float = 10
     """How long each load lasts."""
     processes: int = 1
     """Processes that send the calls, where one cannot make the load."""

@@ -17,7 +17,7 @@ class Connection:
     """The PEM file with its private key."""
     server_name: str | None = None
     """The name in the server's certificate, where it is not that of the address."""
-    timeout: float = 60.0
+    timeout: float = 60
     """In seconds, of each call with its retries."""
     retries: int = 2
     """How often a call is repeated while no server can be reached; `reload` never is."""

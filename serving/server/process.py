@@ -1,4 +1,4 @@
-"""A process that serves until it is told to end: SIGTERM or Ctrl-C once to drain, twice to stop."""
+"""A server that runs, and a process that does nothing else until a signal ends it."""
 
 import contextlib
 import gc
@@ -9,12 +9,14 @@ import resource
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from types import FrameType
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from deploykit.serving.server.ports import check_ports
+from deploykit.serving.server.ports import bracketed, check_ports
 from deploykit.serving.server.server import Server
+from deploykit.serving.server.server_flags import LOOPBACK
 from deploykit.serving.server.settings import ServerSettings
 
 logger = logging.getLogger("deploykit")
@@ -22,9 +24,10 @@ logger = logging.getLogger("deploykit")
 _LOG_LEVEL, _SILENT = "TF_CPP_MIN_LOG_LEVEL", "3"
 _LOG_SECONDS = 1.0  # between two lines of gRPC's own log
 _LOOK_SECONDS = 0.5  # at most, until a signal that another thread got is acted upon
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 Report = TypeVar("Report")
+
+_ending = threading.Event()  # a signal came, in a process that listens to signals
 
 
 @dataclass(frozen=True)
@@ -36,40 +39,142 @@ class Ready:
     models: Mapping[str, Sequence[int]]
 
 
-def serve(settings: ServerSettings, ready: Callable[[Ready], None]) -> None:
-    """Serve; `ready` is called once it listens. Returns after it is drained.
+class RunningServer:
+    """A server that listens, until `close` or the end of a `with` block."""
 
-    Error, ServingError: as `Server`, before it listens.
+    def __init__(self, settings: ServerSettings, ready: Ready, end: Callable[[], object]) -> None:
+        """Keep what it says, and what ends it once all calls in flight are answered."""
+        self.settings = settings
+        self.port = ready.port
+        """Of gRPC."""
+        self.rest_api_port = ready.rest_api_port
+        """None: there is no REST."""
+        self.models = ready.models
+        """The versions of each model that were available when it began to listen."""
+        self._end = end
+        self._closed = threading.Event()
+
+    @property
+    def address(self) -> str:
+        """Where `deploykit.predict`, `status` and `load_test` reach it from this machine."""
+        return f"{bracketed(_reached(self.settings.host))}:{self.port}"
+
+    @property
+    def rest_url(self) -> str | None:
+        """Where REST begins, seen from this machine; None: there is none."""
+        host = bracketed(_reached(self.settings.host))
+        return None if self.rest_api_port is None else f"http://{host}:{self.rest_api_port}/v1"
+
+    def document(self) -> dict[str, Any]:
+        """Return where it listens and what it serves, as plain data."""
+        return {
+            "host": self.settings.host,
+            "port": self.port,
+            "grpc_socket_path": self.settings.grpc_socket_path or None,
+            "rest_api_port": self.rest_api_port,
+            "pid": os.getpid(),
+            "models": {name: list(versions) for name, versions in self.models.items()},
+        }
+
+    def wait(self) -> None:
+        """Return once it is closed: by another thread, or by Ctrl-C here."""
+        with contextlib.suppress(KeyboardInterrupt):
+            while not (_ending.wait(_LOOK_SECONDS) or self._closed.is_set()):
+                pass
+        self.close()
+
+    def close(self) -> None:
+        """Refuse new calls, answer those in flight, and end; what is closed stays so."""
+        if not self._closed.is_set():
+            self._closed.set()
+            logger.info("draining: new calls are refused, those in flight are answered")
+            self._end()
+
+    def __enter__(self) -> "RunningServer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _reached(host: str) -> str:
+    """Return where this machine reaches what listens on a host, which may be all interfaces."""
+    return {"0.0.0.0": LOOPBACK, "::": "::1"}.get(host, host)
+
+
+def start(settings: ServerSettings) -> RunningServer:
+    """Serve in threads of this process; return once it listens.
+
+    Error, ServingError: as `Server`, before it listens. KeyboardInterrupt: it is to end already.
     """
-    _raise_file_limit()
-    quiet_grpc()
-    reports: queue.SimpleQueue[BaseException | str] = queue.SimpleQueue()
-    listen_to_signals(lambda: reports.put("stop"))
     server = Server(settings)
+    started: Future[None] = Future()
 
-    def start() -> None:
+    def begin() -> None:
         try:
             check_ports(settings)  # before TensorFlow starts, which takes seconds
             if settings.models:
                 start_tensorflow()
             server.start()
         except BaseException as error:
-            reports.put(error)
+            server.drain(0)
+            started.set_exception(error)
         else:
-            reports.put("started")
+            started.set_result(None)
 
     # TensorFlow may load for long, and signals only reach a thread that runs Python.
-    threading.Thread(target=start, daemon=True).start()
-    event = next_of(reports)
-    if isinstance(event, BaseException):
-        raise event
-    if event == "started":
-        rest = server.rest.port if server.rest is not None else None
-        ready(Ready(server.port, rest, server.available))
-        next_of(reports)
-        logger.info("draining: new calls are refused, those in flight are answered")
-        if not server.drain(settings.drain_seconds):
-            logger.warning("calls were cut off that took longer than --drain_seconds")
+    threading.Thread(target=begin, daemon=True).start()
+    try:
+        while not wait([started], _LOOK_SECONDS).done:
+            check_ending()
+    except KeyboardInterrupt:
+        started.add_done_callback(lambda _: server.drain(0))
+        raise
+    started.result()
+    rest = server.rest.port if server.rest is not None else None
+    ready = Ready(server.port, rest, server.available)
+    return RunningServer(settings, ready, lambda: _drain(server))
+
+
+def _drain(server: Server) -> None:
+    if not server.drain(server.settings.drain_seconds):
+        logger.warning("calls were cut off that took longer than --drain_seconds")
+
+
+def own_process() -> None:
+    """Prepare a process that does nothing but serve: files, gRPC's log, signals.
+
+    The first SIGTERM or Ctrl-C ends a wait for a server or of a server; the second one ends the
+    process at once.
+    """
+    _raise_file_limit()
+    _quiet_grpc()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _on_signal)
+
+
+def _on_signal(number: int, _: FrameType | None) -> None:
+    if _ending.is_set():
+        os._exit(128 + number)
+    _ending.set()
+
+
+def check_ending() -> None:
+    """Raise KeyboardInterrupt where a signal came that ends the process."""
+    if _ending.is_set():
+        raise KeyboardInterrupt
+
+
+def next_of(reports: "queue.SimpleQueue[Report]") -> Report:
+    """Return what comes next. KeyboardInterrupt: a signal came before.
+
+    It looks anew now and then: where another thread gets a signal, Python lets the handler run in
+    the main thread, but nothing ends the wait there.
+    """
+    while True:
+        check_ending()
+        with contextlib.suppress(queue.Empty):
+            return reports.get(timeout=_LOOK_SECONDS)
 
 
 def start_tensorflow() -> None:
@@ -80,7 +185,8 @@ def start_tensorflow() -> None:
     with _silence():
         import tensorflow as tf
 
-        tf.get_logger().setLevel(logging.ERROR)
+        if os.environ.get(_LOG_LEVEL) == _SILENT:
+            tf.get_logger().setLevel(logging.ERROR)
     gc.collect()
     gc.freeze()
 
@@ -101,33 +207,7 @@ def _silence() -> Iterator[None]:
         os.close(kept)
 
 
-def next_of(reports: "queue.SimpleQueue[Report]") -> Report:
-    """Return what comes next.
-
-    It looks anew now and then: where another thread gets a signal, Python lets the handler run in
-    the main thread, but nothing ends the wait there.
-    """
-    while True:
-        with contextlib.suppress(queue.Empty):
-            return reports.get(timeout=_LOOK_SECONDS)
-
-
-def listen_to_signals(stop: Callable[[], None], at_once: Callable[[], None] = lambda: None) -> None:
-    """Call `stop` at the first signal to end; end the process at the second, after `at_once`."""
-    seen: list[int] = []
-
-    def handle(number: int, _: FrameType | None) -> None:
-        if seen:
-            at_once()
-            os._exit(128 + number)
-        seen.append(number)
-        stop()
-
-    for number in _SIGNALS:
-        signal.signal(number, handle)
-
-
-def quiet_grpc() -> None:
+def _quiet_grpc() -> None:
     """Let gRPC's own log be lines without tracebacks, and no flood: it tells of bad requests."""
     last = -_LOG_SECONDS
 

@@ -1,17 +1,20 @@
-"""What a server is told; where TensorFlow Serving has a flag for it, under the flag's name."""
+"""What a server does, as plain data: it goes to the processes of workers."""
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from deploykit.serving.execution.servable import Loading
-from deploykit.serving.lifecycle.model_config import ModelSettings
-from deploykit.serving.protocol.batching_parameters import Batching
-from deploykit.serving.server.config_files import Monitoring, Tls
+from deploykit.serving.lifecycle.base_path import models_in
+from deploykit.serving.lifecycle.model_config import ModelSettings, read_models
+from deploykit.serving.protocol.batching_parameters import Batching, read_batching
+from deploykit.serving.server.config_files import Monitoring, Tls, read_monitoring, read_tls
+from deploykit.serving.server.server_flags import PlainFlags, ServerFlags
+from deploykit.transforms.core.errors import Error
 
-LOOPBACK = "127.0.0.1"
-MAX_MESSAGE = 256 << 20
+_UPSTREAM_NAME = "default"
+_MIB = 1 << 20
 
 
 def cores() -> int:
@@ -20,44 +23,105 @@ def cores() -> int:
 
 
 @dataclass(frozen=True)
-class ServerSettings:
-    """All of it, as plain data: it goes to the processes of workers."""
+class ServerSettings(PlainFlags):
+    """What the flags of a server come to, once files and folders are read."""
 
     models: Sequence[ModelSettings]
     model_config_file: Path | None = None
     """Where the models were read, to read it again."""
-    model_config_file_poll_wait_seconds: float = 0.0
-    file_system_poll_wait_seconds: float = 1.0
-    max_num_load_retries: int = 5
-    load_retry_interval_micros: int = 60_000_000
-    allow_version_labels_for_unavailable_models: bool = False
-
-    host: str = LOOPBACK
-    port: int = 8500
-    """0: any that is free."""
-    grpc_socket_path: str = ""
-    grpc_channel_arguments: Sequence[tuple[str, str | int]] = ()
     tls: Tls | None = None
-    max_message_bytes: int = MAX_MESSAGE
+    max_message_bytes: int = ServerFlags.max_message_mb * _MIB
     rest_api_port: int | None = None
-    """None: no REST."""
-    rest_api_timeout_in_ms: int = 30_000
-    rest_api_enable_cors_support: bool = False
+    """None: no REST; 0: any port that is free."""
     monitoring: Monitoring = field(default_factory=Monitoring)
-    allow_reload: bool = False
-    """Whether other machines may change what is served."""
-    access_log: str = ""
-    """A file, or - for standard output."""
-
     loading: Loading = field(default_factory=Loading)
-    enable_model_warmup: bool = True
-    num_request_iterations_for_warmup: int = 1
     batching: Batching | None = None
-    enable_serialization_as_tensor_content: bool = False
-    max_in_flight: int = 64
-    """Calls that are let in, over gRPC and REST together."""
     slots: int = field(default_factory=cores)
     """Calls that compute at once, not counting those of less than a millisecond."""
-    drain_seconds: float = 30.0
-    workers: int = 1
-    """Processes that listen on the same ports."""
+
+
+def settings_of(
+    base_dir: str | os.PathLike[str] | None,
+    flags: ServerFlags,
+    threads: tuple[int, int] | None = None,
+    concurrency: int = 1,
+) -> ServerSettings:
+    """Return what flags say.
+
+    Args:
+        base_dir: the folder of a model or of models, if no flag says where they are.
+        flags: what wins over the rest.
+        threads: inside an op, and ops at once, as they were found best.
+        concurrency: calls in flight, likewise.
+
+    Error: flags contradict each other, or what they name is not what it should be.
+    """
+    _check(flags)
+    models, file = _models(base_dir, flags)
+    loading = _loading(flags, threads)
+    slots = concurrency if concurrency > 1 else max(cores() // max(loading.intra_op, 1), 1)
+    plain = {each.name: getattr(flags, each.name) for each in fields(PlainFlags)}
+    plain["max_in_flight"] = min(filter(None, (flags.max_in_flight, flags.grpc_max_threads)))
+    return ServerSettings(
+        models,
+        file,
+        tls=read_tls(Path(flags.ssl_config_file)) if flags.ssl_config_file else None,
+        max_message_bytes=flags.max_message_mb * _MIB,
+        rest_api_port=flags.rest_api_port or None,  # as TensorFlow Serving takes a 0
+        monitoring=read_monitoring(Path(flags.monitoring_config_file))
+        if flags.monitoring_config_file
+        else Monitoring(),
+        loading=loading,
+        batching=_batching(flags),
+        slots=flags.slots or slots,
+        **plain,
+    )
+
+
+def _check(flags: ServerFlags) -> None:
+    """Raise Error for flags that contradict each other."""
+    if flags.workers > 1 and flags.grpc_socket_path:
+        raise Error("--grpc_socket_path goes with one worker: a path is no port that several can "
+                    "share")  # fmt: skip
+    if flags.rest_api_port and flags.rest_api_port == flags.port:
+        raise Error("--rest_api_port and --port must differ")
+    if flags.batching_parameters_file and not flags.enable_batching:
+        raise Error("--batching_parameters_file goes with --enable_batching")
+
+
+def _models(
+    base_dir: str | os.PathLike[str] | None, flags: ServerFlags
+) -> tuple[Sequence[ModelSettings], Path | None]:
+    """Return the models, of which there is one source, and the file that lists them, if any."""
+    path, file = flags.model_base_path, flags.model_config_file
+    if base_dir is not None and path is None and file is None:
+        return models_in(Path(base_dir), flags.model_name), None
+    if base_dir is None and path is not None and file is None:
+        name = flags.model_name or _UPSTREAM_NAME
+        return (ModelSettings(name, Path(path).absolute()),), None
+    if base_dir is None and path is None and file is not None:
+        return read_models(Path(file)), Path(file)
+    raise Error("give one of BASE_DIR, --model_base_path and --model_config_file")
+
+
+def _batching(flags: ServerFlags) -> Batching | None:
+    if not flags.enable_batching:
+        return None
+    path = flags.batching_parameters_file
+    return read_batching(Path(path)) if path else Batching()
+
+
+def _loading(flags: ServerFlags, best: tuple[int, int] | None) -> Loading:
+    """Return the threads of a session: what is given, else what was found best, else ours."""
+    both = flags.tensorflow_session_parallelism
+    intra, inter = flags.tensorflow_intra_op_parallelism, flags.tensorflow_inter_op_parallelism
+    if both is not None and (intra is not None or inter is not None):
+        raise Error(
+            "give either --tensorflow_session_parallelism, or --tensorflow_intra_op_parallelism "
+            "and --tensorflow_inter_op_parallelism"
+        )
+    ours = Loading(allowed_ops=tuple(flags.allowed_ops))
+    threads = [next(each for each in (one, both, found) if each is not None)
+               for one, found in zip((intra, inter), best or (ours.intra_op, ours.inter_op),
+                                     strict=True)]  # fmt: skip
+    return replace(ours, intra_op=threads[0], inter_op=threads[1])

@@ -17,13 +17,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.server.ports import bound
-from deploykit.serving.server.process import Ready, listen_to_signals, next_of
-from deploykit.serving.server.process import serve as serve_alone
+from deploykit.serving.server.process import Ready, RunningServer, next_of, own_process
+from deploykit.serving.server.process import start as start_alone
 from deploykit.serving.server.settings import ServerSettings
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.running.child import python_path
@@ -43,35 +43,27 @@ class WorkerError(Error):
         self.exit_status = exit_status
 
 
-def serve(settings: ServerSettings, ready: Callable[[Ready], None]) -> None:
-    """Serve with several processes; `ready` is called once all listen. Returns after they drained.
+def start(settings: ServerSettings) -> RunningServer:
+    """Serve with several processes; return once all listen.
 
-    Error: one of them could not begin.
+    Error: one of them could not begin. KeyboardInterrupt: they are to end already.
     """
     reports: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-    with _reserved(settings) as reserved:
+    with contextlib.ExitStack() as undo:
+        reserved = undo.enter_context(_reserved(settings))
         workers = [_Worker(number, reserved, reports) for number in range(settings.workers)]
-        listen_to_signals(lambda: reports.put(("stop", "")), lambda: _kill(workers))
+        undo.callback(_stop, workers, settings.drain_seconds)
         for worker in workers:
             worker.start()
-        try:
-            first = _all_ready(reports, len(workers))
-            if first is not None:
-                ready(first)
-                while next_of(reports)[0] != "stop":
-                    pass
-                logger.info("draining: new calls are refused, those in flight are answered")
-        finally:
-            _stop(workers, settings.drain_seconds)
+        ready = _all_ready(reports, len(workers))
+        return RunningServer(settings, ready, undo.pop_all().close)
 
 
-def _all_ready(reports: "queue.SimpleQueue[tuple[str, str]]", count: int) -> Ready | None:
-    """Return what the workers say when all listen; None: they are to stop."""
+def _all_ready(reports: "queue.SimpleQueue[tuple[str, str]]", count: int) -> Ready:
+    """Return what the workers say when all listen."""
     document = ""
     for _ in range(count):
         kind, document = next_of(reports)
-        if kind == "stop":
-            return None
         if kind == "failed":
             failure = json.loads(document)
             raise WorkerError(failure["error"], failure["exit_status"])
@@ -203,6 +195,7 @@ class _Worker:
 def _work(number: str, status: int) -> None:
     """Be a worker: serve by the settings on standard input, until that ends with the parent."""
     _log_to_stderr(number)
+    own_process()
     settings = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with os.fdopen(status, "w") as file:
@@ -212,7 +205,11 @@ def _work(number: str, status: int) -> None:
             file.flush()
 
         try:
-            serve_alone(settings, lambda ready: say(asdict(ready)))
+            with start_alone(settings) as server:
+                say(asdict(Ready(server.port, server.rest_api_port, server.models)))
+                server.wait()
+        except KeyboardInterrupt:  # before it listens
+            pass
         except (Error, ServingError) as error:
             code = getattr(error, "exit_status", Error.exit_status)
             say({"error": str(error), "exit_status": code})

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -10,26 +10,20 @@ from deploykit.benchmarking.settings import Settings as Tuned
 from deploykit.cli import options
 from deploykit.cli.options.serving_flags import Flags, switch
 from deploykit.cli.options.types import Finite
-
-if TYPE_CHECKING:
-    from deploykit.serving.server.process import Ready
-    from deploykit.serving.server.settings import ServerSettings
+from deploykit.serving.server.server_flags import ServerFlags
 
 _PORT = click.IntRange(0, 65535)
 _COUNT = click.IntRange(min=1)
 _THREADS = click.IntRange(-1, 4096)
 
 
-def _arguments(ctx: click.Context, param: click.Parameter, value: str) -> Any:
-    from deploykit.serving.server.grpc_options import channel_arguments
-
-    try:
-        return channel_arguments(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
+def _impossible(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        raise click.UsageError("--use_alts_credentials works between machines of Google alone; use "
+                               "--ssl_config_file")  # fmt: skip
 
 
-@click.command(cls=Flags)
+@click.command(cls=Flags, defaults=ServerFlags)
 @click.argument("base_dir", required=False)
 @click.option("--model_base_path", metavar="DIR", help="A model, whose versions are folders with "
               "numbers for names.")  # fmt: skip
@@ -37,57 +31,53 @@ def _arguments(ctx: click.Context, param: click.Parameter, value: str) -> Any:
               "is its folder's].")  # fmt: skip
 @click.option("--model_config_file", metavar="FILE", help="Models with their policies and labels, "
               "as text (ModelServerConfig).")  # fmt: skip
-@click.option("--model_config_file_poll_wait_seconds", type=Finite(min=0), default=0,
-              show_default=True, metavar="SECONDS", help="How often to read it again; 0: "
-              "never.")  # fmt: skip
-@click.option("--file_system_poll_wait_seconds", type=Finite(min=-1), default=1,
-              show_default=True, metavar="SECONDS", help="How often to look for new versions; 0: "
-              "once.")  # fmt: skip
-@click.option("--max_num_load_retries", type=click.IntRange(min=0), default=5, show_default=True,
+@click.option("--model_config_file_poll_wait_seconds", type=Finite(min=0), metavar="SECONDS",
+              help="How often to read it again; 0: never.")  # fmt: skip
+@click.option("--file_system_poll_wait_seconds", type=Finite(min=-1), metavar="SECONDS",
+              help="How often to look for new versions; 0: once.")  # fmt: skip
+@click.option("--max_num_load_retries", type=click.IntRange(min=0),
               metavar="N", help="How often loading a version is tried again.")  # fmt: skip
-@click.option("--load_retry_interval_micros", type=int, default=60_000_000, show_default=True,
+@click.option("--load_retry_interval_micros", type=int,
               metavar="N", help="How long to wait before that.")  # fmt: skip
-@switch("allow_version_labels_for_unavailable_models", False, "Take labels of versions that are "
+@switch("allow_version_labels_for_unavailable_models", "Take labels of versions that are "
         "not there yet.")  # fmt: skip
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; 0.0.0.0: on "
+@click.option("--host", help="Where to listen; 0.0.0.0: on "
               "all interfaces, for other machines to connect.")  # fmt: skip
-@click.option("--port", type=_PORT, default=8500, show_default=True, help="Port of gRPC; 0: one "
+@click.option("--port", type=_PORT, help="Port of gRPC; 0: one "
               "that is free.")  # fmt: skip
 @click.option("--rest_api_port", type=_PORT, metavar="PORT", help="Port of REST; 0: none, as for "
               "TensorFlow Serving [default: none].")  # fmt: skip
-@click.option("--rest_api_timeout_in_ms", type=_COUNT, default=30_000, show_default=True,
+@click.option("--rest_api_timeout_in_ms", type=_COUNT,
               metavar="MS", help="How long a call of REST may take.")  # fmt: skip
-@switch("rest_api_enable_cors_support", False, "Let pages of other sites call REST.")
+@switch("rest_api_enable_cors_support", "Let pages of other sites call REST.")
 @click.option("--grpc_socket_path", metavar="PATH", help="A Unix socket to listen on as well.")
 @click.option(
     "--grpc_channel_arguments",
     metavar="KEY=VALUE,...",
-    default="",
-    callback=_arguments,
     help="Arguments of gRPC's core, such as grpc.max_connection_age_ms=2000.",
 )
 @click.option("--grpc_max_threads", type=_COUNT, metavar="N", help="Threads that answer gRPC; like "
               "--max_in_flight.")  # fmt: skip
-@click.option("--max_in_flight", type=_COUNT, default=64, show_default=True, metavar="N",
+@click.option("--max_in_flight", type=_COUNT, metavar="N",
               help="Calls that each worker lets in; more are refused at once "
               "(RESOURCE_EXHAUSTED).")  # fmt: skip
 @click.option("--slots", type=_COUNT, metavar="N", help="Calls that compute at once [default: "
               "cores by threads inside an op].")  # fmt: skip
-@click.option("--max_message_mb", type=click.IntRange(1, 2047), default=256, show_default=True,
+@click.option("--max_message_mb", type=click.IntRange(1, 2047),
               metavar="MIB", help="Largest request; larger ones are refused unread.")  # fmt: skip
 @click.option("--ssl_config_file", metavar="FILE", help="Key and certificates as PEM text in a "
               "text file (SSLConfig); client_verify asks clients for theirs.")  # fmt: skip
-@switch("allow_reload", False, "Let other machines change what is served.")
+@switch("allow_reload", "Let other machines change what is served.")
 @click.option("--access_log", metavar="FILE", help="Add a line of JSON for each call; - is "
               "standard output.")  # fmt: skip
 @click.option("--monitoring_config_file", metavar="FILE", help="Page for Prometheus on the port of "
               "REST (MonitoringConfig).")  # fmt: skip
-@switch("enable_batching", False, "Let calls share a batch.")
+@switch("enable_batching", "Let calls share a batch.")
 @click.option("--batching_parameters_file", metavar="FILE", help="How (BatchingParameters).")
-@switch("enable_model_warmup", True, "Replay a version's warm-up requests before it serves.")
-@click.option("--num_request_iterations_for_warmup", type=_COUNT, default=1, show_default=True,
+@switch("enable_model_warmup", "Replay a version's warm-up requests before it serves.")
+@click.option("--num_request_iterations_for_warmup", type=_COUNT,
               metavar="N", help="How often.")  # fmt: skip
-@switch("enable_serialization_as_tensor_content", False, "Answer tensors as bytes, which only some "
+@switch("enable_serialization_as_tensor_content", "Answer tensors as bytes, which only some "
         "clients read.")  # fmt: skip
 @click.option("--tensorflow_intra_op_parallelism", type=_THREADS, metavar="N", help="Threads "
               "inside an op; 0: as TensorFlow likes [default: 1].")  # fmt: skip
@@ -97,19 +87,18 @@ def _arguments(ctx: click.Context, param: click.Parameter, value: str) -> Any:
 @click.option("--tensorflow_session_parallelism", type=_THREADS, metavar="N", help="Both.")
 @click.option("--tuned", metavar="FILE", callback=options.tuned, help="Threads, calls at once and "
               "environment that deploykit tune found; flags win.")  # fmt: skip
-@click.option("--workers", type=click.IntRange(1, 256), default=1, show_default=True, metavar="N",
+@click.option("--workers", type=click.IntRange(1, 256), metavar="N",
               help="Processes that share the port; tiny models gain.")  # fmt: skip
 @click.option(
     "--drain_seconds",
     type=Finite(min=0),
-    default=30,
-    show_default=True,
     metavar="SECONDS",
     help="How long calls in flight may take after SIGTERM.",
 )
 @click.option("--allow-op", "allowed_ops", metavar="OP", multiple=True, help="Serve models with "
               "this op although it acts on files or processes; may be repeated.")  # fmt: skip
-@switch("use_alts_credentials", False, "Not possible here; use --ssl_config_file.")
+@switch("use_alts_credentials", "Not possible here; use --ssl_config_file.",
+        callback=_impossible, expose_value=False, default=False, show_default=True)  # fmt: skip
 @options.everywhere
 def serve(base_dir: str | None, tuned: Tuned, as_json: bool, **flags: Any) -> None:
     """Serve models over the API of TensorFlow Serving, gRPC and REST.
@@ -124,41 +113,23 @@ def serve(base_dir: str | None, tuned: Tuned, as_json: bool, **flags: Any) -> No
 
     SIGTERM or Ctrl-C ends it once all calls in flight are answered; a second one ends it at once.
     """
-    from deploykit.cli.serve_settings import prepare_environment, settings_of
-    from deploykit.transforms.core.errors import GraphError
+    from deploykit.cli.report import Report, show
+    from deploykit.cli.serve_environment import prepare_environment
     from deploykit.transforms.core.running.child import limits
 
     prepare_environment(tuned, limits.show_log)
-    from deploykit.serving.protocol.errors import ServingError
-    from deploykit.serving.server.process import serve as serve_alone
-    from deploykit.serving.server.workers import serve as serve_together
+    import deploykit
+    from deploykit.serving.server.process import own_process
+    from deploykit.text.server_start import lines
 
-    settings = settings_of(base_dir, tuned, flags)
-    run = serve_together if settings.workers > 1 else serve_alone
+    own_process()
     try:
-        run(settings, lambda ready: _announce(settings, ready, as_json))
-    except ServingError as error:
-        raise GraphError(error.message) from None
+        with deploykit.serve(base_dir, tuned=tuned, **flags) as server:
+            report = Report("serve", more=server.document())
+            show(report, as_json, text=lines(report.more))
+            sys.stdout.flush()
+            server.wait()
+    except KeyboardInterrupt:  # before it listened
+        pass
     sys.stdout.flush()
     os._exit(0)  # a call that was cut off may compute for long yet
-
-
-def _announce(settings: "ServerSettings", ready: "Ready", as_json: bool) -> None:
-    """Say where it listens and what it serves."""
-    from deploykit.cli.report import Report, show
-
-    report = Report("serve")
-    report.more = {
-        "host": settings.host,
-        "port": ready.port,
-        "grpc_socket_path": settings.grpc_socket_path or None,
-        "rest_api_port": ready.rest_api_port,
-        "pid": os.getpid(),
-        "models": {name: list(versions) for name, versions in ready.models.items()},
-    }
-    rest = f", REST on port {ready.rest_api_port}" if ready.rest_api_port else ""
-    text = [f"listening on {settings.host}:{ready.port}{rest}"]
-    for name, versions in ready.models.items():
-        text.append(f"serving {name}: {', '.join(map(str, versions)) or 'no version yet'}")
-    show(report, as_json, text=text)
-    sys.stdout.flush()

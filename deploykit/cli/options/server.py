@@ -19,7 +19,8 @@ connection = as_one(
     click.option("--server-name", metavar="NAME", help="The name in the server's certificate, "
                  "where the address has another."),
     click.option("--timeout", type=Finite(min=0, min_open=True), default=Connection.timeout,
-                 show_default=True, metavar="SECONDS", help="Wait at most this long."),
+                 show_default=True, metavar="SECONDS", help="Wait at most this long for an "
+                 "answer."),
 )  # fmt: skip
 
 

@@ -44,6 +44,14 @@ WITHOUT_EFFECT = {
 class Flags(click.Command):
     """A command whose flags may be written as for TensorFlow Serving."""
 
+    def __init__(self, *arguments: Any, defaults: type[object] = object, **named: Any) -> None:
+        """Take the default of a flag from the attribute of its name, where there is one."""
+        super().__init__(*arguments, **named)
+        for option in self.params:
+            default = getattr(defaults, str(option.name), None)
+            if isinstance(option, click.Option) and default is not None:
+                option.default, option.show_default = default, default not in ("", ())
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the arguments, said in click's way."""
         return super().parse_args(ctx, list(_translated(ctx, args, _known(self, ctx))))
@@ -107,8 +115,6 @@ def _warn(name: str, value: str) -> None:
         logger.warning("--%s has no effect here: %s", name, reason)
 
 
-def switch(name: str, default: bool, words: str) -> Callable[[Command], Command]:
+def switch(name: str, words: str, **more: Any) -> Callable[[Command], Command]:
     """Return an option that takes true or false."""
-    return click.option(
-        f"--{name}", type=bool, default=default, show_default=True, metavar="BOOL", help=words
-    )
+    return click.option(f"--{name}", type=bool, metavar="BOOL", help=words, **more)

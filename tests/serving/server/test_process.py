@@ -6,14 +6,17 @@ import sys
 
 CODE = """
 import queue, signal, threading, time
-from deploykit.serving.server.process import listen_to_signals, next_of
+from deploykit.serving.server.process import next_of, own_process
 
 reports = queue.SimpleQueue()
-listen_to_signals(lambda: reports.put("stop"))
+own_process()
 threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # so the other thread gets it
 print("waiting", flush=True)
-print(next_of(reports))
+try:
+    next_of(reports)
+except KeyboardInterrupt:
+    print("stop")
 """
 
 

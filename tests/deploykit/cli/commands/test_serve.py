@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+from dataclasses import fields
 
 import click
 import grpc
@@ -23,12 +24,17 @@ DRAINING = "deploykit: draining: new calls are refused, those in flight are answ
 STEPS = 50_000  # a second or two
 
 
-@click.command(cls=Flags)
+class Defaults:
+    enable_batching = False
+    notes = True
+
+
+@click.command(cls=Flags, defaults=Defaults)
 @click.argument("folder", required=False)
 @click.option("--model_name")
 @click.option("--allow-op", "allowed", multiple=True)
-@switch("enable_batching", False, "")
-@switch("notes", True, "")
+@switch("enable_batching", "")
+@switch("notes", "")
 def flags(**given):
     return given
 
@@ -115,10 +121,14 @@ def base(tmp_path):
 def settings(*arguments, tuned=Tuned()):  # noqa: B008
     """Return what a command line comes to."""
     from deploykit.cli.commands.serve import serve
-    from deploykit.cli.serve_settings import settings_of
+    from deploykit.serving.server.server_flags import ServerFlags
+    from deploykit.serving.server.settings import settings_of
 
     given = serve.make_context("serve", list(map(str, arguments))).params
-    return settings_of(given.pop("base_dir"), tuned, given)
+    base_dir = given.pop("base_dir")
+    names = [field.name for field in fields(ServerFlags)]
+    flags = ServerFlags(**{name: given[name] for name in names})
+    return settings_of(base_dir, flags, tuned.threads, tuned.concurrency)
 
 
 def test_threads(base):

@@ -1,0 +1,63 @@
+"""Models served over the API of TensorFlow Serving."""
+
+import os
+from typing import Any
+
+from deploykit.benchmarking.results import load_tuned
+from deploykit.benchmarking.settings import Settings
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.server import process, workers
+from deploykit.serving.server.process import RunningServer
+from deploykit.serving.server.server_flags import ServerFlags
+from deploykit.serving.server.settings import settings_of
+from deploykit.storage.parameters import with_options
+from deploykit.transforms.core.errors import GraphError
+
+DEFAULT = ServerFlags()
+
+
+def serve(
+    base_dir: str | os.PathLike[str] | None = None,
+    flags: ServerFlags = DEFAULT,
+    *,
+    tuned: str | os.PathLike[str] | Settings | None = None,
+    **options: Any,
+) -> RunningServer:
+    """Serve models over the API of TensorFlow Serving, gRPC and REST.
+
+    Returns once the server listens, with its `address` (gRPC) and its `rest_url`; it serves until
+    `close`, or the end of a `with` block, which answers the calls in flight. `wait` blocks until
+    then, or until Ctrl-C. It runs in threads of this process, of which TensorFlow is a part from
+    then on; several `workers` are processes of their own.
+
+    Args:
+        base_dir: a folder with the versions of one model (folders with numbers for names), or with
+            models that hold such folders; default: what `model_base_path` or `model_config_file`
+            says.
+        flags: the flags of TensorFlow Serving, and some more.
+        tuned: what `tune` found, or its file: threads and calls at once; flags win. The variables
+            in it are for a process that has not begun, so only the command line sets them.
+        options: fields of `ServerFlags`, such as `port` and `rest_api_port`.
+
+    Error: flags contradict each other. FileError: a file or folder cannot be read, or a port is
+    taken. GraphError: there is no model, and the message names the folder to give instead where
+    there is one; or a list of models is none. A version that cannot be loaded is tried again.
+
+    Example:
+        >>> with deploykit.serve("models", port=0) as server:
+        ...     found = deploykit.predict(server.address, "half_plus_two", {"x": [[2.0]]})
+        >>> found.outputs["y"].tolist()
+        [[3.0]]
+    """
+    (flags,) = with_options("serve", options, flags)
+    if tuned is None:
+        tuned = Settings()
+    elif not isinstance(tuned, Settings):
+        tuned = load_tuned(os.fspath(tuned))
+    settings = settings_of(base_dir, flags, tuned.threads, tuned.concurrency)
+    try:
+        if settings.workers > 1:
+            return workers.start(settings)
+        return process.start(settings)
+    except ServingError as error:
+        raise GraphError(error.message) from None

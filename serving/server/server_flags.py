@@ -1,0 +1,81 @@
+"""What a server can be told, under the names of TensorFlow Serving's flags where that has them.
+
+Nothing heavy is imported: the command line shows these defaults.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainFlags:
+    """What a server takes as it stands."""
+
+    model_config_file_poll_wait_seconds: float = 0
+    """How often the file of models is read again; 0: never."""
+    file_system_poll_wait_seconds: float = 1
+    """How often to look for new versions; 0: once."""
+    max_num_load_retries: int = 5
+    load_retry_interval_micros: int = 60_000_000
+    allow_version_labels_for_unavailable_models: bool = False
+    host: str = LOOPBACK
+    port: int = 8500
+    """Of gRPC; 0: any that is free."""
+    grpc_socket_path: str = ""
+    """A Unix socket to listen on as well."""
+    grpc_channel_arguments: str = ""
+    """Arguments of gRPC's core, as `key=value,key=value`."""
+    rest_api_timeout_in_ms: int = 30_000
+    rest_api_enable_cors_support: bool = False
+    allow_reload: bool = False
+    """Whether other machines may change what is served."""
+    access_log: str = ""
+    """A file, or - for standard output."""
+    enable_model_warmup: bool = True
+    num_request_iterations_for_warmup: int = 1
+    enable_serialization_as_tensor_content: bool = False
+    max_in_flight: int = 64
+    """Calls that are let in, over gRPC and REST together."""
+    drain_seconds: float = 30
+    """How long calls in flight may take at the end."""
+    workers: int = 1
+    """Processes that listen on the same ports."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerFlags(PlainFlags):
+    """What `deploykit serve` takes besides the folder of models and the settings of `tune`."""
+
+    model_base_path: str | PathLike[str] | None = None
+    """The folder of a model, which may be empty as yet."""
+    model_name: str = ""
+    """Default: `default` for a base path; that of its folder for the folder of one model."""
+    model_config_file: str | PathLike[str] | None = None
+    """Models with their policies and labels, as text (ModelServerConfig)."""
+    rest_api_port: int | None = None
+    """None or 0: no REST."""
+    grpc_max_threads: int | None = None
+    """Like `max_in_flight`; the smaller number holds."""
+    slots: int | None = None
+    """Calls that compute at once; default: cores by threads inside an op."""
+    max_message_mb: int = 256
+    """The largest request, in MiB."""
+    ssl_config_file: str | PathLike[str] | None = None
+    """Key and certificates as PEM text in a text file (SSLConfig)."""
+    monitoring_config_file: str | PathLike[str] | None = None
+    """A page for Prometheus on the port of REST (MonitoringConfig)."""
+    enable_batching: bool = False
+    batching_parameters_file: str | PathLike[str] | None = None
+    """How calls share a batch (BatchingParameters)."""
+    tensorflow_intra_op_parallelism: int | None = None
+    """Threads inside an op; 0: as TensorFlow likes; default: 1."""
+    tensorflow_inter_op_parallelism: int | None = None
+    """Ops at once; 0: as TensorFlow likes, but those of a quick call one by one; -1: one by one;
+    default: 0."""
+    tensorflow_session_parallelism: int | None = None
+    """Both."""
+    allowed_ops: Sequence[str] = ()
+    """Models with these ops are served although they act on files or processes."""
