@@ -1,34 +1,50 @@
 """What a folder holds: the versions of one model, or models with versions."""
 
+import itertools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.protocol.version_numbers import number_of
 from deploykit.transforms.core.errors import FileError, GraphError
 
+_EXPORTED = (".pb", ".pbtxt", ".keras", ".h5")
+_LEVELS = 3  # above or below a folder, where models are looked for instead
+_MOST_FOLDERS = 1000  # of a level
+_MOST_NAMED = 3
+
 
 def models_in(folder: Path, name: str = "") -> tuple[ModelSettings, ...]:
     """Return the models of a folder: itself under `name`, or each child that holds versions.
 
-    FileError: it cannot be read. GraphError: it holds neither.
+    FileError: it cannot be read. GraphError: it holds neither; the message names what to give.
     """
     folder = folder.absolute()
-    children = _folders(folder)
-    if any(number_of(child.name) is not None for child in children):
+    if folder.is_file():
+        raise FileError(f"{folder}: Not a directory, expected a folder; {_instead(folder)}")
+    models = _models(folder)
+    if not models:
+        raise GraphError(f"{folder}: it holds no model, expected folders whose names are numbers; "
+                         f"{_instead(folder)}")  # fmt: skip
+    if models == [folder]:
         return (ModelSettings(name or folder.name, folder),)
-    models = [child for child in children if any(number_of(each.name) is not None
-              for each in _folders(child))]  # fmt: skip
-    if models and not name:
-        return tuple(ModelSettings(model.name, model) for model in models)
-    if models:
+    if name:
         raise GraphError(f"{folder}: it holds {len(models)} models, which have names of their own; "
                          f"--model_name cannot name them all {name}")  # fmt: skip
-    if (folder / "saved_model.pb").exists():
-        raise GraphError(f"{folder}: this is a version of a model, expected the folder that holds "
-                         f"it under a number, as in {folder.parent / 'NAME' / '1'}")  # fmt: skip
-    raise GraphError(f"{folder}: it holds no model, expected folders whose names are numbers, as "
-                     f"in {folder / '1'} or {folder / 'NAME' / '1'}")  # fmt: skip
+    return tuple(ModelSettings(model.name, model) for model in models)
+
+
+def _models(folder: Path) -> list[Path]:
+    """Return the folder itself if it holds versions, or its children that do."""
+    children = _folders(folder)
+    if any(number_of(child.name) is not None for child in children):
+        return [folder]
+    return [child for child in children if _versions(child)]
+
+
+def _versions(folder: Path) -> list[Path]:
+    return [each for each in _folders(folder) if number_of(each.name) is not None]
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -38,3 +54,51 @@ def _folders(folder: Path) -> list[Path]:
                           if each.is_dir() and not each.name.startswith("."))  # fmt: skip
     except OSError as error:
         raise FileError(f"{folder}: {error.strerror or error}, expected a folder") from None
+
+
+def _instead(path: Path) -> str:
+    """Return what to do about a path at which there are no models: give another that works."""
+    saved = next(filter(_is_saved_model, [path, *path.parents[:_LEVELS]]), None)
+    if saved is not None and number_of(saved.name) is not None:
+        return f"this belongs to version {saved.name} of a model: give {saved.parent}"
+    if saved is not None or path.suffix in _EXPORTED:
+        model = path if saved is None else saved
+        return f"deploykit export {model} BASE_DIR makes a version of it, for which give BASE_DIR"
+    folder = path if path.is_dir() else path.parent
+    below = list(itertools.islice(_below(folder), _MOST_NAMED))
+    if below:
+        return f"give {' or '.join(map(str, below))}"
+    return f"as in {folder / '1'} or {folder / 'NAME' / '1'}"
+
+
+def _is_saved_model(path: Path) -> bool:
+    return (path / "saved_model.pb").is_file()
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield the nearest folders below one that hold models that can be loaded."""
+    level = [folder]
+    for _ in range(_LEVELS):
+        level = list(itertools.islice(
+            (child for each in level for child in _readable_folders(each)), _MOST_FOLDERS
+        ))  # fmt: skip
+        found = [each for each in level if _serves(each)]
+        if found:
+            yield from found
+            return
+
+
+def _serves(folder: Path) -> bool:
+    """Say whether `models_in` takes a folder, and one of its versions is a SavedModel."""
+    try:
+        versions = [version for model in _models(folder) for version in _versions(model)]
+    except FileError:
+        return False
+    return any(map(_is_saved_model, versions))
+
+
+def _readable_folders(folder: Path) -> list[Path]:
+    try:
+        return _folders(folder)
+    except FileError:
+        return []

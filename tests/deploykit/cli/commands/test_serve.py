@@ -14,7 +14,7 @@ from deploykit.benchmarking.settings import Settings as Tuned
 from deploykit.cli.options.serving_flags import WITHOUT_EFFECT, Flags, switch
 from deploykit.serving.lifecycle.base_path import models_in
 from deploykit.serving.lifecycle.model_config import ModelSettings
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import FileError, GraphError
 from tests.serving.served import Served
 from tests.serving.server.test_server import count
 from tests.serving.slow_model import LONG, slow
@@ -102,14 +102,65 @@ def test_models_in_a_folder(tmp_path):
     assert models_in(one) == (ModelSettings("one", one),)
     assert models_in(one, "m") == (ModelSettings("m", one),)
     assert models_in(tmp_path) == (ModelSettings("one", one), ModelSettings("two", two))
-    for folder, words in (
-        (one / "1", "this is a version of a model"),
-        (tmp_path / "docs", "it holds no model"),
-    ):
-        with pytest.raises(GraphError, match=words):
-            models_in(folder)
     with pytest.raises(GraphError, match="2 models"):
         models_in(tmp_path, "m")
+
+
+@pytest.fixture
+def shelf(tmp_path):
+    """A folder with two folders of models, of which one can be loaded, and other things."""
+    for version in ("deep/models/fashion/1", "deep/models/fashion/2", "deep/plain"):
+        (tmp_path / version / "variables").mkdir(parents=True)
+        (tmp_path / version / "saved_model.pb").touch()
+    (tmp_path / "deep" / "empty" / "photos" / "2024").mkdir(parents=True)
+    (tmp_path / "docs").mkdir()
+    for file in ("deep/net.pb", "docs/text.txt"):
+        (tmp_path / file).touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("given", "better"),
+    [
+        ("deep/models/fashion/1", "deep/models/fashion"),
+        ("deep/models/fashion/1/variables", "deep/models/fashion"),
+        ("deep/models/fashion/2/saved_model.pb", "deep/models/fashion"),
+        ("deep", "deep/models"),
+        (".", "deep/models"),
+    ],
+)
+def test_the_folder_to_give_instead_works(shelf, given, better):
+    """A folder of numbers that holds no SavedModel is not named: it would serve nothing."""
+    kind = FileError if given.endswith(".pb") else GraphError
+    with pytest.raises(kind) as error:
+        models_in(shelf / given)
+    assert str(error.value).endswith(f"give {shelf / better}")
+    fashion = shelf / "deep" / "models" / "fashion"
+    assert models_in(shelf / better) == (ModelSettings("fashion", fashion),)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("deep/plain", "deploykit export {given} BASE_DIR makes a version of it"),
+        ("deep/plain/variables", "deploykit export {shelf}/deep/plain BASE_DIR makes"),
+        ("deep/net.pb", "deploykit export {given} BASE_DIR makes a version of it"),
+        ("docs", "names are numbers; as in {given}/1 or {given}/NAME/1"),
+        ("docs/text.txt", "expected a folder; as in {shelf}/docs/1 or"),
+        ("nowhere", "{given}: No such file or directory, expected a folder"),
+    ],
+)
+def test_what_to_do_where_no_folder_works(shelf, given, words):
+    with pytest.raises((FileError, GraphError)) as error:
+        models_in(shelf / given)
+    assert words.format(given=shelf / given, shelf=shelf) in str(error.value)
+
+
+def test_several_folders_to_give_instead(shelf):
+    (shelf / "deep" / "more" / "m" / "7").mkdir(parents=True)
+    (shelf / "deep" / "more" / "m" / "7" / "saved_model.pb").touch()
+    with pytest.raises(GraphError, match=f"give {shelf}/deep/models or {shelf}/deep/more$"):
+        models_in(shelf)
 
 
 @pytest.fixture
