@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from deploykit.api.freeze import freeze
     from deploykit.api.inspect import inspect
     from deploykit.api.inspect_records import inspect_records
+    from deploykit.api.label import label
     from deploykit.api.list_transforms import list_transforms
     from deploykit.api.loadtest import load_test
     from deploykit.api.optimize import optimize
@@ -76,6 +77,7 @@ _HOMES = {
     "freeze": "api.freeze",
     "inspect": "api.inspect",
     "inspect_records": "api.inspect_records",
+    "label": "api.label",
     "list_transforms": "api.list_transforms",
     "load_graph": "freezing.graph_files",
     "load_result": "benchmarking.results",
@@ -122,6 +124,7 @@ __all__ = [
     "freeze",
     "inspect",
     "inspect_records",
+    "label",
     "list_transforms",
     "load_graph",
     "load_result",

@@ -53,3 +53,31 @@ class LoadTestOptions:
     """How long each load lasts."""
     processes: int = 1
     """Processes that send the calls, where one cannot make the load."""
+
+
+@dataclass(frozen=True)
+class LabelOptions:
+    """What becomes of an image before a model scores it, and how many classes are named.
+
+    Unless one of these says what becomes of it, what the model's own file says is done.
+    """
+
+    mean: float | None = None
+    """Taken from each pixel; default: 0."""
+    std: float | None = None
+    """What each pixel is then divided by; default: 255, or 1 for a model of whole numbers."""
+    height: int | None = None
+    """In pixels, to resize to; default: the model's, or 299."""
+    width: int | None = None
+    """Likewise."""
+    preprocess: str | os.PathLike[str] | None = None
+    """Instead, a JSON file that says what becomes of it, as for `calibrate` and `benchmark`."""
+    top: int = TOP
+    """So many classes are named."""
+
+    @property
+    def by_hand(self) -> list[str]:
+        """Those of these that say what becomes of it one by one, as label_image takes them."""
+        return [
+            name for name in ("mean", "std", "height", "width") if getattr(self, name) is not None
+        ]

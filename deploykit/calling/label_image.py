@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from deploykit.calling.call_options import LabelOptions
+from deploykit.calling.png import png
 from deploykit.input.applying import in_python
 from deploykit.input.data import Data
 from deploykit.input.preprocessing import Preprocessing, Steps, steps_for
@@ -75,14 +77,7 @@ class ImageInput:
         return values.astype(dtype)
 
 
-def image_input(
-    graph: Graph,
-    *,
-    height: int | None = None,
-    width: int | None = None,
-    mean: float | None = None,
-    std: float | None = None,
-) -> ImageInput:
+def image_input(graph: Graph, how: LabelOptions) -> ImageInput:
     """Return how the graph's one input takes an image; sizes are by default those it declares.
 
     Where it declares none, they are label_image's 299. A pixel x becomes (x - mean) / std, where
@@ -102,19 +97,19 @@ def image_input(
         raise GraphError(f"{where} has shape {shown}, expected an image [?, height, width, 1 or 3]")
     batch, *rest = sizes
     channels = rest.pop(0 if first else 2)
-    if (height is None and rest[0] < 0) or (width is None and rest[1] < 0):
+    if (how.height is None and rest[0] < 0) or (how.width is None and rest[1] < 0):
         logger.info("%s leaves its size open, %d is taken (--input_height, --input_width)",
                     where, SIZE)  # fmt: skip
     resize = [
         asked or (own if own > 0 else SIZE)
-        for asked, own in zip((height, width), rest, strict=True)
+        for asked, own in zip((how.height, how.width), rest, strict=True)
     ]
     steps = Steps(
         channels=3 if channels < 0 else channels,
         resize=(resize[0], resize[1]),
         corners=True,
-        mean=(mean or 0.0,),
-        std=(std if std is not None else STD if kind in "fV" else 1.0,),
+        mean=(how.mean or 0.0,),
+        std=(how.std if how.std is not None else STD if kind in "fV" else 1.0,),
         dtype="float32",
     )
     return ImageInput(tensor, type_, max(batch, 1), steps, channels_first=first)
@@ -147,13 +142,27 @@ def _one_input(graph: Graph) -> tuple[str, str, tuple[int, ...] | None]:
     return tensor, type_, shape
 
 
-def read_image(path: str | os.PathLike[str]) -> bytes:
-    """Return the bytes of an image file. FileError: no file. GraphError: no known image."""
-    content = read_bytes(path)
+@dataclass(frozen=True)
+class Image:
+    """An image as the bytes of a file, and how messages call it."""
+
+    name: str
+    content: bytes
+
+
+def open_image(image: Any) -> Image:
+    """Return the image of a file, or of an array [height, width] or [height, width, channels].
+
+    FileError: no file. GraphError: no known image; or an array of anything but 1, 3 or 4 channels
+    of whole numbers from 0 to 255.
+    """
+    if not isinstance(image, str | os.PathLike):
+        return Image("the image", png(np.asarray(image)))
+    content = read_bytes(image)
     if not content.startswith(_MAGIC):
         kind = "is empty" if not content else "is something else"
-        raise GraphError(f"{path}: expected a JPEG, PNG, BMP or GIF image, but the file {kind}")
-    return content
+        raise GraphError(f"{image}: expected a JPEG, PNG, BMP or GIF image, but the file {kind}")
+    return Image(os.fspath(image), content)
 
 
 def labels_from(labels: str | os.PathLike[str] | Sequence[str]) -> list[str]:
@@ -174,12 +183,11 @@ def read_labels(path: str | os.PathLike[str]) -> list[str]:
     return lines
 
 
-def scores(graph: Graph, image: str | os.PathLike[str], taken_as: ImageInput) -> Array:
+def scores(graph: Graph, image: Image, taken_as: ImageInput) -> Array:
     """Return the score of each class, float64 [classes], that a graph gives an image.
 
-    FileError: there is no image. RefusedError: the graph acts on files or processes. GraphError:
-    the image cannot be decoded, or the graph has more outputs than one, or that gives anything but
-    one finite score a class.
+    RefusedError: the graph acts on files or processes. GraphError: the image cannot be decoded, or
+    the graph has more outputs than one, or that gives anything but one finite score a class.
     """
     if len(graph.outputs) != 1:
         raise GraphError(
@@ -188,14 +196,13 @@ def scores(graph: Graph, image: str | os.PathLike[str], taken_as: ImageInput) ->
         )
     refuse_side_effects(graph)
     (tensor,) = graph.outputs
-    content = read_image(image)
     graph_def = b"".join(graph.serialized())
     try:
         value = call(
-            "deploykit.calling.label_image:run_on_image", graph_def, content, taken_as, tensor
+            "deploykit.calling.label_image:run_on_image", graph_def, image.content, taken_as, tensor
         )
     except ImageError as error:
-        raise GraphError(f"{image}: {error}") from None
+        raise GraphError(f"{image.name}: {error}") from None
     sizes = value.shape[1:] if value.ndim > 1 else value.shape
     if value.dtype.kind not in "fiuV" or value.size == 0 or value.ndim == 0:
         raise GraphError(f"output '{tensor}' gives {value.dtype}{list(value.shape)}, not scores")

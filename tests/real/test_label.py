@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import deploykit
+from deploykit.calling.call_options import LabelOptions
 from deploykit.calling.label_image import image_input, run_on_image
 from tests.real.conftest import MODELS
 
@@ -25,8 +26,8 @@ def files(photos):
 def test_photos(files, efficientnet_lite0):
     """Whole photos are squeezed into a square, as label_image does; of their middles, 17 and 20."""
     graph = deploykit.freeze(efficientnet_lite0 / "frozen.pb", outputs=["probabilities"])
-    taken_as = image_input(graph, mean=127, std=128)
-    assert (taken_as.height, taken_as.width, taken_as.channels) == (224, 224, 3)
+    taken_as = image_input(graph, LabelOptions(mean=127, std=128))
+    assert (taken_as.steps.resize, taken_as.steps.channels) == ((224, 224), 3)
     graph_def = b"".join(graph.serialized())
     first = fifth = 0
     for path, truth in files:

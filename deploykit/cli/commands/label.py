@@ -2,8 +2,9 @@
 
 import click
 
+from deploykit.calling.call_options import TOP
 from deploykit.cli import options
-from deploykit.freezing.interface import Interface
+from deploykit.freezing.interface import Interface, Source
 
 _ROOT = "deploykit.root_dir"
 
@@ -36,7 +37,8 @@ def _one(first: str, value: str | None, second: str, other: str | None) -> str:
 @click.option("--model", metavar="MODEL", callback=_under_root,
               help="Model that scores the image.")  # fmt: skip
 @click.option("--graph", metavar="MODEL", callback=_under_root, help="The same.")
-@click.option("--labels", required=True, metavar="FILE", help="Names of the classes, one a line.")
+@click.option("--labels", metavar="FILE", help="Names of the classes, one a line [default: the "
+              "model's].")  # fmt: skip
 @click.option("--input_mean", "--input-mean", "mean", type=float, metavar="MEAN",
               help="Taken from each pixel [default: 0].")  # fmt: skip
 @click.option("--input_std", "--input-std", "std", metavar="STD",
@@ -52,7 +54,7 @@ def _one(first: str, value: str | None, second: str, other: str | None) -> str:
 @click.option("--preprocess", metavar="FILE.json", help="What becomes of the image, declared as "
               "for calibrate and benchmark [default: by the options above].")  # fmt: skip
 @click.option("--top", "--num_top_predictions", "--num-top-predictions", "top",
-              type=click.IntRange(min=1), default=5, show_default=True, metavar="K",
+              type=click.IntRange(min=1), default=TOP, show_default=True, metavar="K",
               help="Show this many classes.")  # fmt: skip
 @options.classifier
 @options.result_file
@@ -63,7 +65,7 @@ def label(
     image_file: str | None,
     model: str | None,
     graph: str | None,
-    labels: str,
+    labels: str | None,
     mean: float | None,
     std: float | None,
     height: int | None,
@@ -82,47 +84,26 @@ def label(
     IMAGE is a JPEG, PNG, BMP or GIF file. It is resized to the size that the model takes
     (bilinear, as label_image does), and each pixel x becomes (x - mean) / std. With --preprocess,
     it becomes what calibrate and benchmark make of images instead. --json shows what was done as
-    such a file declares it.
+    such a file declares it. The file X.pb.json beside a graph X.pb may hold that, and labels.
     """
-    from deploykit.calling.label_image import (
-        declared_input,
-        image_input,
-        predictions,
-        read_image,
-        read_labels,
-        scores,
-    )
+    import deploykit
     from deploykit.cli.report import Report, show
-    from deploykit.freezing.interface import Source
-    from deploykit.freezing.open_model import open_model
-    from deploykit.input.preprocessing import load_preprocessing
     from deploykit.text.answers import class_lines
-    from deploykit.text.progress import working
 
     image = _one("IMAGE", image, "--image", image_file)
     model = _one("--model", model, "--graph", graph)
-    given = {"mean": mean, "std": std, "height": height, "width": width}
-    if preprocess is not None:
-        for name, value in given.items():
-            if value is not None:
-                raise click.UsageError(f"give either --preprocess or --input_{name}")
     report = Report("label", model)
-    read_image(image)  # what is wrong with it is said before the model is read
-    names = read_labels(labels)
-    declared = None if preprocess is None else load_preprocessing(preprocess)
-    frozen = open_model(Source.of(model, interface)).frozen
-    report.of(frozen)
-    if declared is None:
-        taken_as = image_input(frozen, height=height, width=width, mean=mean, std=std)
-    else:
-        taken_as = declared_input(frozen, image, declared)
-    with working("label"):
-        found = scores(frozen, image, taken_as)
-    report.more = {
-        "image": image,
-        "labels": labels,
-        "preprocessing": taken_as.preprocessing().document(),
-        "predictions": predictions(found, names, top),
-    }
-    text = class_lines(report.more["predictions"])
-    show(report, as_json, text=text, output=output, force=force)
+    found = deploykit.label(
+        image,
+        Source.of(model, interface),
+        labels,
+        mean=mean,
+        std=std,
+        height=height,
+        width=width,
+        preprocess=preprocess,
+        top=top,
+    )
+    report.of(found.graph)
+    report.more = found.document()
+    show(report, as_json, text=class_lines(found.predictions), output=output, force=force)

@@ -1,0 +1,160 @@
+"""What an image shows."""
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deploykit.calling.call_options import LabelOptions
+from deploykit.calling.label_image import (
+    declared_input,
+    image_input,
+    labels_from,
+    open_image,
+    predictions,
+    scores,
+)
+from deploykit.freezing.interface import Source
+from deploykit.freezing.open_model import OpenedModel, open_model
+from deploykit.freezing.sidecar import sidecar_path
+from deploykit.input.preprocessing import Preprocessing, load_preprocessing, preprocessing_from
+from deploykit.storage.files import naming
+from deploykit.storage.parameters import with_options
+from deploykit.text.progress import working
+from deploykit.transforms.core.errors import Error, GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import producer_name
+
+logger = logging.getLogger("deploykit")
+
+DEFAULT = LabelOptions()
+
+
+@dataclass(frozen=True)
+class ImageLabels:
+    """What an image shows, by the scores of a model."""
+
+    predictions: Sequence[Mapping[str, Any]]
+    """The best classes, best first: class, label, score."""
+    preprocessing: Preprocessing
+    """What became of the image, as a file for `preprocess` declares it."""
+    graph: Graph
+    """What scored it."""
+    image: str | None
+    """Its path; None: it was an array."""
+    labels: str | None
+    """The file with the names of the classes; None: they were given."""
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "image": self.image,
+            "labels": self.labels,
+            "preprocessing": self.preprocessing.document(),
+            "predictions": list(self.predictions),
+        }
+
+
+def label(
+    image: Any,
+    model: Any,
+    labels: str | os.PathLike[str] | Sequence[str] | None = None,
+    how: LabelOptions = DEFAULT,
+    **options: Any,
+) -> ImageLabels:
+    """Name what an image shows, with a model and its labels, as TensorFlow's label_image does.
+
+    The image is resized to the size that the model takes (bilinear, as label_image does), and each
+    pixel x becomes (x - mean) / std. With `preprocess`, or where the file beside a frozen graph
+    says what becomes of a photo, it becomes what `calibrate` and `benchmark` make of it instead.
+
+    Args:
+        image: the path of a JPEG, PNG, BMP or GIF file, or an array [height, width] or [height,
+            width, channels] of whole numbers from 0 to 255; of 1, 3 or 4 channels.
+        model: whatever `open_model` takes, with one input and one output of a score a class.
+        labels: names of the classes in the order of the scores, or a file with one a line; default:
+            what the file beside a frozen graph says.
+        how: what becomes of the image.
+        options: fields of `LabelOptions`, such as `mean` and `top`, or of `Source`, such as
+            `outputs`.
+
+    FileError: a file is missing or cannot be read. GraphError: the image cannot be decoded, the
+    model takes no image, gives no scores, or has no labels. RefusedError: it acts on files or
+    processes.
+
+    Example:
+        >>> found = deploykit.label(photo, "fashion.keras", labels=["shirt", "shoe", "bag"], top=1)
+        >>> found.predictions[0]["label"]
+        'shoe'
+    """
+    source = model if isinstance(model, Source) else Source(model)
+    how, source = with_options("label", options, how, source)
+    with working("label"):
+        # What is wrong with these is said before the model is read.
+        photo, declared = open_image(image), _declared(how)
+        given = None if labels is None else labels_from(labels)
+        opened = open_model(source)
+        graph = opened.frozen
+        names, declared = _completed(given, declared, how, opened)
+        if declared is None:
+            taken_as = image_input(graph, how)
+        else:
+            taken_as = declared_input(graph, photo.name, declared)
+        found = predictions(scores(graph, photo, taken_as), names, how.top)
+    return ImageLabels(found, taken_as.preprocessing(), graph, _path_of(image), _path_of(labels))
+
+
+def _declared(how: LabelOptions) -> Preprocessing | None:
+    """Return the preprocessing of a file. Error: so is what becomes of the image by hand."""
+    if how.preprocess is None:
+        return None
+    if how.by_hand:
+        raise Error(f"give either --preprocess or --input_{how.by_hand[0]}")
+    return load_preprocessing(how.preprocess)
+
+
+def _completed(
+    names: Sequence[str] | None,
+    declared: Preprocessing | None,
+    how: LabelOptions,
+    opened: OpenedModel,
+) -> tuple[Sequence[str], Preprocessing | None]:
+    """Return labels and preprocessing; what nobody gave is what the file beside the graph says.
+
+    GraphError: there are no labels.
+    """
+    taken = []
+    if names is None:
+        names = opened.about.labels
+        taken.append("labels")
+        if not names:
+            raise GraphError(
+                f"{opened.source}: what its classes are called is not known; give --labels"
+            )
+    if declared is None and not how.by_hand:
+        declared = _known_preprocessing(opened)
+        if declared is not None:
+            taken.append("preprocessing")
+    if taken:
+        logger.info("%s taken from %s", " and ".join(taken), _known_from(opened))
+    return names, declared
+
+
+def _known_preprocessing(opened: OpenedModel) -> Preprocessing | None:
+    """Return what the file beside a graph says becomes of what its input takes."""
+    if opened.about.preprocessing is None:
+        return None
+    with naming(_known_from(opened)):
+        found = preprocessing_from(opened.about.preprocessing)
+    inputs = [name for tensor in opened.frozen.inputs for name in (tensor, producer_name(tensor))]
+    return found if any(name in found.inputs for name in inputs) else None
+
+
+def _known_from(opened: OpenedModel) -> str:
+    """Return how messages call what says more of a model than its nodes."""
+    return opened.source if opened.files is None else str(sidecar_path(opened.source))
+
+
+def _path_of(given: Any) -> str | None:
+    return os.fspath(given) if isinstance(given, str | os.PathLike) else None

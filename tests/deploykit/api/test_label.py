@@ -1,0 +1,178 @@
+"""`deploykit.label` from a notebook, and models that know their labels."""
+
+import json
+
+import numpy as np
+import pytest
+
+import deploykit as api
+from deploykit.calling.call_options import LabelOptions
+from deploykit.calling.png import png
+from deploykit.freezing.sidecar import About
+from deploykit.transforms.core.errors import Error, GraphError
+from tests.deploykit.api.examples import assert_same_defaults, run_example
+from tests.deploykit.calling.test_label_image import PIXELS, encoded, model
+
+pytestmark = pytest.mark.usefixtures("in_process")
+
+NAMES = [f"label {n}" for n in range(48)]
+STEPS = {"format": 1, "inputs": {"x": {"resize": [4, 4], "mean": [1], "std": [2], "scale": 1}}}
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Return a photo, a model whose scores are the values that it is fed, and its labels."""
+    paths = [tmp_path / name for name in ("photo.png", "model.pb", "labels.txt")]
+    contents = (encoded("png"), model(), "".join(f"{name}\n" for name in NAMES).encode())
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content)
+    return paths
+
+
+def knowing(path, labels=NAMES, preprocessing=STEPS):
+    """Let the model's file say what its users know of it."""
+    graph = api.load_graph(path, outputs=["scores"])
+    graph.about = About({}, preprocessing, labels)
+    api.save_graph(graph, path, force=True)
+
+
+def scores(found):
+    by_class = {each["class"]: each["score"] for each in found.predictions}
+    return np.array([by_class[n] for n in range(48)])
+
+
+def test_the_example(files):
+    import keras
+
+    net = keras.Sequential([
+        keras.Input((4, 4, 3)), keras.layers.Flatten(),
+        keras.layers.Dense(3, use_bias=False, kernel_initializer="zeros"),
+    ])  # fmt: skip
+    weights = np.zeros((48, 3), np.float32)
+    weights[:, 1] = 1
+    net.layers[-1].set_weights([weights])
+    folder = files[0].parent
+    net.save(folder / "fashion.keras")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        run_example(api.label, photo=PIXELS)
+
+
+def test_the_command_says_what_the_function_returns(deploykit, files):
+    photo, net, labels = files
+    found = api.label(photo, net, labels, outputs=["scores"], mean=3, top=2)
+    command = deploykit("label", photo, "--model", net, "--labels", labels,
+                        "--output_layer=scores", "--input_mean=3", "--top=2", "--json")  # fmt: skip
+    document = json.loads(json.dumps(found.document()))
+    assert {name: command.document[name] for name in document} == document
+    assert (document["image"], document["labels"]) == (str(photo), str(labels))
+    again = api.label(photo, net, NAMES, outputs=["scores"], mean=3, top=2).document()
+    assert again == {**found.document(), "labels": None}
+
+
+def test_options_are_fields_with_the_defaults_of_the_command(files):
+    assert_same_defaults("label", LabelOptions())
+    with pytest.raises(TypeError, match=r"'heigth' \(did you mean height\?\)"):
+        api.label(*files, heigth=3)
+    with pytest.raises(Error, match="give either --preprocess or --input_mean"):
+        api.label(*files, preprocess="steps.json", mean=3)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float32])
+@pytest.mark.parametrize("channels", [3, 4])
+def test_an_array_is_taken_as_its_file_is(files, dtype, channels):
+    photo, net, labels = files
+    knowing(net)
+    pixels = np.dstack([PIXELS, np.full((4, 4, channels - 3), 7, np.uint8)])
+    for how in ({}, {"mean": 2.0}):
+        expected = scores(api.label(photo, net, labels, top=48, **how))
+        found = api.label(pixels.astype(dtype), net, labels, top=48, **how)
+        np.testing.assert_array_equal(scores(found), expected)
+        assert found.image is None
+    assert expected.std() > 0.1
+
+
+def test_a_grey_array(files):
+    _, net, labels = files
+    grey = PIXELS[:, :, 0]
+    for pixels in (grey, grey[:, :, np.newaxis]):
+        found = api.label(pixels, net, labels, outputs=["scores"], top=48, std=1)
+        np.testing.assert_array_equal(scores(found), np.repeat(grey.ravel(), 3))
+
+
+@pytest.mark.parametrize(
+    ("pixels", "words"),
+    [
+        (PIXELS / 255, "the image holds float64 that are not whole numbers from 0 to 255"),
+        (PIXELS.astype(int) - 128, "the image holds int64 that are not whole numbers"),
+        (np.full((2, 2, 3), np.nan), "not whole numbers"),
+        (PIXELS > 3, "the image holds bool"),
+        (PIXELS[np.newaxis], "the image has shape [1, 4, 4, 3], expected [height, width"),
+        (PIXELS[:, :, :2], "the image has shape [4, 4, 2]"),
+        (PIXELS[:0], "the image has shape [0, 4, 3]"),
+    ],
+)
+def test_arrays_that_are_no_images(files, pixels, words):
+    with pytest.raises(GraphError) as error:
+        api.label(pixels, *files[1:])
+    assert words in str(error.value)
+
+
+def test_a_png_loses_nothing():
+    import tensorflow as tf
+
+    for channels in (1, 3, 4):
+        pixels = np.random.default_rng(channels).integers(0, 256, (5, 7, channels))
+        assert np.array_equal(tf.io.decode_png(png(pixels)).numpy(), pixels)
+
+
+def test_a_model_may_know_its_labels_and_what_becomes_of_a_photo(deploykit, files):
+    photo, net, _ = files
+    knowing(net)
+    found = deploykit("label", photo, "--model", net, "--json", "--top=48")
+    assert found.status == 0, found.stderr
+    assert found.stderr == f"deploykit: labels and preprocessing taken from {net}.json\n"
+    by_class = {each["class"]: each for each in found.document["predictions"]}
+    expected = (PIXELS.ravel() - 1.0) / 2
+    np.testing.assert_allclose([by_class[n]["score"] for n in range(48)], expected, rtol=1e-6)
+    assert by_class[7]["label"] == "label 7"
+    assert found.document["labels"] is None
+
+
+def test_what_is_given_wins(deploykit, files, tmp_path):
+    photo, net, labels = files
+    knowing(net, labels=["another"] * 48)
+    plain = PIXELS.ravel() / 255
+    found = deploykit("label", photo, "--model", net, "--labels", labels, "--json")
+    assert found.stderr == f"deploykit: preprocessing taken from {net}.json\n"
+    assert found.document["predictions"][0]["label"].startswith("label ")
+    for how in ({"mean": 0}, {"std": 255.0}, {"height": 4}, {"width": 4}):
+        np.testing.assert_allclose(scores(api.label(photo, net, top=48, **how)), plain, rtol=1e-6)
+    steps = tmp_path / "steps.json"
+    steps.write_text(json.dumps({"format": 1, "inputs": {"x": {"scale": 3}}}))
+    tripled = scores(api.label(photo, net, labels, top=48, preprocess=steps))
+    np.testing.assert_allclose(tripled, PIXELS.ravel() * 3.0, rtol=1e-6)
+
+
+def test_a_graph_in_memory_knows_them_too(files, caplog):
+    photo, net, _ = files
+    knowing(net)
+    with caplog.at_level("INFO", "deploykit"):
+        found = api.label(photo, api.load_graph(net), top=48)
+    np.testing.assert_allclose(scores(found), (PIXELS.ravel() - 1.0) / 2, rtol=1e-6)
+    assert caplog.messages == ["labels and preprocessing taken from a graph"]
+
+
+def test_a_model_that_knows_a_part(deploykit, files):
+    photo, net, _ = files
+    knowing(net, labels=(), preprocessing=STEPS)
+    found = deploykit("label", photo, "--model", net)
+    assert (found.status, found.stdout) == (2, "")
+    assert f"{net}: what its classes are called is not known; give --labels" in found.stderr
+    knowing(net, preprocessing={"format": 1, "inputs": {"other": {"scale": 3}}})
+    found = deploykit("label", photo, "--model", net)
+    assert found.stderr == f"deploykit: labels taken from {net}.json\n"
+    knowing(net, preprocessing={"format": 1, "inputs": {"x": {"resise": [4, 4]}}})
+    found = deploykit("label", photo, "--model", net)
+    assert found.status == 2
+    assert f"{net}.json: 'x' has no step 'resise' (did you mean resize" in found.stderr
