@@ -5,7 +5,7 @@ from typing import Any
 from deploykit.api.comparison import DEFAULT, Comparison
 from deploykit.freezing.open_model import open_model
 from deploykit.rewriting.pipelines import OPTIMIZE
-from deploykit.rewriting.rewrite import Target, rewrite
+from deploykit.rewriting.rewrite import OutputFiles, rewrite
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
 from deploykit.transforms.core.graph import Graph
@@ -43,7 +43,7 @@ def optimize(
         True
     """
     (how,) = with_options("optimize", options, how)
-    target = Target(output, force)
+    target = OutputFiles(output, force)
     target.check(model)
     with working("optimize") as work:
         opened = open_model(model)

@@ -12,7 +12,7 @@ from deploykit.quantization.preconditions import refuse_quantized
 from deploykit.quantization.requested import Quantization
 from deploykit.quantization.search import DEFAULT, STEPS, quantize_calibrated
 from deploykit.rewriting.pipelines import OPTIMIZE, quantize_string
-from deploykit.rewriting.rewrite import Target, rewrite
+from deploykit.rewriting.rewrite import OutputFiles, rewrite
 from deploykit.rewriting.transform import run_steps
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import Work, working
@@ -66,7 +66,7 @@ def quantize(
         True
     """
     how, comparison = with_options("quantize", options, how, comparison)
-    target = Target(output, force)
+    target = OutputFiles(output, force)
     is_calibrated, is_evaluated = calibration is not None, evaluation is not None
     mode = how.resolved_mode(is_calibrated, is_evaluated)
     if is_calibrated and comparison.data is not None:
@@ -89,7 +89,7 @@ def _calibrated(
     how: Quantization,
     data: tuple[Any, Any],
     comparison: Comparison,
-    target: Target,
+    target: OutputFiles,
     work: Work,
 ) -> Graph:
     """Return a graph whose layers compute in 8 bits where that is right and faster."""

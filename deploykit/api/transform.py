@@ -4,7 +4,7 @@ from typing import Any
 
 from deploykit.api.comparison import DEFAULT, Comparison
 from deploykit.freezing.open_model import open_model
-from deploykit.rewriting.rewrite import Target, rewrite
+from deploykit.rewriting.rewrite import OutputFiles, rewrite
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
 from deploykit.transforms.core.graph import Graph
@@ -51,7 +51,7 @@ def transform(
         False
     """
     (how,) = with_options("transform", options, how)
-    target = Target(output, force, as_text, dump)
+    target = OutputFiles(output, force, as_text, dump)
     target.check(model)
     with working("transform") as work:
         opened = open_model(model)

@@ -49,7 +49,7 @@ DEFAULT = Quantization()
 
 
 @dataclass(frozen=True)
-class _Task:
+class _Search:
     """What is quantized, with which samples, and where findings go."""
 
     graph: Graph
@@ -134,7 +134,7 @@ def _task(
     state: str | os.PathLike[str] | None,
     work: Work | None,
     ranges: str,
-) -> _Task:
+) -> _Search:
     """Return what is to be done. GraphError: the graph cannot be run in the batch that is asked."""
     split = samples.split()
     timed_with = split.held_out.at_least(how.batch or 1)
@@ -150,10 +150,10 @@ def _task(
     kept = State(state, "quantizing", belongs_to)
     notes = [split.note] if split.note else []
     work = work or unseen("quantize", *STEPS)
-    return _Task(graph, how, split, timed_with, evaluation, kept, work, ranges, notes)
+    return _Search(graph, how, split, timed_with, evaluation, kept, work, ranges, notes)
 
 
-def _outcome(task: _Task) -> Quantized:
+def _outcome(task: _Search) -> Quantized:
     """Return what the steps come to."""
     if not has_layers(task.graph):
         return _float(task, "there is nothing to quantize: no convolution or matrix product is in "
@@ -179,7 +179,7 @@ def _outcome(task: _Task) -> Quantized:
         return _search(task, shifted, planned, by_labels)
 
 
-def _search(task: _Task, graph: Graph, planned: Plan, by_labels: Judge | None) -> Quantized:
+def _search(task: _Search, graph: Graph, planned: Plan, by_labels: Judge | None) -> Quantized:
     """Return the outcome for a calibrated graph of which some layers can be in 8 bits."""
     ranges = load_ranges(task.ranges)
     with task.step("rank") as advance:
@@ -217,12 +217,12 @@ def _search(task: _Task, graph: Graph, planned: Plan, by_labels: Judge | None) -
     )
 
 
-def _built(task: _Task, graph: Graph, stay_float: Iterable[str]) -> Graph:
+def _built(task: _Search, graph: Graph, stay_float: Iterable[str]) -> Graph:
     """Return a calibrated graph in 8 bits, but for some layers."""
     return int8_graph(graph, task.ranges, task.how.isa, (*task.how.keep_float, *stay_float))
 
 
-def _rank(task: _Task, graph: Graph, advance: Work) -> list[Noise]:
+def _rank(task: _Search, graph: Graph, advance: Work) -> list[Noise]:
     """Return the layers by the noise that each brings; those judged before are not judged again."""
     state = task.state
     known = {name: Noise(**each) for name, each in state.found.get("noise", {}).items()}
@@ -245,7 +245,7 @@ def _rank(task: _Task, graph: Graph, advance: Work) -> list[Noise]:
 
 
 def _choose(
-    task: _Task, graph: Graph, ranking: list[Noise], judge: Judge, by_labels: Judge | None
+    task: _Search, graph: Graph, ranking: list[Noise], judge: Judge, by_labels: Judge | None
 ) -> FloatChoice:
     """Return the layers that stay float for the answers to hold; on labels too, if given."""
     best = float("-inf")
@@ -277,7 +277,7 @@ def _choose(
 
 
 def _timed(
-    task: _Task, graph: Graph, planned: Plan, chosen: FloatChoice
+    task: _Search, graph: Graph, planned: Plan, chosen: FloatChoice
 ) -> tuple[Times, frozenset[str]]:
     """Return the times of the layers, and those that stay float for their time or their noise."""
     noisy, how = frozenset(chosen.keep_float), task.how
@@ -292,7 +292,7 @@ def _timed(
 
 
 def _compared(
-    task: _Task, graph: Graph, planned: Plan, times: Times, floats: dict[str, frozenset[str]]
+    task: _Search, graph: Graph, planned: Plan, times: Times, floats: dict[str, frozenset[str]]
 ) -> Gain:
     """Return what the better of the 8-bit graphs gains over float, end to end."""
     if len(floats[FEWER]) in (len(floats[INT8]), len(planned.chains)):
@@ -308,7 +308,7 @@ def _compared(
         )
 
 
-def _judge_by_labels(task: _Task, stack: contextlib.ExitStack) -> Judge | None:
+def _judge_by_labels(task: _Search, stack: contextlib.ExitStack) -> Judge | None:
     if task.evaluation is None:
         return None
     with task.evaluation.named():
@@ -321,12 +321,12 @@ def _judge_by_labels(task: _Task, stack: contextlib.ExitStack) -> Judge | None:
     return stack.enter_context(Judge(task.graph, feeds, labels, metric))
 
 
-def _float(task: _Task, reason: str, layers: tuple[LayerOutcome, ...] = ()) -> Quantized:
+def _float(task: _Search, reason: str, layers: tuple[LayerOutcome, ...] = ()) -> Quantized:
     reason = f"{reason}, so the float graph is kept"
     return Quantized(task.graph, True, reason, layers, **_facts(task))
 
 
-def _facts(task: _Task) -> dict[str, Any]:
+def _facts(task: _Search) -> dict[str, Any]:
     return {
         "isa": "vnni" if sums_exactly(task.how.isa) else "avx2",
         "samples": samples_in(task.samples.calibrating.feeds()),
@@ -348,7 +348,7 @@ def _explained(state: State) -> Iterator[None]:
         raise
 
 
-def _too_noisy(chosen: FloatChoice, task: _Task) -> str:
+def _too_noisy(chosen: FloatChoice, task: _Search) -> str:
     """Return why no layer is in 8 bits."""
     tried = [each for each in chosen.trials if len(each.keep_float) < len(chosen.keep_float)]
     if not any(trial.judgement for trial in tried):

@@ -23,7 +23,7 @@ PathLike = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
-class Target:
+class OutputFiles:
     """Where a graph is written, if anywhere."""
 
     output: PathLike | None = None
@@ -66,7 +66,7 @@ def rewrite(
     model: OpenedModel,
     graph: Graph,
     transforms: str,
-    target: Target,
+    target: OutputFiles,
     work: Work,
     compare: Compare | None = None,
 ) -> Graph:
@@ -99,7 +99,7 @@ def rewrite(
     return result
 
 
-def _kept(dump: Dump | None, place: int, target: Target) -> str:
+def _kept(dump: Dump | None, place: int, target: OutputFiles) -> str:
     """Drop the graphs of a dump from a step on, and say what is left."""
     if dump is None:
         return "nothing was written"
