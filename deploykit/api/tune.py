@@ -60,7 +60,7 @@ def tune(
     with working("tune") as advance:
         opened = open_model(source)
         refuse_side_effects(opened.graph, feeding.allowed_ops)
-        state = None if output is None else f"{os.fspath(output)}.state"
+        state = None if output in (None, "-") else f"{os.fspath(output)}.state"
         try:
             found = tune_model(opened, how, feeding, state=state, advance=advance)
         except CrashError as error:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from deploykit.cli.options.outputs import standard_output_is_taken
 from deploykit.text.tables import drawn, new_table, size
 
 if TYPE_CHECKING:
@@ -121,13 +122,16 @@ def show(
 ) -> None:
     """Print a report on stdout: as JSON, as the lines and tables of `text`, or as its own tables.
 
-    With `output`, the JSON document is written to that file first. FileError: it cannot be.
+    With `output`, the JSON document is written to that file first. Nothing is printed where an
+    option takes standard output. FileError: the file cannot be written.
     """
     document = json.dumps(report.document(), indent=2, allow_nan=False)
     if output is not None:
         from deploykit.storage.files import write
 
         write(output, [f"{document}\n".encode()], force)
+    if standard_output_is_taken():
+        return
     if as_json:
         print(document)
         return

@@ -15,7 +15,7 @@ from deploykit.freezing.sidecar import (
 )
 from deploykit.storage.files import MAX_BYTES, naming, read_bytes, write
 from deploykit.transforms.core.checks.validate import validate
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import GraphDef
 
@@ -123,6 +123,8 @@ def save_graph(
         >>> deploykit.save_graph(graph, "copy.pb", force=True) == size
         True
     """
+    if path == "-":
+        raise FileError("a graph is not written to standard output; give the name of a file")
     check_graph_output(path, force)
     count, sha256 = write_graph(graph, path, force=force, as_text=as_text)
     write(sidecar_path(path), sidecar(graph, sha256), force=True)

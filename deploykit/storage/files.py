@@ -4,6 +4,7 @@ import contextlib
 import glob
 import os
 import stat
+import sys
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -53,7 +54,14 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def write(path: str | os.PathLike[str], pieces: Iterable[bytes], force: bool = False) -> int:
-    """Write a file whole or not at all: under another name, synced, then renamed."""
+    """Write a file whole or not at all: under another name, synced, then renamed.
+
+    The text `-` is standard output, which takes text alone.
+    """
+    if path == "-":
+        content = b"".join(pieces)
+        sys.stdout.write(content.decode())
+        return len(content)
     path = Path(path)
     check_output(path, force)
     partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -77,6 +85,8 @@ def write(path: str | os.PathLike[str], pieces: Iterable[bytes], force: bool = F
 
 def check_output(path: str | os.PathLike[str], force: bool, *sources: str) -> None:
     """Raise FileError now for an output that could not be written after a long run."""
+    if path == "-":
+        return
     path = Path(path)
     if not path.parent.is_dir() and any(Path(each).parent == path.parent for each in sources):
         return  # what is to be read is not there either, which is said when it is read

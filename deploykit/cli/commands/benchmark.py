@@ -7,13 +7,13 @@ import click
 from deploykit.benchmarking.feeding import Feeding
 from deploykit.benchmarking.settings import SECONDS, Sweep
 from deploykit.cli import options
-from deploykit.cli.options.types import Finite
+from deploykit.cli.options.types import Finite, PathName, TextOutput
 from deploykit.freezing.interface import Interface, Source
 from deploykit.input.piping import Piping
 
 
 @click.command()
-@click.argument("models", metavar="MODEL...", nargs=-1, required=True)
+@click.argument("models", type=PathName(), metavar="MODEL...", nargs=-1, required=True)
 @options.interface
 @options.feeding_or_files
 @options.sweep
@@ -26,11 +26,12 @@ from deploykit.input.piping import Piping
 @click.option("--top", type=click.IntRange(min=0), default=10,
               show_default=True, metavar="N", help="Nodes that a profile lists.")  # fmt: skip
 @options.results(
-    click.option("--csv", "csv_file", metavar="FILE", help="Write one line of figures for each."),
-    click.option("--plot", "plot_file", metavar="FILE.png|svg",
+    click.option("--csv", "csv_file", type=TextOutput("FILE"),
+                 help="Write one line of figures for each."),
+    click.option("--plot", "plot_file", type=PathName("FILE.png|svg"),
                  help="Draw latencies, throughput and batches."),
-    click.option("--trace", "trace_file", metavar="FILE.json", help="Profile, and write a call of "
-                 "each as a trace for chrome://tracing or ui.perfetto.dev."),
+    click.option("--trace", "trace_file", type=TextOutput("FILE.json"), help="Profile, and write a "
+                 "call of each as a trace for chrome://tracing or ui.perfetto.dev."),
 )  # fmt: skip
 @options.limits
 @options.everywhere

@@ -3,12 +3,13 @@
 import click
 
 from deploykit.cli import options
+from deploykit.cli.options.types import PathName
 from deploykit.freezing.interface import Source
 
 
 @click.command()
 @options.part
-@click.option("--data", required=True, metavar="DATA", help="64 samples or more like those of "
+@click.option("--data", required=True, type=PathName("DATA"), help="64 samples or more like those of "
               "real use: a .npz file of arrays by input name, or a folder of TFRecords, images or "
               "CSV files.")  # fmt: skip
 @options.preprocess

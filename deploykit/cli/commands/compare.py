@@ -4,12 +4,12 @@ import click
 
 from deploykit.benchmarking.settings import CONFIDENCE
 from deploykit.cli import options
-from deploykit.cli.options.types import Finite
+from deploykit.cli.options.types import Finite, PathName
 
 
 @click.command()
-@click.argument("a", metavar="A.json")
-@click.argument("b", metavar="B.json")
+@click.argument("a", type=PathName(), metavar="A.json")
+@click.argument("b", type=PathName(), metavar="B.json")
 @click.option("--fail-below", type=Finite(min=0, min_open=True), metavar="RATIO",
               help="Exit with 5 where a whole interval lies below this.")  # fmt: skip
 @click.option("--confidence", type=Finite(0.5, 0.9999), default=CONFIDENCE,

@@ -3,12 +3,13 @@
 import click
 
 from deploykit.cli import options
+from deploykit.cli.options.types import PathName
 from deploykit.freezing.interface import Interface, Source
 
 
 @click.command()
-@click.argument("first")
-@click.argument("second")
+@click.argument("first", type=PathName())
+@click.argument("second", type=PathName())
 @options.interface
 @options.result_file
 @options.limits

@@ -3,7 +3,7 @@
 import click
 
 from deploykit.cli import options
-from deploykit.cli.options.types import Names
+from deploykit.cli.options.types import Names, PathName
 from deploykit.exporting.manifests import KINDS
 from deploykit.freezing.interface import Source
 
@@ -17,7 +17,7 @@ def _kinds(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
 
 @click.command()
 @options.source
-@click.argument("base_dir")
+@click.argument("base_dir", type=PathName())
 @click.option("--name", metavar="NAME", help="What requests call the model [default: the name of "
               "its file or folder].")  # fmt: skip
 @click.option("--version", type=click.IntRange(min=0), metavar="N", help="Number of the version, "
@@ -26,9 +26,9 @@ def _kinds(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
               help="classify and regress add a signature of that name that takes tf.Examples, "
               "beside the one that takes tensors [default: what a SavedModel's signature says, or "
               "predict].")  # fmt: skip
-@click.option("--warmup", metavar="DATA", help="Samples that are run before the version answers, "
-              "at most 1000: a .npz file of arrays by input name, or a folder of TFRecords, images "
-              "or CSV files.")  # fmt: skip
+@click.option("--warmup", type=PathName("DATA"), help="Samples that are run before the version "
+              "answers, at most 1000: a .npz file of arrays by input name, or a folder of "
+              "TFRecords, images or CSV files.")  # fmt: skip
 @options.preprocess
 @click.option("--manifests", type=Names(), default=(), metavar="KINDS",
               callback=_kinds,
@@ -39,8 +39,8 @@ def _kinds(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
               "(InferenceService, ServingRuntime); or all.")  # fmt: skip
 @click.option("--batching", is_flag=True, help="Write batching.config into BASE_DIR, and let the "
               "other files turn batching on.")  # fmt: skip
-@click.option("--tuned", metavar="FILE", help="Settings that deploykit tune wrote, for threads, "
-              "batches and environment in these files.")  # fmt: skip
+@click.option("--tuned", type=PathName("FILE"), help="Settings that deploykit tune wrote, for "
+              "threads, batches and environment in these files.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace existing files in BASE_DIR; never a "
               "version.")  # fmt: skip
 @options.limits

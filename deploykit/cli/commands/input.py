@@ -6,6 +6,7 @@ import click
 
 from deploykit.cli import options
 from deploykit.cli.options.outputs import writes
+from deploykit.cli.options.types import PathName, TextOutput
 from deploykit.freezing.interface import Interface, Source
 
 
@@ -18,17 +19,21 @@ def input() -> None:  # noqa: A001  the command's name
 
 
 @input.command()
-@click.argument("data", metavar="DIR")
+@click.argument("data", type=PathName(), metavar="DIR")
 @click.option("--style", type=click.Choice(("tfdata",)), default="tfdata", show_default=True,
               help="How batches are made.")  # fmt: skip
-@click.option("--model", metavar="MODEL", help="The batches fit the inputs of this model [default: "
-              "one tensor for each feature of the data].")  # fmt: skip
+@click.option("--model", type=PathName("MODEL"), help="The batches fit the inputs of this model "
+              "[default: one tensor for each feature of the data].")  # fmt: skip
 @options.interface
-@click.option("--preprocess", metavar="FILE.json", help="What becomes of each feature: sizes, "
-              "scales, tokens.")  # fmt: skip
+@click.option("--preprocess", type=PathName("FILE.json"), help="What becomes of each feature: "
+              "sizes, scales, tokens.")  # fmt: skip
 @click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Records at once [default: "
               "what the model demands, or 32].")  # fmt: skip
-@writes(click.option("-o", "--output", metavar="FILE.py", help="File to write [default: stdout]."))
+@writes(
+    click.option(
+        "-o", "--output", type=TextOutput("FILE.py"), help="File to write [default: stdout]."
+    )
+)
 @options.everywhere
 def write(
     data: str,

@@ -4,6 +4,7 @@ import click
 
 from deploykit.calling.call_options import TOP
 from deploykit.cli import options
+from deploykit.cli.options.types import PathName
 from deploykit.freezing.interface import Interface, Source
 
 _ROOT = "deploykit.root_dir"
@@ -28,16 +29,16 @@ def _one(first: str, value: str | None, second: str, other: str | None) -> str:
 
 
 @click.command()
-@click.option("--root_dir", "--root-dir", default="", metavar="DIR", is_eager=True,
+@click.option("--root_dir", "--root-dir", default="", type=PathName("DIR"), is_eager=True,
               expose_value=False, callback=_keep_root,
               help="Where image and model lie [default: here].")  # fmt: skip
-@click.argument("image", required=False, callback=_under_root)
-@click.option("--image", "image_file", metavar="FILE", callback=_under_root,
+@click.argument("image", type=PathName(), required=False, callback=_under_root)
+@click.option("--image", "image_file", type=PathName("FILE"), callback=_under_root,
               help="The image, in place of IMAGE.")  # fmt: skip
-@click.option("--model", metavar="MODEL", callback=_under_root,
+@click.option("--model", type=PathName("MODEL"), callback=_under_root,
               help="Model that scores the image.")  # fmt: skip
-@click.option("--graph", metavar="MODEL", callback=_under_root, help="The same.")
-@click.option("--labels", metavar="FILE", help="Names of the classes, one a line [default: the "
+@click.option("--graph", type=PathName("MODEL"), callback=_under_root, help="The same.")
+@click.option("--labels", type=PathName("FILE"), help="Names of the classes, one a line [default: the "
               "model's].")  # fmt: skip
 @click.option("--input_mean", "--input-mean", "mean", type=float, metavar="MEAN",
               help="Taken from each pixel [default: 0].")  # fmt: skip
@@ -51,8 +52,9 @@ def _one(first: str, value: str | None, second: str, other: str | None) -> str:
 @click.option("--input_width", "--input-width", "width", type=click.IntRange(min=1),
               metavar="PIXELS",
               help="Width to resize to [default: the model's, or 299].")  # fmt: skip
-@click.option("--preprocess", metavar="FILE.json", help="What becomes of the image, declared as "
-              "for calibrate and benchmark [default: by the options above].")  # fmt: skip
+@click.option("--preprocess", type=PathName("FILE.json"), help="What becomes of the image, "
+              "declared as for calibrate and benchmark [default: by the options "
+              "above].")  # fmt: skip
 @click.option("--top", "--num_top_predictions", "--num-top-predictions", "top",
               type=click.IntRange(min=1), default=TOP, show_default=True, metavar="K",
               help="Show this many classes.")  # fmt: skip

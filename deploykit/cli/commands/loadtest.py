@@ -4,16 +4,16 @@ import click
 
 from deploykit.calling.call_options import LoadTestOptions
 from deploykit.cli import options
-from deploykit.cli.options.types import Counts, Finite
+from deploykit.cli.options.types import Counts, Finite, PathName
 from deploykit.serving.client.connection import Connection
 
 
 @click.command("load-test")
 @click.argument("address")
 @click.argument("model")
-@click.option("--data", required=True, metavar="DATA", help="Samples that are sent in turn: a .npz "
-              "file of arrays by input name, or a folder of TFRecords, images or CSV "
-              "files.")  # fmt: skip
+@click.option("--data", required=True, type=PathName("DATA"), help="Samples that are sent in turn: "
+              "a .npz file of arrays by input name, or a folder of TFRecords, images "
+              "or CSV files.")  # fmt: skip
 @options.preprocess
 @click.option("--batch", type=click.IntRange(min=1), default=LoadTestOptions.batch,
               show_default=True, metavar="N", help="Samples in a call.")  # fmt: skip
@@ -35,7 +35,7 @@ from deploykit.serving.client.connection import Connection
               "where one cannot make the load.")  # fmt: skip
 @options.connection
 @options.results(
-    click.option("--plot", "plot_file", metavar="FILE.png|svg",
+    click.option("--plot", "plot_file", type=PathName("FILE.png|svg"),
                  help="Draw latency over throughput."),
 )  # fmt: skip
 @options.everywhere

@@ -3,16 +3,17 @@
 import click
 
 from deploykit.cli import options
+from deploykit.cli.options.types import PathName
 from deploykit.serving.client.connection import Connection
 
 
 @click.command()
 @click.argument("address")
 @click.argument("model")
-@click.option("--input", "given", metavar="[NAME=]VALUE", multiple=True, required=True,
-              help="A value such as 2.5 or [1, 2], a .npy file, an image, or a file that a model "
-              "of texts takes as it is; may be repeated. The name may be left out where the model "
-              "has one input.")  # fmt: skip
+@click.option("--input", "given", type=PathName("[NAME=]VALUE", named=True), multiple=True,
+              required=True, help="A value such as 2.5 or [1, 2], a .npy file, an image, or a file "
+              "that a model of texts takes as it is; may be repeated. The name may be left out "
+              "where the model has one input.")  # fmt: skip
 @options.preprocess
 @click.option("--signature", metavar="NAME", help="Signature of the model [default: "
               "serving_default, or the only one].")  # fmt: skip
@@ -22,7 +23,7 @@ from deploykit.serving.client.connection import Connection
 @click.option("--top", type=click.IntRange(min=1), metavar="K",
               help="Show so many classes with the highest scores [default: 5, with "
               "--labels].")  # fmt: skip
-@click.option("--labels", metavar="FILE", help="Names of the classes, one a line.")
+@click.option("--labels", type=PathName("FILE"), help="Names of the classes, one a line.")
 @options.connection
 @options.result_file
 @options.everywhere

@@ -6,7 +6,7 @@ import click
 
 from deploykit.api.comparison import Comparison
 from deploykit.cli import options
-from deploykit.cli.options.types import Finite, Threads
+from deploykit.cli.options.types import Finite, PathName, Threads
 from deploykit.freezing.interface import Source
 from deploykit.quantization.requested import MAX_DROP, MINUTES, MODES, Quantization
 from deploykit.transforms.core.int8.isa import ISAS
@@ -26,10 +26,10 @@ _HINT = (
               help="static: compute in 8 bits with calibrated ranges; weights: store weights in 8 "
               "bits, compute in float; nodes: as the Graph Transform Tool did; auto: static with "
               "--calibration, else weights.")  # fmt: skip
-@click.option("--calibration", metavar="DATA", help="static: 64 samples or more like those of real "
-              "use, as a .npz file of arrays by input name or a folder of TFRecords, images or CSV "
-              "files; every fourth sample is held out.")  # fmt: skip
-@click.option("--eval", "evaluation", metavar="DATA", help="static: samples with labels, to "
+@click.option("--calibration", type=PathName("DATA"), help="static: 64 samples or more like those "
+              "of real use, as a .npz file of arrays by input name or a folder of TFRecords, "
+              "images or CSV files; every fourth sample is held out.")  # fmt: skip
+@click.option("--eval", "evaluation", type=PathName("DATA"), help="static: samples with labels, to "
               "take the metric on.")  # fmt: skip
 @click.option("--metric", default="top1", show_default=True, metavar="NAME|MODULE:FUNCTION",
               help="static: what --max-drop holds for; top1, top5, mae, or a function of outputs "

@@ -3,7 +3,7 @@
 import click
 
 from deploykit.cli import options
-from deploykit.cli.options.types import Finite
+from deploykit.cli.options.types import Finite, PathName
 from deploykit.records import KINDS
 from deploykit.records.record_options import COMPRESSIONS, ON_ERROR, RecordOptions
 
@@ -31,8 +31,8 @@ _processes = click.option("--processes", type=click.IntRange(1, 1024), metavar="
 
 
 @records.command()
-@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
-@click.argument("folder", metavar="DIR")
+@click.argument("sources", type=PathName(), metavar="SOURCE...", nargs=-1, required=True)
+@click.argument("folder", type=PathName("DIR"))
 @click.option("--from", "kind", type=click.Choice(KINDS), help="What the source is [default: what "
               "its content shows].")  # fmt: skip
 @click.option("--name", default=RecordOptions.name, show_default=True, metavar="NAME",
@@ -40,8 +40,8 @@ _processes = click.option("--processes", type=click.IntRange(1, 1024), metavar="
 @click.option("--label-column", "label", metavar="NAME|NUMBER", help="Column of the label, counted "
               "from 0, or the array of a .npz file; none: no label [default: the last column; the "
               "array label or labels].")  # fmt: skip
-@click.option("--labels", metavar="FILE.csv", help="File name and label of each image [default: "
-              "folders are classes].")  # fmt: skip
+@click.option("--labels", type=PathName("FILE.csv"), help="File name and label of each image "
+              "[default: folders are classes].")  # fmt: skip
 @click.option("--raw", is_flag=True, help="Keep the pixels of images, decoded, not their files.")
 @click.option("--shard-size", type=Finite(min=0, min_open=True), default=RecordOptions.shard_size,
               show_default=True, metavar="MB", help="About how large a shard is.")  # fmt: skip
@@ -102,7 +102,7 @@ def convert(
 
 
 @records.command()
-@click.argument("folder", metavar="DIR")
+@click.argument("folder", type=PathName("DIR"))
 @_which
 @options.everywhere
 def inspect(folder: str, name: str | None, as_json: bool) -> None:
@@ -119,7 +119,7 @@ def inspect(folder: str, name: str | None, as_json: bool) -> None:
 
 
 @records.command()
-@click.argument("folder", metavar="DIR")
+@click.argument("folder", type=PathName("DIR"))
 @_which
 @_processes
 @options.everywhere

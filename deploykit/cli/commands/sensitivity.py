@@ -3,18 +3,19 @@
 import click
 
 from deploykit.cli import options
+from deploykit.cli.options.types import PathName
 from deploykit.freezing.interface import Source
 from deploykit.transforms.core.int8.isa import ISAS
 
 
 @click.command()
 @options.source
-@click.option("--calibration", "data", required=True, metavar="DATA",
+@click.option("--calibration", "data", required=True, type=PathName("DATA"),
               help="Samples: a .npz file of arrays by input name, or a folder of TFRecords, images "
               "or CSV files; every fourth sample is held out.")  # fmt: skip
 @options.preprocess
-@click.option("--ranges", "ranges_file", metavar="FILE", help="Ranges of the optimized model, from "
-              "deploykit calibrate [default: found on the data].")  # fmt: skip
+@click.option("--ranges", "ranges_file", type=PathName("FILE"), help="Ranges of the optimized "
+              "model, from deploykit calibrate [default: found on the data].")  # fmt: skip
 @click.option("--isa", type=click.Choice(ISAS), default="auto", show_default=True,
               help="Instruction set that the 8-bit layers are made for; auto is this "
               "machine's.")  # fmt: skip

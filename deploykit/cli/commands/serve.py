@@ -9,7 +9,7 @@ import click
 from deploykit.benchmarking.settings import Settings as Tuned
 from deploykit.cli import options
 from deploykit.cli.options.serving_flags import Flags, switch
-from deploykit.cli.options.types import Finite
+from deploykit.cli.options.types import Finite, PathName
 from deploykit.serving.server.server_flags import ServerFlags
 
 _PORT = click.IntRange(0, 65535)
@@ -24,13 +24,13 @@ def _impossible(ctx: click.Context, param: click.Parameter, value: bool) -> None
 
 
 @click.command(cls=Flags, defaults=ServerFlags)
-@click.argument("base_dir", required=False)
-@click.option("--model_base_path", metavar="DIR", help="A model, whose versions are folders with "
+@click.argument("base_dir", type=PathName(), required=False)
+@click.option("--model_base_path", type=PathName("DIR"), help="A model, whose versions are folders with "
               "numbers for names.")  # fmt: skip
 @click.option("--model_name", metavar="NAME", help="Its name [default: default; that of BASE_DIR "
               "is its folder's].")  # fmt: skip
-@click.option("--model_config_file", metavar="FILE", help="Models with their policies and labels, "
-              "as text (ModelServerConfig).")  # fmt: skip
+@click.option("--model_config_file", type=PathName("FILE"), help="Models with their policies and "
+              "labels, as text (ModelServerConfig).")  # fmt: skip
 @click.option("--model_config_file_poll_wait_seconds", type=Finite(min=0), metavar="SECONDS",
               help="How often to read it again; 0: never.")  # fmt: skip
 @click.option("--file_system_poll_wait_seconds", type=Finite(min=-1), metavar="SECONDS",
@@ -65,15 +65,16 @@ def _impossible(ctx: click.Context, param: click.Parameter, value: bool) -> None
               "cores by threads inside an op].")  # fmt: skip
 @click.option("--max_message_mb", type=click.IntRange(1, 2047),
               metavar="MIB", help="Largest request; larger ones are refused unread.")  # fmt: skip
-@click.option("--ssl_config_file", metavar="FILE", help="Key and certificates as PEM text in a "
-              "text file (SSLConfig); client_verify asks clients for theirs.")  # fmt: skip
+@click.option("--ssl_config_file", type=PathName("FILE"), help="Key and certificates as "
+              "PEM text in a text file (SSLConfig); client_verify asks clients for "
+              "theirs.")  # fmt: skip
 @switch("allow_reload", "Let other machines change what is served.")
 @click.option("--access_log", metavar="FILE", help="Add a line of JSON for each call; - is "
               "standard output.")  # fmt: skip
-@click.option("--monitoring_config_file", metavar="FILE", help="Page for Prometheus on the port of "
-              "REST (MonitoringConfig).")  # fmt: skip
+@click.option("--monitoring_config_file", type=PathName("FILE"), help="Page for Prometheus "
+              "on the port of REST (MonitoringConfig).")  # fmt: skip
 @switch("enable_batching", "Let calls share a batch.")
-@click.option("--batching_parameters_file", metavar="FILE", help="How (BatchingParameters).")
+@click.option("--batching_parameters_file", type=PathName("FILE"), help="How (BatchingParameters).")
 @switch("enable_model_warmup", "Replay a version's warm-up requests before it serves.")
 @click.option("--num_request_iterations_for_warmup", type=_COUNT,
               metavar="N", help="How often.")  # fmt: skip
@@ -85,8 +86,8 @@ def _impossible(ctx: click.Context, param: click.Parameter, value: bool) -> None
               "0: as TensorFlow likes, but those of a quick call one by one; -1: one by one "
               "[default: 0].")  # fmt: skip
 @click.option("--tensorflow_session_parallelism", type=_THREADS, metavar="N", help="Both.")
-@click.option("--tuned", metavar="FILE", callback=options.tuned, help="Threads, calls at once and "
-              "environment that deploykit tune found; flags win.")  # fmt: skip
+@click.option("--tuned", type=PathName("FILE"), callback=options.tuned, help="Threads, calls at "
+              "once and environment that deploykit tune found; flags win.")  # fmt: skip
 @click.option("--workers", type=click.IntRange(1, 256), metavar="N",
               help="Processes that share the port; tiny models gain.")  # fmt: skip
 @click.option(

@@ -9,6 +9,7 @@ import click
 from deploykit.api.comparison import Comparison
 from deploykit.cli import options
 from deploykit.cli.options.outputs import writes
+from deploykit.cli.options.types import PathName
 from deploykit.freezing.interface import Interface, Source
 
 logger = logging.getLogger("deploykit")
@@ -28,11 +29,11 @@ def _steps(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 
 @click.command()
-@click.option("--in_graph", "--in-graph", required=True, metavar="FILE", callback=_expanded,
+@click.option("--in_graph", "--in-graph", required=True, type=PathName("FILE"), callback=_expanded,
               help="Graph to read.")  # fmt: skip
 @writes(
     click.option("--out_graph", "--out-graph", "-o", "--output", "out_graph", required=True,
-                 metavar="FILE", callback=_expanded, help="Graph to write."),
+                 type=PathName("FILE"), callback=_expanded, help="Graph to write."),
 )  # fmt: skip
 @options.interface
 @click.option("--transforms", required=True, metavar="STRING", callback=_steps,
@@ -40,8 +41,8 @@ def _steps(ctx: click.Context, param: click.Parameter, value: str) -> str:
               "package.module:function is one of your own.")  # fmt: skip
 @click.option("--output_as_text", "--output-as-text", is_flag=False, flag_value="true",
               default="false", type=click.BOOL, help="Write a text proto.")  # fmt: skip
-@click.option("--dump", metavar="DIR", callback=_expanded, help="Write the graph after each step "
-              "there: DIR/01-NAME.pb, and so on.")  # fmt: skip
+@click.option("--dump", type=PathName("DIR"), callback=_expanded,
+              help="Write the graph after each step there: DIR/01-NAME.pb, and so on.")  # fmt: skip
 @click.option("--verify", is_flag=True, help="Run both graphs and compare before writing; if the "
               "result differs, name the step that did it.")  # fmt: skip
 @click.option("--tolerance", type=click.FloatRange(min=0), metavar="T",

@@ -63,6 +63,6 @@ def tune(
         budget=budget,
     )
     report.of(found.model)
-    report.bytes_out = os.path.getsize(output)
+    report.bytes_out = None if output == "-" else os.path.getsize(output)
     report.more = found.document()
     show(report, as_json, text=lines(found, output))

@@ -6,12 +6,13 @@ import click
 
 from deploykit.api.comparison import Comparison
 from deploykit.cli import options
+from deploykit.cli.options.types import PathName
 from deploykit.freezing.interface import Interface, Source
 
 
 @click.command()
-@click.argument("reference")
-@click.argument("result")
+@click.argument("reference", type=PathName())
+@click.argument("result", type=PathName())
 @options.interface
 @click.option("--tolerance", type=click.FloatRange(min=0), metavar="T", help="Largest error, "
               "relative to the largest value [default: 1e-6 * (5 + layers), <= 1e-4].")  # fmt: skip

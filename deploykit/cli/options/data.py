@@ -5,12 +5,12 @@ import click
 from deploykit.api.comparison import Comparison
 from deploykit.benchmarking.feeding import Feeding
 from deploykit.cli.options.grouping import as_one, by_name
-from deploykit.cli.options.types import Counts, Finite, Names, Range, Shape
+from deploykit.cli.options.types import Counts, Finite, Names, PathName, Range, Shape
 from deploykit.input.piping import Piping
 
 preprocess = click.option(
     "--preprocess",
-    metavar="FILE.json",
+    type=PathName("FILE.json"),
     help="What becomes of the features of files [default: what the inputs ask for].",
 )
 
@@ -18,8 +18,8 @@ preprocess = click.option(
 comparison = as_one(
     "comparison",
     Comparison,
-    click.option("--data", metavar="DATA", help="Samples to run both graphs on: a .npz file of "
-                 "arrays by input name, or a folder of TFRecords, images or CSV files; with "
+    click.option("--data", type=PathName("DATA"), help="Samples to run both graphs on: a .npz file "
+                 "of arrays by input name, or a folder of TFRecords, images or CSV files; with "
                  "labels, accuracy is shown too [default: made up, seed 0]."),
     preprocess,
     click.option("--input-range", type=Range(), default="-1,1", show_default=True,
@@ -46,8 +46,8 @@ feeding = as_one(
     "feeding",
     Feeding,
     _shapes,
-    click.option("--data", metavar="FILE.npz", help="Arrays by input name to run on, sample by "
-                 "sample [default: made up, seed 0]."),
+    click.option("--data", type=PathName("FILE.npz"), help="Arrays by input name to run on, sample "
+                 "by sample [default: made up, seed 0]."),
     *_made_up,
 )  # fmt: skip
 
@@ -56,9 +56,9 @@ feeding_or_files = as_one(
     "feeding",
     Feeding,
     _shapes,
-    click.option("--data", metavar="FILE.npz|DIR", help="Arrays by input name to run on, sample by "
-                 "sample [default: made up, seed 0]; or a folder of TFRecords, CSV files or images "
-                 "that are read meanwhile."),
+    click.option("--data", type=PathName("FILE.npz|DIR"), help="Arrays by input name to run on, "
+                 "sample by sample [default: made up, seed 0]; or a folder of TFRecords, CSV files "
+                 "or images that are read meanwhile."),
     *_made_up,
 )  # fmt: skip
 
@@ -77,8 +77,8 @@ piping = as_one(
                  "the run or is left out."),
     click.option("--shuffle", is_flag=True, help="Let files, and records near each other, change "
                  "places, as for training."),
-    click.option("--cache", metavar="memory|FILE", help="tf.data: keep what is parsed, so that "
-                 "later epochs do not read."),
+    click.option("--cache", type=PathName("memory|FILE"), help="tf.data: keep what is parsed, so "
+                 "that later epochs do not read."),
     click.option("--buckets", type=Counts(), default=(), help="tf.data: divide texts at these "
                  "lengths, so that a batch holds texts of like length and is filled up less."),
     click.option("--private-threads", type=click.IntRange(min=1), metavar="N", help="tf.data: read "

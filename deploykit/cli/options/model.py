@@ -3,7 +3,7 @@
 import click
 
 from deploykit.cli.options.grouping import as_one, by_name
-from deploykit.cli.options.types import Names, Pin
+from deploykit.cli.options.types import Names, PathName, Pin
 from deploykit.freezing.interface import Interface, Source
 
 _which_graph = (
@@ -27,7 +27,7 @@ _interface = (
 interface = as_one("interface", Interface, *_interface)
 
 
-part = as_one("source", Source, click.argument("model"), *_interface)
+part = as_one("source", Source, click.argument("model", type=PathName()), *_interface)
 
 
 classifier = as_one(
@@ -44,11 +44,11 @@ classifier = as_one(
 source = as_one(
     "source",
     Source,
-    click.argument("model"),
+    click.argument("model", type=PathName()),
     *_interface,
     click.option("--pin", "pins", type=Pin(), multiple=True, callback=by_name,
                  help="Turn a placeholder into a constant; may be repeated."),
-    click.option("--graph", metavar="FILE",
+    click.option("--graph", type=PathName("FILE"),
                  help="The GraphDef of a checkpoint that has no .meta file, or the JSON file of a "
                  "Keras model whose weights are in an .h5 file."),
 )  # fmt: skip

@@ -4,7 +4,7 @@ import click
 
 from deploykit.benchmarking.settings import INPUTS, Settings, Sweep
 from deploykit.cli.options.grouping import as_one
-from deploykit.cli.options.types import Blocktime, Counts, DeviceName, Switch, Threads
+from deploykit.cli.options.types import Blocktime, Counts, DeviceName, PathName, Switch, Threads
 
 
 def tuned(ctx: click.Context, param: click.Parameter, value: str | None) -> Settings:
@@ -42,6 +42,6 @@ sweep = as_one(
     click.option("--device", type=DeviceName(), help="Where it runs; all: a copy of the model "
                  "on every GPU, and on gpu:0 alone to compare [default: cpu]. Layouts are compared "
                  "with deploykit transform --transforms 'convert_layout(to=NCHW)'."),
-    click.option("--tuned", "base", metavar="FILE", callback=tuned,
+    click.option("--tuned", "base", type=PathName("FILE"), callback=tuned,
                  help="Settings that deploykit tune wrote; options given here win."),
 )  # fmt: skip

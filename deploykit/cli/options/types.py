@@ -22,6 +22,43 @@ class _Written(_ParamType):
         return self.name
 
 
+class _Path(_ParamType):
+    """A path; help shows `shown` for it, or the name of the argument."""
+
+    name = "path"
+
+    def __init__(self, shown: str | None = None) -> None:
+        self._shown = shown
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str | None:
+        return self._shown
+
+
+class PathName(_Path):
+    """A path to read, or of a folder, graph or picture to write; `-` is not one, but `./-` is."""
+
+    def __init__(self, shown: str | None = None, named: bool = False) -> None:
+        """With `named`, the path may follow a name: `x=data.npy`."""
+        super().__init__(shown)
+        self._ends = ("=-",) if named else ()
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the path."""
+        if value == "-" or value.endswith(self._ends):
+            self.fail("- does not stand for standard input or output here; give a path, or ./- "
+                      "for a file that is called -", param, ctx)  # fmt: skip
+        return str(value)
+
+
+class TextOutput(_Path):
+    """A file of text to write; `-` is standard output."""
+
+    def __init__(self, shown: str, is_report: bool = False) -> None:
+        """With `is_report`, the text is the document that --json prints."""
+        super().__init__(shown)
+        self.is_report = is_report
+
+
 class Names(_Written):
     """Tensor names separated by commas; `name` and `name:0` are alike."""
 
