@@ -9,9 +9,9 @@ from deploykit.freezing.interface import Source
 
 @click.command()
 @options.part
-@click.option("--data", required=True, type=PathName("DATA"), help="64 samples or more like those of "
-              "real use: a .npz file of arrays by input name, or a folder of TFRecords, images or "
-              "CSV files.")  # fmt: skip
+@click.option("--data", required=True, type=PathName("DATA"), help="64 samples or more "
+              "like those of real use: a .npz file of arrays by input name, or a folder of "
+              "TFRecords, images or CSV files.")  # fmt: skip
 @options.preprocess
 @click.option("--method", type=click.Choice(("minmax", "mse")), default="minmax",
               show_default=True, help="The whole range of the values, or the part of it on which 8 "

@@ -9,11 +9,11 @@ from deploykit.freezing.interface import Source
 
 @click.command()
 @options.source
-@click.option("--preprocess", type=PathName("FILE.json"), help="What becomes of photos and other data "
-              "before the model takes them; kept beside the graph, where other commands find "
-              "it.")  # fmt: skip
-@click.option("--labels", type=PathName("FILE"), help="Names of the classes, one a line; kept beside the "
-              "graph too.")  # fmt: skip
+@click.option("--preprocess", type=PathName("FILE.json"), help="What becomes of photos "
+              "and other data before the model takes them; kept beside the graph, where other "
+              "commands find it.")  # fmt: skip
+@click.option("--labels", type=PathName("FILE"), help="Names of the classes, one a line; kept "
+              "beside the graph too.")  # fmt: skip
 @options.output("frozen")
 @options.limits
 @options.everywhere

@@ -38,8 +38,8 @@ def _one(first: str, value: str | None, second: str, other: str | None) -> str:
 @click.option("--model", type=PathName("MODEL"), callback=_under_root,
               help="Model that scores the image.")  # fmt: skip
 @click.option("--graph", type=PathName("MODEL"), callback=_under_root, help="The same.")
-@click.option("--labels", type=PathName("FILE"), help="Names of the classes, one a line [default: the "
-              "model's].")  # fmt: skip
+@click.option("--labels", type=PathName("FILE"), help="Names of the classes, one a line "
+              "[default: the model's].")  # fmt: skip
 @click.option("--input_mean", "--input-mean", "mean", type=float, metavar="MEAN",
               help="Taken from each pixel [default: 0].")  # fmt: skip
 @click.option("--input_std", "--input-std", "std", metavar="STD",

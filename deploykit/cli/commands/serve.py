@@ -25,8 +25,8 @@ def _impossible(ctx: click.Context, param: click.Parameter, value: bool) -> None
 
 @click.command(cls=Flags, defaults=ServerFlags)
 @click.argument("base_dir", type=PathName(), required=False)
-@click.option("--model_base_path", type=PathName("DIR"), help="A model, whose versions are folders with "
-              "numbers for names.")  # fmt: skip
+@click.option("--model_base_path", type=PathName("DIR"), help="A model, whose versions are "
+              "folders with numbers for names.")  # fmt: skip
 @click.option("--model_name", metavar="NAME", help="Its name [default: default; that of BASE_DIR "
               "is its folder's].")  # fmt: skip
 @click.option("--model_config_file", type=PathName("FILE"), help="Models with their policies and "
