@@ -7,10 +7,9 @@ from typing import Any
 
 from deploykit.hardware.machine import usable_cores
 from deploykit.records import KINDS
-from deploykit.records.conversion import Conversion, Options, check_apart, convert
-from deploykit.records.open_source import open_source
+from deploykit.records.conversion import Options
 from deploykit.records.record_options import COMPRESSIONS, ON_ERROR, RecordOptions
-from deploykit.records.resuming import check_free
+from deploykit.records.sets import ConvertedSets, convert_sets
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
 from deploykit.transforms.core.errors import GraphError
@@ -25,7 +24,7 @@ def convert_records(
     *,
     force: bool = False,
     **options: Any,
-) -> Conversion:
+) -> ConvertedSets:
     """Write data as TFRecord shards, and beside them `NAME.index.json`.
 
     The shards are the same bytes however many processes write them; the index holds features,
@@ -35,7 +34,8 @@ def convert_records(
 
     Args:
         sources: a folder of images; or one or several files: CSV files of numbers, lines of text
-            between tabs, a `.npz` file, IDX files (MNIST), files of CIFAR.
+            between tabs, a `.npz` file, IDX files (MNIST), files of CIFAR; CIFAR's whole folder
+            becomes `train`, `validation` and `test` in one go.
         folder: where the shards go.
         how: what the sources are, and what the shards are to be.
         force: whether existing records of this name are replaced.
@@ -56,21 +56,25 @@ def convert_records(
         if given not in known:
             raise GraphError(f"'{given}' is none of: {', '.join(each for each in known if each)}")
     paths = [sources] if isinstance(sources, str | os.PathLike) else [*sources]
-    read, target = [os.fspath(each) for each in paths], Path(folder)
-    check_apart(read, target)
-    check_free(target, how.name, force)
-    source = open_source(
-        read, kind=how.kind, label=how.label, labels=_text(how.labels), raw=how.raw
-    )
     written = Options(
-        name=how.name,
         shard_bytes=max(1, round(how.shard_size * 1e6)),
         compression="" if how.compression == "none" else how.compression.upper(),
         skip=how.on_error == "skip",
         processes=how.processes or usable_cores(),
     )
     with working("records") as advance:
-        return convert(source, target, written, force=force, advance=advance)
+        return convert_sets(
+            [os.fspath(each) for each in paths],
+            Path(folder),
+            written,
+            name=how.name,
+            kind=how.kind,
+            force=force,
+            advance=advance,
+            label=how.label,
+            labels=_text(how.labels),
+            raw=how.raw,
+        )
 
 
 def _text(path: str | os.PathLike[str] | None) -> str | None:

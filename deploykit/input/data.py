@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from deploykit.records.features import Feature
-from deploykit.records.index import find_index, load_index
+from deploykit.records.index import index_names, load_index, one_set
 from deploykit.storage.files import check_regular, load_data
 from deploykit.transforms.core.errors import FileError, GraphError
 
@@ -61,14 +61,17 @@ class Data:
 def open_data(path: str, columns: Columns | None = None) -> Data:
     """Return what lies at a path; of the contents, no more is read than tells what they are.
 
-    A folder with an index of `deploykit records` is TFRecords; else CSV files; else images, whose
+    A folder with an index of `deploykit records` is TFRecords, of which `DIR/NAME` is one set where
+    it holds several; else CSV files; else images, whose
     labels are their folders or the lines `FILE,LABEL` of a `labels.csv`. `columns` says which
     columns of a CSV file make which feature; default: the last is `label`, the others are `x`.
 
     FileError: there is nothing, or a file is cut short. GraphError: it is no such data.
     """
     place = Path(path)
-    if place.is_dir():
+    if (records := one_set(place)) is not None:
+        found = _records(*records)
+    elif place.is_dir():
         found = _folder(place, columns)
     elif place.suffix == ".csv":
         check_regular(place)
@@ -82,9 +85,20 @@ def open_data(path: str, columns: Columns | None = None) -> Data:
     return found
 
 
+def is_arrays(path: str) -> bool:
+    """Say whether a path is a file of arrays, and not of records, images or tables."""
+    return not (Path(path).is_dir() or path.endswith(".csv") or one_set(path) is not None)
+
+
 def _folder(folder: Path, columns: Columns | None) -> Data:
-    if find_index(folder) is not None:
-        return _records(folder)
+    names = index_names(folder)
+    if len(names) > 1:
+        raise GraphError(
+            f"{folder}: there are records of several names: {', '.join(names)}; give one of them, "
+            f"such as {folder / names[0]}"
+        )
+    if names:
+        return _records(folder, names[0])
     files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
     images = [
         file
@@ -109,8 +123,8 @@ def _folder(folder: Path, columns: Columns | None) -> Data:
     )
 
 
-def _records(folder: Path) -> Data:
-    index = load_index(folder)
+def _records(folder: Path, name: str) -> Data:
+    index = load_index(folder, name)
     files = index.files(folder)
     for file, shard in zip(files, index.shards, strict=True):
         size = check_regular(file).st_size

@@ -57,7 +57,9 @@ class Piping:
         asked = self != PLAIN or style not in (None, *INPUTS)
         path = os.fspath(data) if isinstance(data, str | os.PathLike) else None
         if path is not None:
-            return asked or os.path.isdir(path) or path.endswith(".csv")
+            from deploykit.input.data import is_arrays
+
+            return asked or not is_arrays(path)
         if style not in (None, *INPUTS):
             known = ", ".join(map(repr, INPUTS))
             raise GraphError(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.input.data import open_data
+from deploykit.input.data import is_arrays, open_data
 from deploykit.input.input_benchmark import pipeline_for
 from deploykit.input.iterating import Feeds
 from deploykit.input.pipeline import Pipeline
@@ -85,7 +85,7 @@ def open_feeds(
 
 def _is_plain(path: str, preprocess: Any) -> bool:
     """Say whether the arrays of a file are fed as they are."""
-    return preprocess is None and not (os.path.isdir(path) or path.endswith(".csv"))
+    return preprocess is None and is_arrays(path)
 
 
 def _pipeline(path: str, graph: Graph, preprocess: Any, batch: int | None = None) -> Pipeline:

@@ -83,11 +83,12 @@ def convert(
     *,
     force: bool = False,
     advance: Advance = lambda text, count: None,
+    keep_state: bool = False,
 ) -> Conversion:
     """Write a source as shards, each whole or not at all, and then the index.
 
     A run that was interrupted is taken up after the last shard that it finished, if source and
-    options are the same.
+    options are the same. With `keep_state`, so is one that ended, until `forget` is called.
 
     FileError: something cannot be read or written. GraphError: an item is wrong, or none is there.
     """
@@ -115,7 +116,10 @@ def convert(
         else:
             state.forget()
         raise
-    return _finished(source, folder, options, state, names, len(kept))
+    outcome = _finished(source, folder, options, state, names, len(kept))
+    if not keep_state:
+        state.forget()
+    return outcome
 
 
 def encode(source: RecordSource, options: Options, part: SourcePart) -> Block:
@@ -214,7 +218,7 @@ def _finished(
     names: Sequence[str],
     kept: int,
 ) -> Conversion:
-    """Write the index, after which nothing of the work is left to do."""
+    """Write the index, after which nothing of the work is left but its state."""
     facts = [state.found[name] for name in names]
     shards = tuple(
         Shard(name, each["records"], each["bytes"], each["sha256"])
@@ -229,7 +233,6 @@ def _finished(
         raise GraphError(f"no item could be converted; the first: {problems[0]}" if problems
                          else "the source holds no items")  # fmt: skip
     write(index_path(folder, options.name), [index.text().encode()], force=True)
-    state.forget()
     return Conversion(index, sum(each["skipped"] for each in facts), problems, kept)
 
 

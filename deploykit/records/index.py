@@ -104,11 +104,28 @@ def find_index(folder: str | Path, name: str | None = None) -> Path | None:
     if name is not None:
         path = index_path(folder, name)
         return path if path.exists() else None
-    found = sorted(path for path in folder.glob(f"*{END}") if not path.name.startswith("."))
-    if len(found) > 1:
-        names = ", ".join(path.name.removesuffix(END) for path in found)
-        raise GraphError(f"{folder}: there are records of several names: {names}; give --name")
-    return found[0] if found else None
+    names = index_names(folder)
+    if len(names) > 1:
+        raise GraphError(
+            f"{folder}: there are records of several names: {', '.join(names)}; give one of them "
+            "with --name"
+        )
+    return index_path(folder, names[0]) if names else None
+
+
+def index_names(folder: str | Path) -> list[str]:
+    """Return the names of the records in a folder, as far as they have an index."""
+    found = sorted(path.name for path in Path(folder).glob(f"*{END}"))
+    return [name.removesuffix(END) for name in found if not name.startswith(".")]
+
+
+def one_set(path: str | Path) -> tuple[Path, str] | None:
+    """Return folder and name where a path is `DIR/NAME` or `DIR/NAME.index.json` of records."""
+    place = Path(path)
+    name = place.name.removesuffix(END)
+    if place.is_dir() or not index_path(place.parent, name).is_file():
+        return None
+    return place.parent, name
 
 
 def load_index(folder: str | Path, name: str | None = None) -> Index:

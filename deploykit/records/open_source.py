@@ -46,7 +46,10 @@ def open_source(
     if any(path.is_dir() for path in paths):
         if len(paths) > 1:
             raise GraphError(f"{paths[0]}: give one folder, or files, not both")
-        kind, paths = _in_folder(paths[0], kind)
+        folder = paths[0]
+        kind, paths = in_folder(folder, kind)
+        if kind == "cifar":
+            _check_one_set(folder, paths)
     else:
         for path in paths:
             check_regular(path)
@@ -71,7 +74,7 @@ def open_source(
     return Numbers(files, label) if kind == "csv" else Texts(files, label)
 
 
-def _in_folder(folder: Path, kind: str | None) -> tuple[str, list[Path]]:
+def in_folder(folder: Path, kind: str | None) -> tuple[str, list[Path]]:
     """Return the kind of what lies in a folder, and the files; images are listed elsewhere."""
     if kind == "images":
         return kind, [folder]
@@ -84,17 +87,16 @@ def _in_folder(folder: Path, kind: str | None) -> tuple[str, list[Path]]:
     for each in [kind] if kind else _FILES:
         found = [path for path in visible if path.is_file() and any(map(path.match, _FILES[each]))]
         if found:
-            return each, _one_set(folder, found) if each == "cifar" else found
+            return each, found
     raise none_found([folder], f"expected {kind or 'images, or files of ' + ', '.join(_FILES)}")
 
 
-def _one_set(folder: Path, found: Sequence[Path]) -> list[Path]:
+def _check_one_set(folder: Path, found: Sequence[Path]) -> None:
     tests = [path for path in found if path.name.startswith("test")]
     if 0 < len(tests) < len(found):
         raise GraphError(
             f"{folder}: there are files to train on and to test on; name those of one set"
         )
-    return list(found)
 
 
 def _kind_of(path: Path) -> str:

@@ -13,8 +13,10 @@ class RecordOptions:
 
     kind: str | None = None
     """One of `deploykit.records.KINDS`; default: what the content shows."""
-    name: str = "data"
-    """What the shards are called: `NAME-00003-of-00010.tfrecord`."""
+    name: str | None = None
+    """What the shards are called: `NAME-00003-of-00010.tfrecord`; those of a folder of CIFAR:
+    `NAME-train`, `NAME-validation` and `NAME-test`. Default: `data`; `train`, `validation` and
+    `test`."""
     label: str | None = None
     """Column of the label, by name or counted from 0, or the array of a `.npz` file; `none`: no
     label. Default: the last column; the array `label` or `labels`."""

@@ -2,7 +2,7 @@
 
 import glob
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,12 @@ def prepared(folder: Path, name: str, bound: Mapping[str, Any], force: bool) -> 
             raise FileError(f"{each}: cannot be removed: {error.strerror or error}") from None
     state.keep("begun", True)
     return state
+
+
+def forget(folder: Path, names: Iterable[str]) -> None:
+    """Remove what runs have kept: records of these names are finished."""
+    for name in names:
+        _state_file(folder, name).unlink(missing_ok=True)
 
 
 def is_whole(path: Path, facts: Any) -> bool:

@@ -35,8 +35,10 @@ _processes = click.option("--processes", type=click.IntRange(1, 1024), metavar="
 @click.argument("folder", type=PathName("DIR"))
 @click.option("--from", "kind", type=click.Choice(KINDS), help="What the source is [default: what "
               "its content shows].")  # fmt: skip
-@click.option("--name", default=RecordOptions.name, show_default=True, metavar="NAME",
-              help="What the shards are called: NAME-00003-of-00010.tfrecord.")  # fmt: skip
+@click.option("--name", metavar="NAME", help="What the shards are called: "
+              "NAME-00003-of-00010.tfrecord; those of a folder of CIFAR: NAME-train, "
+              "NAME-validation and NAME-test [default: data; train, validation and "
+              "test].")  # fmt: skip
 @click.option("--label-column", "label", metavar="NAME|NUMBER", help="Column of the label, counted "
               "from 0, or the array of a .npz file; none: no label [default: the last column; the "
               "array label or labels].")  # fmt: skip
@@ -57,7 +59,7 @@ def convert(
     sources: tuple[str, ...],
     folder: str,
     kind: str | None,
-    name: str,
+    name: str | None,
     label: str | None,
     labels: str | None,
     raw: bool,
@@ -71,7 +73,9 @@ def convert(
     """Write data as TFRecord shards.
 
     SOURCE is a folder of images, CSV files of numbers, lines of text between tabs, a .npz file, IDX
-    files (MNIST), or files of CIFAR. The shards are the same bytes however many processes write
+    files (MNIST), or files of CIFAR. The folder of CIFAR's archive becomes records named train,
+    validation (data_batch_5 of CIFAR-10) and test; DIR/train is then what other commands take as
+    --data. The shards are the same bytes however many processes write
     them. Beside them lies NAME.index.json: features, records, and the SHA-256 of each shard.
     Records keep the order of the source, so images lie together by class: shuffle to train on them.
 
@@ -96,7 +100,7 @@ def convert(
         processes=processes,
         on_error=on_error,
     )
-    report.bytes_out = found.index.bytes
+    report.bytes_out = found.bytes
     report.more = found.document()
     show(report, as_json, text=converted_lines(found, folder))
 

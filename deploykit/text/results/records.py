@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from deploykit.api.inspect_records import RecordsInspection
 from deploykit.api.verify_records import RecordsVerification
-from deploykit.records.conversion import Conversion
 from deploykit.records.index import Index
+from deploykit.records.sets import ConvertedSets
 from deploykit.text.tables import new_table, size
 
 if TYPE_CHECKING:
@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 _CLASSES = 10  # that are named
 
 
-def converted_lines(found: Conversion, folder: str) -> Iterator[str]:
+def converted_lines(converted: ConvertedSets, folder: str) -> Iterator[str]:
     """Yield what was written."""
-    for name, feature in sorted(found.index.features.items()):
-        yield f"{name}: {feature}"
-    if found.skipped:
-        yield f"{found.skipped} items left out:"
-        yield from (f"  {problem}" for problem in found.problems)
-    kept = f" ({found.kept} were there already)" if found.kept else ""
-    yield f"{folder}: {_summary(found.index)}{kept}"
+    for found in converted.sets:
+        for name, feature in sorted(found.index.features.items()):
+            yield f"{name}: {feature}"
+        if found.skipped:
+            yield f"{found.skipped} items left out:"
+            yield from (f"  {problem}" for problem in found.problems)
+        kept = f" ({found.kept} were there already)" if found.kept else ""
+        yield f"{folder}: {_summary(found.index)}{kept}"
 
 
 def inspection_lines(found: RecordsInspection) -> "Iterator[str | Table]":

@@ -58,11 +58,11 @@ def defaults_of(function) -> dict[str, object]:
 def options_of(words: str, arguments: list[str]) -> dict[str, object]:
     """Return the options of a command by name, as it gets them where none is given."""
     command: click.Command = cli
-    context = click.Context(cli)
+    context = click.Context(cli, **cli.context_settings)
     for word in words.split():
         command = command.get_command(context, word)
     with limited(seconds=600, memory=None, show_log=False):
-        return command.make_context(words, list(arguments)).params
+        return command.make_context(words, list(arguments), parent=context).params
 
 
 @pytest.mark.parametrize(

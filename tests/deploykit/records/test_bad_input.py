@@ -244,7 +244,7 @@ def test_batches_that_are_none(deploykit, tmp_path):
 def test_two_sets_in_a_folder(deploykit, tmp_path):
     folder = tmp_path / "cifar"
     folder.mkdir()
-    for name in ("data_batch_1.bin", "test_batch.bin"):
+    for name in ("data_batch_1.bin", "test.bin"):
         cifar_batch(folder / name)
     assert "to train on and to test on" in run(deploykit, tmp_path, folder)
     images = idx_bytes(np.zeros((2, 3, 3)))

@@ -179,7 +179,9 @@ def test_a_damaged_index(folder, deploykit, old, new, said):
 
 def test_records_of_several_names(folder, deploykit, written):
     shutil.copy(folder / "train.index.json", folder / "other.index.json")
-    with pytest.raises(GraphError, match="several names: other, train; give --name"):
+    with pytest.raises(
+        GraphError, match="several names: other, train; give one of them with --name"
+    ):
         load_index(folder)
     assert deploykit("records", "verify", folder, "--name", "train").status == 0
     with pytest.raises(FileError, match=r"there is no gone\.index\.json"):
