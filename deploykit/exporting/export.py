@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,9 @@ from deploykit.input.samples import open_feeds
 from deploykit.serving.protocol.protos import SignatureDef
 from deploykit.serving.protocol.signatures import PREDICT, described
 from deploykit.serving.saved_model.proto import saved_model
+from deploykit.serving.saved_model.warmup_limits import MOST, USUAL
 from deploykit.serving.saved_model.warmup_requests import FILE as WARM_UP
-from deploykit.serving.saved_model.warmup_requests import MOST, requests, write_requests
+from deploykit.serving.saved_model.warmup_requests import requests, some, write_requests
 from deploykit.serving.saved_model.write_version import check_free, check_name, write_version
 from deploykit.storage.files import check_output_folder
 from deploykit.text.tables import size
@@ -87,6 +87,8 @@ class ExportOptions:
     warmup: Any = None
     """Samples that are run before the version answers: arrays by input name, a `tf.data.Dataset`,
     an `.npz` file, or a folder that `deploykit calibrate` takes."""
+    warmup_samples: int = USUAL
+    """How many of them, up to 1000: of arrays at even distances, of a folder the first."""
     preprocess: Any = None
     """What becomes of the features of such a folder: a JSON file; default: what is known of the
     model."""
@@ -96,6 +98,8 @@ class ExportOptions:
 
 def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Exported:
     """Write a model as `base_dir/name/version/`; arguments and errors are those of `export`."""
+    if not 1 <= how.warmup_samples <= MOST:
+        raise GraphError(f"{how.warmup_samples} samples to warm up with, expected 1 to {MOST}")
     base = Path(base_dir)
     name = check_name(how.name or _default_name(source.model))
     check_output_folder(base / name)
@@ -138,8 +142,8 @@ def _warm_up(
         return []
     chosen = how.method if how.method in signatures else callee.signature
     assert chosen is not None
-    feeds = _feeds(str(how.warmup), callee, how.preprocess)
-    return list(write_requests(requests(name, chosen, signatures[chosen], islice(feeds, MOST))))
+    feeds = some(_feeds(how.warmup, callee, how.preprocess), how.warmup_samples)
+    return list(write_requests(requests(name, chosen, signatures[chosen], feeds)))
 
 
 def _default_name(model: Any) -> str:
@@ -171,7 +175,7 @@ def _digest(pieces: Iterable[bytes]) -> dict[str, Any]:
     return {"sha256": digest.hexdigest(), "bytes": size}
 
 
-def _feeds(path: str, callee: Callee, preprocess: str | None) -> Iterable[Mapping[str, Array]]:
+def _feeds(data: Any, callee: Callee, preprocess: Any) -> Iterable[Mapping[str, Array]]:
     """Return samples by alias, one at a time where the model leaves that open."""
     if callee.method != PREDICT:
         raise GraphError(
@@ -184,7 +188,7 @@ def _feeds(path: str, callee: Callee, preprocess: str | None) -> Iterable[Mappin
         fed.add(placeholder)
     fed.inputs = tuple(callee.inputs)
     sizes = [tensor.shape[0] for tensor in callee.inputs.values() if tensor.shape]
-    return open_feeds(path, fed, preprocess, None if max(sizes, default=-1) > 0 else 1)
+    return open_feeds(data, fed, preprocess, None if max(sizes, default=-1) > 0 else 1)
 
 
 def _shown(shape: Sequence[int | None] | None) -> str:

@@ -3,7 +3,8 @@
 https://www.tensorflow.org/tfx/serving/saved_model_warmup
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
 from deploykit.serving.protocol.protos import (
@@ -17,12 +18,12 @@ from deploykit.serving.protocol.protos import (
 )
 from deploykit.serving.protocol.signatures import CLASSIFY, PREDICT, REGRESS
 from deploykit.serving.saved_model.parse_examples import example
+from deploykit.serving.saved_model.warmup_limits import MOST
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tensors import Array, encode, type_name
 from deploykit.transforms.core.tfrecord import framed, read_records
 
 FILE = "assets.extra/tf_serving_warmup_requests"
-MOST = 1000  # TensorFlow Serving refuses a version with more records
 
 
 def requests(
@@ -58,6 +59,15 @@ def _examples(feed: Mapping[str, Array]) -> Input:
     count = min(len(array) for array in feed.values())
     samples = ({alias: a[n : n + 1] for alias, a in feed.items()} for n in range(count))
     return Input(example_list={"examples": [example(sample) for sample in samples]})
+
+
+def some(feeds: Iterable[Mapping[str, Array]], count: int) -> Iterator[Mapping[str, Array]]:
+    """Yield so many feeds: of a list at even distances, else the first, so no others are read."""
+    if not isinstance(feeds, Sequence) or len(feeds) <= count:
+        yield from islice(feeds, count)
+        return
+    for number in range(count):
+        yield feeds[number * (len(feeds) - 1) // max(count - 1, 1)]
 
 
 def write_requests(found: Iterable[PredictionLog]) -> Iterator[bytes]:

@@ -6,6 +6,7 @@ from deploykit.cli import options
 from deploykit.cli.options.types import Names, PathName
 from deploykit.exporting.manifests import KINDS
 from deploykit.freezing.interface import Source
+from deploykit.serving.saved_model.warmup_limits import MOST, USUAL
 
 
 def _kinds(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -26,9 +27,12 @@ def _kinds(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
               help="classify and regress add a signature of that name that takes tf.Examples, "
               "beside the one that takes tensors [default: what a SavedModel's signature says, or "
               "predict].")  # fmt: skip
-@click.option("--warmup", type=PathName("DATA"), help="Samples that are run before the version "
-              "answers, at most 1000: a .npz file of arrays by input name, or a folder of "
-              "TFRecords, images or CSV files.")  # fmt: skip
+@click.option("--warmup", type=PathName("DATA"), help="Samples to run before the version answers: "
+              "a .npz file of arrays by input name, or a folder of TFRecords, images or CSV "
+              "files.")  # fmt: skip
+@click.option("--warmup-samples", type=click.IntRange(1, MOST), default=USUAL, show_default=True,
+              metavar="N", help="Keep so many of them, up to 1000: of arrays at even distances, of "
+              "a folder the first.")  # fmt: skip
 @options.preprocess
 @click.option("--manifests", type=Names(), default=(), metavar="KINDS",
               callback=_kinds,
@@ -52,6 +56,7 @@ def export(
     version: int | None,
     method: str | None,
     warmup: str | None,
+    warmup_samples: int,
     preprocess: str | None,
     manifests: tuple[str, ...],
     batching: bool,
@@ -81,6 +86,7 @@ def export(
         version=version,
         method=method,
         warmup=warmup,
+        warmup_samples=warmup_samples,
         preprocess=preprocess,
         manifests=Manifests(manifests, batching, settings, force),
     )

@@ -130,7 +130,7 @@ def test_fashion(deploykit, source, tmp_path):
         "--method=classify",
     )  # fmt: skip
     assert found.status == 0, found.stderr
-    assert "1000 requests to warm up" in found.stdout
+    assert "20 requests to warm up" in found.stdout
     folder = tmp_path / "fashion" / "1"
     images = load_data(data)["images"][:20]
     graph = public.freeze(FASHION / source)
@@ -139,23 +139,50 @@ def test_fashion(deploykit, source, tmp_path):
     examples = tf_examples(images=images)
     assert_answers(folder, "classify", {"inputs": examples}, {"scores": wanted})
     warm = list(read_requests(folder))
-    assert len(warm) == 1000
+    assert len(warm) == 20
     request = warm[7].classify_log.request
     assert request.model_spec.signature_name == "classify"
     assert [e.SerializeToString(deterministic=True) for e in request.input.example_list.examples]
     (example,) = request.input.example_list.examples
-    assert example.features.feature["images"].float_list.value == images[7].ravel().tolist()
+    sample = load_data(data)["images"][7 * 999 // 19]
+    assert example.features.feature["images"].float_list.value == sample.ravel().tolist()
 
 
 def test_warm_up_for_predict(deploykit, small, tmp_path):
     data = tmp_path / "data.npz"
-    np.savez(data, x=random(1003, 8, 8, 3), labels=np.arange(1003))
-    assert deploykit("export", small, tmp_path, "--warmup", data).status == 0
-    warm = list(read_requests(tmp_path / "small" / "1"))
-    assert len(warm) == 1000
-    request = warm[999].predict_log.request
-    assert request.model_spec.name == "small"
-    np.testing.assert_array_equal(decode(request.inputs["x"])[0], random(1003, 8, 8, 3)[999])
+    samples = random(1003, 8, 8, 3)
+    np.savez(data, x=samples, labels=np.arange(1003))
+    for version, (more, count) in enumerate(
+        [((), 20), (("--warmup-samples=1",), 1), (("--warmup-samples=1000",), 1000)], start=1
+    ):
+        assert deploykit("export", small, tmp_path, "--warmup", data, *more).status == 0
+        warm = list(read_requests(tmp_path / "small" / str(version)))
+        assert len(warm) == count
+        places = np.arange(count) * 1002 // max(count - 1, 1)  # the first, the last, evenly between
+        for place, each in zip(places, warm, strict=True):
+            request = each.predict_log.request
+            assert request.model_spec.name == "small"
+            np.testing.assert_array_equal(decode(request.inputs["x"])[0], samples[place])
+
+
+@pytest.mark.parametrize("count", ["0", "1001"])
+def test_how_many_samples_warm_up(deploykit, small, tmp_path, count):
+    from deploykit.transforms.core.errors import GraphError
+
+    found = deploykit("export", small, tmp_path, "--warmup=x.npz", f"--warmup-samples={count}")
+    assert (found.status, "--warmup-samples" in found.stderr) == (2, True)
+    with pytest.raises(GraphError, match=f"{count} samples to warm up with, expected 1 to 1000"):
+        public.export(small, tmp_path, warmup="x.npz", warmup_samples=int(count))
+
+
+def test_of_files_the_first_warm_up():
+    """No more of a pipeline is read than is kept."""
+    from deploykit.serving.saved_model.warmup_requests import some
+
+    feeds = iter([{"x": n} for n in range(30)])
+    assert [each["x"] for each in some(feeds, 20)] == list(range(20))
+    assert next(feeds)["x"] == 20
+    assert [each["x"] for each in some([{"x": n} for n in range(5)], 20)] == list(range(5))
 
 
 @pytest.fixture
