@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.exporting.deployment import Manifests
-from deploykit.exporting.named_model import Callee, open_callee
+from deploykit.exporting.named_model import NamedModel, open_named_model
 from deploykit.exporting.signatures import signatures_for
 from deploykit.freezing.interface import Source
 from deploykit.freezing.model_path import locate
@@ -105,7 +105,7 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
     check_output_folder(base / name)
     how.manifests.check(base)
     check_free(base / name, how.version)
-    opened, callee = open_callee(source)
+    opened, callee = open_named_model(source)
     how.manifests.check_inputs(callee.inputs)
     origin = _origin(opened)  # before the graph is changed
     signatures = signatures_for(callee, how.method)
@@ -135,7 +135,7 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
 
 
 def _warm_up(
-    name: str, callee: Callee, signatures: Mapping[str, SignatureDef], how: ExportOptions
+    name: str, callee: NamedModel, signatures: Mapping[str, SignatureDef], how: ExportOptions
 ) -> list[bytes]:
     """Return the requests of a version's warm-up, as they are written."""
     if how.warmup is None:
@@ -175,7 +175,7 @@ def _digest(pieces: Iterable[bytes]) -> dict[str, Any]:
     return {"sha256": digest.hexdigest(), "bytes": size}
 
 
-def _feeds(data: Any, callee: Callee, preprocess: Any) -> Iterable[Mapping[str, Array]]:
+def _feeds(data: Any, callee: NamedModel, preprocess: Any) -> Iterable[Mapping[str, Array]]:
     """Return samples by alias, one at a time where the model leaves that open."""
     if callee.method != PREDICT:
         raise GraphError(

@@ -26,7 +26,7 @@ from deploykit.transforms.core.tensors import DType
 
 
 @dataclass(frozen=True)
-class Callee:
+class NamedModel:
     """A frozen graph and how it is called: one signature with its tensors by alias, and others."""
 
     graph: Graph
@@ -34,12 +34,12 @@ class Callee:
     method: str
     inputs: Mapping[str, Tensor]
     outputs: Mapping[str, Tensor]
-    others: "Sequence[Callee]" = ()
+    others: "Sequence[NamedModel]" = ()
 
 
 def callee_of_graph(
     graph: Graph, signatures: Mapping[str, SignatureNames], chosen: str | None = None
-) -> Callee:
+) -> NamedModel:
     """Return a graph with the signatures that are known of it.
 
     The chosen one, or else the default one or the first, also has the inputs and outputs that no
@@ -54,16 +54,16 @@ def callee_of_graph(
     first = replace(first, inputs={**first.inputs, **inputs}, outputs={**first.outputs, **outputs})
     tensors = tensors_of(graph, {*graph.inputs, *graph.outputs})
 
-    def callee(name: str, names: SignatureNames) -> Callee:
+    def callee(name: str, names: SignatureNames) -> NamedModel:
         sides = [{alias: tensors[t] for alias, t in side.items()}
                  for side in (names.inputs, names.outputs)]  # fmt: skip
-        return Callee(graph, name, names.method, sides[0], sides[1])
+        return NamedModel(graph, name, names.method, sides[0], sides[1])
 
     others = tuple(callee(each, names) for each, names in known.items() if names.outputs)
     return replace(callee(name, first), others=others)
 
 
-def open_callee(source: Source) -> tuple[OpenedModel, Callee]:
+def open_named_model(source: Source) -> tuple[OpenedModel, NamedModel]:
     """Open a model, frozen; the signatures of a SavedModel keep names, methods and aliases.
 
     All of them stay where there is a default one and the source names neither a signature nor
@@ -80,7 +80,7 @@ def open_callee(source: Source) -> tuple[OpenedModel, Callee]:
     return opened, _callee(opened, source, names)
 
 
-def _callee(opened: OpenedModel, source: Source, names: Sequence[str]) -> Callee:
+def _callee(opened: OpenedModel, source: Source, names: Sequence[str]) -> NamedModel:
     """Return a model that was opened with one of its signatures, or with several."""
     files, frozen, pins = opened.files, opened.frozen, source.pins
     assert files is not None
@@ -153,14 +153,14 @@ def _signed(
     inputs: dict[str, str],
     outputs: Mapping[str, str],
     pins: Mapping[str, str] | None,
-) -> Callee:
+) -> NamedModel:
     """Return a graph with a signature of the model; without `pins`, inputs may be missing."""
     signed: SignatureDef = meta.signature_def[name]
     for alias, info in sorted(signed.inputs.items()):
         if pins is not None and alias not in inputs and _is_open(info, pins):
             inputs[alias] = _add_idle(graph, tensor_of(info))
     found = tensors_of(graph, {*inputs.values(), *outputs.values()})
-    return Callee(
+    return NamedModel(
         graph,
         name,
         signed.method_name or PREDICT,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from deploykit.exporting.named_model import Callee
+from deploykit.exporting.named_model import NamedModel
 from deploykit.serving.protocol.protos import SignatureDef
 from deploykit.serving.protocol.signatures import (
     CLASSES,
@@ -24,7 +24,7 @@ from deploykit.transforms.core.tensors import DType
 METHODS = {"predict": PREDICT, "classify": CLASSIFY, "regress": REGRESS}
 
 
-def signatures_for(callee: Callee, method: str | None) -> dict[str, SignatureDef]:
+def signatures_for(callee: NamedModel, method: str | None) -> dict[str, SignatureDef]:
     """Return the signatures by name; the graph is made to take tf.Examples where it has to."""
     own = METHODS["predict"] if method == "predict" else callee.method
     signatures = {
@@ -50,7 +50,7 @@ def signatures_for(callee: Callee, method: str | None) -> dict[str, SignatureDef
     return signatures
 
 
-def _scored(callee: Callee) -> dict[str, Tensor]:
+def _scored(callee: NamedModel) -> dict[str, Tensor]:
     """Return the outputs of Classify: classes as strings, scores as floats, [batch, classes]."""
     found = {}
     for alias, dtype in ((CLASSES, "string"), (SCORES, "float32")):
@@ -71,7 +71,7 @@ def _scored(callee: Callee) -> dict[str, Tensor]:
     return found
 
 
-def _predicted(callee: Callee) -> dict[str, Tensor]:
+def _predicted(callee: NamedModel) -> dict[str, Tensor]:
     """Return the output of Regress: one float a sample."""
     found = _fitting(callee, "float32", RESULTS, ranks=(1, 2))
     if found is None or (found.shape is not None and found.shape[1:] not in ((), (1,), (-1,))):
@@ -82,7 +82,7 @@ def _predicted(callee: Callee) -> dict[str, Tensor]:
     return {RESULTS: found}
 
 
-def _fitting(callee: Callee, dtype: str, alias: str, ranks: tuple[int, ...]) -> Tensor | None:
+def _fitting(callee: NamedModel, dtype: str, alias: str, ranks: tuple[int, ...]) -> Tensor | None:
     """Return the output of a type and rank: that of the alias, or the only one."""
     fitting = {
         name: each
