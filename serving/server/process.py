@@ -53,6 +53,7 @@ class RunningServer:
         """The versions of each model that were available when it began to listen."""
         self._end = end
         self._closed = threading.Event()
+        self._closing = threading.Lock()
 
     @property
     def address(self) -> str:
@@ -85,10 +86,11 @@ class RunningServer:
 
     def close(self) -> None:
         """Refuse new calls, answer those in flight, and end; what is closed stays so."""
-        if not self._closed.is_set():
-            self._closed.set()
-            logger.info("draining: new calls are refused, those in flight are answered")
-            self._end()
+        with self._closing:  # whoever else closes it waits as well
+            if not self._closed.is_set():
+                self._closed.set()
+                logger.info("draining: new calls are refused, those in flight are answered")
+                self._end()
 
     def __enter__(self) -> "RunningServer":
         return self

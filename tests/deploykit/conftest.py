@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -39,7 +40,10 @@ def _run(*arguments: object) -> int:
     main._log_to_stderr()
     environment = dict(os.environ)  # which `serve` sets for TensorFlow
     try:
-        with limited(seconds=600, memory=None, show_log=False):  # put back what options set
+        with (
+            limited(seconds=600, memory=None, show_log=False),  # put back what options set
+            mock.patch("deploykit.serving.server.process.own_process"),  # this one is the tests'
+        ):
             return main.run([str(argument) for argument in arguments])
     finally:
         os.environ.clear()
