@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from deploykit.records.record_options import RecordOptions
     from deploykit.serving.client.client import Client
     from deploykit.serving.client.connection import Connection
+    from deploykit.transforms.core.running.child import Limits
     from deploykit.verification.samples import Samples
 
 __version__ = "0.1.0"
@@ -57,6 +58,7 @@ _HOMES = {
     "Comparison": "api.comparison",
     "Connection": "serving.client.connection",
     "Feeding": "benchmarking.feeding",
+    "Limits": "transforms.core.running.child",
     "OpenedModel": "freezing.open_model",
     "Piping": "input.piping",
     "Quantization": "quantization.requested",
@@ -104,6 +106,7 @@ __all__ = [
     "Comparison",
     "Connection",
     "Feeding",
+    "Limits",
     "OpenedModel",
     "Piping",
     "Quantization",

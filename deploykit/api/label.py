@@ -84,9 +84,10 @@ def label(
     processes.
 
     Example:
-        >>> found = deploykit.label(photo, "fashion.keras", labels=["shirt", "shoe", "bag"], top=1)
+        >>> photo = (255 * np.load("test_1000.npz")["images"][0]).astype("uint8")
+        >>> found = deploykit.label(photo, "fashion.keras", labels=list("0123456789"), top=1)
         >>> found.predictions[0]["label"]
-        'shoe'
+        '9'
     """
     source = model if isinstance(model, Source) else Source(model)
     how, source = with_options("label", options, how, source)

@@ -7,7 +7,7 @@ from typing import Any
 
 from deploykit.freezing.open_model import open_model
 from deploykit.input.samples import open_samples
-from deploykit.quantization.sensitivity import Sensitivity, measure_sensitivity
+from deploykit.quantization.sensitivity import STEPS, Sensitivity, measure_sensitivity
 from deploykit.rewriting.pipelines import OPTIMIZE
 from deploykit.rewriting.transform import run_steps
 from deploykit.text.progress import working
@@ -44,12 +44,12 @@ def sensitivity(
         >>> len(found.ranking), found.samples
         (12, (750, 16))
     """
-    with working("sensitivity") as work:
+    with working("sensitivity", *STEPS) as work:
         opened = open_model(model)
         graph = opened.frozen
         refuse_side_effects(graph, allowed_ops)
         optimized = run_steps(graph, OPTIMIZE)[0]
         samples = open_samples(calibration, graph, preprocess)
         known = None if ranges is None else os.fspath(ranges)
-        found = measure_sensitivity(optimized, samples, ranges=known, isa=isa, advance=work)
+        found = measure_sensitivity(optimized, samples, ranges=known, isa=isa, work=work)
     return replace(found, model=opened, nodes=len(optimized))

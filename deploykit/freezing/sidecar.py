@@ -66,7 +66,12 @@ class About:
                 names |= {a: b for a, b in zip(old, new, strict=True) if a != b}
         if not names:
             return self
-        return replace(self, signatures={k: v.renamed(names) for k, v in self.signatures.items()})
+        signatures = {k: v.renamed(names) for k, v in self.signatures.items()}
+        steps = self.preprocessing
+        if steps is not None and isinstance(steps.get("inputs"), Mapping):
+            inputs = {names.get(name, name): each for name, each in steps["inputs"].items()}
+            steps = {**steps, "inputs": inputs}
+        return replace(self, signatures=signatures, preprocessing=steps)
 
 
 def about(graph: Graph) -> About:

@@ -11,6 +11,7 @@ from deploykit.freezing.open_model import OpenedModel
 from deploykit.quantization.accuracy import Judge, Judgement
 from deploykit.quantization.calibrated_graph import prepare
 from deploykit.quantization.int8_graph import int8_graph
+from deploykit.text.progress import Work, unseen
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import Plan, plan
@@ -20,6 +21,7 @@ from deploykit.verification.samples import Data, Samples, samples_in
 if TYPE_CHECKING:
     from deploykit.text.tables import Table
 
+STEPS = ("calibrate", "rank")
 JUDGED = 16  # samples by which each layer is judged: more hardly change the order
 
 
@@ -104,7 +106,7 @@ def measure_sensitivity(
     *,
     ranges: str | None = None,
     isa: str = "auto",
-    advance: Callable[[str, int], None] = lambda name, count: None,
+    work: Work | None = None,
 ) -> Sensitivity:
     """Shift and calibrate an optimized graph, unless a file holds its ranges, and rank its layers.
 
@@ -115,13 +117,12 @@ def measure_sensitivity(
         calibrating, held_out, note = samples.split()
         feeds, judged = calibrating.feeds(), held_out.spread(JUDGED).feeds()
     notes = [note] if note else []
+    work = work or unseen("sensitivity", *STEPS)
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
         reference = graph
         if ranges is None:
             ranges = str(Path(folder, "ranges.json"))
-            graph, found = prepare(
-                graph, feeds, ranges, advance=lambda *_: advance("calibration", 0)
-            )
+            graph, found = prepare(graph, feeds, ranges, advance=work.begin("calibrate"))
             notes += found
         known = load_ranges(ranges)
         planned = plan(graph, known)
@@ -132,7 +133,7 @@ def measure_sensitivity(
                     together = judge.judge(int8_graph(graph, ranges, isa))
                 except GraphError as error:
                     notes.append(f"all layers together in 8 bits cannot be judged: {error}")
-                ranking = rank(graph, ranges, judge.judge, isa=isa, advance=advance)
+                ranking = rank(graph, ranges, judge.judge, isa=isa, advance=work.begin("rank"))
     return Sensitivity(
         tuple(ranking),
         together,

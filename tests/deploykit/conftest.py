@@ -15,7 +15,7 @@ from deploykit.calling import label_image
 from deploykit.cli import main
 from deploykit.freezing import initializers, resaving, updates
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.child import limited
+from deploykit.transforms.core.running.child import Limits
 from deploykit.verification import verify
 from tests.documents import pinned
 from tests.support import build, call_here, random
@@ -41,7 +41,7 @@ def _run(*arguments: object) -> int:
     environment = dict(os.environ)  # which `serve` sets for TensorFlow
     try:
         with (
-            limited(seconds=600, memory=None, show_log=False),  # put back what options set
+            Limits(seconds=600, memory=None, show_log=False),  # put back what options set
             mock.patch("deploykit.serving.server.process.own_process"),  # this one is the tests'
         ):
             return main.run([str(argument) for argument in arguments])

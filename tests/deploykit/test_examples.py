@@ -13,6 +13,7 @@ from docs.generator.markdown import docstring
 from tests.deploykit.benchmarking.made_up_results import measurement, result
 from tests.deploykit.conftest import FASHION
 from tests.serving.served import Served
+from tests.serving.small_models import half_plus
 
 # To shrink: what is left at the end cannot be shown in a few lines that end.
 WITHOUT_EXAMPLE = {"benchmark", "tune"}
@@ -25,6 +26,7 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("examples") / "files"
     shutil.copytree(FASHION, folder)
     deploykit.save_graph(deploykit.freeze(folder / "fashion.keras"), folder / "fashion.pb")
+    half_plus(folder / "models" / "half_plus_two", 2)
     for name, p50 in {"before": 6.0, "after": 4.0}.items():
         document = result(measurement("fashion.pb", p50)).document()
         (folder / f"{name}.json").write_text(json.dumps(document))

@@ -15,7 +15,7 @@ from deploykit.benchmarking.runner import started
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.tuning.searching import Figures
 from deploykit.transforms.core.errors import Error
-from deploykit.transforms.core.running.child import Worker, limited, limits
+from deploykit.transforms.core.running.child import Limits, Worker, limits
 
 TURNS = 8
 TURN_SECONDS = 0.2
@@ -49,7 +49,7 @@ class Trials:
         """Run with these settings. Error: TensorFlow cannot, dies or hangs."""
         left = max(self.until - time.monotonic(), 1.0)
         try:
-            with limited(min(limits.seconds, left), limits.memory, limits.show_log):
+            with Limits(min(limits.seconds, left), limits.memory, limits.show_log):
                 worker = self._reference
                 if settings != self._default:
                     worker = self._ready(settings)

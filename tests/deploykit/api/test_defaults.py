@@ -8,7 +8,7 @@ import pytest
 
 import deploykit
 from deploykit.cli.main import cli
-from deploykit.transforms.core.running.child import limited
+from deploykit.transforms.core.running.child import Limits
 
 # The command, its function, the least that it is called with, what options are called otherwise,
 # and what is no matter of the function: arguments, and how and where a result is shown.
@@ -61,7 +61,7 @@ def options_of(words: str, arguments: list[str]) -> dict[str, object]:
     context = click.Context(cli, **cli.context_settings)
     for word in words.split():
         command = command.get_command(context, word)
-    with limited(seconds=600, memory=None, show_log=False):
+    with Limits(seconds=600, memory=None, show_log=False):
         return command.make_context(words, list(arguments), parent=context).params
 
 

@@ -10,7 +10,7 @@ from deploykit.calling.call_options import LabelOptions
 from deploykit.calling.png import png
 from deploykit.freezing.sidecar import About
 from deploykit.transforms.core.errors import Error, GraphError
-from tests.deploykit.api.examples import assert_same_defaults, run_example
+from tests.deploykit.api.defaults import assert_same_defaults
 from tests.deploykit.calling.test_label_image import PIXELS, encoded, model
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -39,23 +39,6 @@ def knowing(path, labels=NAMES, preprocessing=STEPS):
 def scores(found):
     by_class = {each["class"]: each["score"] for each in found.predictions}
     return np.array([by_class[n] for n in range(48)])
-
-
-def test_the_example(files):
-    import keras
-
-    net = keras.Sequential([
-        keras.Input((4, 4, 3)), keras.layers.Flatten(),
-        keras.layers.Dense(3, use_bias=False, kernel_initializer="zeros"),
-    ])  # fmt: skip
-    weights = np.zeros((48, 3), np.float32)
-    weights[:, 1] = 1
-    net.layers[-1].set_weights([weights])
-    folder = files[0].parent
-    net.save(folder / "fashion.keras")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        run_example(api.label, photo=PIXELS)
 
 
 def test_the_command_says_what_the_function_returns(deploykit, files):

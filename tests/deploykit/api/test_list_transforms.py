@@ -7,11 +7,6 @@ import pytest
 import deploykit as api
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.errors import PipelineError
-from tests.deploykit.api.examples import run_example
-
-
-def test_the_example():
-    run_example(api.list_transforms)
 
 
 def test_all_transforms_and_their_other_names():

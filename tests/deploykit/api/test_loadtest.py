@@ -6,7 +6,7 @@ import pytest
 import deploykit as api
 from deploykit.calling.call_options import LoadTestOptions
 from deploykit.transforms.core.errors import Error
-from tests.deploykit.api.examples import assert_same_defaults
+from tests.deploykit.api.defaults import assert_same_defaults
 
 X = {"x": np.ones((3, 2), np.float32)}
 

@@ -8,7 +8,7 @@ import pytest
 import deploykit as api
 from deploykit.calling.call_options import PredictOptions
 from deploykit.transforms.core.errors import FileError, GraphError
-from tests.deploykit.api.examples import assert_same_defaults
+from tests.deploykit.api.defaults import assert_same_defaults
 
 STRING = 7  # tensorflow.DT_STRING
 

@@ -11,7 +11,7 @@ import deploykit as api
 from deploykit.serving.client.endpoint import CallError
 from deploykit.serving.server.server_flags import ServerFlags
 from deploykit.transforms.core.errors import Error, FileError, GraphError
-from tests.deploykit.api.examples import assert_same_defaults, run_example
+from tests.deploykit.api.defaults import assert_same_defaults
 from tests.serving.served import Served, free_port
 from tests.serving.small_models import half_plus
 
@@ -21,14 +21,6 @@ def base(tmp_path_factory):
     base = tmp_path_factory.mktemp("base")
     half_plus(base / "models" / "half_plus_two", 2)
     return base
-
-
-@pytest.mark.parametrize(
-    "function", [api.serve, api.predict, api.status, api.load_test], ids=lambda f: f.__name__
-)
-def test_the_examples(base, monkeypatch, function):
-    monkeypatch.chdir(base)
-    run_example(function)
 
 
 def test_the_command_says_what_the_function_returns(base):

@@ -6,7 +6,7 @@ import pytest
 
 import deploykit as api
 from deploykit.transforms.core.errors import Error
-from tests.deploykit.api.examples import assert_same_defaults
+from tests.deploykit.api.defaults import assert_same_defaults
 
 
 @pytest.mark.parametrize("model", [None, "echo", "loading"])

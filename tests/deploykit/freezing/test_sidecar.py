@@ -30,11 +30,15 @@ def graph(*names: str) -> Graph:
     return Graph(nodes, (a, b), (add, multiply))
 
 
-def told(names: dict[str, str] | None = None) -> Graph:
+def told() -> Graph:
     made = graph()
     signature = SignatureNames({"left": "a", "right": "b"}, {"sum": "add", "product": "multiply"})
-    made.about = About({"serve": signature}, {"format": 1, "inputs": {}}, ("cat", "dog"))
+    made.about = About({"serve": signature}, told_steps(), ("cat", "dog"))
     return made
+
+
+def told_steps() -> dict:
+    return {"format": 1, "inputs": {"a": {"scale": 2.0}}}
 
 
 def document(path) -> dict:
@@ -130,6 +134,7 @@ def test_names_follow_a_rename_through_a_transform(tmp_path):
     assert known["inputs"] == list(graph.inputs)
     assert known["signatures"]["serve"]["inputs"] == {"left": graph.inputs[0], "right": "b"}
     assert known["labels"] == ["cat", "dog"]
+    assert known["preprocessing"]["inputs"] == {graph.inputs[0]: {"scale": 2.0}}
 
 
 def test_every_rewriting_hands_on_what_is_known(tmp_path):

@@ -18,8 +18,8 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,34 @@ from deploykit.transforms.core.errors import BugError, CrashError, Error, LimitE
 
 @dataclass
 class Limits:
-    """What every child is given: seconds, bytes, and whether its log lines are shown."""
+    """What TensorFlow is given at most, wherever it runs in a child process.
+
+    Within a `with` block these hold for what starts there.
+
+    Example:
+        >>> with deploykit.Limits(seconds=60, memory=4 << 30):
+        ...     graph = deploykit.freeze("fashion.keras")
+    """
 
     seconds: float = 600.0
     memory: int | None = None
+    """In bytes; default: what the machine has."""
     show_log: bool = False
+    """Whether lines of TensorFlow's log are shown."""
+
+    def __enter__(self) -> "Limits":
+        """Let these limits hold."""
+        self._before = replace(limits)
+        limits.take(self)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Let those hold that held before."""
+        limits.take(self._before)
+
+    def take(self, other: "Limits") -> None:
+        """Become what another one is."""
+        self.seconds, self.memory, self.show_log = other.seconds, other.memory, other.show_log
 
 
 limits = Limits()
@@ -179,17 +202,6 @@ def python_path() -> str:
     given = os.environ.get("PYTHONPATH", "")
     found = [*given.split(os.pathsep), *site.getsitepackages(), site.getusersitepackages()]
     return given if root in found else os.pathsep.join(filter(None, [root, given]))
-
-
-@contextlib.contextmanager
-def limited(seconds: float, memory: int | None, show_log: bool) -> Iterator[None]:
-    """Give the children that start inside this block other limits."""
-    saved = (limits.seconds, limits.memory, limits.show_log)
-    limits.seconds, limits.memory, limits.show_log = seconds, memory, show_log
-    try:
-        yield
-    finally:
-        limits.seconds, limits.memory, limits.show_log = saved
 
 
 def _serve(questions: int, answers: int) -> None:

@@ -137,14 +137,14 @@ def test_a_child_imports_nothing_from_the_current_folder(monkeypatch, tmp_path):
 
 def test_deadline():
     with (
-        child.limited(seconds=1, memory=None, show_log=False),
+        child.Limits(seconds=1, memory=None, show_log=False),
         pytest.raises(LimitError, match="within 1 seconds"),
     ):
         child.call(f"{HERE}:hangs")
 
 
 def test_memory_cap():
-    with child.limited(seconds=60, memory=500 << 20, show_log=False):
+    with child.Limits(seconds=60, memory=500 << 20, show_log=False):
         assert child.call(f"{HERE}:takes", 1000) == 1000
         with pytest.raises(LimitError, match="memory"):
             child.call(f"{HERE}:takes", 1 << 30)

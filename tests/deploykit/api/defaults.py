@@ -1,25 +1,10 @@
-"""What each test of a public function does: its example is run, its defaults are the command's."""
+"""Defaults of a command beside those of a function's parameter objects."""
 
-import doctest
 import importlib
-from collections.abc import Callable
 from dataclasses import fields as of
 from typing import Any
 
 import click
-
-
-def run_example(function: Callable[..., Any], **names: Any) -> None:
-    """Run the lines behind `>>>` of a docstring; what they print must be what stands there."""
-    import deploykit
-
-    test = doctest.DocTestParser().get_doctest(
-        function.__doc__ or "", {"deploykit": deploykit, **names}, function.__name__, None, None
-    )
-    assert test.examples, f"{function.__name__} has no example"
-    said: list[str] = []
-    doctest.DocTestRunner(verbose=False).run(test, out=said.append)
-    assert not said, "".join(said)
 
 
 def defaults_of(command: str) -> dict[str, Any]:
