@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from deploykit.api.placement import placement
     from deploykit.api.predict import predict
     from deploykit.api.quantize import quantize
+    from deploykit.api.record_options import RecordOptions
     from deploykit.api.sensitivity import sensitivity
     from deploykit.api.serve import serve
     from deploykit.api.status import status
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from deploykit.freezing.open_model import OpenedModel, open_model
     from deploykit.input.piping import Piping
     from deploykit.quantization.requested import Quantization
-    from deploykit.records.record_options import RecordOptions
     from deploykit.serving.client.client import Client
     from deploykit.serving.client.connection import Connection
     from deploykit.transforms.core.running.child import Limits
@@ -62,7 +62,7 @@ _HOMES = {
     "OpenedModel": "freezing.open_model",
     "Piping": "input.piping",
     "Quantization": "quantization.requested",
-    "RecordOptions": "records.record_options",
+    "RecordOptions": "api.record_options",
     "Samples": "verification.samples",
     "Settings": "benchmarking.settings",
     "Source": "freezing.interface",

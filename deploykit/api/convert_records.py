@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from deploykit.api.record_options import COMPRESSIONS, ON_ERROR, RecordOptions
 from deploykit.hardware.machine import usable_cores
 from deploykit.records import KINDS
 from deploykit.records.conversion import Options
-from deploykit.records.record_options import COMPRESSIONS, ON_ERROR, RecordOptions
 from deploykit.records.sets import ConvertedSets, convert_sets
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working

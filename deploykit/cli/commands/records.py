@@ -2,10 +2,10 @@
 
 import click
 
+from deploykit.api.record_options import COMPRESSIONS, ON_ERROR, RecordOptions
 from deploykit.cli import options
 from deploykit.cli.options.types import Finite, PathName
 from deploykit.records import KINDS
-from deploykit.records.record_options import COMPRESSIONS, ON_ERROR, RecordOptions
 
 
 class _Records(click.Group):

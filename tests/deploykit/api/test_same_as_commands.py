@@ -18,8 +18,8 @@ from tests.deploykit.benchmarking import made_up
 from tests.deploykit.benchmarking.nets import dense, written
 from tests.deploykit.input import made_up as data_made_up
 
-REPORTED = ("command", "inputs", "outputs", "input_file", "output_file", "bytes_in", "bytes_out",
-            "nodes_in", "nodes_out", "seconds")  # fmt: skip
+REPORTED = ("schema", "command", "inputs", "outputs", "input_file", "output_file", "bytes_in",
+            "bytes_out", "nodes_in", "nodes_out", "seconds")  # fmt: skip
 CLOCKED = ("started", "machine")
 
 
