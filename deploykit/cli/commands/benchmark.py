@@ -7,31 +7,39 @@ import click
 from deploykit.benchmarking.feeding import Feeding
 from deploykit.benchmarking.settings import SECONDS, Sweep
 from deploykit.cli import options
-from deploykit.cli.options.types import Finite, PathName, TextOutput
+from deploykit.cli.options.types import Finite, PathName, TextOutput, Whole
 from deploykit.freezing.interface import Interface, Source
 from deploykit.input.piping import Piping
 
 
-@click.command()
+@options.command(
+    "Measuring",
+    examples=(
+        "deploykit benchmark fashion.pb optimized.pb --batch 1,32 --duration 5",
+        "deploykit benchmark fashion.pb --runs 50 --profile --top 5",
+    ),
+)
 @click.argument("models", type=PathName(), metavar="MODEL...", nargs=-1, required=True)
 @options.interface
 @options.feeding_or_files
 @options.sweep
 @options.piping
-@click.option("--duration", type=Finite(min=0, min_open=True), default=SECONDS,
-              show_default=True, metavar="SECONDS", help="How long each is measured.")  # fmt: skip
-@click.option("--runs", type=click.IntRange(min=1), metavar="N", help="How many calls instead.")
-@click.option("--profile", is_flag=True, help="Then trace some calls of each: time, memory and "
-              "operations by op and node, against the machine's peak.")  # fmt: skip
-@click.option("--top", type=click.IntRange(min=0), default=10,
-              show_default=True, metavar="N", help="Nodes that a profile lists.")  # fmt: skip
+@click.option("--duration", type=Finite(above=0), default=SECONDS, show_default=True,
+              metavar="SECONDS", help="How long each model and setting is measured.")  # fmt: skip
+@click.option("--runs", type=Whole(1), metavar="N", help="Measure this many calls instead of "
+              "--duration.")  # fmt: skip
+@click.option("--profile", is_flag=True, help="Also trace some calls: time, memory and operations "
+              "by op and by node, compared with the machine's peak.")  # fmt: skip
+@click.option("--top", type=Whole(0), default=10, show_default=True, metavar="N",
+              help="How many nodes a profile lists.")  # fmt: skip
 @options.results(
-    click.option("--csv", "csv_file", type=TextOutput("FILE"),
-                 help="Write one line of figures for each."),
-    click.option("--plot", "plot_file", type=PathName("FILE.png|svg"),
+    options.output_option("--csv", "csv_file", type=TextOutput("FILE"), help="Write a line of "
+                          "figures for each measurement; - is standard output."),
+    options.output_option("--plot", "plot_file", type=PathName("FILE.png|svg"),
                  help="Draw latencies, throughput and batches."),
-    click.option("--trace", "trace_file", type=TextOutput("FILE.json"), help="Profile, and write a "
-                 "call of each as a trace for chrome://tracing or ui.perfetto.dev."),
+    options.output_option("--trace", "trace_file", type=TextOutput("FILE.json"),
+                          help="Profile, and write a call of each model as a trace for "
+                          "chrome://tracing or ui.perfetto.dev; - is standard output."),
 )  # fmt: skip
 @options.limits
 @options.everywhere
@@ -52,17 +60,17 @@ def benchmark(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Measure how fast models are, with which settings.
+    """Measure how fast models run, with one or several settings.
 
-    Every model with every combination of the settings runs in a process of its own. They have their
-    turns in rounds (A B B A ...), so that a drift of the machine hits all alike. Each first runs
-    until its latencies are steady. A ratio is of the medians, with a 99 % interval.
+    Every model with every combination of settings runs in its own process. They take turns in
+    rounds (A B B A ...), so that a machine that becomes slower slows all of them alike. Each is
+    warmed up until its latencies are steady. A ratio compares medians and has a 99 % interval.
 
-    With --data DIR, the model runs behind files that are read as it computes: by Python, through
-    queues and through tf.data, in turn. Each is shown with the rates of reading alone and of
-    computing alone, and with what limits it.
+    With --data DIR, files are read while the model runs: by Python, through queues and through
+    tf.data, one after another. For each, the rates of reading alone and of computing alone are
+    shown, and which of them is the limit.
 
-    Ctrl-C ends the rounds early: what was measured is written and shown.
+    Ctrl-C ends the rounds early: what was measured until then is written and shown.
     """
     import deploykit
     from deploykit.benchmarking.profiling.profile_tables import profile_tables

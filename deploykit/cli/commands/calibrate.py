@@ -3,24 +3,28 @@
 import click
 
 from deploykit.cli import options
-from deploykit.cli.options.types import PathName
+from deploykit.cli.options.types import PathName, Whole
 from deploykit.freezing.interface import Source
 
 
-@click.command()
+@options.command(
+    "Calibration",
+    examples=("deploykit calibrate fashion.pb --data models/fashion/test_1000.npz",),
+)
 @options.part
-@click.option("--data", required=True, type=PathName("DATA"), help="64 samples or more "
-              "like those of real use: a .npz file of arrays by input name, or a folder of "
-              "TFRecords, images or CSV files.")  # fmt: skip
+@options.data_option("--data", required=True, type=PathName("DATA"), help="At least 64 samples "
+                     "like those of real use: a .npz file of arrays by input name, a folder of "
+                     "TFRecords, images or CSV files, or DIR/NAME where DIR holds records of "
+                     "several names.")  # fmt: skip
 @options.preprocess
-@click.option("--method", type=click.Choice(("minmax", "mse")), default="minmax",
-              show_default=True, help="The whole range of the values, or the part of it on which 8 "
-              "bits err least; mse runs the samples twice.")  # fmt: skip
-@click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Samples at once [default: "
-              "what the model demands, or 8].")  # fmt: skip
-@click.option("--allow-op", "allowed_ops", metavar="OP", multiple=True,
-              help="Run this op although it acts on files or processes; may be "
-              "repeated.")  # fmt: skip
+@click.option("--method", type=click.Choice(("minmax", "mse")), default="minmax", show_default=True,
+              help="minmax: the whole range of the values; mse: the part of it that gives the "
+              "smallest error in 8 bits, which runs the samples twice.")  # fmt: skip
+@click.option("--batch", type=Whole(1), metavar="N", help="Samples in a batch [default: what the "
+              "model demands, or 8].")  # fmt: skip
+@options.limit_option("--allow-op", "allowed_ops", metavar="OP", multiple=True, help="Run this op "
+                      "although it reads or writes files or starts processes; may be "
+                      "repeated.")  # fmt: skip
 @options.output("ranges", ".json")
 @options.limits
 @options.everywhere
@@ -35,10 +39,10 @@ def calibrate(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Take down which values the tensors of a model hold.
+    """Record which values each tensor of a model takes.
 
-    Runs the model on the data and writes, for each float tensor, its smallest and largest value
-    and each channel's mean and smallest value, to a JSON file that can be edited. Quantization
+    Runs the model on the data and writes a JSON file that can be edited: for each float tensor its
+    smallest and largest value, and the mean and smallest value of each channel. Quantization
     spreads its 8 bits over these ranges.
     """
     import deploykit

@@ -7,13 +7,13 @@ from deploykit.cli import options
 from deploykit.cli.options.types import Finite, PathName
 
 
-@click.command()
+@options.command("Comparison")
 @click.argument("a", type=PathName(), metavar="A.json")
 @click.argument("b", type=PathName(), metavar="B.json")
-@click.option("--fail-below", type=Finite(min=0, min_open=True), metavar="RATIO",
-              help="Exit with 5 where a whole interval lies below this.")  # fmt: skip
-@click.option("--confidence", type=Finite(0.5, 0.9999), default=CONFIDENCE,
-              show_default=True, metavar="P", help="Confidence of the intervals.")  # fmt: skip
+@click.option("--fail-below", type=Finite(above=0), metavar="RATIO", help="Exit with 5 if B is "
+              "slower than this for sure: its whole interval lies below.")  # fmt: skip
+@click.option("--confidence", type=Finite(0.5, 0.9999), default=CONFIDENCE, show_default=True,
+              metavar="P", help="Confidence of the intervals, from 0.5 to 0.9999.")  # fmt: skip
 @options.result_file
 @options.everywhere
 def compare(
@@ -27,15 +27,16 @@ def compare(
 ) -> None:
     """Compare the results of two benchmarks.
 
-    The speed is the median latency of A / that of B: above 1, B is faster. Measurements of the same
-    name and settings are compared, or the only two, or the only ones with their settings.
+    The speed is the median latency of A divided by that of B: above 1, B is faster. Measurements
+    with the same name and settings are compared, or else the only two with the same settings, or
+    the only two.
 
-    "Not significant" is a ratio unless its whole interval lies more than 10 % from 1: a machine
-    itself differs by as much from one hour to another. Where two models take turns in one
-    `deploykit benchmark`, 3 % will do.
+    A ratio is "not significant" unless its whole interval is more than 10 % away from 1, because a
+    machine itself varies by that much from one hour to the next. Two models that take turns in one
+    `deploykit benchmark` need only 3 %.
 
-    --fail-below 0.95 asks whether B is slower than that for sure: it judges each interval by its
-    upper end. A ratio of 0.9 from 0.8 to 1.0 passes, one from 0.86 to 0.94 does not.
+    --fail-below 0.95 fails only if B is slower than that for sure, so the upper end of the interval
+    counts: a ratio of 0.9 from 0.8 to 1.0 passes, one from 0.86 to 0.94 fails.
     """
     import logging
 

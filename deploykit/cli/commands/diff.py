@@ -7,7 +7,7 @@ from deploykit.cli.options.types import PathName
 from deploykit.freezing.interface import Interface, Source
 
 
-@click.command()
+@options.command("")
 @click.argument("first", type=PathName())
 @click.argument("second", type=PathName())
 @options.interface
@@ -24,12 +24,12 @@ def diff(
 ) -> None:
     """Show the nodes that two models do not share.
 
-    Exits with 0 where the graphs are equal, and with 5 where they differ: a line starts with - for
-    a node that only FIRST has, with + for one that only SECOND has, and with ~ for a change of a
-    node's op, inputs, device or attributes.
+    Exits with 0 if the graphs are equal, and with 5 if they differ. A line starts with - for a node
+    that only FIRST has, with + for one that only SECOND has, and with ~ for a node whose op,
+    inputs, device or attributes differ.
 
-    The order of nodes does not matter, nor do attributes whose names start with an underscore, nor
-    versions. `deploykit verify` compares what the models compute.
+    The order of nodes, attributes whose names start with an underscore, and versions are not
+    compared. `deploykit verify` compares what the models compute.
     """
     import deploykit
     from deploykit.cli.report import Report, show

@@ -1,20 +1,18 @@
 """Show what models run on here, and why TensorFlow sees no GPU."""
 
-import click
-
 from deploykit.cli import options
 
 
-@click.command()
+@options.command("")
 @options.result_file
 @options.limits
 @options.everywhere
 def doctor(output: str | None, force: bool, as_json: bool) -> None:
-    """Show what models run on here.
+    """Show the machine and the TensorFlow that models run on here.
 
-    The machine and its limits, versions, how TensorFlow is built and set, the variables that change
-    how it runs, and the GPU: its driver and the libraries that TensorFlow opens. If TensorFlow sees
-    no GPU, the last line says why, and what to do.
+    The machine and its limits, versions, how TensorFlow was built and is configured, the
+    environment variables that change how it runs, and the GPU: its driver and the libraries that
+    TensorFlow loads. If TensorFlow sees no GPU, the last line says why, and what to do.
     """
     import deploykit
     from deploykit.cli.report import Report, show

@@ -3,10 +3,12 @@
 import click
 
 from deploykit.cli import options
-from deploykit.cli.options.types import Names, PathName
+from deploykit.cli.options.types import Names, PathName, Whole
 from deploykit.exporting.manifests import KINDS
 from deploykit.freezing.interface import Source
 from deploykit.serving.saved_model.warmup_limits import MOST, USUAL
+
+_elsewhere = options.under("Files that run it elsewhere")
 
 
 def _kinds(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -16,37 +18,43 @@ def _kinds(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
     return KINDS if "all" in value else value
 
 
-@click.command()
+@options.command(
+    "Version",
+    examples=(
+        "deploykit export fashion.pb served --warmup models/fashion/test_1000.npz",
+        "deploykit export fashion.pb served --method classify --manifests docker",
+    ),
+)
 @options.source
 @click.argument("base_dir", type=PathName())
-@click.option("--name", metavar="NAME", help="What requests call the model [default: the name of "
+@click.option("--name", metavar="NAME", help="The model's name in requests [default: the name of "
               "its file or folder].")  # fmt: skip
-@click.option("--version", type=click.IntRange(min=0), metavar="N", help="Number of the version, "
-              "not taken yet [default: the one after the highest].")  # fmt: skip
+@click.option("--version", type=Whole(0), metavar="N", help="Number of the version, which must be "
+              "free [default: one above the highest].")  # fmt: skip
 @click.option("--method", type=click.Choice(("predict", "classify", "regress")),
               help="classify and regress add a signature of that name that takes tf.Examples, "
-              "beside the one that takes tensors [default: what a SavedModel's signature says, or "
-              "predict].")  # fmt: skip
-@click.option("--warmup", type=PathName("DATA"), help="Samples to run before the version answers: "
-              "a .npz file of arrays by input name, or a folder of TFRecords, images or CSV "
-              "files.")  # fmt: skip
-@click.option("--warmup-samples", type=click.IntRange(1, MOST), default=USUAL, show_default=True,
-              metavar="N", help="Keep so many of them, up to 1000: of arrays at even distances, of "
-              "a folder the first.")  # fmt: skip
+              "beside the one that takes tensors [default: what the SavedModel's signature says, "
+              "or predict].")  # fmt: skip
+@options.data_option("--warmup", type=PathName("DATA"), help="Samples that the server runs before "
+                     "the version answers its first request: a .npz file of arrays by input name, "
+                     "a folder of TFRecords, images or CSV files, or DIR/NAME where DIR holds "
+                     "records of several names.")  # fmt: skip
+@options.data_option("--warmup-samples", type=Whole(1, MOST), default=USUAL, show_default=True,
+                     metavar="N", help="How many of these samples are kept, at most 1000: of "
+                     "arrays evenly spread, of files the first.")  # fmt: skip
 @options.preprocess
-@click.option("--manifests", type=Names(), default=(), metavar="KINDS",
-              callback=_kinds,
-              help="Files to write into BASE_DIR for all models in it, one or more of config "
-              "(models.config, monitoring.config, a template of ssl.config), docker (Dockerfile "
-              "for TensorFlow Serving, one for deploykit serve, compose.yaml), kubernetes "
-              "(Deployment, Service, HorizontalPodAutoscaler, PodDisruptionBudget), kserve "
-              "(InferenceService, ServingRuntime); or all.")  # fmt: skip
-@click.option("--batching", is_flag=True, help="Write batching.config into BASE_DIR, and let the "
-              "other files turn batching on.")  # fmt: skip
-@click.option("--tuned", type=PathName("FILE"), help="Settings that deploykit tune wrote, for "
-              "threads, batches and environment in these files.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace existing files in BASE_DIR; never a "
-              "version.")  # fmt: skip
+@_elsewhere("--manifests", type=Names(), default=(), metavar="KINDS", callback=_kinds,
+            help="Also write files to BASE_DIR that serve all its models: config (models.config, "
+            "monitoring.config, a template of ssl.config), docker (Dockerfiles for TensorFlow "
+            "Serving and for deploykit serve, compose.yaml), kubernetes (Deployment, Service, "
+            "HorizontalPodAutoscaler, PodDisruptionBudget), kserve (InferenceService, "
+            "ServingRuntime), or all; separated by commas.")  # fmt: skip
+@_elsewhere("--batching", is_flag=True, help="Write batching.config too, and turn batching on in "
+            "the other files.")  # fmt: skip
+@_elsewhere("--tuned", type=PathName("FILE"), help="Take threads, batches and environment of these "
+            "files from what deploykit tune wrote.")  # fmt: skip
+@options.output_option("--force", is_flag=True, help="Replace existing files in BASE_DIR, but "
+                       "never a version.")  # fmt: skip
 @options.limits
 @options.everywhere
 def export(
@@ -64,12 +72,13 @@ def export(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Write a model as BASE_DIR/NAME/N/, which TensorFlow Serving loads.
+    """Write a model as a version that TensorFlow Serving loads.
 
-    The folder appears whole, under a number that no other has, and is never replaced. Signatures of
-    a SavedModel keep their names and those of inputs and outputs; with --signature, one of them is
-    kept alone and answers by default. Any other model gets one, named --signature or
-    serving_default, with the names in the graph.
+    The folder BASE_DIR/NAME/N/ appears only when it is complete, under a new number, and is never
+    replaced. The signatures of a SavedModel keep their names and those of their inputs and outputs;
+    with --signature, only that one is kept, as the default. Any other model gets one signature,
+    called serving_default or as --signature says, with the names of inputs and outputs in the
+    graph.
     """
     import deploykit
     from deploykit.benchmarking.results import load_tuned

@@ -7,13 +7,19 @@ from deploykit.cli.options.types import PathName
 from deploykit.freezing.interface import Source
 
 
-@click.command()
+@options.command(
+    "Kept beside the graph",
+    examples=(
+        "deploykit freeze models/fashion/fashion.keras -o fashion.pb",
+        "deploykit freeze models/fashion/tf1/model.ckpt -o checkpoint.pb",
+    ),
+)
 @options.source
-@click.option("--preprocess", type=PathName("FILE.json"), help="What becomes of photos "
-              "and other data before the model takes them; kept beside the graph, where other "
-              "commands find it.")  # fmt: skip
-@click.option("--labels", type=PathName("FILE"), help="Names of the classes, one a line; kept "
-              "beside the graph too.")  # fmt: skip
+@click.option("--preprocess", type=PathName("FILE.json"), help="How photos and other data become "
+              "inputs, in the form that calibrate and benchmark take; other commands then find it "
+              "there.")  # fmt: skip
+@click.option("--labels", type=PathName("FILE"), help="File with the names of the classes, one a "
+              "line; label then finds them there.")  # fmt: skip
 @options.output("frozen")
 @options.limits
 @options.everywhere
@@ -28,9 +34,9 @@ def freeze(
     """Turn the variables of a model into constants.
 
     MODEL is a SavedModel folder, a checkpoint prefix with its .meta file (or --graph), a .keras or
-    .h5 file, or a graph that is frozen already (.pb, .pbtxt). Functions are inlined. A boolean
-    placeholder named like is_training that is not fed is pinned to false. Lookup tables are filled
-    within the graph.
+    .h5 file, or a graph that is frozen already (.pb, .pbtxt). Functions are inlined, and the
+    contents of lookup tables go into the graph. A boolean placeholder with a name like is_training
+    becomes false, unless it is an input.
     """
     import deploykit
     from deploykit.cli.report import Report, show

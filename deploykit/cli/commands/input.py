@@ -6,7 +6,7 @@ import click
 
 from deploykit.cli import options
 from deploykit.cli.options.outputs import writes
-from deploykit.cli.options.types import PathName, TextOutput
+from deploykit.cli.options.types import PathName, TextOutput, Whole
 from deploykit.freezing.interface import Interface, Source
 
 
@@ -18,19 +18,19 @@ def input() -> None:  # noqa: A001  the command's name
     """
 
 
-@input.command()
+@input.command(cls=options.Helped, heading="Pipeline")
 @click.argument("data", type=PathName(), metavar="DIR")
 @click.option("--style", type=click.Choice(("tfdata",)), default="tfdata", show_default=True,
-              help="How batches are made.")  # fmt: skip
-@click.option("--model", type=PathName("MODEL"), help="The batches fit the inputs of this model "
-              "[default: one tensor for each feature of the data].")  # fmt: skip
+              help="Kind of input pipeline.")  # fmt: skip
+@options.model_option("--model", type=PathName("MODEL"), help="Make batches that fit the inputs of "
+                      "this model [default: a tensor for each feature of the data].")  # fmt: skip
 @options.interface
-@click.option("--preprocess", type=PathName("FILE.json"), help="What becomes of each feature: "
-              "sizes, scales, tokens.")  # fmt: skip
-@click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Records at once [default: "
-              "what the model demands, or 32].")  # fmt: skip
+@options.data_option("--preprocess", type=PathName("FILE.json"),
+                     help="How each feature becomes an input: sizes, scales, tokens.")  # fmt: skip
+@click.option("--batch", type=Whole(1), metavar="N", help="Records in a batch [default: what the "
+              "model demands, or 32].")  # fmt: skip
 @writes(
-    click.option(
+    options.output_option(
         "-o", "--output", type=TextOutput("FILE.py"), help="File to write [default: stdout]."
     )
 )
@@ -49,8 +49,8 @@ def write(
     """Write the recommended tf.data function for data, to stdout or a file.
 
     DIR is a folder of TFRecords (deploykit records), of CSV files or of images, or an .npz file.
-    What is written is short, imports TensorFlow alone (and NumPy for .npz), and gives the batches
-    that `deploykit benchmark --input tfdata` measures.
+    The code is short, imports only TensorFlow (and NumPy for .npz), and gives the same batches as
+    `deploykit benchmark --input tfdata`.
     """
     import deploykit
     from deploykit.cli.report import Report, show

@@ -3,14 +3,15 @@
 import click
 
 from deploykit.cli import options
+from deploykit.cli.options.types import Whole
 from deploykit.freezing.interface import Source
 
 
-@click.command()
+@options.command("What is shown")
 @options.part
-@click.option("--structure", is_flag=True, help="Print every node in a line of its own.")
-@click.option("--top", type=click.IntRange(min=0), default=10, show_default=True, metavar="N",
-              help="List this many nodes that take most memory.")  # fmt: skip
+@click.option("--structure", is_flag=True, help="Also print every node, one a line.")
+@click.option("--top", type=Whole(0), default=10, show_default=True, metavar="N",
+              help="How many of the largest nodes are listed.")  # fmt: skip
 @options.result_file
 @options.limits
 @options.everywhere
@@ -25,10 +26,10 @@ def inspect(
     """Show what is in a model, and what it costs.
 
     Its inputs, outputs, variables, parameters, ops, devices and functions; the batch norms that can
-    be folded; floating-point operations (a multiplication and an addition each) and memory at
-    batch 1, as far as shapes are known without running the model.
+    be folded; the floating-point operations (multiplications and additions are counted one by one)
+    and the memory at batch 1, as far as shapes are known without running the model.
 
-    A GraphDef file is shown as it stands. Any other model is frozen first, so it has no variables.
+    A GraphDef file is shown as it is. Any other model is frozen first, so it has no variables.
     """
     import deploykit
     from deploykit.cli.report import Report, show

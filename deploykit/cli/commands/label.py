@@ -4,7 +4,7 @@ import click
 
 from deploykit.calling.call_options import TOP
 from deploykit.cli import options
-from deploykit.cli.options.types import PathName
+from deploykit.cli.options.types import Finite, PathName, Whole
 from deploykit.freezing.interface import Interface, Source
 
 _ROOT = "deploykit.root_dir"
@@ -28,36 +28,37 @@ def _one(first: str, value: str | None, second: str, other: str | None) -> str:
     return found[0]
 
 
-@click.command()
+@options.command(
+    "Image and labels",
+    examples=("deploykit label boot.png --model fashion.pb --labels labels.txt --top 3",),
+)
 @click.option("--root_dir", "--root-dir", default="", type=PathName("DIR"), is_eager=True,
-              expose_value=False, callback=_keep_root,
-              help="Where image and model lie [default: here].")  # fmt: skip
+              expose_value=False, callback=_keep_root, help="Folder of image and model [default: "
+              "the current one].")  # fmt: skip
 @click.argument("image", type=PathName(), required=False, callback=_under_root)
 @click.option("--image", "image_file", type=PathName("FILE"), callback=_under_root,
-              help="The image, in place of IMAGE.")  # fmt: skip
-@click.option("--model", type=PathName("MODEL"), callback=_under_root,
-              help="Model that scores the image.")  # fmt: skip
-@click.option("--graph", type=PathName("MODEL"), callback=_under_root, help="The same.")
-@click.option("--labels", type=PathName("FILE"), help="Names of the classes, one a line "
-              "[default: the model's].")  # fmt: skip
+              help="The image, instead of the argument IMAGE.")  # fmt: skip
+@options.model_option("--model", type=PathName("MODEL"), callback=_under_root,
+                      help="Model that names the image.")  # fmt: skip
+@options.model_option("--graph", type=PathName("MODEL"), callback=_under_root,
+                      help="The same as --model.")  # fmt: skip
+@click.option("--labels", type=PathName("FILE"), help="File with the names of the classes, one a "
+              "line [default: the labels that are kept beside the model].")  # fmt: skip
 @click.option("--input_mean", "--input-mean", "mean", type=float, metavar="MEAN",
-              help="Taken from each pixel [default: 0].")  # fmt: skip
-@click.option("--input_std", "--input-std", "std", metavar="STD",
-              type=click.FloatRange(min=0, min_open=True),
-              help="What each pixel is then divided by [default: 255; 1 for a model that takes "
-              "whole numbers].")  # fmt: skip
-@click.option("--input_height", "--input-height", "height", type=click.IntRange(min=1),
-              metavar="PIXELS",
-              help="Height to resize to [default: the model's, or 299].")  # fmt: skip
-@click.option("--input_width", "--input-width", "width", type=click.IntRange(min=1),
-              metavar="PIXELS",
-              help="Width to resize to [default: the model's, or 299].")  # fmt: skip
-@click.option("--preprocess", type=PathName("FILE.json"), help="What becomes of the image, "
-              "declared as for calibrate and benchmark [default: by the options "
-              "above].")  # fmt: skip
-@click.option("--top", "--num_top_predictions", "--num-top-predictions", "top",
-              type=click.IntRange(min=1), default=TOP, show_default=True, metavar="K",
-              help="Show this many classes.")  # fmt: skip
+              help="Number to subtract from each pixel [default: 0].")  # fmt: skip
+@click.option("--input_std", "--input-std", "std", metavar="STD", type=Finite(above=0),
+              help="Number to divide each pixel by after that [default: 255; 1 for a model that "
+              "takes whole numbers].")  # fmt: skip
+@click.option("--input_height", "--input-height", "height", type=Whole(1), metavar="PIXELS",
+              help="Height of the resized image [default: the model's, or 299].")  # fmt: skip
+@click.option("--input_width", "--input-width", "width", type=Whole(1), metavar="PIXELS",
+              help="Width of the resized image [default: the model's, or 299].")  # fmt: skip
+@click.option("--preprocess", type=PathName("FILE.json"), help="How the image becomes an input, in "
+              "the form that calibrate and benchmark take too [default: by the "
+              "options above].")  # fmt: skip
+@click.option("--top", "--num_top_predictions", "--num-top-predictions", "top", type=Whole(1),
+              default=TOP, show_default=True, metavar="K", help="How many classes are "
+              "shown.")  # fmt: skip
 @options.classifier
 @options.result_file
 @options.limits
@@ -85,8 +86,8 @@ def label(
 
     IMAGE is a JPEG, PNG, BMP or GIF file. It is resized to the size that the model takes
     (bilinear, as label_image does), and each pixel x becomes (x - mean) / std. With --preprocess,
-    it becomes what calibrate and benchmark make of images instead. --json shows what was done as
-    such a file declares it. The file X.pb.json beside a graph X.pb may hold that, and labels.
+    it is prepared as calibrate and benchmark prepare images. --json shows what was done, in the
+    form of such a file. The file X.pb.json beside a graph X.pb may hold that, and the labels.
     """
     import deploykit
     from deploykit.cli.report import Report, show

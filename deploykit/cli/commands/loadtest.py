@@ -1,41 +1,51 @@
-"""Measure how a server bears a load."""
+"""Measure how a server handles load."""
 
 import click
 
 from deploykit.calling.call_options import LoadTestOptions
 from deploykit.cli import options
-from deploykit.cli.options.types import Counts, Finite, PathName
+from deploykit.cli.options.types import Counts, Finite, PathName, Whole
 from deploykit.serving.client.connection import Connection
 
 
-@click.command("load-test")
+@options.command(
+    "Load",
+    name="load-test",
+    examples=(
+        "deploykit load-test localhost:8500 fashion \\\n"
+        "      --data models/fashion/test_1000.npz --concurrency 1,2,4",
+        "deploykit load-test localhost:8500 fashion --data photos \\\n"
+        "      --search-latency-limit 50",
+    ),
+)
 @click.argument("address")
 @click.argument("model")
-@click.option("--data", required=True, type=PathName("DATA"), help="Samples that are sent in turn: "
-              "a .npz file of arrays by input name, or a folder of TFRecords, images "
-              "or CSV files.")  # fmt: skip
+@options.data_option("--data", required=True, type=PathName("DATA"), help="Samples to send one "
+                     "after another: a .npz file of arrays by input name, a folder of TFRecords, "
+                     "images or CSV files, or DIR/NAME where DIR holds records of "
+                     "several names.")  # fmt: skip
 @options.preprocess
-@click.option("--batch", type=click.IntRange(min=1), default=LoadTestOptions.batch,
-              show_default=True, metavar="N", help="Samples in a call.")  # fmt: skip
-@click.option("--signature", metavar="NAME", help="Signature of the model [default: "
+@options.data_option("--batch", type=Whole(1), default=LoadTestOptions.batch, show_default=True,
+                     metavar="N", help="Samples in each call.")  # fmt: skip
+@options.server_option("--signature", metavar="NAME", help="Signature of the model [default: "
               "serving_default, or the only one].")  # fmt: skip
 @options.which_version
-@click.option("--concurrency", type=Counts(), default=(), help="Callers, each of which waits for "
-              "its answer; several numbers are measured in turn [default: 1,2,4,8].")  # fmt: skip
-@click.option("--rate", type=Finite(min=0, min_open=True), metavar="CALLS", help="Instead, so many "
-              "calls a second, at random times and whether others are answered or "
-              "not.")  # fmt: skip
-@click.option("--search-latency-limit", "latency_limit_ms", type=Finite(min=0, min_open=True),
-              metavar="MS", help="Instead, find the highest rate at which all calls are answered "
-              "and 99 % within this.")  # fmt: skip
-@click.option("--seconds", type=Finite(min=0, min_open=True), default=LoadTestOptions.seconds,
-              show_default=True, metavar="S", help="How long each load lasts.")  # fmt: skip
-@click.option("--processes", type=click.IntRange(1, 64), default=LoadTestOptions.processes,
-              show_default=True, metavar="N", help="Processes that send the calls, "
-              "where one cannot make the load.")  # fmt: skip
+@click.option("--concurrency", type=Counts(), default=(), help="Number of callers, each of which "
+              "waits for its answer before it calls again; several numbers are measured one after "
+              "another [default: 1,2,4,8].")  # fmt: skip
+@click.option("--rate", type=Finite(above=0), metavar="CALLS", help="Instead, send this many calls "
+              "a second at random times, whether earlier ones are answered or not.")  # fmt: skip
+@click.option("--search-latency-limit", "latency_limit_ms", type=Finite(above=0), metavar="MS",
+              help="Instead, find the highest rate at which all calls are answered, 99 % of them "
+              "within this time.")  # fmt: skip
+@click.option("--seconds", type=Finite(above=0), default=LoadTestOptions.seconds, show_default=True,
+              metavar="S", help="How long each load lasts.")  # fmt: skip
+@click.option("--processes", type=Whole(1, 64), default=LoadTestOptions.processes,
+              show_default=True, metavar="N", help="Processes that send the calls, up to "
+              "64, if one cannot send enough.")  # fmt: skip
 @options.connection
 @options.results(
-    click.option("--plot", "plot_file", type=PathName("FILE.png|svg"),
+    options.output_option("--plot", "plot_file", type=PathName("FILE.png|svg"),
                  help="Draw latency over throughput."),
 )  # fmt: skip
 @options.everywhere
@@ -59,15 +69,12 @@ def load_test(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Measure how a server bears a load.
+    """Measure how a server handles load.
 
-    Works with any server of the TensorFlow Serving API. With --rate, a latency counts from when a
-    call was due, so a server that stalls is charged for the calls that waited. No call is repeated.
-
-    \b
-    deploykit load-test localhost:8500 flowers --data samples.npz --concurrency 1,2,4,8
-    deploykit load-test localhost:8500 flowers --data photos/ --search-latency-limit 50
-    """  # noqa: D301  click reads the backslash
+    Works with any server that has the TensorFlow Serving API. With --rate, the latency of a call
+    starts when it should have been sent, so the time for which calls wait behind a stalled server
+    counts. No call is repeated.
+    """
     import deploykit
     from deploykit.cli.report import Report, show
     from deploykit.reporting.load_plot import plot_loads

@@ -7,10 +7,17 @@ from deploykit.cli import options
 from deploykit.freezing.interface import Source
 
 
-@click.command()
+@options.command(
+    "Check",
+    examples=(
+        "deploykit optimize fashion.pb -o optimized.pb --verify",
+        "deploykit optimize fashion.pb -o a.pb --data models/fashion/test_1000.npz",
+    ),
+)
 @options.source
 @options.output("optimized")
-@click.option("--verify", is_flag=True, help="Run both graphs and compare before writing.")
+@click.option("--verify", is_flag=True, help="Run the model before and after, and write nothing if "
+              "the answers differ.")  # fmt: skip
 @options.comparison
 @options.limits
 @options.everywhere
@@ -22,7 +29,7 @@ def optimize(
     comparison: Comparison,
     as_json: bool,
 ) -> None:
-    """Strip and fold a model; its numbers stay.
+    """Make a model smaller and faster; its answers stay the same.
 
     Runs inline_functions, strip_unused_nodes, remove_nodes, fold_constants, fold_batch_norms,
     merge_duplicate_nodes and sort_by_execution_order.

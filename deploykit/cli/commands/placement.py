@@ -5,22 +5,22 @@ import click
 from deploykit.benchmarking.feeding import Feeding
 from deploykit.benchmarking.settings import CPU_DEVICES, Settings
 from deploykit.cli import options
-from deploykit.cli.options.types import DeviceName
+from deploykit.cli.options.types import DeviceName, Whole
 from deploykit.freezing.interface import Source
 
 
-@click.command()
+@options.command("Running")
 @options.part
 @options.feeding
-@click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Samples at once [default: "
-              "what the model demands, or 1].")  # fmt: skip
+@click.option("--batch", type=Whole(1), metavar="N", help="Samples in a batch [default: what the "
+              "model demands, or 1].")  # fmt: skip
 @click.option("--device", type=DeviceName(), default=Settings.device, show_default=True,
-              help="What TensorFlow may see; all: every GPU.")  # fmt: skip
-@click.option("--cpu-devices", type=click.IntRange(1, 64), default=CPU_DEVICES, show_default=True,
-              metavar="N", help="Show the CPU as so many devices, to try a placement "
-              "without a GPU.")  # fmt: skip
-@click.option("--no-soft-placement", is_flag=True, help="Refuse where a node cannot have the "
-              "device that it asks for.")  # fmt: skip
+              help="Devices that TensorFlow may see; all: every GPU.")  # fmt: skip
+@click.option("--cpu-devices", type=Whole(1, 64), default=CPU_DEVICES, show_default=True,
+              metavar="N", help="Present the CPU as this many devices, up to 64, to try a "
+              "placement without a GPU.")  # fmt: skip
+@click.option("--no-soft-placement", is_flag=True, help="Fail if a node cannot run on the device "
+              "that it asks for.")  # fmt: skip
 @click.option("--log", is_flag=True, help="Print `name: (Op): device` for each node of the model "
               "instead, as TensorFlow's log_device_placement does.")  # fmt: skip
 @options.result_file
@@ -38,13 +38,14 @@ def placement(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Show where each node of a model really runs.
+    """Show on which device each node of a model really runs.
 
-    Runs the model and shows what TensorFlow executed, after it folded and fused nodes: each node
-    with the device that the model asks for and the one it got, the tensors that are copied between
-    devices with their bytes a run, and the nodes that silently fell back to another device.
+    Runs the model and shows what TensorFlow executed after it folded and fused nodes: each node
+    with the device that the model asks for and the device that it got, the tensors that are copied
+    between devices with their bytes for each run, and the nodes that silently ran on another
+    device.
 
-    To try other devices, set them first: deploykit transform, with set_device.
+    To try other devices, set them with set_device of deploykit transform.
     """
     import deploykit
     from deploykit.cli.report import Report, show

@@ -3,27 +3,35 @@
 import click
 
 from deploykit.cli import options
-from deploykit.cli.options.types import PathName
+from deploykit.cli.options.types import PathName, Whole
 from deploykit.serving.client.connection import Connection
 
+_answer = options.under("Answer")
 
-@click.command()
+
+@options.command(
+    "Request",
+    examples=(
+        "deploykit predict localhost:8500 fashion --input boot.png --top 3",
+        "deploykit predict localhost:8500 half_plus_two --input 2.0",
+    ),
+)
 @click.argument("address")
 @click.argument("model")
 @click.option("--input", "given", type=PathName("[NAME=]VALUE", named=True), multiple=True,
-              required=True, help="A value such as 2.5 or [1, 2], a .npy file, an image, or a file "
-              "that a model of texts takes as it is; may be repeated. The name may be left out "
-              "where the model has one input.")  # fmt: skip
+              required=True, help="What to ask: a value such as 2.5 or [1, 2], a .npy file, an "
+              "image, or any file for a model that takes text. May be repeated; NAME may be left "
+              "out if the model has one input.")  # fmt: skip
 @options.preprocess
-@click.option("--signature", metavar="NAME", help="Signature of the model [default: "
+@options.server_option("--signature", metavar="NAME", help="Signature of the model [default: "
               "serving_default, or the only one].")  # fmt: skip
 @options.which_version
 @click.option("--outputs", "outputs", multiple=True, metavar="NAME",
-              help="Ask for this output alone; may be repeated.")  # fmt: skip
-@click.option("--top", type=click.IntRange(min=1), metavar="K",
-              help="Show so many classes with the highest scores [default: 5, with "
-              "--labels].")  # fmt: skip
-@click.option("--labels", type=PathName("FILE"), help="Names of the classes, one a line.")
+              help="Ask for this output only; may be repeated.")  # fmt: skip
+@_answer("--top", type=Whole(1), metavar="K", help="Show this many classes with the highest scores "
+         "[default: 5, if --labels is given].")  # fmt: skip
+@_answer("--labels", type=PathName("FILE"), help="File with the names of the "
+         "classes, one a line.")  # fmt: skip
 @options.connection
 @options.result_file
 @options.everywhere
@@ -45,13 +53,9 @@ def predict(
 ) -> None:
     """Ask a served model for its answer.
 
-    Works with any server of the TensorFlow Serving API. An image is decoded and resized as
-    `deploykit calibrate` and `benchmark` do it.
-
-    \b
-    deploykit predict localhost:8500 half_plus_two --input 2.0
-    deploykit predict localhost:8500 flowers --input image=rose.jpg --labels labels.txt
-    """  # noqa: D301  click reads the backslash
+    Works with any server that has the TensorFlow Serving API. An image is decoded and resized as by
+    `deploykit calibrate` and `benchmark`.
+    """
     import deploykit
     from deploykit.cli.report import Report, show
     from deploykit.text.answers import class_lines, output_lines

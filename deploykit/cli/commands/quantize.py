@@ -6,7 +6,7 @@ import click
 
 from deploykit.api.comparison import Comparison
 from deploykit.cli import options
-from deploykit.cli.options.types import Finite, PathName, Threads
+from deploykit.cli.options.types import Finite, PathName, Threads, Whole
 from deploykit.freezing.interface import Source
 from deploykit.quantization.requested import MAX_DROP, MINUTES, MODES, Quantization
 from deploykit.transforms.core.int8.isa import ISAS
@@ -19,40 +19,53 @@ _HINT = (
 )
 
 
-@click.command()
+_static = options.under("With --calibration")
+_weights = options.under("Without --calibration")
+
+
+@options.command(
+    "Quantization",
+    examples=(
+        "deploykit quantize fashion.pb -o weights.pb",
+        "deploykit quantize fashion.pb -o int8.pb \\\n"
+        "      --calibration models/fashion/test_1000.npz",
+    ),
+)
 @options.source
 @options.output("quantized")
 @click.option("--mode", type=click.Choice(MODES), default="auto", show_default=True,
-              help="static: compute in 8 bits with calibrated ranges; weights: store weights in 8 "
-              "bits, compute in float; nodes: as the Graph Transform Tool did; auto: static with "
-              "--calibration, else weights.")  # fmt: skip
-@click.option("--calibration", type=PathName("DATA"), help="static: 64 samples or more like those "
-              "of real use, as a .npz file of arrays by input name or a folder of TFRecords, "
-              "images or CSV files; every fourth sample is held out.")  # fmt: skip
-@click.option("--eval", "evaluation", type=PathName("DATA"), help="static: samples with labels, to "
-              "take the metric on.")  # fmt: skip
-@click.option("--metric", default="top1", show_default=True, metavar="NAME|MODULE:FUNCTION",
-              help="static: what --max-drop holds for; top1, top5, mae, or a function of outputs "
-              "by name and labels.")  # fmt: skip
-@click.option("--max-drop", type=Finite(min=0), default=MAX_DROP, show_default=True,
-              help="static: how much the metric may fall.")  # fmt: skip
-@click.option("--min-sqnr", type=Finite(), metavar="DB", help="Refuse a result whose outputs are "
-              "noisier; static keeps layers float until they are not [default: 15, static "
-              "24].")  # fmt: skip
-@click.option("--keep-float", metavar="NODE", multiple=True,
-              help="static: keep this layer float; may be repeated.")  # fmt: skip
-@click.option("--isa", type=click.Choice(ISAS), default="auto", show_default=True,
-              help="static: instruction set to be exact on; auto is this machine's.")  # fmt: skip
-@click.option("--batch", type=click.IntRange(min=1), metavar="N",
-              help="static: samples at once to be fast for [default: 1].")  # fmt: skip
-@click.option("--threads", type=Threads(), default=(), metavar="AxB",
-              help="static: threads inside an op x ops at once to be fast for.")  # fmt: skip
-@click.option("--budget", type=Finite(min=0, min_open=True), default=MINUTES, show_default=True,
-              metavar="MINUTES", help="static: when the search is to end.")  # fmt: skip
-@click.option("--minimum-size", type=click.IntRange(min=1), default=1024, show_default=True,
-              help="weights: those with fewer elements stay float.")  # fmt: skip
-@click.option("--skip", metavar="NODE", multiple=True, help="weights: keep this constant float; "
-              "may be repeated.")  # fmt: skip
+              help="static: layers compute in 8 bits; weights: weights are stored in 8 bits, and "
+              "layers compute in float; nodes: as the Graph Transform Tool did it; auto: static "
+              "with --calibration, else weights.")  # fmt: skip
+@_static("--calibration", type=PathName("DATA"), help="At least 64 samples like those of real use: "
+         "a .npz file of arrays by input name, a folder of TFRecords, images or CSV files, or "
+         "DIR/NAME where DIR holds records of several names. Every fourth sample is kept aside to "
+         "check the result.")  # fmt: skip
+@_static("--eval", "evaluation", type=PathName("DATA"), help="Samples with labels, on which "
+         "--metric is taken.")  # fmt: skip
+@_static("--metric", default="top1", show_default=True, metavar="NAME|MODULE:FUNCTION",
+         help="What --max-drop limits: top1, top5, mae, or a function of yours that takes the "
+         "outputs by name and the labels.")  # fmt: skip
+@_static("--max-drop", type=Finite(0), default=MAX_DROP, show_default=True,
+         help="How much worse the metric may become.")  # fmt: skip
+@click.option("--min-sqnr", type=Finite(), metavar="DB", help="Smallest signal-to-noise ratio of "
+              "the outputs; noisier results are not written [default: 15; 24 with --calibration, "
+              "which keeps layers in float until it is reached].")  # fmt: skip
+@_static("--keep-float", metavar="NODE", multiple=True, help="Keep this layer in float; may be "
+         "repeated.")  # fmt: skip
+@_static("--isa", type=click.Choice(ISAS), default="auto", show_default=True,
+         help="Instruction set of the machine that the model will run on; auto is that of this "
+         "machine.")  # fmt: skip
+@_static("--batch", type=Whole(1), metavar="N", help="Batch for which it should be fast [default: "
+         "1].")  # fmt: skip
+@_static("--threads", type=Threads(), default=(), metavar="AxB", help="Threads inside an op x ops "
+         "at the same time for which it should be fast [default: TensorFlow's].")  # fmt: skip
+@_static("--budget", type=Finite(above=0), default=MINUTES, show_default=True, metavar="MINUTES",
+         help="How long the search may take.")  # fmt: skip
+@_weights("--minimum-size", type=Whole(1), default=1024, show_default=True,
+          help="Keep weights with fewer elements in float.")  # fmt: skip
+@_weights("--skip", metavar="NODE", multiple=True, help="Keep this constant in float; may be "
+          "repeated.")  # fmt: skip
 @options.comparison
 @options.limits
 @options.everywhere
@@ -78,13 +91,13 @@ def quantize(
 ) -> None:
     """Optimize a model and put it in 8 bits.
 
-    With --calibration, layers compute in 8 bits: the noisiest are turned back to float until the
-    answers hold, then those that are no faster; and if the whole is no faster, the optimized float
-    graph is written. Without, weights alone are stored in 8 bits: the file shrinks to about a
-    quarter, and the speed stays as it is.
+    With --calibration, layers compute in 8 bits. The noisiest of them go back to float until the
+    answers are good enough, then those that are no faster; if the whole model is no faster, the
+    optimized float graph is written. Without --calibration, only the weights are stored in 8 bits:
+    the file shrinks to about a quarter, and the speed stays the same.
 
     The result is compared with the original before it is written. After Ctrl-C, the same command
-    goes on.
+    continues the search.
     """
     import deploykit
     from deploykit.cli.report import Report, files_table, show

@@ -4,7 +4,7 @@ import click
 
 from deploykit.api.record_options import COMPRESSIONS, ON_ERROR, RecordOptions
 from deploykit.cli import options
-from deploykit.cli.options.types import Finite, PathName
+from deploykit.cli.options.types import Finite, PathName, Whole
 from deploykit.records import KINDS
 
 
@@ -25,35 +25,46 @@ def records() -> None:
     """
 
 
-_which = click.option("--name", metavar="NAME", help="Which records, where DIR has several.")
-_processes = click.option("--processes", type=click.IntRange(1, 1024), metavar="N",
-                          help="Processes [default: one for each core].")  # fmt: skip
+_source = options.under("Source")
+_which = click.option(
+    "--name", metavar="NAME", help="Name of the records, if DIR holds records of several names."
+)
+_processes = click.option("--processes", type=Whole(1, 1024), metavar="N", help="Number of "
+                          "processes, up to 1024 [default: one for each core].")  # fmt: skip
 
 
-@records.command()
+@records.command(
+    cls=options.Helped,
+    heading="Records",
+    examples=(
+        "deploykit records photos records",
+        "deploykit records cifar-10-batches-py cifar",
+        "deploykit records data.csv table --label-column 0 --name train",
+    ),
+)
 @click.argument("sources", type=PathName(), metavar="SOURCE...", nargs=-1, required=True)
 @click.argument("folder", type=PathName("DIR"))
-@click.option("--from", "kind", type=click.Choice(KINDS), help="What the source is [default: what "
-              "its content shows].")  # fmt: skip
-@click.option("--name", metavar="NAME", help="What the shards are called: "
-              "NAME-00003-of-00010.tfrecord; those of a folder of CIFAR: NAME-train, "
-              "NAME-validation and NAME-test [default: data; train, validation and "
-              "test].")  # fmt: skip
-@click.option("--label-column", "label", metavar="NAME|NUMBER", help="Column of the label, counted "
-              "from 0, or the array of a .npz file; none: no label [default: the last column; the "
-              "array label or labels].")  # fmt: skip
-@click.option("--labels", type=PathName("FILE.csv"), help="File name and label of each image "
-              "[default: folders are classes].")  # fmt: skip
-@click.option("--raw", is_flag=True, help="Keep the pixels of images, decoded, not their files.")
-@click.option("--shard-size", type=Finite(min=0, min_open=True), default=RecordOptions.shard_size,
-              show_default=True, metavar="MB", help="About how large a shard is.")  # fmt: skip
+@_source("--from", "kind", type=click.Choice(KINDS), help="Kind of the source [default: judged by "
+         "its content].")  # fmt: skip
+@click.option("--name", metavar="NAME", help="Name of the records, NAME-00003-of-00010.tfrecord; "
+              "the folder of CIFAR becomes NAME-train, NAME-validation and NAME-test [default: "
+              "data; for CIFAR train, validation and test].")  # fmt: skip
+@_source("--label-column", "label", metavar="NAME|NUMBER", help="Column of the label by name or "
+         "number from 0, or the array of a .npz file; none: there is no label [default: the last "
+         "column; the array label or labels].")  # fmt: skip
+@_source("--labels", type=PathName("FILE.csv"), help="CSV file with the file name and the label of "
+         "each image [default: each folder of images is a class].")  # fmt: skip
+@_source("--raw", is_flag=True, help="Store the decoded pixels of images instead of "
+         "their files.")  # fmt: skip
+@click.option("--shard-size", type=Finite(above=0), default=RecordOptions.shard_size,
+              show_default=True, metavar="MB", help="Approximate size of a shard.")  # fmt: skip
 @click.option("--compression", type=click.Choice(COMPRESSIONS), default=RecordOptions.compression,
-              show_default=True, help="Of the shards.")  # fmt: skip
+              show_default=True, help="Compression of the shards.")  # fmt: skip
 @_processes
 @click.option("--on-error", type=click.Choice(ON_ERROR), default=RecordOptions.on_error,
-              show_default=True, help="What becomes of an item that is wrong; skipped ones are "
+              show_default=True, help="Whether a bad item ends the run or is skipped and "
               "counted.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace existing records of this name.")
+@options.output_option("--force", is_flag=True, help="Replace existing records of this name.")
 @options.everywhere
 def convert(
     sources: tuple[str, ...],
@@ -73,13 +84,13 @@ def convert(
     """Write data as TFRecord shards.
 
     SOURCE is a folder of images, CSV files of numbers, lines of text between tabs, a .npz file, IDX
-    files (MNIST), or files of CIFAR. The folder of CIFAR's archive becomes records named train,
-    validation (data_batch_5 of CIFAR-10) and test; DIR/train is then what other commands take as
-    --data. The shards are the same bytes however many processes write
-    them. Beside them lies NAME.index.json: features, records, and the SHA-256 of each shard.
-    Records keep the order of the source, so images lie together by class: shuffle to train on them.
+    files (MNIST), or files of CIFAR. The unpacked folder of CIFAR becomes records named train,
+    validation (data_batch_5 of CIFAR-10) and test; other commands take one of them as --data
+    DIR/train. The bytes of the shards do not depend on the number of processes. Beside them is
+    NAME.index.json with the features, the number of records, and the SHA-256 of each shard. Records
+    keep the order of the source, in which images are sorted by class: shuffle them for training.
 
-    A run that was interrupted is taken up by the same command; what was finished stays.
+    After an interruption, the same command continues; finished shards are kept.
     """
     import deploykit
     from deploykit.cli.report import Report, show
@@ -105,7 +116,7 @@ def convert(
     show(report, as_json, text=converted_lines(found, folder))
 
 
-@records.command()
+@records.command(cls=options.Helped, heading="Records")
 @click.argument("folder", type=PathName("DIR"))
 @_which
 @options.everywhere
@@ -122,7 +133,7 @@ def inspect(folder: str, name: str | None, as_json: bool) -> None:
     show(report, as_json, text=inspection_lines(found))
 
 
-@records.command()
+@records.command(cls=options.Helped, heading="Records")
 @click.argument("folder", type=PathName("DIR"))
 @_which
 @_processes
@@ -130,8 +141,8 @@ def inspect(folder: str, name: str | None, as_json: bool) -> None:
 def verify(folder: str, name: str | None, processes: int | None, as_json: bool) -> None:
     """Check every record, and the shards against their index.
 
-    Exits with 5 where a record's checksum is wrong, or a shard is cut short, changed, missing or
-    not listed. Without an index, a shard that was cut between two records looks whole.
+    Exits with 5 if a record's checksum is wrong, or a shard is cut short, changed, missing or not
+    listed. Without an index, a shard that was cut between two records looks complete.
     """
     import deploykit
     from deploykit.cli.report import Report, show

@@ -3,27 +3,28 @@
 import click
 
 from deploykit.cli import options
-from deploykit.cli.options.types import PathName
+from deploykit.cli.options.types import PathName, Whole
 from deploykit.freezing.interface import Source
 from deploykit.transforms.core.int8.isa import ISAS
 
 
-@click.command()
+@options.command("Ranking")
 @options.source
-@click.option("--calibration", "data", required=True, type=PathName("DATA"),
-              help="Samples: a .npz file of arrays by input name, or a folder of TFRecords, images "
-              "or CSV files; every fourth sample is held out.")  # fmt: skip
+@options.data_option("--calibration", "data", required=True, type=PathName("DATA"),
+                     help="Samples: a .npz file of arrays by input name, a folder of TFRecords, "
+                     "images or CSV files, or DIR/NAME where DIR holds records of several names. "
+                     "Every fourth sample is kept aside to measure the noise on.")  # fmt: skip
 @options.preprocess
 @click.option("--ranges", "ranges_file", type=PathName("FILE"), help="Ranges of the optimized "
-              "model, from deploykit calibrate [default: found on the data].")  # fmt: skip
+              "model that deploykit calibrate wrote [default: found on the samples].")  # fmt: skip
 @click.option("--isa", type=click.Choice(ISAS), default="auto", show_default=True,
-              help="Instruction set that the 8-bit layers are made for; auto is this "
-              "machine's.")  # fmt: skip
-@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Show the N noisiest layers "
-              "[default: all].")  # fmt: skip
-@click.option("--allow-op", "allowed_ops", metavar="OP", multiple=True,
-              help="Run this op although it acts on files or processes; may be "
-              "repeated.")  # fmt: skip
+              help="Instruction set that the 8-bit layers are made for; auto is that of this "
+              "machine.")  # fmt: skip
+@click.option("--top", type=Whole(1), metavar="N", help="Show only the N noisiest layers [default: "
+              "all].")  # fmt: skip
+@options.limit_option("--allow-op", "allowed_ops", metavar="OP", multiple=True, help="Run this op "
+                      "although it reads or writes files or starts processes; may be "
+                      "repeated.")  # fmt: skip
 @options.result_file
 @options.limits
 @options.everywhere
@@ -39,11 +40,11 @@ def sensitivity(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Rank the layers of a model by the noise that each brings in 8 bits.
+    """Rank the layers by the noise that each adds in 8 bits.
 
-    Optimizes and calibrates the model as quantize does, then runs it with each layer alone in 8
-    bits and measures the signal-to-noise ratio of its answers: the lower, the noisier. Layers that
-    cannot be in 8 bits are listed with the reason.
+    Optimizes and calibrates the model as quantize does, then runs it with one layer at a time in 8
+    bits and measures the signal-to-noise ratio of the answers: the lower it is, the noisier is the
+    layer. Layers that cannot be in 8 bits are listed with the reason.
     """
     import deploykit
     from deploykit.cli.report import Report, show

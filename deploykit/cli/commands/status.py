@@ -6,7 +6,13 @@ from deploykit.cli import options
 from deploykit.serving.client.connection import Connection
 
 
-@click.command()
+@options.command(
+    "",
+    examples=(
+        "deploykit status localhost:8500",
+        "deploykit status localhost:8500 fashion",
+    ),
+)
 @click.argument("address")
 @click.argument("model", required=False)
 @options.which_version
@@ -23,16 +29,13 @@ def status(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Say how a server is, or the versions of one of its models and what they take.
+    """Show whether a server is healthy, or a model is served.
 
-    The TensorFlow Serving API has no call that lists the models of a server, so name one. Without
-    MODEL, the server's health service is asked, which TensorFlow Serving has on request alone.
-    Exit status 5: the server says that it does not serve, or no version of the model answers.
-
-    \b
-    deploykit status localhost:8500
-    deploykit status localhost:8500 flowers
-    """  # noqa: D301  click reads the backslash
+    With MODEL, its versions and their inputs and outputs are shown; the TensorFlow Serving API
+    cannot list the models of a server. Without MODEL, the server's health service is asked, which
+    TensorFlow Serving offers only if it was started so. Exit status 5: the server is not serving,
+    or no version of the model is available.
+    """
     import deploykit
     from deploykit.cli.report import Report, show
     from deploykit.text.server_status import health_lines, version_tables

@@ -9,7 +9,7 @@ import click
 from deploykit.api.comparison import Comparison
 from deploykit.cli import options
 from deploykit.cli.options.outputs import writes
-from deploykit.cli.options.types import PathName
+from deploykit.cli.options.types import Finite, PathName
 from deploykit.freezing.interface import Interface, Source
 
 logger = logging.getLogger("deploykit")
@@ -28,25 +28,36 @@ def _steps(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return value
 
 
-@click.command()
-@click.option("--in_graph", "--in-graph", required=True, type=PathName("FILE"), callback=_expanded,
-              help="Graph to read.")  # fmt: skip
+_check = options.under("Check")
+
+
+@options.command(
+    "Transforms",
+    examples=(
+        "deploykit transform --in_graph=fashion.pb --out_graph=folded.pb \\\n"
+        "      --transforms='fold_constants fold_batch_norms' --verify",
+    ),
+)
+@options.model_option("--in_graph", "--in-graph", required=True, type=PathName("FILE"),
+                      callback=_expanded, help="Graph to read.")  # fmt: skip
 @writes(
-    click.option("--out_graph", "--out-graph", "-o", "--output", "out_graph", required=True,
-                 type=PathName("FILE"), callback=_expanded, help="Graph to write."),
+    options.output_option("--out_graph", "--out-graph", "-o", "--output", "out_graph",
+                          required=True, type=PathName("FILE"), callback=_expanded,
+                          help="Graph to write."),
 )  # fmt: skip
 @options.interface
 @click.option("--transforms", required=True, metavar="STRING", callback=_steps,
-              help="Such as 'fold_constants(ignore_errors=true) fold_batch_norms'; "
-              "package.module:function is one of your own.")  # fmt: skip
-@click.option("--output_as_text", "--output-as-text", is_flag=False, flag_value="true",
-              default="false", type=click.BOOL, help="Write a text proto.")  # fmt: skip
-@click.option("--dump", type=PathName("DIR"), callback=_expanded,
-              help="Write the graph after each step there: DIR/01-NAME.pb, and so on.")  # fmt: skip
-@click.option("--verify", is_flag=True, help="Run both graphs and compare before writing; if the "
-              "result differs, name the step that did it.")  # fmt: skip
-@click.option("--tolerance", type=click.FloatRange(min=0), metavar="T",
-              help="Largest relative difference for --verify.")  # fmt: skip
+              help="Transforms to run in order, such as 'fold_constants(ignore_errors=true) "
+              "fold_batch_norms'; package.module:function is one of your own.")  # fmt: skip
+@options.output_option("--output_as_text", "--output-as-text", is_flag=False, flag_value="true",
+                       default="false", type=click.BOOL, help="Write the graph as "
+                       "text.")  # fmt: skip
+@options.output_option("--dump", type=PathName("DIR"), callback=_expanded, help="Write the graph "
+                       "after each step to this folder: DIR/01-NAME.pb and so on.")  # fmt: skip
+@_check("--verify", is_flag=True, help="Run the graph before and after; if the answers differ, "
+        "write nothing and name the step that caused it.")  # fmt: skip
+@_check("--tolerance", type=Finite(0), metavar="T", help="Largest relative difference that "
+        "--verify allows.")  # fmt: skip
 @options.comparison
 @options.limits
 @options.everywhere
@@ -68,8 +79,8 @@ def transform(
     Takes the flags and the transform string of the Graph Transform Tool's transform_graph.
     `deploykit transforms` lists the transforms, `deploykit transforms NAME` explains one.
 
-    Where --verify finds a difference, it names the first step that breaks the bar, writes no
-    out_graph, and exits with 5; with --dump, DIR keeps the graphs before that step.
+    If --verify finds a difference, it names the first step that changes the answers too much,
+    writes no out_graph, and exits with 5; with --dump, DIR keeps the graphs before that step.
     """
     import deploykit
     from deploykit.cli.report import Report, show

@@ -5,7 +5,7 @@ import click
 from deploykit.cli import options
 
 
-@click.command()
+@options.command("")
 @click.argument("name", required=False)
 @options.result_file
 @options.everywhere

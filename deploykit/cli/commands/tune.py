@@ -12,18 +12,19 @@ from deploykit.cli.options.types import Counts, Finite
 from deploykit.freezing.interface import Source
 
 
-@click.command()
+@options.command("Search")
 @options.part
 @options.feeding
-@click.option("--batch", type=Counts(), default=(), help="Samples at once to try; the "
-              "lowest latency is sought for the smallest [default: 1,8,32 where the model leaves "
-              "it open].")  # fmt: skip
+@click.option("--batch", type=Counts(), default=(), help="Batches to try; the lowest latency is "
+              "searched for the smallest [default: 1,8,32 if the model leaves it "
+              "open].")  # fmt: skip
 @click.option("--goal", type=click.Choice(GOALS), default=TuneOptions.goal,
-              show_default=True, help="What the recommended settings are for.")  # fmt: skip
-@click.option("--latency-limit", type=Finite(min=0, min_open=True), metavar="MS",
-              help="What 99 % of the calls must keep to at the highest throughput.")  # fmt: skip
-@click.option("--budget", type=Finite(min=0, min_open=True), default=TuneOptions.budget,
-              show_default=True, metavar="MINUTES", help="How long all may take.")  # fmt: skip
+              show_default=True, help="Whether the recommended settings are for low latency or "
+              "high throughput.")  # fmt: skip
+@click.option("--latency-limit", type=Finite(above=0), metavar="MS", help="Latency that 99 % of "
+              "the calls must keep to, also at the highest throughput.")  # fmt: skip
+@click.option("--budget", type=Finite(above=0), default=TuneOptions.budget, show_default=True,
+              metavar="MINUTES", help="How long the whole search may take.")  # fmt: skip
 @options.output("tuned", ".json")
 @options.limits
 @options.everywhere
@@ -40,12 +41,14 @@ def tune(
 ) -> None:
     """Find settings with which a model runs faster on this machine.
 
-    Tried are threads, oneDNN, whether the calling thread takes a share of its work, whether the C
-    library keeps freed memory, batches and calls in flight: for the lowest latency (median), and
-    for the most items a second. What is set in the environment already is left as it is. The best
-    are then measured in turn with TensorFlow's defaults; the figures come from that alone.
+    It tries threads, oneDNN, whether the calling thread does a share of oneDNN's work, whether the
+    C library keeps freed memory, batches, and calls at the same time: for the lowest median latency
+    and for the most items a second. Settings that the environment has already stay as they are. At
+    the end, the best settings take turns with TensorFlow's defaults; the figures shown are of this
+    comparison.
 
-    The file can be given to `deploykit benchmark --tuned`. After Ctrl-C, the same command goes on.
+    `deploykit benchmark --tuned` takes the file. After Ctrl-C, the same command continues the
+    search.
     """
     import deploykit
     from deploykit.cli.report import Report, show

@@ -6,18 +6,25 @@ import click
 
 from deploykit.api.comparison import Comparison
 from deploykit.cli import options
-from deploykit.cli.options.types import PathName
+from deploykit.cli.options.types import Finite, PathName
 from deploykit.freezing.interface import Interface, Source
 
 
-@click.command()
+@options.command(
+    "Check",
+    examples=(
+        "deploykit verify fashion.pb optimized.pb --data models/fashion/test_1000.npz",
+        "deploykit verify fashion.pb weights.pb --min-sqnr 20",
+    ),
+)
 @click.argument("reference", type=PathName())
 @click.argument("result", type=PathName())
 @options.interface
-@click.option("--tolerance", type=click.FloatRange(min=0), metavar="T", help="Largest error, "
-              "relative to the largest value [default: 1e-6 * (5 + layers), <= 1e-4].")  # fmt: skip
-@click.option("--min-sqnr", type=float, metavar="DB", help="Smallest signal to noise ratio instead "
-              "[default for a quantized RESULT: 15].")  # fmt: skip
+@click.option("--tolerance", type=Finite(0), metavar="T", help="Largest difference allowed, "
+              "relative to the largest value [default: 1e-6 * (5 + layers), at most "
+              "1e-4].")  # fmt: skip
+@click.option("--min-sqnr", type=float, metavar="DB", help="Instead, the smallest signal-to-noise "
+              "ratio allowed [default for a quantized RESULT: 15].")  # fmt: skip
 @options.comparison
 @options.result_file
 @options.limits
@@ -35,11 +42,11 @@ def verify(
 ) -> None:
     """Compare what two models compute.
 
-    Exits with 5 where the outputs of RESULT differ too much from those of REFERENCE.
+    Exits with 5 if the outputs of RESULT differ too much from those of REFERENCE.
 
-    Both run on the same inputs with TensorFlow's own graph optimizer off. Where an output is a
-    Softmax, what it reads is compared too. In --json, a figure without bound (no difference at
-    all) is null, and a model whose inputs cannot be made up gives "verified": false.
+    Both run on the same inputs, with TensorFlow's own graph optimizer switched off. If an output is
+    a Softmax, its input is compared too. In --json, an infinite figure (there is no difference at
+    all) is null, and a model for which no random inputs can be made gives "verified": false.
     """
     import deploykit
     from deploykit.cli.report import Report, show

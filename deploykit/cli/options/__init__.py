@@ -8,28 +8,45 @@ from deploykit.cli.options.data import (
     piping,
     preprocess,
 )
+from deploykit.cli.options.headings import (
+    Helped,
+    command,
+    data_option,
+    limit_option,
+    model_option,
+    output_option,
+    under,
+)
 from deploykit.cli.options.model import classifier, interface, part, source
 from deploykit.cli.options.outputs import output, result_file, results
-from deploykit.cli.options.server import connection, which_version
+from deploykit.cli.options.server import connection, server_option, which_version
 from deploykit.cli.options.settings import sweep, tuned
 
 __all__ = [
+    "Helped",
     "classifier",
+    "command",
     "comparison",
     "connection",
+    "data_option",
     "everywhere",
     "feeding",
     "feeding_or_files",
     "interface",
+    "limit_option",
     "limits",
+    "model_option",
     "output",
+    "output_option",
     "part",
     "piping",
     "preprocess",
     "result_file",
     "results",
+    "server_option",
     "source",
     "sweep",
     "tuned",
+    "under",
     "which_version",
 ]

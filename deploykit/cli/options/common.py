@@ -5,7 +5,8 @@ import logging
 import click
 
 from deploykit.cli.options.grouping import all_of
-from deploykit.cli.options.types import Finite
+from deploykit.cli.options.headings import limit_option, output_option
+from deploykit.cli.options.types import Finite, Whole
 
 
 def _debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -29,18 +30,18 @@ def _memory(ctx: click.Context, param: click.Parameter, value: int | None) -> No
 
 
 everywhere = all_of(
-    click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout."),
-    click.option(
-        "--debug", is_flag=True, expose_value=False, is_eager=True, callback=_debug,
-        help="Show TensorFlow's log, what was left alone and why, and tracebacks.",
-    ),
+    output_option("--json", "as_json", is_flag=True, help="Print one JSON document instead of "
+                  "text."),
+    output_option("--debug", is_flag=True, expose_value=False, is_eager=True, callback=_debug,
+                  help="Show TensorFlow's log, what transforms left alone and why, and "
+                  "tracebacks."),
 )  # fmt: skip
 
 
 limits = all_of(
-    click.option("--timeout", type=Finite(min=0, min_open=True), default=600,
-                 show_default=True, metavar="SECONDS", expose_value=False, callback=_timeout,
-                 help="Give TensorFlow at most this long."),
-    click.option("--memory-limit", type=click.IntRange(min=1), metavar="MIB", expose_value=False,
-                 callback=_memory, help="Give TensorFlow at most this much memory."),
+    limit_option("--timeout", type=Finite(above=0), default=600, show_default=True,
+                 metavar="SECONDS", expose_value=False, callback=_timeout,
+                 help="Stop TensorFlow after this long."),
+    limit_option("--memory-limit", type=Whole(1), metavar="MIB", expose_value=False,
+                 callback=_memory, help="Stop TensorFlow if it takes more memory than this."),
 )  # fmt: skip

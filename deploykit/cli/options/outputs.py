@@ -7,12 +7,13 @@ from typing import Any
 import click
 
 from deploykit.cli.options.grouping import Option, add
+from deploykit.cli.options.headings import output_option
 from deploykit.cli.options.types import PathName, TextOutput
 
 Command = Callable[..., Any]
 
 _TAKEN = "deploykit.standard_output"
-_FORCE = click.option("--force", is_flag=True, help="Replace an existing output file.")
+_FORCE = output_option("--force", is_flag=True, help="Replace an existing output file.")
 
 
 def writes(*options: Option, act: str = "", end: str = ".pb") -> Option:
@@ -95,7 +96,7 @@ def output(act: str, end: str = ".pb", is_report: bool = False) -> Option:
     if end != ".pb":
         kind = TextOutput("FILE", is_report)
         text = text.replace(" [", ", - for standard output [")
-    option = click.option("-o", "--output", type=kind, help=text)
+    option = output_option("-o", "--output", type=kind, help=text)
     return writes(option, act=act, end=end)
 
 
@@ -103,7 +104,7 @@ def results(*more: Option) -> Option:
     """Return the options of a command that only writes what is asked for: JSON, or more files."""
     text = "Write the JSON document to a file too, or with - to standard output alone."
     kind = TextOutput("FILE", is_report=True)
-    return writes(*more, click.option("-o", "--output", type=kind, help=text))
+    return writes(*more, output_option("-o", "--output", type=kind, help=text))
 
 
 result_file = results()

@@ -1,32 +1,31 @@
 """Which server, and how it is spoken to."""
 
-import click
-
 from deploykit.cli.options.grouping import all_of, as_one
-from deploykit.cli.options.types import Finite, PathName
+from deploykit.cli.options.headings import under
+from deploykit.cli.options.types import Finite, PathName, Whole
 from deploykit.serving.client.connection import Connection
 
+server_option = under("Server")
 connection = as_one(
     "connection",
     Connection,
-    click.option("--tls", is_flag=True, help="Encrypt, and trust the authorities that the system "
-                 "trusts."),
-    click.option("--ca", type=PathName("FILE.pem"), help="Encrypt, and trust the authorities in "
-                 "this file."),
-    click.option("--certificate", type=PathName("FILE.pem"), help="Your own certificate, where the "
-                 "server asks for one (mutual TLS)."),
-    click.option("--key", type=PathName("FILE.pem"), help="Its private key."),
-    click.option("--server-name", metavar="NAME", help="The name in the server's certificate, "
-                 "where the address has another."),
-    click.option("--timeout", type=Finite(min=0, min_open=True), default=Connection.timeout,
-                 show_default=True, metavar="SECONDS", help="Wait at most this long for an "
-                 "answer."),
+    server_option("--tls", is_flag=True, help="Encrypt, and trust the certificate authorities of "
+                  "this system."),
+    server_option("--ca", type=PathName("FILE.pem"), help="Encrypt, and trust the certificate "
+                  "authorities in this file."),
+    server_option("--certificate", type=PathName("FILE.pem"),
+                  help="Your own certificate, for a server that asks for one (mutual TLS)."),
+    server_option("--key", type=PathName("FILE.pem"), help="The private key of your certificate."),
+    server_option("--server-name", metavar="NAME", help="The name in the server's certificate, if "
+                  "it differs from the address."),
+    server_option("--timeout", type=Finite(above=0), default=Connection.timeout, show_default=True,
+                  metavar="SECONDS", help="Wait at most this long for an answer."),
 )  # fmt: skip
 
 
 which_version = all_of(
-    click.option("--version", type=click.IntRange(min=0), metavar="N",
+    server_option("--version", type=Whole(0), metavar="N",
                  help="Version of the model [default: the newest]."),
-    click.option("--version-label", default="", metavar="LABEL",
-                 help="Label of the version instead, such as stable."),
+    server_option("--version-label", default="", metavar="LABEL",
+                  help="Choose the version by its label, such as stable."),
 )  # fmt: skip

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
+from deploykit.cli.options.headings import Helped, under
 from deploykit.transforms.core.errors import nearest
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -41,7 +42,7 @@ WITHOUT_EFFECT = {
 """Flags of TensorFlow Serving by name: what holds here (VALUE: they take any), and why."""
 
 
-class Flags(click.Command):
+class Flags(Helped):
     """A command whose flags may be written as for TensorFlow Serving."""
 
     def __init__(self, *arguments: Any, defaults: type[object] = object, **named: Any) -> None:
@@ -115,6 +116,6 @@ def _warn(name: str, value: str) -> None:
         logger.warning("--%s has no effect here: %s", name, reason)
 
 
-def switch(name: str, words: str, **more: Any) -> Callable[[Command], Command]:
-    """Return an option that takes true or false."""
-    return click.option(f"--{name}", type=bool, metavar="BOOL", help=words, **more)
+def switch(name: str, words: str, heading: str, **more: Any) -> Callable[[Command], Command]:
+    """Return an option under a heading that takes true or false."""
+    return under(heading)(f"--{name}", type=bool, metavar="BOOL", help=words, **more)

@@ -4,7 +4,16 @@ import click
 
 from deploykit.benchmarking.settings import INPUTS, Settings, Sweep
 from deploykit.cli.options.grouping import as_one
-from deploykit.cli.options.types import Blocktime, Counts, DeviceName, PathName, Switch, Threads
+from deploykit.cli.options.headings import under
+from deploykit.cli.options.types import (
+    Blocktime,
+    Counts,
+    DeviceName,
+    PathName,
+    Switch,
+    Threads,
+    Whole,
+)
 
 
 def tuned(ctx: click.Context, param: click.Parameter, value: str | None) -> Settings:
@@ -16,32 +25,35 @@ def tuned(ctx: click.Context, param: click.Parameter, value: str | None) -> Sett
     return load_tuned(value)
 
 
+_setting = under("Settings to measure")
 sweep = as_one(
     "sweep",
     Sweep,
-    click.option("--batch", type=Counts(), default=(), help="Samples at once; several are each "
-                 "measured [default: what the model demands, or 1]."),
-    click.option("--threads", type=Threads(), default=(), help="Threads inside an op x ops at once "
-                 "[default: TensorFlow's]."),
-    click.option("--onednn", type=Switch(), default=(), help="oneDNN's kernels."),
-    click.option("--caller-thread", type=Switch(), default=(), help="Whether the thread that calls "
-                 "oneDNN takes a share of the work."),
-    click.option("--keep-memory", type=Switch(), default=(), help="Whether the C library keeps "
-                 "freed memory (MALLOC_* variables)."),
-    click.option("--concurrency", type=Counts(), default=(), help="Calls in flight [default: 1]."),
-    click.option("--kmp-blocktime", type=Blocktime(), help="KMP_BLOCKTIME of old guides; also "
-                 "measured without, to see whether it does anything."),
-    click.option("--kmp-affinity", metavar="TEXT", help="KMP_AFFINITY, likewise."),
-    click.option("--omp-num-threads", type=click.IntRange(min=1), metavar="N",
-                 help="OMP_NUM_THREADS, likewise."),
-    click.option("--xla", is_flag=True, help="Compile with XLA (auto-clustering)."),
-    click.option("--bf16", is_flag=True, help="Let oneDNN compute in bfloat16."),
-    click.option("--input", type=click.Choice((*INPUTS, "queue", "all")), help="How data reach the "
-                 "model: fed with each call, or through tf.data with prefetch [default: feed]; "
-                 "files (--data DIR) also through queues, or all in turn [default: all]."),
-    click.option("--device", type=DeviceName(), help="Where it runs; all: a copy of the model "
-                 "on every GPU, and on gpu:0 alone to compare [default: cpu]. Layouts are compared "
-                 "with deploykit transform --transforms 'convert_layout(to=NCHW)'."),
-    click.option("--tuned", "base", type=PathName("FILE"), callback=tuned,
-                 help="Settings that deploykit tune wrote; options given here win."),
+    _setting("--batch", type=Counts(), default=(), help="Samples in a batch; each of several "
+             "numbers is measured [default: what the model demands, or 1]."),
+    _setting("--threads", type=Threads(), default=(), help="Threads inside an op x ops at the same "
+             "time, such as 2x1 [default: TensorFlow's]."),
+    _setting("--onednn", type=Switch(), default=(), help="Whether TensorFlow uses oneDNN's "
+             "kernels."),
+    _setting("--caller-thread", type=Switch(), default=(), help="Whether the thread that calls "
+             "oneDNN does a share of the work itself."),
+    _setting("--keep-memory", type=Switch(), default=(), help="Whether the C library keeps freed "
+             "memory for later (MALLOC_* variables)."),
+    _setting("--concurrency", type=Counts(), default=(), help="Calls at the same time [default: "
+             "1]."),
+    _setting("--kmp-blocktime", type=Blocktime(), help="Set KMP_BLOCKTIME, as old guides advise, "
+             "and measure with and without it."),
+    _setting("--kmp-affinity", metavar="TEXT", help="Set KMP_AFFINITY, likewise."),
+    _setting("--omp-num-threads", type=Whole(1), metavar="N",
+             help="Set OMP_NUM_THREADS, likewise."),
+    _setting("--xla", is_flag=True, help="Compile with XLA (auto-clustering)."),
+    _setting("--bf16", is_flag=True, help="Let oneDNN compute in bfloat16."),
+    _setting("--input", type=click.Choice((*INPUTS, "queue", "all")), help="How data reach the "
+             "model: fed with each call, or through tf.data with prefetch [default: feed]. From "
+             "files (--data DIR) also through queues, or all in turn [default: all]."),
+    _setting("--device", type=DeviceName(), help="Device to run on; all: a copy of the model on "
+             "every GPU, compared with gpu:0 alone [default: cpu]. To compare layouts, use "
+             "deploykit transform --transforms 'convert_layout(to=NCHW)'."),
+    _setting("--tuned", "base", type=PathName("FILE"), callback=tuned,
+             help="Start from the settings that deploykit tune wrote; options given here win."),
 )  # fmt: skip

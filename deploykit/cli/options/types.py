@@ -1,5 +1,6 @@
 """What the value of an option may be; what is wrong is said in one sentence."""
 
+import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
@@ -113,16 +114,52 @@ class Counts(_Written):
         return found
 
 
-class Finite(click.FloatRange):
-    """A number that is one, and not so large that a clock cannot count to it."""
+class Whole(_Written):
+    """A whole number within bounds; unlike click, help does not write them as `1<=x<=64`."""
+
+    name = "N"
+
+    def __init__(self, least: int, most: int | None = None) -> None:
+        self._least, self._most = least, most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number."""
+        bounds = f"of {self._least} or more"
+        if self._most is not None:
+            bounds = f"from {self._least} to {self._most}"
+        try:
+            found = int(value)
+        except ValueError:
+            found = self._least - 1
+        if found < self._least or (self._most is not None and found > self._most):
+            self.fail(f"{value} is not a whole number {bounds}", param, ctx)
+        return found
+
+
+class Finite(_Written):
+    """A number within bounds, and not so large that a clock cannot count to it."""
+
+    name = "X"
+
+    def __init__(
+        self, least: float = -_MOST, most: float = _MOST, above: float | None = None
+    ) -> None:
+        self._least, self._most, self._above = least, most, above
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Return the number."""
-        found = float(super().convert(value, param, ctx))
-        if not found <= _MOST:  # NaN is within every range
-            self.fail(f"{value} is not a number up to {_MOST:g}", param, ctx)
+        try:
+            found = float(value)
+        except ValueError:
+            found = math.nan
+        is_low = found <= self._above if self._above is not None else found < self._least
+        if is_low or not found <= self._most:  # NaN is never
+            bounds = f"from {self._least:g} to"
+            if self._above is not None:
+                bounds = f"above {self._above:g}, up to"
+            self.fail(f"{value} is not a number {bounds} {self._most:g}", param, ctx)
         return found
 
 

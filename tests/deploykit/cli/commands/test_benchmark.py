@@ -154,8 +154,8 @@ def test_force_replaces_a_file_and_text_is_a_table(net, deploykit, tmp_path):
 WRONG = [
     (["--duration=0"], 2, "--duration"),
     (["--duration=-1"], 2, "--duration"),
-    (["--duration=nan"], 2, "nan is not a number up to 1e+09"),
-    (["--duration=inf"], 2, "inf is not a number up to 1e+09"),
+    (["--duration=nan"], 2, "nan is not a number above 0, up to 1e+09"),
+    (["--duration=inf"], 2, "inf is not a number above 0, up to 1e+09"),
     (["--runs=0"], 2, "--runs"),
     (["--runs=-5"], 2, "--runs"),
     (["--runs=many"], 2, "--runs"),

@@ -33,8 +33,8 @@ class Defaults:
 @click.argument("folder", required=False)
 @click.option("--model_name")
 @click.option("--allow-op", "allowed", multiple=True)
-@switch("enable_batching", "")
-@switch("notes", "")
+@switch("enable_batching", "", "Flags")
+@switch("notes", "", "Flags")
 def flags(**given):
     return given
 

@@ -1,0 +1,127 @@
+"""Help: options under headings, no bounds in brackets, and examples that are command lines."""
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from deploykit.cli.main import cli
+from deploykit.cli.options.headings import Helped
+from deploykit.cli.options.types import Finite, Whole
+from tests.deploykit.cli.options.test_outputs import LEAVES
+
+ROOT = Path(__file__).parents[4]
+WITH_EXAMPLES = {
+    ("freeze",), ("transform",), ("optimize",), ("quantize",), ("verify",), ("benchmark",),
+    ("export",), ("serve",), ("predict",), ("label",), ("calibrate",), ("records", "convert"),
+}  # fmt: skip
+ROOT_CONTEXT = click.Context(cli, **cli.context_settings)  # commands keep its names of --help
+EXAMPLES = [(words, example) for words, command in LEAVES.items() for example in command.examples]
+
+
+def help_of(words):
+    command = LEAVES[words]
+    name = " ".join(words)
+    return command.get_help(click.Context(command, ROOT_CONTEXT, name, terminal_width=80))
+
+
+def sections(words):
+    """Return what the help lists under each heading."""
+    found, heading = {}, ""
+    for line in help_of(words).splitlines():
+        if line.endswith(":") and not line.startswith(" "):
+            heading = line
+            assert heading not in found
+            found[heading] = []
+        elif heading:
+            found[heading].append(line)
+    return found
+
+
+@pytest.mark.parametrize("words", LEAVES)
+def test_each_option_is_under_one_heading(words):
+    found = sections(words)
+    assert ":" not in found
+    assert "Options:" not in found
+    names = [name for name in found if name != "Examples:"]
+    for name, place in (("Output:", -1), ("Model:", 0)):
+        assert name not in names or names.index(name) == place % len(names)
+    for option in LEAVES[words].params:
+        if isinstance(option, click.Option):
+            start = re.compile(rf"  (\S+, )*{option.opts[0]}(?![\w-])")
+            shown = [name for name in names if any(map(start.match, found[name]))]
+            assert len(shown) == 1, (option.name, shown)
+
+
+def test_headings_of_quantize():
+    found = list(sections(("quantize",)))
+    assert found == [
+        "Model:", "Data:", "Quantization:", "With --calibration:", "Without --calibration:",
+        "Limits:", "Output:", "Examples:",
+    ]  # fmt: skip
+    assert len(sections(("serve",))) >= 7
+
+
+@pytest.mark.parametrize("words", LEAVES)
+def test_no_bounds_in_brackets(words):
+    text = " ".join(help_of(words).split())
+    assert not re.search(r"\bx ?[<>]|[<>]=? ?x\b|None\]|RANGE", text)
+
+
+def test_what_a_number_may_be():
+    for kind, wrong, reason in (
+        (Whole(1), "0", "0 is not a whole number of 1 or more"),
+        (Whole(1), "1.5", "1.5 is not a whole number"),
+        (Whole(1, 64), "65", "65 is not a whole number from 1 to 64"),
+        (Finite(above=0), "0", "0 is not a number above 0"),
+        (Finite(0), "-1e-9", "-1e-9 is not a number from 0"),
+        (Finite(0.5, 0.9999), "1", "1 is not a number from 0.5 to 0.9999"),
+        (Finite(), "nan", "nan is not a number"),
+        (Finite(), "inf", "inf is not a number"),
+        (Finite(), "two", "two is not a number"),
+    ):
+        with pytest.raises(click.BadParameter, match=re.escape(reason)):
+            kind.convert(wrong, None, None)
+    assert (Whole(1, 64).convert("64", None, None), Whole(-1).convert("-1", None, None)) == (64, -1)
+    assert Finite(0.5, 0.9999).convert("0.5", None, None) == 0.5
+    assert Finite(above=0).convert("1e-9", None, None) == 1e-9
+
+
+def arguments(example):
+    """Return the words after `deploykit` as a shell would split them."""
+    program, *found = shlex.split(example.replace("\\\n", " ").replace("$PWD", "."))
+    assert program == "deploykit"
+    return found
+
+
+def test_the_most_used_commands_have_examples():
+    assert {words for words, _ in EXAMPLES} > WITH_EXAMPLES
+    assert all(isinstance(command, Helped) for command in LEAVES.values())
+
+
+@pytest.mark.parametrize(("words", "example"), EXAMPLES)
+def test_an_example_is_a_command_line(words, example):
+    """It is read without a complaint, and help shows it in one piece."""
+    assert f"  {example}\n" in f"{help_of(words)}\n"
+    assert max(map(len, example.splitlines())) <= 78
+    name, *rest = arguments(example)
+    command = cli.get_command(ROOT_CONTEXT, name)
+    context = command.make_context(name, rest, parent=ROOT_CONTEXT)
+    if isinstance(command, click.Group):  # `records` is short for `records convert`
+        name, command, rest = command.resolve_command(context, context._protected_args)
+        context = command.make_context(name, [*rest, *context.args], parent=context)
+    assert command is LEAVES[words]
+
+
+def test_examples_work(deploykit, tmp_path, monkeypatch):
+    """The way of a model, as the examples go it; those of servers need one."""
+    (tmp_path / "models").symlink_to(ROOT / "models")
+    monkeypatch.chdir(tmp_path)
+    for name in ("freeze", "transform", "optimize", "calibrate", "quantize", "verify", "export"):
+        for example in LEAVES[name,].examples:
+            if "--calibration" not in example:  # it takes minutes
+                found = deploykit(*arguments(example))
+                assert found.status == 0, (example, found.stderr)
+    assert (tmp_path / "served" / "fashion" / "2" / "saved_model.pb").exists()
