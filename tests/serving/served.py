@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 
 from deploykit.serving.protocol.protos import ModelServiceStub, PredictionServiceStub
+from tests.documents import pinned
 
 ROOT = Path(__file__).parents[2]
 
@@ -85,5 +86,5 @@ class Served:
         for line in self.process.stdout:
             text += line
             if line == "}\n":
-                return json.loads(text)
+                return pinned(json.loads(text))
         raise AssertionError(f"the server did not start: {self.said}")
