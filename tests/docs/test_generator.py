@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import deploykit
+from deploykit.api.comparison import Comparison
 from deploykit.cli.main import COMMANDS
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.errors import GraphError
@@ -162,4 +163,4 @@ def test_members_are_fields_and_what_is_public_also_of_bases():
 
 
 def test_classes_in_signatures_and_in_their_fields_are_found():
-    assert inner([deploykit.verify]) == [Difference, Graph, Verification]
+    assert inner([deploykit.verify]) == [Comparison, Difference, Verification]

@@ -134,7 +134,8 @@ def test_an_interrupted_search_keeps_nothing_under_this_name(deploykit, small):
 def test_a_file_of_this_name_can_be_given(deploykit, small):
     assert deploykit("freeze", small, "-o", "./-").status == 0
     assert json.loads(deploykit("inspect", "./-", "--json").stdout)["outputs"] == ["out"]
-    os.remove("-")
+    for name in ("-", "-.json"):
+        os.remove(name)
 
 
 def test_python_writes_no_graph_there_either(small):
