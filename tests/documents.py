@@ -1,6 +1,6 @@
 """The keys of every JSON document that a command prints, pinned: programs rely on them.
 
-`tests/golden/documents/COMMAND.txt` holds a path a line, such as `layers[].sqnr_db`; one that some
+`tests/data/documents/COMMAND.txt` holds a path a line, such as `layers[].sqnr_db`; one that some
 documents of the command lack ends in ` ?`. Whatever a test prints as JSON is held against it. To
 write them anew: `DEPLOYKIT_DOCUMENTS=FOLDER make test`, then `python -m tests.documents FOLDER`.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-PINS = Path(__file__).parent / "golden" / "documents"
+PINS = Path(__file__).parent / "data" / "documents"
 SAMPLES = os.environ.get("DEPLOYKIT_DOCUMENTS")
 
 # Their keys are names of nodes, of models or of the user's; what is below each is pinned once.

@@ -13,7 +13,7 @@ preprocess = data_option(
     "--preprocess",
     type=PathName("FILE.json"),
     help="How the features of files become inputs, such as the size and scale of images [default: "
-    "what the model's inputs call for].",
+    "what is kept beside the model, or what its inputs call for].",
 )
 
 
