@@ -24,7 +24,6 @@ from deploykit.serving.saved_model.warmup_requests import FILE as WARM_UP
 from deploykit.serving.saved_model.warmup_requests import requests, some, write_requests
 from deploykit.serving.saved_model.write_version import check_free, check_name, write_version
 from deploykit.storage.files import check_output_folder
-from deploykit.text.tables import size
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, producer_name
@@ -56,21 +55,6 @@ class Exported:
             "warm_up_requests": self.warm_up_requests,
             "manifests": [str(path) for path in self.manifests],
         }
-
-    def lines(self) -> list[str]:
-        """Return it for people."""
-        found = []
-        for name, each in described(self.signatures).items():
-            found.append(f"{name} ({each['method']})")
-            for side in ("inputs", "outputs"):
-                for alias, tensor in each[side].items():
-                    found.append(
-                        f"  {side[:-1]} {alias}: {tensor['dtype']} {_shown(tensor['shape'])}"
-                    )
-        if self.manifests:
-            found.append(f"written beside it: {', '.join(path.name for path in self.manifests)}")
-        warm = f", {self.warm_up_requests} requests to warm up" if self.warm_up_requests else ""
-        return [*found, f"{self.folder}: {size(self.bytes)}{warm}"]
 
 
 @dataclass(frozen=True)
@@ -189,9 +173,3 @@ def _feeds(data: Any, callee: NamedModel, preprocess: Any) -> Iterable[Mapping[s
     fed.inputs = tuple(callee.inputs)
     sizes = [tensor.shape[0] for tensor in callee.inputs.values() if tensor.shape]
     return open_feeds(data, fed, preprocess, None if max(sizes, default=-1) > 0 else 1)
-
-
-def _shown(shape: Sequence[int | None] | None) -> str:
-    if shape is None:
-        return "of any shape"
-    return f"[{', '.join('any' if size is None else str(size) for size in shape)}]"

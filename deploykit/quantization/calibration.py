@@ -8,7 +8,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.transforms.convert_layout import ELEMENTWISE_OPS, PAD_OPS
@@ -30,9 +30,6 @@ from deploykit.transforms.core.ops import op_defs, output_types
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.samples import samples_in
-
-if TYPE_CHECKING:
-    from deploykit.text.tables import Table
 
 METHODS = ("minmax", "mse")
 WIDEST = 5  # tensors that are shown
@@ -63,26 +60,14 @@ class Calibration:
             "tensors": len(self.ranges.tensors),
             "calibration_seconds": round(self.seconds, 4),
             "widest": [
-                {"tensor": name, "min": found.min, "max": found.max} for name, found in self._widest
+                {"tensor": name, "min": found.min, "max": found.max} for name, found in self.widest
             ],
             "notes": list(self.notes),
         }
 
-    def lines(self, target: str) -> "list[str | Table]":
-        """Return the summary for people."""
-        from deploykit.text.tables import new_table
-
-        table = new_table("widest ranges", "min", "max")
-        for name, found in self._widest:
-            table.add_row(name, f"{found.min:.4g}", f"{found.max:.4g}")
-        summary = (
-            f"{target}: ranges of {len(self.ranges.tensors)} tensors on "
-            f"{self.ranges.samples} samples ({self.method}, {self.seconds:.1f} s)"
-        )
-        return [table, *(f"note: {note}" for note in self.notes), summary]
-
     @property
-    def _widest(self) -> list[tuple[str, TensorRange]]:
+    def widest(self) -> list[tuple[str, TensorRange]]:
+        """The tensors with the widest ranges."""
         by_width = sorted(self.ranges.tensors.items(), key=lambda item: item[1].min - item[1].max)
         return by_width[:WIDEST]
 

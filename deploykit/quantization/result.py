@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.quantization.accuracy import Judgement
@@ -14,9 +14,6 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import Plan
 from deploykit.transforms.core.int8.ranges import Ranges
 from deploykit.transforms.core.layers.layers import LAYER_OPS
-
-if TYPE_CHECKING:
-    from deploykit.text.tables import Table
 
 
 @dataclass(frozen=True)
@@ -112,34 +109,6 @@ class Quantized:
             }
         return found
 
-    def lines(self) -> "list[str | Table]":
-        """Return it for people."""
-        from deploykit.text.tables import new_table
-
-        table = new_table("layer", "in", "least", "most", "alone", "Eigen", "oneDNN", "int8")
-        for each in self.layers:
-            ends = ["", ""] if each.range is None else [_short(e, each.range) for e in each.range]
-            noise = "" if each.sqnr_db is None else f"{each.sqnr_db:.1f} dB"
-            times = [f"{time:.0f}" for time in each.times_us or ()] or ["", "", ""]
-            kind = "float" if each.why_float else "tried" if self.is_float else "int8"
-            table.add_row(each.layer, kind, *ends, noise, *times)
-        table.caption = (
-            "least, most: what it gives; alone: SQNR of the answers if it alone is in 8 bits; "
-            "times in us"
-        )
-        lines: list[str | Table] = [table] if self.layers else []
-        lines += [f"{e.layer} stays float: {e.why_float}" for e in self.layers if e.why_float]
-        lines += [f"note: {note}" for note in self.notes]
-        if self.layers:
-            tried = "were tried" if self.is_float and self.int8_layers else "are"
-            lines.append(f"{self.int8_layers} of {len(self.layers)} layers {tried} in 8 bits, with "
-                         f"weights for {self.isa}")  # fmt: skip
-        for name, found in (("held-out samples", self.judgement), ("evaluation", self.evaluation)):
-            if found is not None:
-                lines.append(f"{name}: {_in_words(found)}")
-        lines.append(self.reason)
-        return lines
-
 
 def layer_outcomes(
     graph: Graph,
@@ -185,24 +154,6 @@ def layer_outcomes(
             )
         )
     return tuple(outcomes)
-
-
-def _in_words(found: Judgement) -> str:
-    """Return noise, agreement and accuracy."""
-    parts = [f"SQNR {found.sqnr_db:.1f} dB"]
-    if found.agreement is not None:
-        parts.append(f"{100 * found.agreement:.1f} % of the answers agree with float")
-    if found.before is not None and found.after is not None:
-        low, high = found.after.interval or (None, None)
-        interval = "" if low is None else f" ({low:.4g} to {high:.4g})"
-        parts.append(f"{found.metric} {found.before.value:.4g} in float, {found.after.value:.4g}"
-                     f"{interval} in 8 bits")  # fmt: skip
-    return f"{', '.join(parts)}, on {found.samples} samples"
-
-
-def _short(end: float, range_: tuple[float, float]) -> str:
-    """Return an end of a range; what is rounding beside the other one is zero."""
-    return "0" if abs(end) < 1e-4 * max(map(abs, range_)) else f"{end:.3g}"
 
 
 def _finite(value: float | None) -> float | None:

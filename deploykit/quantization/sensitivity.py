@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.quantization.accuracy import Judge, Judgement
@@ -17,9 +17,6 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import Plan, plan
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, load_ranges
 from deploykit.verification.samples import Data, Samples, samples_in
-
-if TYPE_CHECKING:
-    from deploykit.text.tables import Table
 
 STEPS = ("calibrate", "rank")
 JUDGED = 16  # samples by which each layer is judged: more hardly change the order
@@ -74,30 +71,6 @@ class Sensitivity:
             "float": dict(self.reasons),
             "notes": list(self.notes),
         }
-
-    def lines(self, target: str, top: int | None = None) -> "list[str | Table]":
-        """Return it for people: the noisiest layers, or all."""
-        from deploykit.text.tables import new_table
-
-        table = new_table("noisiest layers", "op", "range", "SQNR alone")
-        for noise in self.ranking[:top]:
-            found = self.ranges.get(noise.layer)
-            span = "" if found is None else f"{found.min:.4g} to {found.max:.4g}"
-            ratio = "not known" if noise.fault else f"{noise.sqnr_db:.1f} dB"
-            table.add_row(noise.layer, noise.op, span, ratio)
-        faults = [f"{each.layer}: {each.fault}" for each in self.ranking[:top] if each.fault]
-        kept = [f"float: {layer}: {reason}" for layer, reason in self.reasons.items()]
-        notes = [f"note: {note}" for note in self.notes]
-        summary = f"{target}: no layer can be in 8 bits"
-        if self.ranking:
-            count = len(self.ranking)
-            summary = (
-                f"{target}: {count} of {count + len(kept)} layers can be in 8 bits; judged on "
-                f"{self.samples[1]} samples, calibrated with {self.samples[0]}"
-            )
-            if self.together is not None:
-                summary += f"; together {self.together.sqnr_db:.1f} dB"
-        return [*([table] if self.ranking else []), *faults, *kept, *notes, summary]
 
 
 def measure_sensitivity(

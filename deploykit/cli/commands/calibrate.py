@@ -47,6 +47,7 @@ def calibrate(
     """
     import deploykit
     from deploykit.cli.report import Report, show
+    from deploykit.text.results.calibration import lines
 
     report = Report("calibrate", source.model, output)
     found = deploykit.calibrate(
@@ -63,4 +64,4 @@ def calibrate(
     report.bytes_in = None
     report.bytes_out = found.bytes
     report.more = found.document()
-    show(report, as_json, text=found.lines(output))
+    show(report, as_json, text=lines(found, output))

@@ -85,6 +85,7 @@ def export(
     from deploykit.benchmarking.settings import Settings
     from deploykit.cli.report import Report, show
     from deploykit.exporting.deployment import Manifests
+    from deploykit.text.results.exported import lines
 
     settings = Settings() if tuned is None else load_tuned(tuned)
     report = Report("export", source.model)
@@ -102,4 +103,4 @@ def export(
     report.output_file = str(found.folder)
     report.bytes_out = found.bytes
     report.more = found.document()
-    show(report, as_json, text=found.lines())
+    show(report, as_json, text=lines(found))

@@ -102,6 +102,7 @@ def quantize(
     import deploykit
     from deploykit.cli.report import Report, files_table, show
     from deploykit.rewriting.advice import SLOW
+    from deploykit.text.results.quantized import lines
 
     if len(threads) > 1:
         raise click.UsageError("--threads takes one pair here, such as 2x1")
@@ -130,7 +131,7 @@ def quantize(
     report.rewritten(graph, output)
     if calibration is not None:
         report.more = graph.report.document()
-        show(report, as_json, text=[files_table(report), *graph.report.lines()])
+        show(report, as_json, text=[files_table(report), *lines(graph.report)])
         return
     show(report, as_json)
     if not as_json:

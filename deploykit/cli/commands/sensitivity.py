@@ -48,6 +48,7 @@ def sensitivity(
     """
     import deploykit
     from deploykit.cli.report import Report, show
+    from deploykit.text.results.sensitivity import lines
 
     report = Report("sensitivity", source.model, output)
     found = deploykit.sensitivity(
@@ -61,4 +62,4 @@ def sensitivity(
     report.of(found.model)
     report.nodes_out = found.nodes
     report.more = found.document()
-    show(report, as_json, text=found.lines(source.model, top), output=output, force=force)
+    show(report, as_json, text=lines(found, source.model, top), output=output, force=force)

@@ -11,6 +11,7 @@ from deploykit.quantization.layer_times import Line, PartTimes, Times
 from deploykit.quantization.result import Quantized
 from deploykit.quantization.search import Quantization, quantize_calibrated
 from deploykit.quantization.speed import FEWER, INT8, PLAIN, Gain
+from deploykit.text.results.quantized import lines
 from deploykit.transforms import quantize_static
 from deploykit.transforms.core.errors import CrashError, GraphError, VerificationError
 from deploykit.transforms.core.graph import Graph
@@ -141,7 +142,7 @@ def test_where_the_whole_is_no_faster_float_is_kept(net, data, clock, ns):
     assert clock.asked == [("times",), (INT8,)], "none at all in 8 bits is the float graph"
     assert {each.times_us for each in found.layers} == {(60.0, 50.0, ns / 1e3)}
     assert found.int8_layers == 4, "what was tried is shown"
-    assert "4 of 4 layers were tried in 8 bits" in "\n".join(map(str, found.lines()))
+    assert "4 of 4 layers were tried in 8 bits" in "\n".join(map(str, lines(found)))
 
 
 def test_a_higher_bar_keeps_more_layers_float(net, data, clock):

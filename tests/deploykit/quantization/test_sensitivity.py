@@ -15,6 +15,7 @@ from deploykit.quantization.sensitivity import (
     measure_sensitivity,
     rank,
 )
+from deploykit.text.results.sensitivity import lines
 from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 from tests.deploykit.quantization.conftest import classifier, conv_net, logits
 from tests.support import ops, random, run
@@ -151,8 +152,8 @@ def test_a_model_without_layers_in_8_bits(in_process):
     found = measure_sensitivity(graph, {"x": never_active})
     assert found.ranking == ()
     assert set(found.reasons) == {"conv"}
-    assert found.lines("net.pb")[-1] == "net.pb: no layer can be in 8 bits"
-    assert any(line.startswith("float: conv: ") for line in found.lines("net.pb"))
+    assert lines(found, "net.pb")[-1] == "net.pb: no layer can be in 8 bits"
+    assert any(line.startswith("float: conv: ") for line in lines(found, "net.pb"))
 
 
 def test_the_command(deploykit, tmp_path):
