@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.exporting.export import Exported, ExportOptions, export_model
-from deploykit.freezing.interface import Source
+from deploykit.freezing.interface import source_of
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
 
@@ -39,7 +39,6 @@ def export(
         >>> found.version
         1
     """
-    source = model if isinstance(model, Source) else Source(model)
-    source, how = with_options("export", options, source, how)
+    source, how = with_options("export", options, source_of(model), how)
     with working("export"):
         return export_model(source, Path(base_dir), how)

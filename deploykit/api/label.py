@@ -15,14 +15,13 @@ from deploykit.calling.label_image import (
     predictions,
     scores,
 )
-from deploykit.freezing.interface import Source
+from deploykit.freezing.interface import source_of
 from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.freezing.sidecar import sidecar_path
 from deploykit.input.preprocessing import Preprocessing, load_preprocessing, preprocessing_from
-from deploykit.storage.files import naming
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
-from deploykit.transforms.core.errors import Error, GraphError
+from deploykit.transforms.core.errors import Error, GraphError, naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import producer_name
 
@@ -89,8 +88,7 @@ def label(
         >>> found.predictions[0]["label"]
         '9'
     """
-    source = model if isinstance(model, Source) else Source(model)
-    how, source = with_options("label", options, how, source)
+    how, source = with_options("label", options, how, source_of(model))
     with working("label"):
         # What is wrong with these is said before the model is read.
         photo, declared = open_image(image), _declared(how)

@@ -4,7 +4,7 @@ from typing import Any
 
 from deploykit.benchmarking.feeding import MADE_UP, Feeding
 from deploykit.benchmarking.settings import CPU_DEVICES, Settings
-from deploykit.freezing.interface import Source
+from deploykit.freezing.interface import source_of
 from deploykit.freezing.open_model import open_model
 from deploykit.inspection.placement import Placement, find_placement
 from deploykit.storage.parameters import with_options
@@ -47,8 +47,7 @@ def placement(
         >>> found.fallbacks, found.copied_bytes
         ((), 0)
     """
-    source = model if isinstance(model, Source) else Source(model)
-    source, feeding = with_options("placement", options, source, feeding)
+    source, feeding = with_options("placement", options, source_of(model), feeding)
     with working("placement"):
         opened = open_model(source)
         refuse_side_effects(opened.graph, feeding.allowed_ops)

@@ -8,7 +8,7 @@ from deploykit.benchmarking.feeding import MADE_UP, Feeding
 from deploykit.benchmarking.tuning.recommendation import Recommendation
 from deploykit.benchmarking.tuning.tune_options import TuneOptions
 from deploykit.benchmarking.tuning.tuning import tune_model
-from deploykit.freezing.interface import Source
+from deploykit.freezing.interface import source_of
 from deploykit.freezing.open_model import open_model, path_of
 from deploykit.storage.files import check_output, write
 from deploykit.storage.parameters import with_options
@@ -52,8 +52,7 @@ def tune(
         >>> found.settings.batch
         8
     """
-    source = model if isinstance(model, Source) else Source(model)
-    source, how, feeding = with_options("tune", options, source, how, feeding)
+    source, how, feeding = with_options("tune", options, source_of(model), how, feeding)
     how.check()
     if output is not None:
         check_output(output, force, *path_of(source))

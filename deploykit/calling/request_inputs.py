@@ -15,9 +15,9 @@ from deploykit.input.preprocessing import Preprocessing, load_preprocessing
 from deploykit.input.samples import open_feeds
 from deploykit.records.features import Feature
 from deploykit.serving.protocol.signatures import DEFAULT, Signature, Tensor
-from deploykit.storage.files import check_regular, naming, read_bytes
+from deploykit.storage.files import check_regular, read_bytes
 from deploykit.text.tensors import described
-from deploykit.transforms.core.errors import FileError, GraphError, nearest
+from deploykit.transforms.core.errors import FileError, GraphError, naming, nearest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import Array, DType, numpy_type

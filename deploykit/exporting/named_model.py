@@ -19,7 +19,7 @@ from deploykit.freezing.sidecar import SignatureNames
 from deploykit.serving.protocol.protos import MetaGraphDef, SignatureDef, TensorInfo
 from deploykit.serving.protocol.signatures import DEFAULT, PREDICT, Tensor, tensor_of
 from deploykit.serving.saved_model.proto import tensors_of
-from deploykit.storage.files import naming
+from deploykit.transforms.core.errors import naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, normal, producer_name, split
 from deploykit.transforms.core.tensors import DType

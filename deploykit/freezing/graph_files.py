@@ -13,9 +13,9 @@ from deploykit.freezing.sidecar import (
     sidecar,
     sidecar_path,
 )
-from deploykit.storage.files import MAX_BYTES, naming, read_bytes, write
+from deploykit.storage.files import MAX_BYTES, read_bytes, write
 from deploykit.transforms.core.checks.validate import validate
-from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.errors import FileError, GraphError, naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import GraphDef
 
@@ -60,7 +60,11 @@ def _parsed(path: str | os.PathLike[str], content: bytes) -> GraphDef:
 
 
 def load_graph(
-    path: str | os.PathLike[str], inputs: Iterable[str] = (), outputs: Iterable[str] = ()
+    path: str | os.PathLike[str],
+    inputs: Iterable[str] = (),
+    outputs: Iterable[str] = (),
+    *,
+    needs_output: bool = True,
 ) -> Graph:
     """Read a frozen graph from a `.pb` or `.pbtxt` file.
 
@@ -72,6 +76,8 @@ def load_graph(
         inputs: the tensors that are fed; default: what is written beside it, or the placeholders.
         outputs: the tensors that are fetched; default: what is written beside it, or the nodes that
             nobody reads.
+        needs_output: whether a graph in which nothing looks like an output is refused; otherwise
+            none is guessed.
 
     FileError: it cannot be read. GraphError: it is no sound graph, or has no such input or output.
 
@@ -80,31 +86,16 @@ def load_graph(
         >>> graph.inputs
         ('images',)
     """
-    return read_graph(path, inputs, outputs)[0]
-
-
-def read_graph(
-    path: str | os.PathLike[str],
-    inputs: Iterable[str] = (),
-    outputs: Iterable[str] = (),
-    *,
-    needs_output: bool = True,
-) -> tuple[Graph, str]:
-    """Return what `load_graph` does, and the SHA-256 of the file.
-
-    Where the graph needs no output, it has none that is not known.
-    """
     path, content = Path(path), read_bytes(path)
-    sha256 = hashlib.sha256(content).hexdigest()
     with naming(path):
         graph = Graph.from_graph_def(_parsed(path, content))
-        known_inputs, known_outputs, graph.about = load_sidecar(path, sha256) or ((), (), None)
+        known_inputs, known_outputs, graph.about = load_sidecar(path, content) or ((), (), None)
         graph.inputs = tuple(inputs) or tuple(known_inputs) or guess_inputs(graph)
         graph.outputs = tuple(outputs) or tuple(known_outputs)
         if not graph.outputs and needs_output:
             graph.outputs = guess_outputs(graph)
         validate(graph)
-    return graph, sha256
+    return graph
 
 
 def save_graph(

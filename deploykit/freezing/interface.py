@@ -63,3 +63,8 @@ class Source:
     def of(cls, model: Any, interface: Interface) -> "Source":
         """Return a part of a model."""
         return cls(model, interface.inputs, interface.outputs, interface.tags, interface.signature)
+
+
+def source_of(model: Any) -> Source:
+    """Return a model as a `Source`, which it may be."""
+    return model if isinstance(model, Source) else Source(model)

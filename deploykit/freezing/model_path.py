@@ -1,6 +1,5 @@
 """What a path means: the kind of model that lies there, and its files."""
 
-import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,18 +75,6 @@ def _is_keras(path: Path) -> bool:
             return file.read(8).startswith(_KERAS_MAGIC)
     except OSError as error:
         raise FileError(f"{path}: {error.strerror or error}") from None
-
-
-def model_sha256(model: str) -> str | None:
-    """Return the SHA-256 of a model's files in order, or None if it is no model on disk."""
-    if not Path(model).exists():
-        return None
-    digest = hashlib.sha256()
-    for path in locate(model).files:
-        with path.open("rb") as file:
-            while piece := file.read(1 << 20):
-                digest.update(piece)
-    return digest.hexdigest()
 
 
 def _what_lies_in(folder: Path) -> str:

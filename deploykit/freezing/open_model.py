@@ -1,7 +1,6 @@
 """A model that was opened: read once, whatever it is, and handed through all that is done."""
 
 import functools
-import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -9,8 +8,8 @@ from typing import Any
 
 from deploykit.freezing.default_interface import guess_inputs, guess_outputs
 from deploykit.freezing.freeze import freeze_files, freeze_graph, naming_errors
-from deploykit.freezing.graph_files import read_graph
-from deploykit.freezing.interface import Interface, Source
+from deploykit.freezing.graph_files import load_graph
+from deploykit.freezing.interface import Interface, Source, source_of
 from deploykit.freezing.live_models import freeze_live, is_live, name_of
 from deploykit.freezing.meta_graphs import (
     DEFAULT_SIGNATURE,
@@ -22,6 +21,7 @@ from deploykit.freezing.model_files import ModelFiles
 from deploykit.freezing.saved_models import function_to_load
 from deploykit.freezing.sidecar import About, SignatureNames, about
 from deploykit.storage.parameters import with_options
+from deploykit.storage.resume_file import digest
 from deploykit.transforms.core.checks.validate import validate
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import GraphDef
@@ -50,10 +50,7 @@ class OpenedModel:
         """The SHA-256 of the model's files in order, or of a graph that was in memory."""
         if self.files is not None:
             return self.files.sha256
-        digest = hashlib.sha256()
-        for piece in self.graph.serialized():
-            digest.update(piece)
-        return digest.hexdigest()
+        return digest(self.graph.serialized())
 
     @functools.cached_property
     def frozen(self) -> Graph:
@@ -102,8 +99,7 @@ def open_model(model: Any, *, needs_output: bool = True, **options: Any) -> Open
     """
     if isinstance(model, OpenedModel):
         return _narrowed(model, options) if options else model
-    source = model if isinstance(model, Source) else Source(model)
-    (source,) = with_options("open_model", options, source)
+    (source,) = with_options("open_model", options, source_of(model))
     model = source.model
     if isinstance(model, OpenedModel):
         said = {each.name: getattr(source, each.name) for each in fields(source)}
@@ -137,7 +133,7 @@ def open_files(files: ModelFiles, source: Source, needs_output: bool = True) -> 
         signatures = _signatures(files, source, graph)
         graph.about = About(signatures)
         return _opened(graph, source, files.path, files)
-    graph, files.sha256 = read_graph(
+    graph = load_graph(
         files.location.path, source.inputs, source.outputs, needs_output=needs_output
     )
     return _opened(graph, source, files.path, files)

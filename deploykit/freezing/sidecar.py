@@ -4,6 +4,7 @@ A graph holds nodes alone. What its inputs and outputs are, by which names calle
 becomes of a photo before it is fed, and what its classes are called, is written beside it.
 """
 
+import hashlib
 import json
 import logging
 import os
@@ -114,7 +115,7 @@ def sidecar(graph: Graph, sha256: str) -> Iterable[bytes]:
     return [f"{json.dumps(document, indent=2)}\n".encode()]
 
 
-def load_sidecar(path: Path, sha256: str) -> tuple[list[str], list[str], About] | None:
+def load_sidecar(path: Path, content: bytes) -> tuple[list[str], list[str], About] | None:
     """Return inputs, outputs and what else is known of a graph's file; None where nothing is.
 
     What was written for other contents of the graph's file is left aside, with a warning.
@@ -128,7 +129,7 @@ def load_sidecar(path: Path, sha256: str) -> tuple[list[str], list[str], About] 
         raise GraphError(
             f"{beside}: its format is {document.get('format')!r}, but this deploykit reads {FORMAT}"
         )
-    if document.get("sha256") != sha256:
+    if document.get("sha256") != hashlib.sha256(content).hexdigest():
         logger.warning("%s is left aside: it was written for another %s", beside, path.name)
         return None
     try:

@@ -16,15 +16,14 @@ from deploykit.input.data import is_arrays, open_data
 from deploykit.input.input_benchmark import pipeline_for
 from deploykit.input.iterating import Feeds
 from deploykit.input.pipeline import Pipeline
+from deploykit.input.piping import Piping
 from deploykit.input.preprocessing import (
     Preprocessing,
     Steps,
     in_words,
-    preprocessing_from,
-    preprocessing_of,
 )
-from deploykit.storage.files import load_data, naming
-from deploykit.transforms.core.errors import GraphError
+from deploykit.storage.files import load_data
+from deploykit.transforms.core.errors import GraphError, naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import producer_name, split
 from deploykit.transforms.core.tensors import Array
@@ -90,13 +89,12 @@ def _is_plain(path: str, preprocess: Any) -> bool:
 
 def _pipeline(path: str, graph: Graph, preprocess: Any, batch: int | None = None) -> Pipeline:
     """Return what reads files for a graph, and say what becomes of the images among them."""
-    known = getattr(graph.about, "preprocessing", None)
+    declared = Piping(preprocess=preprocess).declared(graph)
+    why = "nothing else is declared: --preprocess"
     if preprocess is not None:
-        declared, why = preprocessing_of(preprocess), "as declared"
-    elif known is not None:
-        declared, why = preprocessing_from(known), "as the model was written with"
-    else:
-        declared, why = Preprocessing(), "nothing else is declared: --preprocess"
+        why = "as declared"
+    elif getattr(graph.about, "preprocessing", None) is not None:
+        why = "as the model was written with"
     with naming(path):
         data = open_data(path, declared.columns)
         if batch is None and demanded_batch(graph) is None:

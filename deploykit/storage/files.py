@@ -42,17 +42,6 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         raise FileError(f"{path}: {error.strerror or error}") from None
 
 
-@contextlib.contextmanager
-def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Let a GraphError of the block begin with the path of what is wrong, unless it does."""
-    try:
-        yield
-    except GraphError as error:
-        raise (
-            error if str(error).startswith(f"{path}:") else GraphError(f"{path}: {error}")
-        ) from None
-
-
 def write(path: str | os.PathLike[str], pieces: Iterable[bytes], force: bool = False) -> int:
     """Write a file whole or not at all: under another name, synced, then renamed.
 

@@ -1,14 +1,14 @@
 """Samples that fit a graph: checked once, here, and handed through all that is done with them."""
 
-import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import GraphError, naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split
 from deploykit.transforms.core.tensors import Array, numpy_type
@@ -58,7 +58,7 @@ class Samples:
         """
         if isinstance(data, Samples):
             return data
-        with _named(source):
+        with naming(source):
             aliases = _aliases(graph)
             arrays = {t: _array(graph, t, data, aliases.get(t, "")) for t in graph.inputs}
             counts = {len(array) for array in arrays.values() if array.ndim}
@@ -80,11 +80,9 @@ class Samples:
         """How many there are."""
         return min((len(array) for array in self.arrays.values() if array.ndim), default=0)
 
-    @contextlib.contextmanager
-    def named(self) -> Iterator[None]:
+    def named(self) -> AbstractContextManager[None]:
         """Let a GraphError of the block begin with where the samples come from."""
-        with _named(self.source):
-            yield
+        return naming(self.source)
 
     def feeds(self, batch: int | None = None) -> list[Feed]:
         """Return them as arrays by input, at most so many samples at once (default: 8).
@@ -216,13 +214,3 @@ def _fits(actual: tuple[int, ...], declared: tuple[int, ...]) -> bool:
     return len(actual) == len(declared) and all(
         s < 0 or s == a for a, s in zip(actual[1:], declared[1:], strict=True)
     )
-
-
-@contextlib.contextmanager
-def _named(source: str) -> Iterator[None]:
-    try:
-        yield
-    except GraphError as error:
-        if not source or str(error).startswith(f"{source}:"):
-            raise
-        raise GraphError(f"{source}: {error}") from None

@@ -11,6 +11,10 @@ Error                  2  wrong usage or a bad model
 BugError               1  our own code failed where a model is run
 """
 
+import contextlib
+import os
+from collections.abc import Iterator
+
 
 class Error(Exception):
     """Something the user can act on; the message is one sentence."""
@@ -64,6 +68,17 @@ class LimitError(Error):
 
 class BugError(Exception):
     """Our own code failed in a child process, which is no fault of the graph: exit status 1."""
+
+
+@contextlib.contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let a GraphError of the block begin with the path of what is wrong, unless it does."""
+    try:
+        yield
+    except GraphError as error:
+        if not path or str(error).startswith(f"{path}:"):
+            raise
+        raise GraphError(f"{path}: {error}") from None
 
 
 def nearest(name: str, known: list[str] | tuple[str, ...]) -> str:
