@@ -14,13 +14,13 @@ from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array
-from deploykit.verification.samples import samples_in
-from deploykit.verification.verify import (
+from deploykit.verification.pairs import (
     before_softmax,
     judged_outputs,
     paired_inputs,
     paired_outputs,
 )
+from deploykit.verification.samples import samples_in
 
 
 @dataclass(frozen=True)

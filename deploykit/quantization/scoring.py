@@ -9,7 +9,7 @@ from deploykit.quantization.metrics import Score, metric_named
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.session import Session
 from deploykit.transforms.core.tensors import Array
-from deploykit.verification.verify import Sums
+from deploykit.verification.differences import Sums
 
 
 @dataclass(frozen=True)

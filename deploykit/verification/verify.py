@@ -6,38 +6,19 @@ relative error: a correct fold of fifty layers shows 1e-1 near zeros. Where an o
 its input is compared as well, because a Softmax hides errors.
 """
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.layers.layers import LAYER_OPS
 from deploykit.transforms.core.running.child import call
-from deploykit.transforms.core.tensors import Array
+from deploykit.verification.differences import Difference
+from deploykit.verification.pairs import judged_outputs, paired_inputs, paired_outputs
 from deploykit.verification.sample_inputs import made_up_feeds
 from deploykit.verification.samples import Data, Samples
 
 AT_ONCE = 50  # samples of the user's, where the inputs leave it open
 QUANTIZED_BAR_DB = 15.0  # below this a quantized graph's answers are noise (int8.md, rule 10)
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How far one output of the result is from the reference."""
-
-    output: str
-    max_relative_error: float
-    rms_relative_error: float
-    sqnr_db: float
-    """10 log10(sum ref^2 / sum d^2): signal to quantization noise, in dB; inf where equal."""
-    fault: str = ""
-    """What no tolerance excuses: another shape, NaN in other places, other integers."""
-    judged: bool = True
-    """A Softmax raises noise to a power, so for an SQNR what it reads is judged instead."""
 
 
 @dataclass(frozen=True)
@@ -63,75 +44,6 @@ class Verification:
     def sqnr_db(self) -> float | None:
         """The smallest signal-to-noise ratio that is judged; None where nothing was compared."""
         return min((d.sqnr_db for d in self.differences if d.judged), default=None)
-
-
-@dataclass
-class Sums:
-    """Sums over batches, from which a Difference follows."""
-
-    output: str
-    largest: float = 0.0
-    largest_error: float = 0.0
-    squares: float = 0.0
-    squared_errors: float = 0.0
-    faults: list[str] = field(default_factory=list)
-
-    def add(self, reference: Array, result: Array) -> None:
-        """Take in a batch of the reference's values and of the result's."""
-        reference, result = np.asarray(reference), np.asarray(result)
-        if reference.shape != result.shape:
-            self.faults.append(f"its shape is {list(result.shape)}, not {list(reference.shape)}")
-            return
-        if reference.dtype != result.dtype:
-            self.faults.append(f"its type is {result.dtype}, not {reference.dtype}")
-            return
-        if reference.dtype.kind not in "fcV" and reference.dtype.name != "bfloat16":
-            different = int(np.count_nonzero(reference != result))
-            if different:
-                self.faults.append(f"{different} of {reference.size} values differ")
-            return
-        wide = np.complex128 if reference.dtype.kind == "c" else np.float64
-        reference, result = reference.astype(wide), result.astype(wide)
-        finite = np.isfinite(reference)
-        special = ~finite
-        if not np.array_equal(finite, np.isfinite(result)) or not np.array_equal(
-            reference[special], result[special], equal_nan=True
-        ):
-            self.faults.append("NaN or Inf stand in other places")
-            return
-        reference = reference[finite]
-        error = result[finite] - reference
-        if reference.size:
-            self.largest = max(self.largest, float(np.abs(reference).max()))
-            self.largest_error = max(self.largest_error, float(np.abs(error).max()))
-            self.squares += float(np.square(np.abs(reference)).sum())
-            self.squared_errors += float(np.square(np.abs(error)).sum())
-
-    def difference(self) -> Difference:
-        """Return what the batches so far come to."""
-        fault = self.faults[0] if self.faults else ""
-        if fault:
-            return Difference(self.output, math.inf, math.inf, -math.inf, fault)
-        if not self.squared_errors:
-            return Difference(self.output, 0.0, 0.0, math.inf)
-        if not self.squares:
-            return Difference(self.output, math.inf, math.inf, -math.inf)
-        return Difference(
-            self.output,
-            self.largest_error / self.largest,
-            math.sqrt(self.squared_errors / self.squares),
-            10 * math.log10(self.squares / self.squared_errors),
-        )
-
-
-def compare(reference: Sequence[Array], result: Sequence[Array]) -> list[Difference]:
-    """Return the difference of each pair of arrays."""
-    differences = []
-    for number, (a, b) in enumerate(zip(reference, result, strict=True)):
-        sums = Sums(str(number))
-        sums.add(a, b)
-        differences.append(sums.difference())
-    return differences
 
 
 def default_tolerance(graph: Graph) -> float:
@@ -179,7 +91,7 @@ def verify(
         return Verification(True, False, bar, _other_ends(reference, result))
     pairs = paired_outputs(reference, result)
     found = call(
-        "deploykit.verification.verify:run_both",
+        "deploykit.verification.running:run_both",
         _bytes(reference),
         _bytes(result),
         dict(feeds),
@@ -231,97 +143,9 @@ def _failure(found: Difference, tolerance: float | None, min_sqnr: float | None)
     return ""
 
 
-def run_both(
-    reference: bytes,
-    result: bytes,
-    feeds: dict[str, Array],
-    names: dict[str, str],
-    pairs: list[tuple[str, str]],
-    labels: Array | None,
-    batch: int | None,
-) -> dict[str, Any]:
-    """Run two graphs and return their differences; this is done in a child process.
-
-    Where the result cannot be loaded or run, `broken` says why; where the reference does not run on
-    made-up inputs, `unverified`. GraphError: TensorFlow cannot load the reference, or not run it on
-    given data.
-    """
-    from deploykit.transforms.core.running.session import Session
-
-    first = Session(reference)
-    try:
-        second = Session(result)
-    except GraphError as error:
-        return {"broken": str(error)}
-    sums = [Sums(a) for a, _ in pairs]
-    total = len(next(iter(feeds.values()))) if batch else 1
-    right = np.zeros(2, np.int64)
-    for start in range(0, total, batch or 1):
-        part = {k: v[start : start + batch] if batch else v for k, v in feeds.items()}
-        try:
-            expected = first.run([a for a, _ in pairs], part)
-        except GraphError as error:
-            if batch:
-                raise
-            return {"unverified": str(error)}
-        try:
-            found = second.run(
-                [b for _, b in pairs], {names[k]: v for k, v in part.items() if k in names}
-            )
-        except GraphError as error:
-            return {"broken": str(error)}
-        for each, a, b in zip(sums, expected, found, strict=True):
-            each.add(a, b)
-        if labels is not None and batch:
-            truth = labels[start : start + batch]
-            right += [np.sum(np.argmax(x[0], -1) == truth) for x in (expected, found)]
-    accuracy = tuple((right / total).tolist()) if labels is not None else None
-    return {"differences": [each.difference() for each in sums], "accuracy": accuracy}
-
-
 def _bytes(graph: Graph) -> bytes:
     return b"".join(graph.serialized())
 
 
 def _is_quantized(graph: Graph) -> bool:
     return any("Quantize" in node.op or node.op == "Dequantize" for node in graph)
-
-
-def _paired(names: Sequence[str], others: Sequence[str]) -> Sequence[str]:
-    """Return for each name the one it is paired with: itself, or else the one in its place."""
-    return names if set(names) <= set(others) else others
-
-
-def paired_inputs(reference: Graph, result: Graph) -> dict[str, str] | None:
-    """Return the inputs of the result by those of the reference, or None where they do not match.
-
-    The result may have fewer: what was pinned is not fed any more.
-    """
-    names, others = reference.inputs, result.inputs
-    if set(others) <= set(names):
-        return {name: name for name in others}
-    return dict(zip(names, others, strict=True)) if len(names) == len(others) else None
-
-
-def paired_outputs(reference: Graph, result: Graph) -> list[tuple[str, str]]:
-    """Return the pairs of tensors to compare: outputs, and what final Softmaxes read."""
-    pairs = list(zip(reference.outputs, _paired(reference.outputs, result.outputs), strict=True))
-    for a, b in tuple(pairs):
-        before = (before_softmax(reference, a), before_softmax(result, b))
-        if before[0] is not None and before[1] is not None:
-            pairs.append((before[0], before[1]))
-    return pairs
-
-
-def judged_outputs(reference: Graph, pairs: Sequence[tuple[str, str]]) -> set[str]:
-    """Return the tensors of the reference whose noise counts: not a Softmax whose input does."""
-    compared = {a for a, _ in pairs}
-    return {a for a in compared if before_softmax(reference, a) not in compared}
-
-
-def before_softmax(graph: Graph, tensor: str) -> str | None:
-    """Return what the Softmax that makes a tensor reads, or None where there is none."""
-    node = graph.producer(tensor)
-    while node.op in ("Identity", "Reshape", "Squeeze") and node.inputs:
-        node = graph.producer(node.inputs[0])
-    return node.inputs[0] if node.op == "Softmax" else None

@@ -11,7 +11,8 @@ from deploykit.cli.main import COMMANDS
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
-from deploykit.verification.verify import Difference, Verification
+from deploykit.verification.differences import Difference
+from deploykit.verification.verify import Verification
 from docs.generator import __main__ as generator
 from docs.generator import api, commands
 from docs.generator.markdown import docstring, plain

@@ -9,8 +9,8 @@ import numpy as np
 
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import call
+from deploykit.verification.differences import compare
 from deploykit.verification.sample_inputs import made_up_feeds
-from deploykit.verification.verify import compare
 
 BATCHES = (1, 3)
 

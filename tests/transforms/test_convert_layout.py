@@ -78,7 +78,7 @@ def test_a_processor_with_onednn_computes_the_same_in_nchw(net):
     graphs = (b"".join(graph.serialized()) for graph in (net, turned))
     arguments = (*graphs, X, {"x": "x"}, [("out", "out")], None, None)
     env = {"TF_ENABLE_ONEDNN_OPTS": "1"}
-    found = call("deploykit.verification.verify:run_both", *arguments, env=env)
+    found = call("deploykit.verification.running:run_both", *arguments, env=env)
     if "only supports" in found.get("broken", ""):
         pytest.skip("this processor has no oneDNN, or it is switched off")
     (difference,) = found["differences"]

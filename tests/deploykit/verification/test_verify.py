@@ -9,7 +9,8 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
-from deploykit.verification.verify import compare, default_tolerance, verify
+from deploykit.verification.differences import compare
+from deploykit.verification.verify import default_tolerance, verify
 from tests.support import build, random
 
 pytestmark = pytest.mark.usefixtures("in_process")

@@ -13,7 +13,7 @@ from deploykit.transforms.core.layers.readings import Readings
 from deploykit.transforms.core.layers.roles import Roles
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
-from deploykit.verification.verify import compare
+from deploykit.verification.differences import compare
 from tests.support import build, run, transform
 
 FORMS = [

@@ -1,0 +1,93 @@
+"""How far arrays are from those of a reference: largest and mean error, and noise in dB."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from deploykit.transforms.core.tensors import Array
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far one output of the result is from the reference."""
+
+    output: str
+    max_relative_error: float
+    rms_relative_error: float
+    sqnr_db: float
+    """10 log10(sum ref^2 / sum d^2): signal to quantization noise, in dB; inf where equal."""
+    fault: str = ""
+    """What no tolerance excuses: another shape, NaN in other places, other integers."""
+    judged: bool = True
+    """A Softmax raises noise to a power, so for an SQNR what it reads is judged instead."""
+
+
+@dataclass
+class Sums:
+    """Sums over batches, from which a Difference follows."""
+
+    output: str
+    largest: float = 0.0
+    largest_error: float = 0.0
+    squares: float = 0.0
+    squared_errors: float = 0.0
+    faults: list[str] = field(default_factory=list)
+
+    def add(self, reference: Array, result: Array) -> None:
+        """Take in a batch of the reference's values and of the result's."""
+        reference, result = np.asarray(reference), np.asarray(result)
+        if reference.shape != result.shape:
+            self.faults.append(f"its shape is {list(result.shape)}, not {list(reference.shape)}")
+            return
+        if reference.dtype != result.dtype:
+            self.faults.append(f"its type is {result.dtype}, not {reference.dtype}")
+            return
+        if reference.dtype.kind not in "fcV" and reference.dtype.name != "bfloat16":
+            different = int(np.count_nonzero(reference != result))
+            if different:
+                self.faults.append(f"{different} of {reference.size} values differ")
+            return
+        wide = np.complex128 if reference.dtype.kind == "c" else np.float64
+        reference, result = reference.astype(wide), result.astype(wide)
+        finite = np.isfinite(reference)
+        special = ~finite
+        if not np.array_equal(finite, np.isfinite(result)) or not np.array_equal(
+            reference[special], result[special], equal_nan=True
+        ):
+            self.faults.append("NaN or Inf stand in other places")
+            return
+        reference = reference[finite]
+        error = result[finite] - reference
+        if reference.size:
+            self.largest = max(self.largest, float(np.abs(reference).max()))
+            self.largest_error = max(self.largest_error, float(np.abs(error).max()))
+            self.squares += float(np.square(np.abs(reference)).sum())
+            self.squared_errors += float(np.square(np.abs(error)).sum())
+
+    def difference(self) -> Difference:
+        """Return what the batches so far come to."""
+        fault = self.faults[0] if self.faults else ""
+        if fault:
+            return Difference(self.output, math.inf, math.inf, -math.inf, fault)
+        if not self.squared_errors:
+            return Difference(self.output, 0.0, 0.0, math.inf)
+        if not self.squares:
+            return Difference(self.output, math.inf, math.inf, -math.inf)
+        return Difference(
+            self.output,
+            self.largest_error / self.largest,
+            math.sqrt(self.squared_errors / self.squares),
+            10 * math.log10(self.squares / self.squared_errors),
+        )
+
+
+def compare(reference: Sequence[Array], result: Sequence[Array]) -> list[Difference]:
+    """Return the difference of each pair of arrays."""
+    differences = []
+    for number, (a, b) in enumerate(zip(reference, result, strict=True)):
+        sums = Sums(str(number))
+        sums.add(a, b)
+        differences.append(sums.difference())
+    return differences

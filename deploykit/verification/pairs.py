@@ -1,0 +1,45 @@
+"""Which tensors of two graphs are fed and compared with each other."""
+
+from collections.abc import Sequence
+
+from deploykit.transforms.core.graph import Graph
+
+
+def _paired(names: Sequence[str], others: Sequence[str]) -> Sequence[str]:
+    """Return for each name the one it is paired with: itself, or else the one in its place."""
+    return names if set(names) <= set(others) else others
+
+
+def paired_inputs(reference: Graph, result: Graph) -> dict[str, str] | None:
+    """Return the inputs of the result by those of the reference, or None where they do not match.
+
+    The result may have fewer: what was pinned is not fed any more.
+    """
+    names, others = reference.inputs, result.inputs
+    if set(others) <= set(names):
+        return {name: name for name in others}
+    return dict(zip(names, others, strict=True)) if len(names) == len(others) else None
+
+
+def paired_outputs(reference: Graph, result: Graph) -> list[tuple[str, str]]:
+    """Return the pairs of tensors to compare: outputs, and what final Softmaxes read."""
+    pairs = list(zip(reference.outputs, _paired(reference.outputs, result.outputs), strict=True))
+    for a, b in tuple(pairs):
+        before = (before_softmax(reference, a), before_softmax(result, b))
+        if before[0] is not None and before[1] is not None:
+            pairs.append((before[0], before[1]))
+    return pairs
+
+
+def judged_outputs(reference: Graph, pairs: Sequence[tuple[str, str]]) -> set[str]:
+    """Return the tensors of the reference whose noise counts: not a Softmax whose input does."""
+    compared = {a for a, _ in pairs}
+    return {a for a in compared if before_softmax(reference, a) not in compared}
+
+
+def before_softmax(graph: Graph, tensor: str) -> str | None:
+    """Return what the Softmax that makes a tensor reads, or None where there is none."""
+    node = graph.producer(tensor)
+    while node.op in ("Identity", "Reshape", "Squeeze") and node.inputs:
+        node = graph.producer(node.inputs[0])
+    return node.inputs[0] if node.op == "Softmax" else None
