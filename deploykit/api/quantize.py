@@ -19,7 +19,7 @@ from deploykit.text.progress import Work, working
 from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
-from deploykit.verification.verify import QUANTIZED_BAR_DB
+from deploykit.verification.bar import QUANTIZED_BAR_DB
 
 
 def quantize(

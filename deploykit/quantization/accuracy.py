@@ -15,7 +15,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.pairs import (
-    before_softmax,
+    compared_tensors,
     judged_outputs,
     paired_inputs,
     paired_outputs,
@@ -100,11 +100,10 @@ class Judge:
                 raise GraphError(f"metric {metric} needs labels, which the data do not hold")
             metric = ""
         self._metric, self._graph = metric, graph
-        tensors = [t for o in graph.outputs for t in (o, before_softmax(graph, o)) if t is not None]
         self._arguments = (
             b"".join(graph.serialized()),
             list(graph.outputs),
-            list(dict.fromkeys(tensors)),
+            compared_tensors(graph),
             list(feeds),
             labels,
             metric,

@@ -12,16 +12,13 @@ from typing import Any
 
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.transforms.convert_layout import ELEMENTWISE_OPS, PAD_OPS
+from deploykit.transforms.core.control_flow import conditional_depths
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.functions import reachable
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
 from deploykit.transforms.core.layers.layers import LAYER_OPS, channels_first
 from deploykit.transforms.core.node import (
-    ENTER_OPS,
-    LOOP_EDGE_OPS,
-    MERGE_OPS,
-    SWITCH_OPS,
     normal,
     producer_name,
     tensor_name,
@@ -100,7 +97,7 @@ def calibrate(
         raise GraphError(f"the method should be minmax or mse, not {method!r}")
     live = graph.copy()
     live.prune()
-    depths = _depths(live)
+    depths = conditional_depths(live)
     tensors = _observed(live, depths)
     if not tensors:
         raise GraphError(
@@ -149,28 +146,6 @@ def _observed(graph: Graph, depths: Mapping[str, int]) -> list[str]:
             if type_ == "float32" and is_fed:
                 found.append(tensor)
     return found
-
-
-def _depths(graph: Graph) -> dict[str, int]:
-    """Return how deep each node lies in TensorFlow 1's conditionals and loops.
-
-    Below a Switch a tensor may be dead and below an Enter it has many values, so neither can be
-    fetched. A Merge ends a conditional, and an Exit both the loop and the Switch that it reads.
-    """
-    depths: dict[str, int] = {}
-    for name in graph.order():
-        node = graph[name]
-        # What a loop hands back is not known yet; it is as deep as what enters the loop.
-        depth = max((depths.get(producer_name(tensor), 0) for tensor in node.inputs), default=0)
-        if node.op in SWITCH_OPS | ENTER_OPS:
-            depth += 1
-        elif node.op in ("Exit", "RefExit"):
-            depth -= 2
-        elif node.op in MERGE_OPS:
-            goes_back = any(graph.producer(t).op in LOOP_EDGE_OPS for t in node.inputs)
-            depth -= not goes_back
-        depths[name] = 0 if graph.is_input(name) else max(depth, 0)
-    return depths
 
 
 def _with_channels_first(graph: Graph) -> set[str]:

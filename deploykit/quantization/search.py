@@ -38,8 +38,8 @@ from deploykit.transforms.core.int8.isa import sums_exactly
 from deploykit.transforms.core.int8.plan import OPS, Plan, plan
 from deploykit.transforms.core.int8.private_ops import probe
 from deploykit.transforms.core.int8.ranges import load_ranges
+from deploykit.verification.bar import QUANTIZED_BAR_DB
 from deploykit.verification.samples import Data, Samples, Split, samples_in
-from deploykit.verification.verify import QUANTIZED_BAR_DB
 
 logger = logging.getLogger("deploykit")
 

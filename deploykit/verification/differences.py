@@ -8,6 +8,9 @@ import numpy as np
 
 from deploykit.transforms.core.tensors import Array
 
+DISTINCT_AT_MOST = 1000  # different values that are counted
+_LOOKED_AT = 10_000  # values of a batch among which different ones are counted
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -34,6 +37,10 @@ class Sums:
     squares: float = 0.0
     squared_errors: float = 0.0
     faults: list[str] = field(default_factory=list)
+    finite: int = 0
+    """Values of the reference that are not NaN or Inf; texts count too."""
+    distinct: set[object] = field(default_factory=set)
+    """Different ones among them, as far as they were looked at: two, where there are two."""
 
     def add(self, reference: Array, result: Array) -> None:
         """Take in a batch of the reference's values and of the result's."""
@@ -48,6 +55,7 @@ class Sums:
             different = int(np.count_nonzero(reference != result))
             if different:
                 self.faults.append(f"{different} of {reference.size} values differ")
+            self._count(reference)
             return
         wide = np.complex128 if reference.dtype.kind == "c" else np.float64
         reference, result = reference.astype(wide), result.astype(wide)
@@ -61,10 +69,20 @@ class Sums:
         reference = reference[finite]
         error = result[finite] - reference
         if reference.size:
+            self._count(reference)
             self.largest = max(self.largest, float(np.abs(reference).max()))
             self.largest_error = max(self.largest_error, float(np.abs(error).max()))
             self.squares += float(np.square(np.abs(reference)).sum())
             self.squared_errors += float(np.square(np.abs(error)).sum())
+
+    def _count(self, values: Array) -> None:
+        """Count finite values, and different ones."""
+        self.finite += values.size
+        if values.size and len(self.distinct) < DISTINCT_AT_MOST:
+            flat = values.reshape(-1)
+            self.distinct.update(np.unique(flat[:_LOOKED_AT])[:DISTINCT_AT_MOST].tolist())
+            other = np.argmax(flat != flat[0])  # the first that is not the same, or 0
+            self.distinct.update(flat[other : other + 1].tolist())
 
     def difference(self) -> Difference:
         """Return what the batches so far come to."""

@@ -1,13 +1,9 @@
 """Which tensors of two graphs are fed and compared with each other."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from deploykit.transforms.core.graph import Graph
-
-
-def _paired(names: Sequence[str], others: Sequence[str]) -> Sequence[str]:
-    """Return for each name the one it is paired with: itself, or else the one in its place."""
-    return names if set(names) <= set(others) else others
+from deploykit.verification.choices import choices, paired_choices
 
 
 def paired_inputs(reference: Graph, result: Graph) -> dict[str, str] | None:
@@ -22,19 +18,37 @@ def paired_inputs(reference: Graph, result: Graph) -> dict[str, str] | None:
 
 
 def paired_outputs(reference: Graph, result: Graph) -> list[tuple[str, str]]:
-    """Return the pairs of tensors to compare: outputs, and what final Softmaxes read."""
-    pairs = list(zip(reference.outputs, _paired(reference.outputs, result.outputs), strict=True))
+    """Return the pairs of tensors to compare.
+
+    These are the outputs, what lies in front of a choice such as a non-maximum suppression, and
+    what final Softmaxes read.
+    """
+    others = _paired(reference.outputs, result.outputs)
+    pairs = list(zip(reference.outputs, others, strict=True))
+    pairs += paired_choices(reference, result)[0]
     for a, b in tuple(pairs):
         before = (before_softmax(reference, a), before_softmax(result, b))
         if before[0] is not None and before[1] is not None:
             pairs.append((before[0], before[1]))
-    return pairs
+    return list(dict.fromkeys(pairs))
 
 
-def judged_outputs(reference: Graph, pairs: Sequence[tuple[str, str]]) -> set[str]:
-    """Return the tensors of the reference whose noise counts: not a Softmax whose input does."""
+def compared_tensors(reference: Graph) -> list[str]:
+    """Return the tensors of a graph that are compared, with whatever result."""
+    found = [*reference.outputs, *choices(reference).tensors]
+    found += [before for a in found if (before := before_softmax(reference, a)) is not None]
+    return list(dict.fromkeys(found))
+
+
+def judged_outputs(reference: Graph, pairs: Collection[tuple[str, str]]) -> set[str]:
+    """Return the tensors of the reference whose noise counts.
+
+    Not a Softmax, and not what follows a choice, where what lies in front is compared.
+    """
     compared = {a for a, _ in pairs}
-    return {a for a in compared if before_softmax(reference, a) not in compared}
+    found = choices(reference)
+    behind = found.outputs if compared.issuperset(found.tensors) else frozenset()
+    return {a for a in compared - behind if before_softmax(reference, a) not in compared}
 
 
 def before_softmax(graph: Graph, tensor: str) -> str | None:
@@ -43,3 +57,8 @@ def before_softmax(graph: Graph, tensor: str) -> str | None:
     while node.op in ("Identity", "Reshape", "Squeeze") and node.inputs:
         node = graph.producer(node.inputs[0])
     return node.inputs[0] if node.op == "Softmax" else None
+
+
+def _paired(names: Sequence[str], others: Sequence[str]) -> Sequence[str]:
+    """Return for each name the one it is paired with: itself, or else the one in its place."""
+    return names if set(names) <= set(others) else others

@@ -1,57 +1,168 @@
 """Two graphs run on the same feeds, in a child process."""
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from deploykit.freezing.graph_files import parse_graph_def
 from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.running.session import Session
 from deploykit.transforms.core.tensors import Array
-from deploykit.verification.differences import Sums
+from deploykit.verification.differences import DISTINCT_AT_MOST, Difference, Sums
+from deploykit.verification.samples import Feed, samples_in
+
+Pairs = Sequence[tuple[str, str]]
+"""Tensors of the reference, and of the result."""
 
 
-def run_both(
-    reference: bytes,
-    result: bytes,
-    feeds: dict[str, Array],
-    names: dict[str, str],
-    pairs: list[tuple[str, str]],
-    labels: Array | None,
-    batch: int | None,
-) -> dict[str, Any]:
-    """Run two graphs and return their differences; this is done in a child process.
+@dataclass(frozen=True)
+class Task:
+    """What two graphs are fed with, and which of their tensors are compared."""
 
-    Where the result cannot be loaded or run, `broken` says why; where the reference does not run on
-    made-up inputs, `unverified`. GraphError: TensorFlow cannot load the reference, or not run it on
-    given data.
+    feeds: Sequence[Feed]
+    names: Mapping[str, str]
+    """The inputs of the result by those of the reference."""
+    pairs: Pairs
+    in_front: Pairs = ()
+    """Of the pairs, those from which a choice is made; they depend on the inputs."""
+    behind: frozenset[str] = frozenset()
+    """The outputs of the reference behind a choice: the result's are computed from what the
+    reference has in front of it."""
+    labels: Array | None = None
+    is_given: bool = False
+    """Whether the feeds are data of the user, on which the reference has to run."""
+
+    @property
+    def tensors(self) -> list[str]:
+        """The tensors of the reference that are compared."""
+        return [a for a, _ in self.pairs]
+
+    @property
+    def with_itself(self) -> "Task":
+        """The same for the reference in place of the result."""
+        fed = {tensor for feed in self.feeds for tensor in feed}
+        same = [(a, a) for a in self.tensors]
+        return replace(
+            self, names={each: each for each in fed}, pairs=same, in_front=(), behind=frozenset()
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """What two graphs gave."""
+
+    differences: tuple[Difference, ...] = ()
+    finite: int = 0
+    """How many finite values of the reference were compared, of all outputs and samples."""
+    distinct: int = 0
+    """How many different ones among them; at most 1000 are counted."""
+    accuracy: tuple[float, float] | None = None
+    answers: tuple[Array, int] | None = None
+    """The classes that the reference's first output names, and how many classes there are."""
+    not_possible: str = ""
+    """Why the reference cannot be run."""
+    broken: str = ""
+    """Why the result cannot be loaded or run, although the reference can."""
+
+
+def run_both(reference: bytes | str, result: bytes | str, task: Task) -> Run:
+    """Run two graphs, serialized or the paths of their files, and return what they gave.
+
+    This is done in a child process. GraphError: TensorFlow cannot load the reference, or not run it
+    on the user's data.
     """
-    from deploykit.transforms.core.running.session import Session
-
-    first = Session(reference)
+    first = _session(reference)
     try:
-        second = Session(result)
+        second = _session(result)
     except GraphError as error:
-        return {"broken": str(error)}
-    sums = [Sums(a) for a, _ in pairs]
-    total = len(next(iter(feeds.values()))) if batch else 1
-    right = np.zeros(2, np.int64)
-    for start in range(0, total, batch or 1):
-        part = {k: v[start : start + batch] if batch else v for k, v in feeds.items()}
+        return Run(broken=str(error))
+    fetches = task.tensors
+    sums = [Sums(a) for a in fetches]
+    truth, answers = _Truth(task.labels), list[tuple[Array, int] | None]()
+    for feed in task.feeds:
         try:
-            expected = first.run([a for a, _ in pairs], part)
+            expected = first.run(fetches, feed)
         except GraphError as error:
-            if batch:
+            if task.is_given:
                 raise
-            return {"unverified": str(error)}
+            return Run(not_possible=str(error))
         try:
-            found = second.run(
-                [b for _, b in pairs], {names[k]: v for k, v in part.items() if k in names}
-            )
+            found = _found(second, task, feed, expected)
         except GraphError as error:
-            return {"broken": str(error)}
-        for each, a, b in zip(sums, expected, found, strict=True):
+            return Run(broken=str(error))
+        truth.add(expected[0], found[0], samples_in([feed]))
+        answers.append(_classes(expected[0]))
+        judged = _behind_choices(second, task, feed, expected, found)
+        for each, a, b in zip(sums, expected, judged, strict=True):
             each.add(a, b)
-        if labels is not None and batch:
-            truth = labels[start : start + batch]
-            right += [np.sum(np.argmax(x[0], -1) == truth) for x in (expected, found)]
-    accuracy = tuple((right / total).tolist()) if labels is not None else None
-    return {"differences": [each.difference() for each in sums], "accuracy": accuracy}
+    distinct = set[object]().union(*(each.distinct for each in sums))
+    return Run(
+        tuple(each.difference() for each in sums),
+        sum(each.finite for each in sums),
+        min(len(distinct), DISTINCT_AT_MOST),
+        truth.accuracy,
+        _joined(answers),
+    )
+
+
+def _session(graph: bytes | str) -> Session:
+    return Session(parse_graph_def(graph) if isinstance(graph, str) else graph)
+
+
+def _found(session: Session, task: Task, feed: Feed, expected: Sequence[Array]) -> list[Array]:
+    named = {task.names[k]: v for k, v in feed.items() if k in task.names}
+    return session.run([b for _, b in task.pairs], named)
+
+
+def _behind_choices(
+    session: Session, task: Task, feed: Feed, expected: Sequence[Array], found: list[Array]
+) -> list[Array]:
+    """Return what a result gives, behind choices from the reference's values in front of them."""
+    places = [n for n, (a, _) in enumerate(task.pairs) if a in task.behind]
+    if not places:
+        return found
+    values = dict(zip(task.tensors, expected, strict=True))
+    fed = {task.names[k]: v for k, v in feed.items() if k in task.names}
+    fed |= {b: values[a] for a, b in task.in_front}
+    judged = list(found)
+    for place, value in zip(
+        places, session.run([task.pairs[n][1] for n in places], fed), strict=True
+    ):
+        judged[place] = value
+    return judged
+
+
+class _Truth:
+    """How often the first output names the right class, before and after."""
+
+    def __init__(self, labels: Array | None) -> None:
+        self._labels, self._right, self._count = labels, np.zeros(2, np.int64), 0
+
+    def add(self, expected: Array, found: Array, count: int) -> None:
+        if self._labels is not None:
+            truth = self._labels[self._count : self._count + count]
+            self._right += [np.sum(np.argmax(x, -1) == truth) for x in (expected, found)]
+        self._count += count
+
+    @property
+    def accuracy(self) -> tuple[float, float] | None:
+        if self._labels is None:
+            return None
+        before, after = (self._right / max(self._count, 1)).tolist()
+        return before, after
+
+
+def _classes(scores: Array) -> tuple[Array, int] | None:
+    """Return the class that each sample's scores name, and how many classes there are."""
+    scores = np.asarray(scores)
+    if scores.ndim != 2 or scores.shape[1] < 2 or scores.dtype.kind != "f":
+        return None
+    return np.argmax(scores, -1), scores.shape[1]
+
+
+def _joined(answers: Sequence[tuple[Array, int] | None]) -> tuple[Array, int] | None:
+    known = [each for each in answers if each is not None]
+    if len(known) < len(answers) or not known:
+        return None
+    return np.concatenate([classes for classes, _ in known]), known[0][1]

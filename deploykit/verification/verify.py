@@ -6,19 +6,25 @@ relative error: a correct fold of fifty layers shows 1e-1 near zeros. Where an o
 its input is compared as well, because a Softmax hides errors.
 """
 
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from deploykit.transforms.core.errors import CrashError
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers.layers import LAYER_OPS
 from deploykit.transforms.core.running.child import call
+from deploykit.verification.bar import QualityBar
+from deploykit.verification.choices import paired_choices
 from deploykit.verification.differences import Difference
 from deploykit.verification.pairs import judged_outputs, paired_inputs, paired_outputs
+from deploykit.verification.running import Run, Task
 from deploykit.verification.sample_inputs import made_up_feeds
-from deploykit.verification.samples import Data, Samples
+from deploykit.verification.samples import Data, Feed, Samples, samples_in
 
 AT_ONCE = 50  # samples of the user's, where the inputs leave it open
-QUANTIZED_BAR_DB = 15.0  # below this a quantized graph's answers are noise (int8.md, rule 10)
+
+_CHANGES = "the reference gives other values each time, so there is nothing to compare with"
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,9 @@ class Verification:
     """What a comparison of two graphs found, and whether it met its bar."""
 
     verified: bool
+    """Whether something was compared that could have differed."""
     passed: bool
+    """Whether something was compared, and met the bar."""
     bar: str
     reason: str = ""
     differences: tuple[Difference, ...] = ()
@@ -34,6 +42,14 @@ class Verification:
     samples: int = 0
     models: tuple[Any, Any] | None = None
     """The two as they were opened, where they were models."""
+    compared: int = 0
+    """Finite values of the reference, of all outputs and samples."""
+    distinct: int = 0
+    """Different ones among them; at most 1000 are counted."""
+    not_possible: str = ""
+    """Why the reference was not run."""
+    seconds: float = field(default=0.0, compare=False)
+    """That loading and running both took."""
 
     @property
     def max_relative_error(self) -> float | None:
@@ -45,11 +61,21 @@ class Verification:
         """The smallest signal-to-noise ratio that is judged; None where nothing was compared."""
         return min((d.sqnr_db for d in self.differences if d.judged), default=None)
 
+    @property
+    def differs(self) -> bool:
+        """Whether the two were compared, and are not the same."""
+        return self.verified and not self.passed
 
-def default_tolerance(graph: Graph) -> float:
-    """Return 1e-6 * (5 + depth), at most 1e-4: what folding `depth` batch norms may move."""
-    depth = sum(node.op in LAYER_OPS for node in graph)
-    return min(1e-4, 1e-6 * (5 + depth))
+
+@dataclass(frozen=True)
+class Stored:
+    """The paths of files that hold the graphs of a comparison; None: they are in memory."""
+
+    reference: str | None = None
+    result: str | None = None
+
+
+IN_MEMORY = Stored()
 
 
 def verify(
@@ -60,6 +86,7 @@ def verify(
     input_range: tuple[float, float] = (-1.0, 1.0),
     tolerance: float | None = None,
     min_sqnr: float | None = None,
+    stored: Stored = IN_MEMORY,
 ) -> Verification:
     """Run two graphs on the same inputs and compare their outputs.
 
@@ -75,49 +102,112 @@ def verify(
             result holds 8-bit constants that the reference does not.
         min_sqnr: bar in dB instead; default for such a quantized result: 15. It holds for what a
             Softmax reads in place of the Softmax.
+        stored: files that hold the graphs, which are run in place of those in memory.
 
-    A reference that does not run on made-up inputs gives `verified=False` with the reason.
+    `verified` is false, with the reason, where nothing was compared that could differ: the
+    reference does not run on made-up inputs, or all of its values are NaN, or the same. What lies
+    behind a choice, such as a non-maximum suppression, is computed from what the reference has in
+    front of it, where the noise is judged.
+
     GraphError: TensorFlow cannot load the reference, or the data do not fit its inputs.
     """
-    if tolerance is None and min_sqnr is None:
-        tolerance, min_sqnr = _default_bar(reference, result)
-    bar = f"error <= {tolerance:.2g}" if tolerance is not None else f"SQNR >= {min_sqnr:g} dB"
+    bar = QualityBar.between(reference, result, tolerance, min_sqnr)
     samples = None if data is None else Samples.of(reference, data)
-    feeds, reason = (samples.arrays, "") if samples else made_up_feeds(reference, input_range)
+    feeds, reason = _feeds(reference, samples, input_range)
     if reason:
-        return Verification(False, False, bar, reason)
+        return Verification(False, False, str(bar), reason, not_possible=reason)
     names = paired_inputs(reference, result)
     if names is None or len(reference.outputs) != len(result.outputs):
-        return Verification(True, False, bar, _other_ends(reference, result))
+        return Verification(True, False, str(bar), _other_ends(reference, result))
     pairs = paired_outputs(reference, result)
-    found = call(
-        "deploykit.verification.running:run_both",
-        _bytes(reference),
-        _bytes(result),
-        dict(feeds),
-        names,
-        pairs,
-        samples and samples.labels,
-        (samples.batch or AT_ONCE) if samples and feeds else None,
+    in_front, behind = paired_choices(reference, result)
+    judged = {a for a, _ in pairs}
+    if bar.tolerance is None:
+        judged = judged_outputs(reference, pairs) | behind
+    labels = None if samples is None else samples.labels_of(feeds)
+    task = Task(feeds, names, pairs, in_front, behind, labels, samples is not None)
+    graphs = (stored.reference or _bytes(reference), stored.result or _bytes(result))
+    began = time.perf_counter()
+    found = _judged(_run(*graphs, task), bar, judged, behind)
+    if found.differences and found.differs and _changes(graphs[0], task, bar):
+        found = replace(found, verified=False, reason=_CHANGES)
+    seconds = time.perf_counter() - began
+    return replace(found, samples=samples_in(feeds) if samples else 0, seconds=seconds)
+
+
+def _judged(
+    run: Run, bar: QualityBar, judged: Collection[str], behind: Collection[str]
+) -> Verification:
+    """Return what a run comes to."""
+    differences = tuple(replace(d, judged=d.output in judged) for d in run.differences)
+    failures = (bar.failure(d, behind) for d in differences)
+    reason = run.not_possible or run.broken or next(filter(None, failures), "")
+    verified, passed = not run.not_possible, not reason
+    if passed and (reason := _proves_nothing(run)):
+        verified = passed = False
+    return Verification(
+        verified,
+        passed,
+        str(bar),
+        reason,
+        differences,
+        run.accuracy,
+        compared=run.finite,
+        distinct=run.distinct,
+        not_possible=run.not_possible,
     )
-    if "unverified" in found:
-        return Verification(False, False, bar, found["unverified"])
-    if "broken" in found:
-        return Verification(True, False, bar, found["broken"])
-    differences = tuple(found["differences"])
-    if tolerance is None:
-        judged = judged_outputs(reference, pairs)
-        differences = tuple(replace(d, judged=d.output in judged) for d in differences)
-    reason = next((why for d in differences if (why := _failure(d, tolerance, min_sqnr))), "")
-    count = len(next(iter(feeds.values()))) if samples and feeds else 0
-    return Verification(True, not reason, bar, reason, differences, found["accuracy"], count)
 
 
-def _default_bar(reference: Graph, result: Graph) -> tuple[float | None, float | None]:
-    """Return tolerance or signal-to-noise ratio in dB that a result is held to."""
-    if _is_quantized(result) and not _is_quantized(reference):
-        return None, QUANTIZED_BAR_DB
-    return default_tolerance(reference), None
+def _feeds(
+    graph: Graph, samples: Samples | None, input_range: tuple[float, float]
+) -> tuple[list[Feed], str]:
+    """Return what is fed, the user's or made up, and why nothing can be made up."""
+    if samples is None:
+        feeds, reason = made_up_feeds(graph, input_range)
+        return [feeds], reason
+    if not samples.arrays:
+        return [{}], ""
+    return samples.feeds(samples.batch or AT_ONCE), ""
+
+
+def _run(reference: bytes | str, result: bytes | str, task: Task) -> Run:
+    """Run both in a child; where TensorFlow dies, find out on which.
+
+    CrashError: it was on the reference, and the data are the user's.
+    """
+    try:
+        return _called(reference, result, task)
+    except CrashError as error:
+        try:
+            _called(reference, reference, task.with_itself)
+        except CrashError:
+            if task.is_given:
+                raise
+            return Run(not_possible=str(error))
+        return Run(broken=str(error))
+
+
+def _called(reference: bytes | str, result: bytes | str, task: Task) -> Run:
+    found: Run = call("deploykit.verification.running:run_both", reference, result, task)
+    return found
+
+
+def _proves_nothing(run: Run) -> str:
+    """Return why values that are equal say nothing of a result, or an empty string."""
+    if not run.finite:
+        return "the reference gives no finite value, so nothing was compared"
+    if run.distinct < 2:
+        return (
+            "the reference gives one value everywhere, whatever it is fed, so a wrong result would "
+            "look the same; give other --data or --outputs"
+        )
+    return ""
+
+
+def _changes(reference: bytes | str, task: Task, bar: QualityBar) -> bool:
+    """Say whether a reference differs from itself by more than the bar."""
+    again = _run(reference, reference, task.with_itself)
+    return any(map(bar.failure, again.differences))
 
 
 def _other_ends(reference: Graph, result: Graph) -> str:
@@ -128,24 +218,5 @@ def _other_ends(reference: Graph, result: Graph) -> str:
     return f"its inputs are {shown[0]}, those of the reference {shown[1]}"
 
 
-def _failure(found: Difference, tolerance: float | None, min_sqnr: float | None) -> str:
-    """Return why an output fails its bar, or an empty string."""
-    if not found.judged:
-        return ""
-    if found.fault and not (tolerance is None and "values differ" in found.fault):
-        return f"output '{found.output}': {found.fault}"
-    if tolerance is not None:
-        error = max(found.max_relative_error, found.rms_relative_error)
-        if not error <= tolerance:
-            return f"output '{found.output}': error {error:.3g}, allowed {tolerance:.3g}"
-    elif min_sqnr is not None and not found.fault and not found.sqnr_db >= min_sqnr:
-        return f"output '{found.output}': SQNR {found.sqnr_db:.1f} dB, wanted {min_sqnr:g} dB"
-    return ""
-
-
 def _bytes(graph: Graph) -> bytes:
     return b"".join(graph.serialized())
-
-
-def _is_quantized(graph: Graph) -> bool:
-    return any("Quantize" in node.op or node.op == "Dequantize" for node in graph)

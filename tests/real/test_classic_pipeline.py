@@ -9,7 +9,8 @@ import deploykit
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import call
-from deploykit.verification.verify import Verification, default_tolerance, verify
+from deploykit.verification.bar import default_tolerance
+from deploykit.verification.verify import Verification, verify
 from tests.differential.original import Answer, Original
 from tests.support import ops
 

@@ -11,6 +11,7 @@ from deploykit.transforms.core.errors import PipelineError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.child import call
+from deploykit.verification.running import Task
 from tests.support import assert_golden, build, error, ops, random, transform
 from tests.transforms.examples import Example
 
@@ -76,12 +77,12 @@ def test_golden(net):
 def test_a_processor_with_onednn_computes_the_same_in_nchw(net):
     turned = transform(net, TO_NCHW)
     graphs = (b"".join(graph.serialized()) for graph in (net, turned))
-    arguments = (*graphs, X, {"x": "x"}, [("out", "out")], None, None)
+    task = Task([X], {"x": "x"}, [("out", "out")])
     env = {"TF_ENABLE_ONEDNN_OPTS": "1"}
-    found = call("deploykit.verification.running:run_both", *arguments, env=env)
-    if "only supports" in found.get("broken", ""):
+    found = call("deploykit.verification.running:run_both", *graphs, task, env=env)
+    if "only supports" in found.broken:
         pytest.skip("this processor has no oneDNN, or it is switched off")
-    (difference,) = found["differences"]
+    (difference,) = found.differences
     assert difference.max_relative_error <= 1e-6 * 7
 
 

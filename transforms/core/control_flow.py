@@ -41,6 +41,28 @@ CONTROL_FLOW_OPS = (SWITCH_OPS | MERGE_OPS | ENTER_OPS | EXIT_OPS | LOOP_EDGE_OP
 _PASSING_OPS = SWITCH_OPS | ENTER_OPS | {"Identity", "RefIdentity", "IdentityN"}
 
 
+def conditional_depths(graph: Graph) -> dict[str, int]:
+    """Return how deep each node lies in TensorFlow 1's conditionals and loops.
+
+    Below a Switch a tensor may be dead and below an Enter it has many values, so neither can be
+    fetched. A Merge ends a conditional, and an Exit both the loop and the Switch that it reads.
+    """
+    depths: dict[str, int] = {}
+    for name in graph.order():
+        node = graph[name]
+        # What a loop hands back is not known yet; it is as deep as what enters the loop.
+        depth = max((depths.get(producer_name(tensor), 0) for tensor in node.inputs), default=0)
+        if node.op in SWITCH_OPS | ENTER_OPS:
+            depth += 1
+        elif node.op in ("Exit", "RefExit"):
+            depth -= 2
+        elif node.op in MERGE_OPS:
+            goes_back = any(graph.producer(t).op in LOOP_EDGE_OPS for t in node.inputs)
+            depth -= not goes_back
+        depths[name] = 0 if graph.is_input(name) else max(depth, 0)
+    return depths
+
+
 def pass_on(
     name: str,
     tensors: Sequence[str],

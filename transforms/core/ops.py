@@ -29,6 +29,14 @@ _UNSEEN_OPS = re.compile(
     r"|TensorArray\w*|Empty|GuaranteeConst|DeviceIndex|Timestamp|DtypeWithDefaultOp"
 )
 
+# Stateless for the registry, yet they end the process, run code, or tell others what they read.
+_SEEN_OPS = frozenset(
+    {
+        "Abort", "DebugIdentity", "DebugNanCount", "DebugNumericSummary", "DebugNumericSummaryV2",
+        "MatchingFiles", "PyFuncStateless", "ReadFile", "XlaCustomCall", "XlaCustomCallV2",
+    }
+)  # fmt: skip
+
 TABLE = Path(__file__).with_name("ops.pb.gz")
 
 
@@ -41,7 +49,9 @@ def op_defs() -> Mapping[str, OpDef]:
 def acts(op: str) -> bool:
     """Say whether something outside of the graph may learn that a node of this op has run."""
     op_def = op_defs().get(op)
-    return op_def is None or (op_def.is_stateful and not _UNSEEN_OPS.fullmatch(op))
+    if op_def is None or op in _SEEN_OPS:
+        return True
+    return op_def.is_stateful and not _UNSEEN_OPS.fullmatch(op)
 
 
 def input_types(node: Node, op_def: OpDef | None = None) -> list[DType] | None:
