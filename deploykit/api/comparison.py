@@ -1,10 +1,12 @@
 """How two graphs are compared: on which inputs, and against which bar."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from deploykit.freezing.open_model import OpenedModel
+    from deploykit.rewriting.proof import Compare, Proof
     from deploykit.transforms.core.graph import Graph
     from deploykit.verification.verify import Verification
 
@@ -24,10 +26,10 @@ class Comparison:
     """Ops that are run although they act on files or processes."""
     tolerance: float | None = None
     """The largest error, relative to the largest value; default: 1e-6 * (5 + layers), <= 1e-4."""
+    allow_unverified: bool = False
+    """Whether it counts as right where nothing could be compared."""
 
-    def ready(
-        self, reference: "Graph", min_sqnr: float | None = None
-    ) -> "Callable[[Graph, Graph], Verification]":
+    def ready(self, reference: "Graph", min_sqnr: float | None = None) -> "Compare":
         """Read the data, once, and return what compares a graph with this reference, or its like.
 
         FileError, GraphError: the data are damaged, or do not fit the inputs of the reference.
@@ -36,7 +38,7 @@ class Comparison:
         from deploykit.input.samples import open_samples
         from deploykit.transforms.core.checks.side_effects import refuse_side_effects
         from deploykit.transforms.core.errors import GraphError
-        from deploykit.verification.verify import verify
+        from deploykit.verification.verify import IN_MEMORY, Stored, verify
 
         if self.preprocess is not None and self.data is None:
             raise GraphError("--preprocess needs --data, which it is for")
@@ -45,7 +47,9 @@ class Comparison:
         if self.data is not None:
             data = open_samples(self.data, reference, self.preprocess)
 
-        def compared(reference: "Graph", result: "Graph") -> "Verification":
+        def compared(
+            reference: "Graph", result: "Graph", stored: Stored = IN_MEMORY
+        ) -> "Verification":
             refuse_side_effects(result, self.allowed_ops)
             return verify(
                 reference,
@@ -54,9 +58,27 @@ class Comparison:
                 input_range=self.input_range,
                 tolerance=self.tolerance,
                 min_sqnr=min_sqnr,
+                stored=stored,
             )
 
         return compared
+
+    def proof(
+        self,
+        model: "OpenedModel",
+        min_sqnr: float | None = None,
+        *,
+        reference: "Graph | None" = None,
+        is_asked: bool = True,
+    ) -> "Proof":
+        """Return how what is made of a model is compared with it; raises what `ready` raises."""
+        from deploykit.rewriting.proof import Proof
+        from deploykit.transforms.core.checks.side_effects import refuse_side_effects
+
+        refuse_side_effects(model.graph, self.allowed_ops)  # before anything of it is dropped
+        reference = model.reference if reference is None else reference
+        compare = self.ready(reference, min_sqnr)
+        return Proof(model, reference, compare, is_asked, self.allow_unverified)
 
 
 DEFAULT = Comparison()

@@ -1,19 +1,22 @@
 """A trained model becomes a frozen graph."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from deploykit.api.comparison import Comparison
 from deploykit.calling.label_image import read_labels
-from deploykit.freezing.graph_files import save_graph
-from deploykit.freezing.open_model import open_model, path_of
-from deploykit.freezing.sidecar import About, about, check_graph_output
+from deploykit.freezing.open_model import open_model
+from deploykit.freezing.sidecar import About, about
 from deploykit.input.preprocessing import preprocessing_of
-from deploykit.rewriting.rewrite import Rewriting
+from deploykit.rewriting.rewrite import OutputFiles, Rewriting
 from deploykit.text.progress import working
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split
+from deploykit.verification.verify import Verification
 
 
 def freeze(
@@ -23,12 +26,14 @@ def freeze(
     labels: Any = None,
     output: str | os.PathLike[str] | None = None,
     force: bool = False,
+    allowed_ops: Sequence[str] = (),
     **options: Any,
 ) -> Graph:
     """Read a model and return it as a frozen graph: no variables, no function calls.
 
     What its callers know of it, such as the names of its signatures, is on the graph as `about`,
-    and is written beside it as `X.pb.json`.
+    and is written beside it as `X.pb.json`. What is written is loaded and run once, on made-up
+    inputs, and compared with the graph as it was read.
 
     Args:
         source: whatever `open_model` takes.
@@ -38,28 +43,39 @@ def freeze(
             the names; found likewise.
         output: a `.pb` file to write too.
         force: whether to replace it where it exists.
+        allowed_ops: ops that are run although they act on files or processes.
         options: fields of `Source`: `inputs`, `outputs`, `tags`, `signature`, `pins`, `graph`. A
             boolean placeholder that is not among the inputs and is named like `is_training` is
             pinned to false without being asked.
 
     FileError: a file is missing, unreadable or cannot be written. GraphError: the model is not
-    sound, or has no such tags or signature. RefusedError: it holds code.
+    sound, or has no such tags or signature. RefusedError: it holds code, or acts on files or
+    processes when it is run. VerificationError: the file that was written computes something else.
 
     Example:
         >>> graph = deploykit.freeze("fashion.keras", output="frozen.pb")
         >>> graph.inputs, graph.outputs
         (('images',), ('probabilities',))
     """
-    if output is not None:
-        check_graph_output(output, force, *path_of(source))
-    with working("freeze"):
+    target = OutputFiles(output, force)
+    target.check(source)
+    with working("freeze") as work:
         model = open_model(source, **options)
-        graph = model.frozen
-    if graph is model.graph:
-        graph = graph.copy()
-    graph.about = _told(graph, preprocess, labels)
-    size = None if output is None else save_graph(graph, output, force=force)
-    graph.report = Rewriting(model, model.nodes, bytes=size)
+        graph = model.frozen.copy()
+        graph.about = _told(graph, preprocess, labels)
+        if output is None:
+            graph.report = Rewriting(model, model.nodes)
+            return graph
+        how = Comparison(allowed_ops=allowed_ops)
+        is_same = model.reference is model.frozen
+        proof = replace(how.proof(model, is_asked=False), is_same=is_same)
+
+        def check(path: Path | None) -> Verification:
+            work("run the file", 0)
+            return proof.checked(graph, path)
+
+        size, found = target.write(graph, check)
+    graph.report = Rewriting(model, model.nodes, verification=found, bytes=size)
     return graph
 
 

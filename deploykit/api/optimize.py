@@ -29,13 +29,15 @@ def optimize(
         how: on which inputs the result is compared, and against which bar.
         output: a `.pb` file to write too.
         force: whether to replace it where it exists.
-        verify: whether both graphs are run and compared before the result is written; with data
-            they always are.
+        verify: whether nothing is written unless the result was compared with the model; it is so
+            with data. Without it, what is written is loaded and run once as well, and compared as
+            far as the model itself can be run on the inputs.
         options: fields of `Comparison`: `data`, `preprocess`, `input_range`, `allowed_ops`,
-            `tolerance`.
+            `tolerance`, `allow_unverified`.
 
     GraphError: the model is not sound, or the data do not fit its inputs. VerificationError: the
-    result differs.
+    result differs, or nothing was compared although it was asked for. RefusedError: the model acts
+    on files or processes.
 
     Example:
         >>> graph = deploykit.optimize("fashion.keras", verify=True)
@@ -44,8 +46,11 @@ def optimize(
     """
     (how,) = with_options("optimize", options, how)
     target = OutputFiles(output, force)
+    is_asked = verify or how.data is not None
     target.check(model)
     with working("optimize") as work:
         opened = open_model(model)
-        compare = how.ready(opened.frozen) if verify or how.data is not None else None
-        return rewrite(opened, opened.frozen, OPTIMIZE, target, work, compare)
+        proof = None
+        if is_asked or output is not None:
+            proof = how.proof(opened, is_asked=is_asked)
+        return rewrite(opened, opened.frozen, OPTIMIZE, target, work, proof)

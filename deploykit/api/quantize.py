@@ -1,6 +1,7 @@
 """A model in 8 bits: with calibration data, or with its weights alone."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from deploykit.api.comparison import DEFAULT as COMPARISON
@@ -20,6 +21,10 @@ from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.bar import QUANTIZED_BAR_DB
+from deploykit.verification.verify import Verification
+
+RUN_ON = 16  # held-out samples, on which the file is run once more
+RUN_BAR_DB = 10.0  # a few samples scatter about the bar of all; a wrong file is at 0 dB or below
 
 
 def quantize(
@@ -80,7 +85,7 @@ def quantize(
         if not is_calibrated:
             bar = QUANTIZED_BAR_DB if how.min_sqnr is None else how.min_sqnr
             steps = quantize_string(how.minimum_size, how.skip, nodes=mode == "nodes")
-            return rewrite(opened, graph, steps, target, work, comparison.ready(graph, bar))
+            return rewrite(opened, graph, steps, target, work, comparison.proof(opened, bar))
         return _calibrated(opened, how, (calibration, evaluation), comparison, target, work)
 
 
@@ -111,5 +116,16 @@ def _calibrated(
     if calibration.preprocessing is not None:
         known = replace(known, preprocessing=calibration.preprocessing)
     result.about = known
-    result.report = replace(found, model=opened, nodes=len(graph), bytes=target.write(result))
+    proof = replace(comparison, data=calibration.split().held_out.spread(RUN_ON)).proof(
+        opened, None if found.is_float else RUN_BAR_DB
+    )
+
+    def check(path: Path | None) -> Verification:
+        work("run the file", 0)
+        return proof.checked(result, path)
+
+    count, verification = target.write(result, None if target.output is None else check)
+    result.report = replace(
+        found, model=opened, nodes=len(graph), bytes=count, verification=verification
+    )
     return result

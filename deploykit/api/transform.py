@@ -41,7 +41,8 @@ def transform(
         options: fields of `Comparison`.
 
     PipelineError: the string does not parse. GraphError: a transform cannot be applied.
-    VerificationError: the result differs; the first step that breaks the bar is named.
+    VerificationError: the result differs, and the first step that breaks the bar is named; or
+    nothing was compared.
 
     Example:
         >>> folded = deploykit.transform("fashion.pb", "fold_constants fold_batch_norms")
@@ -55,8 +56,8 @@ def transform(
     target.check(model)
     with working("transform") as work:
         opened = open_model(model)
-        compare = how.ready(opened.graph) if verify else None
-        return rewrite(opened, opened.graph, transforms, target, work, compare)
+        proof = how.proof(opened, reference=opened.graph) if verify else None
+        return rewrite(opened, opened.graph, transforms, target, work, proof)
 
 
 def TransformGraph(

@@ -93,6 +93,10 @@ def _verification_document(found: "Verification") -> dict[str, Any]:
         "passed": found.passed,
         "bar": found.bar,
         "reason": found.reason,
+        "run": found.run,
+        "run_seconds": round(found.seconds, 4),
+        "compared_values": found.compared,
+        "distinct_values": found.distinct,
         "by_output": {
             d.output: {
                 "max_relative_error": _finite(d.max_relative_error),
@@ -184,7 +188,7 @@ def verification_lines(found: "Verification") -> list[str]:
     """Return the outcome of a comparison in words."""
     if not found.verified:
         return [f"not verified: {found.reason}"]
-    lines = []
+    lines = [f"run on {found.run} in {found.seconds:.1f} s"] if found.seconds else []
     if found.differences:
         error, sqnr = found.max_relative_error, found.sqnr_db
         quality = f", SQNR {sqnr:.1f} dB" if sqnr is not None and math.isfinite(sqnr) else ""

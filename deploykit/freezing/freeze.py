@@ -22,8 +22,14 @@ from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.functions import Library, reachable
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.layers.layers import FLOATS
-from deploykit.transforms.core.node import Node, split
-from deploykit.transforms.core.ops import op_defs, output_types
+from deploykit.transforms.core.node import Node, producer_name, split
+from deploykit.transforms.core.ops import (
+    FEEDABLE_OPS,
+    PLACEHOLDER_OPS,
+    VARIABLE_OPS,
+    op_defs,
+    output_types,
+)
 from deploykit.transforms.core.pipeline import Step
 from deploykit.transforms.core.stateful_ops import contents_of, held_by
 
@@ -52,6 +58,24 @@ def freeze_written(
     """Return a model that was just written as a SavedModel; the names are those of its callers."""
     graph, initialisers = read_again(folder, inputs, outputs)
     return _frozen(source.interface.put_on(graph), initialisers, source)
+
+
+def runs_as_it_stands(graph: Graph, source: Source) -> bool:
+    """Say whether a graph computes what it does when frozen, with its inputs fed and no more.
+
+    It does not where a placeholder is pinned, or where a variable or table has to be filled.
+    """
+    for name in graph.ancestors(map(producer_name, graph.outputs)):
+        node = graph[name]
+        if graph.is_input(name):
+            continue
+        if node.op in FEEDABLE_OPS and (name in dict(source.pins) or is_training_switch(node)):
+            return False
+        if node.op in PLACEHOLDER_OPS or contents_of(node.op) in ("filled", "refused"):
+            return False
+        if node.op in VARIABLE_OPS:
+            return False
+    return True
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from deploykit.freezing.default_interface import guess_inputs, guess_outputs
@@ -99,12 +99,18 @@ def load_graph(
 
 
 def save_graph(
-    graph: Graph, path: str | os.PathLike[str], *, force: bool = False, as_text: bool = False
+    graph: Graph,
+    path: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    as_text: bool = False,
+    check: Callable[[Path], object] | None = None,
 ) -> int:
     """Write a graph, the same bytes for the same graph; return how many.
 
     What is known of it is written beside it, as `X.pb.json` for `X.pb`: inputs and outputs,
-    signatures, preprocessing, labels. Every command finds it there.
+    signatures, preprocessing, labels. Every command finds it there. `check` is called with the path
+    of the whole file before it takes its name; where it raises, nothing is written.
 
     FileError: the file exists and `force` is not set, or it cannot be written; then nothing is.
 
@@ -117,13 +123,18 @@ def save_graph(
     if path == "-":
         raise FileError("a graph is not written to standard output; give the name of a file")
     check_graph_output(path, force)
-    count, sha256 = write_graph(graph, path, force=force, as_text=as_text)
+    count, sha256 = write_graph(graph, path, force=force, as_text=as_text, check=check)
     write(sidecar_path(path), sidecar(graph, sha256), force=True)
     return count
 
 
 def write_graph(
-    graph: Graph, path: str | os.PathLike[str], *, force: bool = False, as_text: bool = False
+    graph: Graph,
+    path: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    as_text: bool = False,
+    check: Callable[[Path], object] | None = None,
 ) -> tuple[int, str]:
     """Write a graph's nodes alone; return how many bytes, and their SHA-256."""
     digest = hashlib.sha256()
@@ -138,7 +149,7 @@ def write_graph(
         from google.protobuf import text_format
 
         pieces = [text_format.MessageToString(graph.to_graph_def()).encode()]
-    count = write(path, hashed(pieces), force)
+    count = write(path, hashed(pieces), force, check)
     return count, digest.hexdigest()
 
 

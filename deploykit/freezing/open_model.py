@@ -7,7 +7,12 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from deploykit.freezing.default_interface import guess_inputs, guess_outputs
-from deploykit.freezing.freeze import freeze_files, freeze_graph, naming_errors
+from deploykit.freezing.freeze import (
+    freeze_files,
+    freeze_graph,
+    naming_errors,
+    runs_as_it_stands,
+)
 from deploykit.freezing.graph_files import load_graph
 from deploykit.freezing.interface import Interface, Source, source_of
 from deploykit.freezing.live_models import freeze_live, is_live, name_of
@@ -59,6 +64,17 @@ class OpenedModel:
             return self.graph
         with naming_errors(self.source):
             return freeze_graph(self.graph, self.requested)
+
+    @functools.cached_property
+    def reference(self) -> Graph:
+        """What any graph that is made of it is held against: it as it was read, if that can run."""
+        return self.graph if runs_as_it_stands(self.graph, self.requested) else self.frozen
+
+    def file_of(self, graph: Graph) -> str | None:
+        """Return the file that holds this very graph; None: there is none."""
+        if self.files is None or self.files.kind != "graph" or graph is not self.graph:
+            return None
+        return str(self.files.location.path)
 
     @property
     def about(self) -> About:

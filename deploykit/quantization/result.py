@@ -14,6 +14,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import Plan
 from deploykit.transforms.core.int8.ranges import Ranges
 from deploykit.transforms.core.layers.layers import LAYER_OPS
+from deploykit.verification.verify import Verification
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,8 @@ class Quantized:
     """Of its graph before."""
     bytes: int | None = None
     """Of the file that was written."""
+    verification: Verification | None = None
+    """Of that file, on a few held-out samples; None: none was written."""
 
     @property
     def int8_layers(self) -> int:

@@ -7,11 +7,6 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.verification.verify import Verification
 
 
-def failed(found: Verification) -> bool:
-    """Say whether a comparison was made and its bar missed."""
-    return found.verified and not found.passed
-
-
 def first_failure(
     graph: Graph,
     transforms: str,
@@ -28,7 +23,7 @@ def first_failure(
     while broken - sound > 1:
         middle = (sound + broken) // 2
         found = compare(graph, results[middle].graph)
-        if failed(found):
+        if found.differs:
             broken, last = middle, found
         else:
             sound = middle

@@ -1,15 +1,16 @@
 """What transform, optimize and quantize share: rewrite, compare, then write one file."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from deploykit.freezing.graph_files import save_graph
 from deploykit.freezing.open_model import OpenedModel, path_of
 from deploykit.freezing.sidecar import about, check_graph_output
-from deploykit.rewriting.bisect import failed, first_failure
+from deploykit.rewriting.bisect import first_failure
 from deploykit.rewriting.dump import Dump, check_folder
+from deploykit.rewriting.proof import Proof
 from deploykit.rewriting.step_report import StepReport
 from deploykit.rewriting.transform import run_steps
 from deploykit.text.progress import Work
@@ -18,7 +19,6 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.pipeline import Result
 from deploykit.verification.verify import Verification
 
-Compare = Callable[[Graph, Graph], Verification]
 PathLike = str | os.PathLike[str]
 
 
@@ -40,11 +40,27 @@ class OutputFiles:
         if self.output is not None:
             check_graph_output(self.output, self.force, *sources)
 
-    def write(self, graph: Graph) -> int | None:
-        """Write a graph and what is known of it; return the bytes of its file."""
+    def write(
+        self, graph: Graph, check: Callable[[Path | None], Verification] | None = None
+    ) -> tuple[int | None, Verification | None]:
+        """Write a graph and what is known of it; return the bytes of its file, and what was found.
+
+        `check` is called with the path of the file before it takes its name, or with None where no
+        file is written; where it raises, nothing is left.
+        """
+        found: list[Verification] = []
+
+        def checked(path: Path | None) -> None:
+            if check is not None:
+                found.append(check(path))
+
         if self.output is None:
-            return None
-        return save_graph(graph, self.output, force=self.force, as_text=self.as_text)
+            checked(None)
+            return None, found[0] if found else None
+        count = save_graph(
+            graph, self.output, force=self.force, as_text=self.as_text, check=checked
+        )
+        return count, found[0] if found else None
 
 
 @dataclass(frozen=True)
@@ -68,11 +84,11 @@ def rewrite(
     transforms: str,
     target: OutputFiles,
     work: Work,
-    compare: Compare | None = None,
+    proof: Proof | None = None,
 ) -> Graph:
-    """Transform a model's graph, compare it with what it was, write it, and return it.
+    """Transform a model's graph, compare it with the model, write it, and return it.
 
-    Its `report` is a `Rewriting`.
+    Its `report` is a `Rewriting`. Where the proof was not asked for, it is of a file alone.
     VerificationError: the result is below the bar. It names the first step that breaks it; the
     output is not written, and of the dump only the graphs before that step are kept.
     """
@@ -84,19 +100,39 @@ def rewrite(
             dumped.add(step.transform, step.graph)
 
     result, steps = run_steps(graph, transforms, on_step)
-    verification = None if compare is None else compare(graph, result)
-    if compare is not None and verification is not None and failed(verification):
-        place, found = first_failure(graph, transforms, compare, verification)
-        raise VerificationError(
-            f"{model.source}: step {place + 1} of {len(steps)}, {steps[place].transform}, breaks "
-            f"the bar: {found.reason}; {_kept(dumped, place, target)}"
-        )
     result = result.copy() if result is graph else result
     result.about = about(graph).renamed(graph, result)
-    count = target.write(result)
+
+    def check(path: Path | None) -> Verification:
+        assert proof is not None
+        work("compare", 0)
+        found = proof.of(result, path)
+        if found.differs:
+            why = _blame(proof, graph, transforms, found, [step.transform for step in steps])
+            raise VerificationError(f"{model.source}: {why[1]}; {_kept(dumped, why[0], target)}")
+        return found
+
+    is_checked = proof is not None and (proof.is_asked or target.output is not None)
+    count, verification = target.write(result, check if is_checked else None)
     files = () if dumped is None else tuple(dumped.files)
     result.report = Rewriting(model, len(graph), tuple(steps), verification, files, count)
     return result
+
+
+def _blame(
+    proof: Proof, graph: Graph, transforms: str, found: Verification, steps: Sequence[str]
+) -> tuple[int, str]:
+    """Return the place of the first step that broke the bar, from 0, and what it did in words."""
+
+    def compare(_: Graph, result: Graph) -> Verification:
+        return proof.compare(proof.reference, result)
+
+    if graph is not proof.reference and (before := compare(graph, graph)).differs:
+        return 0, f"freezing it breaks the bar: {before.reason}"
+    place, broken = first_failure(graph, transforms, compare, found)
+    return place, (
+        f"step {place + 1} of {len(steps)}, {steps[place]}, breaks the bar: {broken.reason}"
+    )
 
 
 def _kept(dump: Dump | None, place: int, target: OutputFiles) -> str:

@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -42,10 +42,16 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         raise FileError(f"{path}: {error.strerror or error}") from None
 
 
-def write(path: str | os.PathLike[str], pieces: Iterable[bytes], force: bool = False) -> int:
+def write(
+    path: str | os.PathLike[str],
+    pieces: Iterable[bytes],
+    force: bool = False,
+    check: Callable[[Path], object] | None = None,
+) -> int:
     """Write a file whole or not at all: under another name, synced, then renamed.
 
-    The text `-` is standard output, which takes text alone.
+    `check` is called with its path before it takes its name; where it raises, nothing is left. The
+    text `-` is standard output, which takes text alone.
     """
     if path == "-":
         content = b"".join(pieces)
@@ -61,6 +67,8 @@ def write(path: str | os.PathLike[str], pieces: Iterable[bytes], force: bool = F
                 size += file.write(piece)
             file.flush()
             os.fsync(file.fileno())
+            if check is not None:
+                check(partial)
             partial.replace(path)
         folder = os.open(path.parent, os.O_RDONLY)
         try:

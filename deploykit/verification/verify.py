@@ -50,6 +50,8 @@ class Verification:
     """Why the reference was not run."""
     seconds: float = field(default=0.0, compare=False)
     """That loading and running both took."""
+    made_up: int = 0
+    """Samples that were made up."""
 
     @property
     def max_relative_error(self) -> float | None:
@@ -60,6 +62,15 @@ class Verification:
     def sqnr_db(self) -> float | None:
         """The smallest signal-to-noise ratio that is judged; None where nothing was compared."""
         return min((d.sqnr_db for d in self.differences if d.judged), default=None)
+
+    @property
+    def run(self) -> str:
+        """On what both were run, in words, or why they were not."""
+        if self.not_possible:
+            return f"not possible: {self.not_possible}"
+        kind = "made-up " if self.made_up else ""
+        count = self.samples or self.made_up
+        return f"{count} {kind}sample{'' if count == 1 else 's'}"
 
     @property
     def differs(self) -> bool:
@@ -132,7 +143,9 @@ def verify(
     if found.differences and found.differs and _changes(graphs[0], task, bar):
         found = replace(found, verified=False, reason=_CHANGES)
     seconds = time.perf_counter() - began
-    return replace(found, samples=samples_in(feeds) if samples else 0, seconds=seconds)
+    count = samples_in(feeds)
+    given, made_up = (count, 0) if samples else (0, count)
+    return replace(found, samples=given, made_up=made_up, seconds=seconds)
 
 
 def _judged(

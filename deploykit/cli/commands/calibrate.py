@@ -22,9 +22,7 @@ from deploykit.freezing.interface import Source
               "smallest error in 8 bits, which runs the samples twice.")  # fmt: skip
 @click.option("--batch", type=Whole(1), metavar="N", help="Samples in a batch [default: what the "
               "model demands, or 8].")  # fmt: skip
-@options.limit_option("--allow-op", "allowed_ops", metavar="OP", multiple=True, help="Run this op "
-                      "although it reads or writes files or starts processes; may be "
-                      "repeated.")  # fmt: skip
+@options.allowed_ops
 @options.output("ranges", ".json")
 @options.limits
 @options.everywhere

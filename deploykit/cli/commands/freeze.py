@@ -21,6 +21,7 @@ from deploykit.freezing.interface import Source
 @click.option("--labels", type=PathName("FILE"), help="File with the names of the classes, one a "
               "line; label then finds them there.")  # fmt: skip
 @options.output("frozen")
+@options.allowed_ops
 @options.limits
 @options.everywhere
 def freeze(
@@ -29,6 +30,7 @@ def freeze(
     labels: str | None,
     output: str,
     force: bool,
+    allowed_ops: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Turn the variables of a model into constants.
@@ -37,13 +39,21 @@ def freeze(
     .h5 file, or a graph that is frozen already (.pb, .pbtxt). Functions are inlined, and the
     contents of lookup tables go into the graph. A boolean placeholder with a name like is_training
     becomes false, unless it is an input.
+
+    The new file is loaded and run once, on made-up inputs, and compared with the graph as it was
+    read.
     """
     import deploykit
     from deploykit.cli.report import Report, show
 
     report = Report("freeze", source.model, output)
     graph = deploykit.freeze(
-        source, preprocess=preprocess, labels=labels, output=output, force=force
+        source,
+        preprocess=preprocess,
+        labels=labels,
+        output=output,
+        force=force,
+        allowed_ops=allowed_ops,
     )
     report.rewritten(graph, output)
     show(report, as_json)

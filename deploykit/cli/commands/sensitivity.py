@@ -22,9 +22,7 @@ from deploykit.transforms.core.int8.isa import ISAS
               "machine.")  # fmt: skip
 @click.option("--top", type=Whole(1), metavar="N", help="Show only the N noisiest layers [default: "
               "all].")  # fmt: skip
-@options.limit_option("--allow-op", "allowed_ops", metavar="OP", multiple=True, help="Run this op "
-                      "although it reads or writes files or starts processes; may be "
-                      "repeated.")  # fmt: skip
+@options.allowed_ops
 @options.result_file
 @options.limits
 @options.everywhere

@@ -42,11 +42,12 @@ def verify(
 ) -> None:
     """Compare what two models compute.
 
-    Exits with 5 if the outputs of RESULT differ too much from those of REFERENCE.
+    Exits with 5 if the outputs of RESULT differ too much from those of REFERENCE, and if nothing
+    was compared: REFERENCE cannot be run, or gives the same value whatever it is fed.
 
     Both run on the same inputs, with TensorFlow's own graph optimizer switched off. If an output is
     a Softmax, its input is compared too. In --json, an infinite figure (there is no difference at
-    all) is null, and a model for which no random inputs can be made gives "verified": false.
+    all) is null, and "verified" is false if nothing was compared.
     """
     import deploykit
     from deploykit.cli.report import Report, show
@@ -59,5 +60,9 @@ def verify(
     assert found.models is not None
     report.between(*found.models)
     show(report, as_json, output=output, force=force)
-    if found.verified and not found.passed:
+    if found.differs:
         raise VerificationError(f"{result}: {found.reason}")
+    if not found.verified and not how.allow_unverified:
+        raise VerificationError(
+            f"{result}: not verified: {found.reason} (--allow-unverified accepts that)"
+        )

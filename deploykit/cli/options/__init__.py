@@ -2,6 +2,7 @@
 
 from deploykit.cli.options.common import everywhere, limits
 from deploykit.cli.options.data import (
+    allowed_ops,
     comparison,
     feeding,
     feeding_or_files,
@@ -24,6 +25,7 @@ from deploykit.cli.options.settings import sweep, tuned
 
 __all__ = [
     "Helped",
+    "allowed_ops",
     "classifier",
     "command",
     "comparison",

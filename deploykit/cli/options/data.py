@@ -17,6 +17,15 @@ preprocess = data_option(
 )
 
 
+allowed_ops = limit_option(
+    "--allow-op",
+    "allowed_ops",
+    metavar="OP",
+    multiple=True,
+    help="Run this op although it reads or writes files or starts processes; may be repeated.",
+)
+
+
 comparison = as_one(
     "comparison",
     Comparison,
@@ -27,8 +36,10 @@ comparison = as_one(
     preprocess,
     data_option("--input-range", type=Range(), default="-1,1", show_default=True,
                 help="Range of the random values for float inputs, where no data are given."),
-    limit_option("--allow-op", "allowed_ops", metavar="OP", multiple=True, help="Run this op "
-                 "although it reads or writes files or starts processes; may be repeated."),
+    data_option("--allow-unverified", is_flag=True, help="Go on where nothing could be compared, "
+                "for example because random values do not fit the model, instead of exiting with "
+                "5."),
+    allowed_ops,
 )  # fmt: skip
 
 
@@ -40,8 +51,7 @@ _shapes = data_option("--shape", "shapes", type=Shape(), multiple=True, callback
 _made_up = (
     data_option("--input-range", type=Range(), default="-1,1", show_default=True,
                 help="Range of the random values for float inputs, where no data are given."),
-    limit_option("--allow-op", "allowed_ops", metavar="OP", multiple=True, help="Run this op "
-                 "although it reads or writes files or starts processes; may be repeated."),
+    allowed_ops,
 )  # fmt: skip
 
 

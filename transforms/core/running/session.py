@@ -12,15 +12,19 @@ from deploykit.transforms.core.tensors import Array
 class Session:
     """A TensorFlow session that holds one graph; Grappler is off unless asked for."""
 
-    def __init__(self, graph_def: bytes, grappler: bool = False, config: Any = None) -> None:
+    def __init__(
+        self, graph_def: bytes | GraphDef, grappler: bool = False, config: Any = None
+    ) -> None:
         """Import the graph. GraphError: TensorFlow does not accept it, or the ConfigProto."""
         import tensorflow as tf
 
         self._errors = tf.errors
         graph = tf.Graph()
+        if isinstance(graph_def, bytes):
+            graph_def = GraphDef.FromString(graph_def)
         with graph.as_default():
             try:
-                tf.import_graph_def(GraphDef.FromString(graph_def), name="")
+                tf.import_graph_def(graph_def, name="")
             except (ValueError, TypeError, tf.errors.OpError) as error:
                 raise GraphError(f"TensorFlow cannot load the graph: {sentence(error)}") from None
         config = tf.compat.v1.ConfigProto() if config is None else copy.deepcopy(config)

@@ -1,0 +1,83 @@
+"""What was written is loaded and run, and compared with the model as it was read."""
+
+import logging
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from deploykit.freezing.graph_files import write_graph
+from deploykit.freezing.open_model import OpenedModel
+from deploykit.transforms.core.errors import GraphError, LimitError, VerificationError
+from deploykit.transforms.core.graph import Graph
+from deploykit.verification.verify import IN_MEMORY, Stored, Verification
+
+logger = logging.getLogger("deploykit")
+
+
+class Compare(Protocol):
+    """Compares two graphs."""
+
+    def __call__(self, reference: Graph, result: Graph, stored: Stored = IN_MEMORY) -> Verification:
+        """Return what was found; where they are stored, the files are run."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """How a graph is compared with the model that it was made of, and what follows from that."""
+
+    model: OpenedModel
+    reference: Graph
+    """The model as it was read, or as near to that as it can be run."""
+    compare: Compare
+    is_asked: bool = True
+    """Whether a comparison was asked for, so that without one nothing is written."""
+    allow_unverified: bool = False
+    """Whether a graph is written also where nothing could be compared."""
+    is_same: bool = False
+    """Whether what is written is the reference, which then needs no file of its own."""
+
+    def of(self, result: Graph, path: Path | None = None) -> Verification:
+        """Compare a graph, or the file that holds it, with the model as it was read.
+
+        VerificationError: nothing was compared, although it was asked for.
+        """
+        try:
+            found = self._compared(result, path)
+        except (GraphError, LimitError) as error:
+            if self.is_asked:
+                raise
+            found = Verification(False, False, "", str(error), not_possible=str(error))
+        if not found.verified:
+            self._tell(found.reason)
+        return found
+
+    def _compared(self, result: Graph, path: Path | None) -> Verification:
+        """Run the reference, from its file or a new one, and the graph or its file."""
+        if path is None:
+            return self.compare(self.reference, result)
+        file = str(path) if self.is_same else self.model.file_of(self.reference)
+        with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
+            if file is None:  # memory holds the model once as it is
+                file = str(Path(folder, "reference.pb"))
+                write_graph(self.reference, file)
+            return self.compare(self.reference, result, Stored(file, str(path)))
+
+    def checked(self, result: Graph, path: Path | None = None) -> Verification:
+        """Compare likewise. VerificationError, too: the result differs from the model."""
+        found = self.of(result, path)
+        if found.differs:
+            raise VerificationError(
+                f"{self.model.source}: what was made of it differs from it: {found.reason}; "
+                "nothing was written"
+            )
+        return found
+
+    def _tell(self, reason: str) -> None:
+        """Warn that nothing was compared, or raise VerificationError."""
+        if self.is_asked and not self.allow_unverified:
+            raise VerificationError(
+                f"{self.model.source}: not verified: {reason}; nothing was written "
+                "(--allow-unverified writes it all the same)"
+            )
+        logger.warning("%s: not verified: %s", self.model.source, reason)
