@@ -23,6 +23,7 @@ from deploykit.freezing.meta_graphs import (
     signature_sides,
 )
 from deploykit.freezing.model_files import ModelFiles
+from deploykit.freezing.original import Original, original_of
 from deploykit.freezing.saved_models import function_to_load
 from deploykit.freezing.sidecar import About, SignatureNames, about
 from deploykit.storage.parameters import with_options
@@ -75,6 +76,16 @@ class OpenedModel:
         if self.files is None or self.files.kind != "graph" or graph is not self.graph:
             return None
         return str(self.files.location.path)
+
+    @functools.cached_property
+    def original(self) -> Original | None:
+        """How TensorFlow itself runs what the graph was frozen of; None: it cannot, or should not.
+
+        It is so for a SavedModel whose graph means the same when it is frozen.
+        """
+        if self.files is None or self.files.kind != "saved_model" or self.requested.pins:
+            return None
+        return original_of(self.files, self.graph, self.signatures)
 
     @property
     def about(self) -> About:

@@ -13,6 +13,8 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.layers.affine import BATCH_NORM_OPS
 from deploykit.transforms.core.node import SWITCH_OPS, Node, producer_name
 from deploykit.transforms.core.ops import FEEDABLE_OPS
+from deploykit.transforms.core.protos import NodeDef
+from deploykit.transforms.core.tensors import type_name
 
 logger = logging.getLogger("deploykit")
 
@@ -25,6 +27,12 @@ _OF_BATCH_NORMS = BATCH_NORM_OPS | {"Rsqrt"}
 def is_training_switch(node: Node) -> bool:
     """Say whether a node is a boolean placeholder named like `is_training`."""
     return _is_switch(node) and _TRAINING.search(_last(node)) is not None
+
+
+def has_boolean_placeholder(nodes: Iterable[NodeDef]) -> bool:
+    """Say whether one of the nodes of a GraphDef may be such a switch."""
+    fed = (node for node in nodes if node.op in FEEDABLE_OPS)
+    return any(type_name(node.attr["dtype"].type) == "bool" for node in fed)
 
 
 def tell_what_hides_batch_norms(graph: Graph) -> None:

@@ -1,5 +1,6 @@
 """What was written is loaded and run, and compared with the model as it was read."""
 
+import contextlib
 import logging
 import tempfile
 from dataclasses import dataclass
@@ -56,6 +57,11 @@ class Proof:
         """Run the reference, from its file or a new one, and the graph or its file."""
         if path is None:
             return self.compare(self.reference, result)
+        if self.is_same and self.model.original is not None:
+            with contextlib.suppress(GraphError):
+                found = self.compare(self.reference, result, Stored(self.model.original, str(path)))
+                if found.verified:
+                    return found
         file = str(path) if self.is_same else self.model.file_of(self.reference)
         with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
             if file is None:  # memory holds the model once as it is

@@ -6,11 +6,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from deploykit.freezing.graph_files import parse_graph_def
+from deploykit.freezing.original import Original
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.session import Session
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.differences import DISTINCT_AT_MOST, Difference, Sums
 from deploykit.verification.samples import Feed, samples_in
+
+Runnable = bytes | str | Original
+"""A serialized graph, the path of its file, or what it was frozen of."""
 
 Pairs = Sequence[tuple[str, str]]
 """Tensors of the reference, and of the result."""
@@ -66,15 +70,15 @@ class Run:
     """Why the result cannot be loaded or run, although the reference can."""
 
 
-def run_both(reference: bytes | str, result: bytes | str, task: Task) -> Run:
-    """Run two graphs, serialized or the paths of their files, and return what they gave.
+def run_both(reference: Runnable, result: Runnable, task: Task) -> Run:
+    """Run two graphs and return what they gave.
 
     This is done in a child process. GraphError: TensorFlow cannot load the reference, or not run it
     on the user's data.
     """
-    first = _session(reference)
+    first = _Loaded(reference)
     try:
-        second = _session(result)
+        second = _Loaded(result)
     except GraphError as error:
         return Run(broken=str(error))
     fetches = task.tensors
@@ -106,17 +110,29 @@ def run_both(reference: bytes | str, result: bytes | str, task: Task) -> Run:
     )
 
 
-def _session(graph: bytes | str) -> Session:
-    return Session(parse_graph_def(graph) if isinstance(graph, str) else graph)
+class _Loaded:
+    """What is run, by the names of the graph."""
+
+    def __init__(self, graph: Runnable) -> None:
+        self._names: dict[str, str] = {}
+        if isinstance(graph, Original):
+            self._session = Session.of_saved_model(graph.folder, graph.tags)
+            self._names = {**graph.inputs, **graph.outputs}
+        else:
+            self._session = Session(parse_graph_def(graph) if isinstance(graph, str) else graph)
+
+    def run(self, fetches: Sequence[str], feed: Mapping[str, Array]) -> list[Array]:
+        named = {self._names.get(name, name): value for name, value in feed.items()}
+        return self._session.run([self._names.get(name, name) for name in fetches], named)
 
 
-def _found(session: Session, task: Task, feed: Feed, expected: Sequence[Array]) -> list[Array]:
+def _found(session: _Loaded, task: Task, feed: Feed, expected: Sequence[Array]) -> list[Array]:
     named = {task.names[k]: v for k, v in feed.items() if k in task.names}
     return session.run([b for _, b in task.pairs], named)
 
 
 def _behind_choices(
-    session: Session, task: Task, feed: Feed, expected: Sequence[Array], found: list[Array]
+    session: _Loaded, task: Task, feed: Feed, expected: Sequence[Array], found: list[Array]
 ) -> list[Array]:
     """Return what a result gives, behind choices from the reference's values in front of them."""
     places = [n for n, (a, _) in enumerate(task.pairs) if a in task.behind]

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from deploykit.freezing.original import Original
 from deploykit.transforms.core.errors import CrashError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import call
@@ -18,7 +19,7 @@ from deploykit.verification.bar import QualityBar
 from deploykit.verification.choices import paired_choices
 from deploykit.verification.differences import Difference
 from deploykit.verification.pairs import judged_outputs, paired_inputs, paired_outputs
-from deploykit.verification.running import Run, Task
+from deploykit.verification.running import Run, Runnable, Task
 from deploykit.verification.sample_inputs import made_up_feeds
 from deploykit.verification.samples import Data, Feed, Samples, samples_in
 
@@ -82,7 +83,9 @@ class Verification:
 class Stored:
     """The paths of files that hold the graphs of a comparison; None: they are in memory."""
 
-    reference: str | None = None
+    reference: str | Original | None = None
+    """An original is run once, and compared at its outputs: nothing else of it has a name, and what
+    it keeps from run to run is not frozen."""
     result: str | None = None
 
 
@@ -132,6 +135,9 @@ def verify(
         return Verification(True, False, str(bar), _other_ends(reference, result))
     pairs = paired_outputs(reference, result)
     in_front, behind = paired_choices(reference, result)
+    if isinstance(stored.reference, Original):
+        pairs, in_front, behind = pairs[: len(reference.outputs)], [], frozenset()
+        feeds = feeds[:1]
     judged = {a for a, _ in pairs}
     if bar.tolerance is None:
         judged = judged_outputs(reference, pairs) | behind
@@ -183,7 +189,7 @@ def _feeds(
     return samples.feeds(samples.batch or AT_ONCE), ""
 
 
-def _run(reference: bytes | str, result: bytes | str, task: Task) -> Run:
+def _run(reference: Runnable, result: Runnable, task: Task) -> Run:
     """Run both in a child; where TensorFlow dies, find out on which.
 
     CrashError: it was on the reference, and the data are the user's.
@@ -200,7 +206,7 @@ def _run(reference: bytes | str, result: bytes | str, task: Task) -> Run:
         return Run(broken=str(error))
 
 
-def _called(reference: bytes | str, result: bytes | str, task: Task) -> Run:
+def _called(reference: Runnable, result: Runnable, task: Task) -> Run:
     found: Run = call("deploykit.verification.running:run_both", reference, result, task)
     return found
 
@@ -217,7 +223,7 @@ def _proves_nothing(run: Run) -> str:
     return ""
 
 
-def _changes(reference: bytes | str, task: Task, bar: QualityBar) -> bool:
+def _changes(reference: Runnable, task: Task, bar: QualityBar) -> bool:
     """Say whether a reference differs from itself by more than the bar."""
     again = _run(reference, reference, task.with_itself)
     return any(map(bar.failure, again.differences))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import deploykit as api
-from deploykit.freezing import graph_files
+from deploykit.freezing import graph_files, initializers
 from deploykit.rewriting import rewrite
 from deploykit.transforms.core.errors import VerificationError
 from deploykit.transforms.core.graph import Graph
@@ -204,3 +204,56 @@ def test_the_reference_is_the_graph_as_it_was_read(tmp_path):
     with pytest.raises(VerificationError, match="freezing it breaks the bar"):
         api.optimize(opened, output=tmp_path / "out.pb")
     assert not (tmp_path / "out.pb").exists()
+
+
+@pytest.fixture(scope="module")
+def saved_model(tmp_path_factory):
+    import tensorflow as tf
+
+    class Dense(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.weights = tf.Variable(random(6, 4))
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 6], tf.float32, "x")])
+        def __call__(self, x):
+            return {"scores": tf.nn.relu(tf.matmul(x, self.weights))}
+
+    folder = str(tmp_path_factory.mktemp("saved") / "dense")
+    model = Dense()
+    tf.saved_model.save(model, folder, {"serving_default": model.__call__})
+    return folder
+
+
+def test_a_saved_model_is_compared_with_what_tensorflow_loads(
+    deploykit, saved_model, tmp_path, monkeypatch
+):
+    opened = api.open_model(saved_model)
+    assert set(opened.original.outputs) == set(opened.graph.outputs)
+    right = api.freeze(saved_model, output=tmp_path / "right.pb").report.verification
+    assert right.passed
+    fill = initializers.fill_variables
+
+    def wrong(graph, values, *more):
+        fill(graph, {name: -value for name, value in values.items()}, *more)
+
+    monkeypatch.setattr(initializers, "fill_variables", wrong)
+    found = deploykit("freeze", saved_model, "-o", tmp_path / "wrong.pb")
+    assert (found.status, found.stdout) == (5, "")
+    assert "differs from it: output" in found.stderr
+    assert not list(tmp_path.glob("*wrong*"))
+
+
+def test_where_tensorflow_cannot_load_a_saved_model_the_graph_is_run_alone(saved_model, tmp_path):
+    """The first loader needs the variables under the names of the graph."""
+    import shutil
+
+    opened = api.open_model(saved_model)
+    assert opened.graph.inputs
+    broken = tmp_path / "broken"
+    shutil.copytree(saved_model, broken)
+    model = api.open_model(broken)
+    assert model.original is not None
+    shutil.rmtree(broken / "variables")
+    graph = api.freeze(model, output=tmp_path / "out.pb")
+    assert graph.report.verification.passed

@@ -1,7 +1,7 @@
 """Run a GraphDef in TensorFlow. These functions are meant for a child process: see `child.call`."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deploykit.transforms.core.errors import GraphError, LimitError
@@ -27,6 +27,33 @@ class Session:
                 tf.import_graph_def(graph_def, name="")
             except (ValueError, TypeError, tf.errors.OpError) as error:
                 raise GraphError(f"TensorFlow cannot load the graph: {sentence(error)}") from None
+        self._start(graph, grappler, config)
+
+    @classmethod
+    def of_saved_model(cls, folder: str, tags: Sequence[str]) -> "Session":
+        """Return a session of a SavedModel as TensorFlow loads it, with its variables and tables.
+
+        GraphError: TensorFlow cannot load it.
+        """
+        import tensorflow as tf
+
+        session = cls.__new__(cls)
+        session._errors = tf.errors
+        session._start(tf.Graph(), False, None)
+        load = tf.compat.v1.saved_model.loader.load
+        with session.graph.as_default():
+            try:
+                load(session._session, list(tags), folder)
+            except Exception as error:  # it raises much, from KeyError to its own
+                raise GraphError(
+                    f"TensorFlow cannot load the SavedModel: {sentence(error)}"
+                ) from None
+        session._names = {operation.name for operation in session.graph.get_operations()}
+        return session
+
+    def _start(self, graph: Any, grappler: bool, config: Any) -> None:
+        import tensorflow as tf
+
         config = tf.compat.v1.ConfigProto() if config is None else copy.deepcopy(config)
         if not grappler:
             from tensorflow.core.protobuf import rewriter_config_pb2
