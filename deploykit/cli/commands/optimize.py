@@ -16,8 +16,8 @@ from deploykit.freezing.interface import Source
 )
 @options.source
 @options.output("optimized")
-@click.option("--verify", is_flag=True, help="Run the model before and after, and write nothing if "
-              "the answers differ.")  # fmt: skip
+@click.option("--verify", is_flag=True, help="Write nothing unless the result was compared with "
+              "the model; by default, a model that cannot be run is a warning.")  # fmt: skip
 @options.comparison
 @options.limits
 @options.everywhere
@@ -33,6 +33,9 @@ def optimize(
 
     Runs inline_functions, strip_unused_nodes, remove_nodes, fold_constants, fold_batch_norms,
     merge_duplicate_nodes and sort_by_execution_order.
+
+    The new file is loaded and run once, and nothing is written if its answers differ from those of
+    the model as it was read.
     """
     import deploykit
     from deploykit.cli.report import Report, show
