@@ -35,7 +35,6 @@ class Comparison:
         FileError, GraphError: the data are damaged, or do not fit the inputs of the reference.
         RefusedError, now or then: a graph acts on files or processes.
         """
-        from deploykit.input.samples import open_samples
         from deploykit.transforms.core.checks.side_effects import refuse_side_effects
         from deploykit.transforms.core.errors import GraphError
         from deploykit.verification.verify import IN_MEMORY, Stored, verify
@@ -45,6 +44,8 @@ class Comparison:
         refuse_side_effects(reference, self.allowed_ops)
         data = None
         if self.data is not None:
+            from deploykit.input.samples import open_samples  # it brings much along
+
             data = open_samples(self.data, reference, self.preprocess)
 
         def compared(
