@@ -1,7 +1,7 @@
 """How two graphs are compared: on which inputs, and against which bar."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,12 +20,16 @@ class Comparison:
     too; default: made up, seed 0."""
     preprocess: Any = None
     """What becomes of the features of files: a JSON file, or what it holds."""
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Sizes of made-up inputs that the model leaves open, by name; the first one is the batch."""
     input_range: tuple[float, float] = (-1.0, 1.0)
     """Of made-up floats."""
     allowed_ops: Sequence[str] = ()
     """Ops that are run although they act on files or processes."""
     tolerance: float | None = None
-    """The largest error, relative to the largest value; default: 1e-6 * (5 + layers), <= 1e-4."""
+    """The largest error, relative to the largest value; default, in float32: 1e-6 * (5 + layers),
+    at most 1e-4; as many roundings in float64; in float16 and bfloat16 4 + layers / 2 roundings of
+    the type (2^-10, 2^-7), at most 16."""
     allow_unverified: bool = False
     """Whether it counts as right where nothing could be compared."""
 
@@ -41,6 +45,8 @@ class Comparison:
 
         if self.preprocess is not None and self.data is None:
             raise GraphError("--preprocess needs --data, which it is for")
+        if self.shapes and self.data is not None:
+            raise GraphError("the data have their own shapes; give either --data or --shape")
         refuse_side_effects(reference, self.allowed_ops)
         data = None
         if self.data is not None:
@@ -57,6 +63,7 @@ class Comparison:
                 result,
                 data=data,
                 input_range=self.input_range,
+                shapes=self.shapes,
                 tolerance=self.tolerance,
                 min_sqnr=min_sqnr,
                 stored=stored,

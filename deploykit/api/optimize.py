@@ -32,8 +32,8 @@ def optimize(
         verify: whether nothing is written unless the result was compared with the model; it is so
             with data. Without it, what is written is loaded and run once as well, and compared as
             far as the model itself can be run on the inputs.
-        options: fields of `Comparison`: `data`, `preprocess`, `input_range`, `allowed_ops`,
-            `tolerance`, `allow_unverified`.
+        options: fields of `Comparison`: `data`, `preprocess`, `shapes`, `input_range`,
+            `allowed_ops`, `tolerance`, `allow_unverified`.
 
     GraphError: the model is not sound, or the data do not fit its inputs. VerificationError: the
     result differs, or nothing was compared although it was asked for. RefusedError: the model acts

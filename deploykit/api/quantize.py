@@ -74,10 +74,8 @@ def quantize(
     target = OutputFiles(output, force)
     is_calibrated, is_evaluated = calibration is not None, evaluation is not None
     mode = how.resolved_mode(is_calibrated, is_evaluated)
-    if is_calibrated and comparison.data is not None:
-        raise GraphError("--data is for quantizing without --calibration")
-    if is_calibrated and comparison.input_range != COMPARISON.input_range:
-        raise GraphError("--input-range is for quantizing without --calibration")
+    if is_calibrated:
+        _refuse_uncalibrated(comparison)
     target.check(model)
     with working("quantize", *(STEPS if is_calibrated else ())) as work:
         opened = open_model(model)
@@ -87,6 +85,18 @@ def quantize(
             steps = quantize_string(how.minimum_size, how.skip, nodes=mode == "nodes")
             return rewrite(opened, graph, steps, target, work, comparison.proof(opened, bar))
         return _calibrated(opened, how, (calibration, evaluation), comparison, target, work)
+
+
+def _refuse_uncalibrated(comparison: Comparison) -> None:
+    """Raise GraphError for an option that says what the result is compared on without samples."""
+    given = {
+        "--data": comparison.data is not None,
+        "--shape": bool(comparison.shapes),
+        "--input-range": comparison.input_range != COMPARISON.input_range,
+    }
+    for option, is_given in given.items():
+        if is_given:
+            raise GraphError(f"{option} is for quantizing without --calibration")
 
 
 def _calibrated(

@@ -29,8 +29,8 @@ def verify(
         how: on which inputs, and against which bar.
         min_sqnr: bar in dB instead of `tolerance`; default for a quantized result: 15. It holds for
             what a Softmax reads in place of the Softmax.
-        options: fields of `Comparison`: `data`, `preprocess`, `input_range`, `allowed_ops`,
-            `tolerance`.
+        options: fields of `Comparison`: `data`, `preprocess`, `shapes`, `input_range`,
+            `allowed_ops`, `tolerance`.
 
     A reference that does not run on made-up inputs gives `verified=False` with the reason.
     GraphError: TensorFlow cannot load the reference, or the data do not fit its inputs.

@@ -20,7 +20,7 @@ class Feeding:
     """Arrays by input name, the samples along the first axis; the path of an `.npz` file of such;
     or `Samples`. `deploykit.benchmark` also takes a folder of TFRecords, CSV files or images."""
     input_range: tuple[float, float] = (-1.0, 1.0)
-    """Of made-up floats; integers are made up over [0, 255]."""
+    """Of made-up floats."""
     allowed_ops: Sequence[str] = ()
     """Ops that are run although they act on files or processes."""
 

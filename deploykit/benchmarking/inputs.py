@@ -6,15 +6,15 @@ Batches differ, because a model that is fed the same array again and again may f
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.tensors import Array, numpy_type
 from deploykit.verification.sample_inputs import (
+    MadeUp,
+    asked_for,
     can_be_made_up,
     demanded_batch,
-    made_up,
+    listed,
     type_and_shape,
 )
 from deploykit.verification.samples import Data, Samples
@@ -42,11 +42,11 @@ def batches(
         data: samples, or arrays by input name, first axis the samples. They give at most 16
             batches; a short one at the end is dropped, unless it is all there is. Default: 4
             batches are made up.
-        input_range: the range of made-up floats; integers are made up over [0, 255].
+        input_range: the range of made-up floats; the rest is made up as for a comparison.
         seed: of what is made up.
 
-    GraphError: a shape is not known, contradicts the graph or names no input; a string input has no
-    data; the data do not fit.
+    GraphError: a shape is not known, contradicts the graph or names no input; an input cannot be
+    made up; the data do not fit.
     """
     if batch is not None and batch < 1:
         raise GraphError(f"a batch of {batch} cannot be run; it must be positive")
@@ -56,7 +56,7 @@ def batches(
         if shapes:
             raise GraphError("the data have their own shapes; give either --data or --shape")
         return _of_data(graph, batch, data)
-    return _made_up(graph, batch, shapes or {}, input_range, np.random.default_rng(seed))
+    return _made_up(graph, batch, shapes or {}, input_range, seed)
 
 
 def samples_in(batch: Sequence[Array]) -> int:
@@ -69,20 +69,17 @@ def _made_up(
     batch: int | None,
     shapes: Mapping[str, Sequence[int]],
     input_range: tuple[float, float],
-    random: np.random.Generator,
+    seed: int,
 ) -> tuple[tuple[Array, ...], ...]:
-    names = [tensor.removesuffix(":0") for tensor in graph.inputs]
-    for name in shapes:
-        if name not in names:
-            raise GraphError(f"the graph has no input '{name}'; it has: {', '.join(names)}")
+    given = asked_for(graph, shapes)
     types, wanted = [], []
-    for name in names:
+    for name in graph.inputs:
         type_, declared, reason = type_and_shape(graph, name)
         if reason or not can_be_made_up(type_):
             reason = reason or f"input '{name}' is of type {type_}"
             raise GraphError(f"{reason}, so it cannot be made up; give --data FILE.npz")
         types.append(type_)
-        wanted.append(_sizes(name, type_, declared, shapes.get(name), batch))
+        wanted.append(_sizes(name, type_, declared, given.get(name), batch))
     _check_batch(graph, batch)
     at_once = next((sizes[0] for sizes in wanted if sizes and sizes[0] > 0), 1)
     wanted = [(at_once, *sizes[1:]) if sizes and sizes[0] < 0 else sizes for sizes in wanted]
@@ -92,8 +89,9 @@ def _made_up(
             f"{MADE_UP} batches of these inputs take {MADE_UP * sum(each) >> 20} MiB, and at most "
             f"{MAX_BYTES >> 20} are made up; give smaller sizes or --data FILE.npz"
         )
+    values = MadeUp(graph, dict(zip(graph.inputs, wanted, strict=True)), input_range, seed)
     first, *others = (
-        [made_up(t, s, input_range, random) for t, s in zip(types, wanted, strict=True)]
+        [values.of(*each) for each in zip(graph.inputs, types, wanted, strict=True)]
         for _ in range(MADE_UP)
     )
     # One number alone is a switch or a rate rather than a sample: the same in every batch.
@@ -109,20 +107,15 @@ def _sizes(
     batch: int | None,
 ) -> tuple[int, ...]:
     """Return the sizes of an input, of which the first may be open (-1)."""
-    shown = "of any shape" if declared is None else f"[{_listed(declared, '?')}]"
     if given is None:
         if declared is None or min(declared[1:], default=0) < 0:
-            example = "1,224,224,3" if declared is None else _listed((1, *declared[1:]), "224")
+            shown = "of any shape" if declared is None else f"[{listed(declared, '?')}]"
+            example = "1,224,224,3" if declared is None else listed((1, *declared[1:]), "224")
             raise GraphError(
                 f"input '{name}' is {type_} {shown}: give its sizes, "
                 f"such as --shape {name}={example}, or --data FILE.npz"
             )
         given = declared
-    elif declared is not None and not (
-        len(given) == len(declared)
-        and all(d < 0 or d == g for d, g in zip(declared, given, strict=True))
-    ):
-        raise GraphError(f"input '{name}' is {shown}, so it cannot be [{_listed(given, '?')}]")
     is_open = bool(given) and (declared is None or declared[0] < 0)
     return (batch, *given[1:]) if is_open and batch is not None else tuple(given)
 
@@ -150,7 +143,3 @@ def _of_data(graph: Graph, batch: int | None, data: Data) -> tuple[tuple[Array, 
         tuple(array[start : start + at_once] if array.ndim else array for array in arrays)
         for start in starts
     )
-
-
-def _listed(sizes: Sequence[int], unknown: str) -> str:
-    return ",".join(unknown if size < 0 else str(size) for size in sizes)

@@ -17,9 +17,9 @@ from deploykit.transforms.core.tensors import Array
 from deploykit.verification.pairs import (
     compared_tensors,
     judged_outputs,
-    paired_inputs,
     paired_outputs,
 )
+from deploykit.verification.sample_inputs import paired_inputs
 from deploykit.verification.samples import samples_in
 
 

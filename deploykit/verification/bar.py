@@ -4,8 +4,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers.layers import LAYER_OPS
 from deploykit.verification.differences import Difference
+from deploykit.verification.tolerance import default_tolerance
 
 QUANTIZED_BAR_DB = 15.0  # below this a quantized graph's answers are noise (int8.md, rule 10)
 
@@ -55,12 +55,6 @@ class QualityBar:
                 f"output '{found.output}': SQNR {found.sqnr_db:.1f} dB, wanted {self.min_sqnr:g} dB"
             )
         return ""
-
-
-def default_tolerance(graph: Graph) -> float:
-    """Return 1e-6 * (5 + depth), at most 1e-4: what folding `depth` batch norms may move."""
-    depth = sum(node.op in LAYER_OPS for node in graph)
-    return min(1e-4, 1e-6 * (5 + depth))
 
 
 def _is_quantized(graph: Graph) -> bool:

@@ -6,17 +6,6 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.verification.choices import choices, paired_choices
 
 
-def paired_inputs(reference: Graph, result: Graph) -> dict[str, str] | None:
-    """Return the inputs of the result by those of the reference, or None where they do not match.
-
-    The result may have fewer: what was pinned is not fed any more.
-    """
-    names, others = reference.inputs, result.inputs
-    if set(others) <= set(names):
-        return {name: name for name in others}
-    return dict(zip(names, others, strict=True)) if len(names) == len(others) else None
-
-
 def paired_outputs(reference: Graph, result: Graph) -> list[tuple[str, str]]:
     """Return the pairs of tensors to compare.
 

@@ -7,7 +7,7 @@ its input is compared as well, because a Softmax hides errors.
 """
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,9 +18,9 @@ from deploykit.transforms.core.running.child import call
 from deploykit.verification.bar import QualityBar
 from deploykit.verification.choices import paired_choices
 from deploykit.verification.differences import Difference
-from deploykit.verification.pairs import judged_outputs, paired_inputs, paired_outputs
+from deploykit.verification.pairs import judged_outputs, paired_outputs
 from deploykit.verification.running import Run, Runnable, Task
-from deploykit.verification.sample_inputs import made_up_feeds
+from deploykit.verification.sample_inputs import made_up_feeds, paired_inputs
 from deploykit.verification.samples import Data, Feed, Samples, samples_in
 
 AT_ONCE = 50  # samples of the user's, where the inputs leave it open
@@ -98,6 +98,7 @@ def verify(
     *,
     data: Data | None = None,
     input_range: tuple[float, float] = (-1.0, 1.0),
+    shapes: Mapping[str, Sequence[int]] | None = None,
     tolerance: float | None = None,
     min_sqnr: float | None = None,
     stored: Stored = IN_MEMORY,
@@ -110,8 +111,9 @@ def verify(
             or by place where the names differ.
         data: samples, or arrays by input name, first axis the samples; `labels` (class numbers)
             adds accuracy.
-            Without data: seed 0, uniform over `input_range`, integers over [0, 255], batch 2.
-        input_range: the range of synthetic float inputs.
+            Without data: values are made up, seed 0 (`made_up_feeds`).
+        input_range: the range of made-up floats.
+        shapes: sizes of made-up inputs by name, where both graphs leave them open.
         tolerance: bar on the largest relative error. Default: `default_tolerance`, unless the
             result holds 8-bit constants that the reference does not.
         min_sqnr: bar in dB instead; default for such a quantized result: 15. It holds for what a
@@ -127,7 +129,11 @@ def verify(
     """
     bar = QualityBar.between(reference, result, tolerance, min_sqnr)
     samples = None if data is None else Samples.of(reference, data)
-    feeds, reason = _feeds(reference, samples, input_range)
+    reason = ""
+    if samples is None:
+        feeds, reason = made_up_feeds(reference, input_range, shapes, result)
+    else:
+        feeds = samples.feeds(samples.batch or AT_ONCE) if samples.arrays else [{}]
     if reason:
         return Verification(False, False, str(bar), reason, not_possible=reason)
     names = paired_inputs(reference, result)
@@ -177,16 +183,8 @@ def _judged(
     )
 
 
-def _feeds(
-    graph: Graph, samples: Samples | None, input_range: tuple[float, float]
-) -> tuple[list[Feed], str]:
-    """Return what is fed, the user's or made up, and why nothing can be made up."""
-    if samples is None:
-        feeds, reason = made_up_feeds(graph, input_range)
-        return [feeds], reason
-    if not samples.arrays:
-        return [{}], ""
-    return samples.feeds(samples.batch or AT_ONCE), ""
+def _given(samples: Samples) -> list[Feed]:
+    return samples.feeds(samples.batch or AT_ONCE) if samples.arrays else [{}]
 
 
 def _run(reference: Runnable, result: Runnable, task: Task) -> Run:

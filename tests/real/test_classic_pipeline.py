@@ -9,7 +9,7 @@ import deploykit
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import call
-from deploykit.verification.bar import default_tolerance
+from deploykit.verification.tolerance import default_tolerance
 from deploykit.verification.verify import Verification, verify
 from tests.differential.original import Answer, Original
 from tests.support import ops

@@ -11,7 +11,7 @@ from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.session import Session
 from deploykit.transforms.shift_activations import _through as THROUGH
-from deploykit.verification.bar import default_tolerance
+from deploykit.verification.tolerance import default_tolerance
 from tests.support import assert_golden, build, error, ops, random, transform
 from tests.transforms.examples import Example
 

@@ -21,8 +21,9 @@ from deploykit.freezing.interface import Interface, Source
 @click.argument("result", type=PathName())
 @options.interface
 @click.option("--tolerance", type=Finite(0), metavar="T", help="Largest difference allowed, "
-              "relative to the largest value [default: 1e-6 * (5 + layers), at most "
-              "1e-4].")  # fmt: skip
+              "relative to the largest value [default: in float32 1e-6 * (5 + layers), at most "
+              "1e-4; in float16 and bfloat16 4 + layers / 2 roundings of the type, at most "
+              "16].")  # fmt: skip
 @click.option("--min-sqnr", type=float, metavar="DB", help="Instead, the smallest signal-to-noise "
               "ratio allowed [default for a quantized RESULT: 15].")  # fmt: skip
 @options.comparison

@@ -26,6 +26,11 @@ allowed_ops = limit_option(
 )
 
 
+_shapes = data_option("--shape", "shapes", type=Shape(), multiple=True, callback=by_name,
+                      help="Shape of an input whose sizes the model leaves open; may be "
+                      "repeated.")  # fmt: skip
+
+
 comparison = as_one(
     "comparison",
     Comparison,
@@ -34,6 +39,7 @@ comparison = as_one(
                 "or DIR/NAME where DIR holds records of several names. With labels, the accuracy "
                 "is shown too [default: random values, always the same]."),
     preprocess,
+    _shapes,
     data_option("--input-range", type=Range(), default="-1,1", show_default=True,
                 help="Range of the random values for float inputs, where no data are given."),
     data_option("--allow-unverified", is_flag=True, help="Go on where nothing could be compared, "
@@ -41,11 +47,6 @@ comparison = as_one(
                 "5."),
     allowed_ops,
 )  # fmt: skip
-
-
-_shapes = data_option("--shape", "shapes", type=Shape(), multiple=True, callback=by_name,
-                      help="Shape of an input whose sizes the model leaves open; may be "
-                      "repeated.")  # fmt: skip
 
 
 _made_up = (

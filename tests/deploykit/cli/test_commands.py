@@ -100,15 +100,15 @@ def test_what_cannot_be_made_up_is_not_verified(deploykit, tmp_path):
     from deploykit.transforms.core.tensors import DType
 
     nodes = [
-        Node("text", "Placeholder").with_attrs(dtype=DType("string"), shape=(-1,)),
-        Node("out", "StringLower", ("text",)),
+        Node("table", "Placeholder").with_attrs(dtype=DType("resource"), shape=()),
+        Node("out", "Identity", ("table",)).with_attrs(T=DType("resource")),
     ]
-    path = tmp_path / "text.pb"
+    path = tmp_path / "table.pb"
     path.write_bytes(b"".join(Graph(nodes).serialized()))
     found = deploykit("verify", path, path, "--json")
     assert found.status == 0
     assert found.document["verified"] is False
-    assert "string" in found.document["reason"]
+    assert "resource, which cannot be made up" in found.document["reason"]
 
 
 def test_data_with_labels_gives_accuracy(deploykit, small):

@@ -244,7 +244,7 @@ def test_wrong_tuned_files(net, deploykit, content):
 
 def test_what_cannot_be_made_up_is_asked_for(deploykit, tmp_path):
     for shape, example in (((-1, -1, -1, 3), "--shape x=1,224,224,3"), ((), None)):
-        node = placeholder(*shape, dtype="float32" if shape else "string")
+        node = placeholder(*shape, dtype="float32" if shape else "resource")
         graph = Graph([node, Node("out", "Identity", ("x",)).with_attrs(T=node.attrs["dtype"])])
         path = written(graph, tmp_path / "net.pb")
         for command in ("benchmark", "tune", "placement"):

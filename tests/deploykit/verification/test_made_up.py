@@ -1,0 +1,631 @@
+"""Every kind of input: what is made up for it runs in TensorFlow, and answers differ."""
+
+import numpy as np
+import pytest
+
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.tensors import DType
+from deploykit.verification.sample_inputs import BATCH, made_up_feeds, made_up_shapes
+from deploykit.verification.verify import verify
+from tests.support import build, random, run
+
+RANGE = (-1.0, 1.0)
+ANY = "any"
+
+
+def placeholder(dtype="float32", shape=ANY, name="x"):
+    import tensorflow as tf
+
+    shape = None if shape == ANY else shape
+    return tf.compat.v1.placeholder(tf.as_dtype(dtype), shape, name=name)
+
+
+def conv(x, *kernel):
+    import tensorflow as tf
+
+    return tf.nn.conv2d(x, random(*kernel), 1, "SAME")
+
+
+# ------------------------------------------------------------------------------- sizes
+
+
+def conv_any():
+    return conv(placeholder(), 3, 3, 5, 2)
+
+
+def conv_open_channels():
+    return conv(placeholder(shape=[None, None, None, None]), 3, 3, 5, 2)
+
+
+def conv_after_resize():
+    import tensorflow as tf
+
+    x = placeholder("uint8")
+    x = tf.raw_ops.ResizeBilinear(images=tf.cast(x, tf.float32), size=[8, 8])
+    return conv(x, 3, 3, 3, 2)
+
+
+def conv_after_transpose():
+    import tensorflow as tf
+
+    return conv(tf.transpose(placeholder(), [0, 2, 3, 1]), 3, 3, 4, 2)
+
+
+def depthwise_after_normalising():
+    import tensorflow as tf
+
+    return tf.nn.depthwise_conv2d(
+        (placeholder() - 0.5) * 2.0, random(3, 3, 6, 2), [1, 1, 1, 1], "SAME"
+    )
+
+
+def transposed_conv():
+    import tensorflow as tf
+
+    return tf.nn.conv2d_transpose(placeholder(), random(3, 3, 2, 5), [4, 96, 96, 2], 1)
+
+
+def conv3d():
+    import tensorflow as tf
+
+    return tf.nn.conv3d(placeholder(shape=[1, 8, 8, 8, None]), random(2, 2, 2, 3, 2),
+                        [1, 1, 1, 1, 1], "SAME")  # fmt: skip
+
+
+def batch_norm_any():
+    import tensorflow as tf
+
+    ones = np.ones(7, np.float32)
+    return tf.raw_ops.FusedBatchNormV3(
+        x=placeholder(), scale=ones, offset=ones, mean=ones, variance=ones, is_training=False
+    )[0]
+
+
+def matmul_any():
+    import tensorflow as tf
+
+    return tf.matmul(tf.nn.relu(placeholder()), random(7, 3))
+
+
+def matmul_transposed():
+    import tensorflow as tf
+
+    return tf.matmul(placeholder(shape=[None, None]), random(3, 7), transpose_b=True)
+
+
+def matmul_of_stored_half():
+    import tensorflow as tf
+
+    return tf.matmul(placeholder(), tf.cast(random(7, 3).astype(np.float16), tf.float32))
+
+
+def bias_any():
+    import tensorflow as tf
+
+    return tf.raw_ops.BiasAdd(value=placeholder(), bias=random(9))
+
+
+def vector_any():
+    return placeholder() * random(9)
+
+
+def reshape_any():
+    import tensorflow as tf
+
+    return tf.matmul(tf.reshape(placeholder(), [-1, 12]), random(12, 2))
+
+
+def reshape_open_square():
+    import tensorflow as tf
+
+    x = tf.reshape(placeholder(shape=[None, None, None, 1]), [-1, 784])
+    return tf.matmul(x, random(784, 2))
+
+
+def positions():
+    import tensorflow as tf
+
+    ids = placeholder("int32", [None, None])
+    return tf.gather(random(30, 4), ids) + random(11, 4, seed=1)
+
+
+def two_that_meet():
+    import tensorflow as tf
+
+    x, y = placeholder(shape=[None, None]), placeholder(shape=[None, None], name="y")
+    return tf.matmul(tf.concat([x, x * y], 1), random(14, 2))
+
+
+def three_concatenated():
+    import tensorflow as tf
+
+    parts = [placeholder(shape=shape, name=name) for name, shape in
+             (("x", [3, None, 2]), ("y", [None, 8, 2]), ("z", ANY))]  # fmt: skip
+    return tf.concat(parts, -1) + 1.0
+
+
+def picked_any():
+    import tensorflow as tf
+
+    return tf.reduce_sum(placeholder()[:, 2, 1:], axis=1)
+
+
+def unpacked_any():
+    import tensorflow as tf
+
+    return tf.add_n(tf.unstack(placeholder(), 3, axis=1))
+
+
+def softmax_any():
+    import tensorflow as tf
+
+    return tf.nn.softmax(placeholder() * 3.0)
+
+
+def one_number():
+    return placeholder() * 2.0
+
+
+# ------------------------------------------------------------------------------- numbers
+
+
+def typed(dtype):
+    def make():
+        import tensorflow as tf
+
+        x = placeholder(dtype, [None, 5])
+        return tf.cast(tf.abs(x) if dtype.startswith("complex") else x, tf.float32)
+
+    make.__name__ = dtype
+    return make
+
+
+def quantized(dtype):
+    def make():
+        import tensorflow as tf
+
+        return tf.raw_ops.Dequantize(input=placeholder(dtype, [None, 5]), min_range=-1.0,
+                                     max_range=1.0)  # fmt: skip
+
+    make.__name__ = dtype
+    return make
+
+
+def ids(dtype="int64", rows=7):
+    def make():
+        import tensorflow as tf
+
+        x = tf.cast(placeholder(dtype, [None, 6]), tf.int32)
+        return tf.gather(random(rows, 3), tf.reshape(tf.expand_dims(x, 1), [-1]))
+
+    make.__name__ = f"ids_{dtype}_{rows}"
+    return make
+
+
+def ids_on_another_axis():
+    import tensorflow as tf
+
+    return tf.gather(random(40, 3), placeholder("int32", [None]), axis=1)
+
+
+def ids_of_two_tables():
+    import tensorflow as tf
+
+    x = placeholder("int32", [None, 6])
+    return tf.gather(random(9, 3), x) + tf.gather(random(4, 3), x)
+
+
+def ids_with_offsets():
+    import tensorflow as tf
+
+    return tf.gather(random(12, 3), placeholder("int32", [None, 3]) + np.array([0, 3, 7], np.int32))
+
+
+def ids_in_a_picture():
+    import tensorflow as tf
+
+    return tf.gather_nd(random(5, 6, 3), placeholder("int64", [None, 2]))
+
+
+def ids_of_what_is_fed():
+    import tensorflow as tf
+
+    return tf.gather(placeholder(shape=[None, 5]), placeholder("int32", [None], "i"), axis=1)
+
+
+def classes():
+    import tensorflow as tf
+
+    logits = tf.matmul(tf.one_hot(placeholder("int32", [None]), 10), random(10, 4))
+    labels = placeholder("int64", [None], "labels")
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+
+
+def lengths():
+    import tensorflow as tf
+
+    mask = tf.sequence_mask(placeholder("int32", [None]), 12)
+    return tf.cast(mask, tf.float32)
+
+
+def reversed_lengths():
+    import tensorflow as tf
+
+    x, lengths = placeholder(shape=[None, 5, 2]), placeholder("int32", [None], "n")
+    return tf.raw_ops.ReverseSequence(input=x, seq_lengths=lengths, seq_dim=1, batch_dim=0)
+
+
+def size_that_is_fed():
+    import tensorflow as tf
+
+    x = placeholder(shape=[None, None, None, 3])
+    return tf.image.resize(x, placeholder("int32", [2], "size"))
+
+
+def shape_that_is_fed():
+    import tensorflow as tf
+
+    return tf.reshape(placeholder(shape=[None, 6]), placeholder("int32", [2], "shape")) * 1.0
+
+
+def slice_that_is_fed():
+    import tensorflow as tf
+
+    return tf.slice(random(8, 3), placeholder("int32", [2], "b"),
+                    placeholder("int32", [2])) + placeholder(shape=[None, 1], name="y")  # fmt: skip
+
+
+def sparse():
+    import tensorflow as tf
+
+    parts = (placeholder("int64", [None, 2]), placeholder(shape=[None], name="v"),
+             placeholder("int64", [2], "s"))  # fmt: skip
+    return tf.sparse.to_dense(tf.sparse.SparseTensor(*parts))
+
+
+def batch_that_is_fed():
+    import tensorflow as tf
+
+    x, batch = placeholder(shape=[None, 6]), placeholder("int32", [], "batch")
+    state = tf.zeros([batch, 2])
+    return tf.concat([tf.reshape(x, [batch, -1]), state], 1)
+
+
+def lengths_in_a_loop(version):
+    def make():
+        import tensorflow as tf
+
+        (tf.compat.v1.enable_control_flow_v2 if version == 2
+         else tf.compat.v1.disable_control_flow_v2)()  # fmt: skip
+        lengths = placeholder("int32", [None])
+        sums = tf.while_loop(
+            lambda i, s: i < 5,
+            lambda i, s: (i + 1, s + tf.cast(i < lengths, tf.float32)),
+            (0, tf.zeros_like(lengths, tf.float32)),
+        )
+        tf.compat.v1.disable_control_flow_v2()
+        return sums[1]
+
+    make.__name__ = f"lengths_in_a_loop_of_v{version}"
+    return make
+
+
+def segments():
+    import tensorflow as tf
+
+    return tf.math.segment_sum(placeholder(shape=[None, 3]), placeholder("int32", [None], "s"))
+
+
+def divided():
+    import tensorflow as tf
+
+    return tf.cast(np.int32(1000) // placeholder("int32", [None]), tf.float32)
+
+
+def switch():
+    import tensorflow as tf
+
+    return tf.where(placeholder("bool", [None, 4]), placeholder(shape=[None, 4], name="y"), 0.0)
+
+
+def rate_with_default():
+    import tensorflow as tf
+
+    keep = tf.compat.v1.placeholder_with_default(np.float32(1), [], name="x")
+    return tf.sqrt(keep) * placeholder(shape=[None, 3], name="y")
+
+
+# ------------------------------------------------------------------------------- strings
+
+
+def table(keys, values, texts):
+    import tensorflow as tf
+
+    raw = tf.raw_ops
+    handle = raw.HashTableV2(key_dtype=tf.as_dtype(keys.dtype), value_dtype=tf.float32,
+                             shared_name="t", name="table")  # fmt: skip
+    raw.LookupTableImportV2(table_handle=handle, keys=keys, values=values)
+    return raw.LookupTableFindV2(table_handle=handle, keys=texts, default_value=np.float32(-9))
+
+
+def words():
+    import tensorflow as tf
+
+    return tf.strings.to_hash_bucket_fast(placeholder("string", [None]), 1000)
+
+
+def words_any():
+    import tensorflow as tf
+
+    return tf.strings.length(placeholder("string"))
+
+
+def words_compared():
+    import tensorflow as tf
+
+    x = placeholder("string", [None, 1])
+    return tf.cast(tf.equal(x, np.array(["red", "green"])), tf.float32)
+
+
+def words_cut():
+    import tensorflow as tf
+
+    x = tf.raw_ops.StringSplitV2(input=tf.strings.lower(placeholder("string", [None])), sep="")
+    return tf.strings.to_hash_bucket_fast(x.values, 99)
+
+
+def digits():
+    import tensorflow as tf
+
+    return tf.strings.to_number(placeholder("string", [None, 3]))
+
+
+def raw_bytes():
+    import tensorflow as tf
+
+    x = tf.io.decode_raw(placeholder("string", [None]), tf.uint8)
+    return tf.cast(tf.reshape(x, [-1, 6, 4]), tf.float32)
+
+
+def base64_of_png():
+    import tensorflow as tf
+
+    return tf.image.decode_png(tf.io.decode_base64(placeholder("string", [])))
+
+
+def zipped_raw():
+    import tensorflow as tf
+
+    x = tf.io.decode_compressed(placeholder("string", [None]), "ZLIB")
+    return tf.io.decode_raw(x, tf.int16)
+
+
+def picture(op, **attrs):
+    def make():
+        import tensorflow as tf
+
+        x = getattr(tf.raw_ops, op)(contents=placeholder("string"), **attrs)
+        return tf.cast(x, tf.float32) / 255
+
+    make.__name__ = op
+    return make
+
+
+def pictures_in_a_loop(version):
+    def make():
+        import tensorflow as tf
+
+        def decoded(content):
+            return tf.image.resize(tf.image.decode_jpeg(content, channels=3), [8, 8])
+
+        if version == 1:
+            tf.compat.v1.disable_control_flow_v2()
+        else:
+            tf.compat.v1.enable_control_flow_v2()
+        try:
+            return tf.map_fn(decoded, placeholder("string", [None]), fn_output_signature=tf.float32)
+        finally:
+            tf.compat.v1.disable_control_flow_v2()
+
+    make.__name__ = f"pictures_in_a_loop_of_v{version}"
+    return make
+
+
+def sound():
+    import tensorflow as tf
+
+    return tf.audio.decode_wav(placeholder("string", []), 1, 800).audio
+
+
+def examples_any():
+    import tensorflow as tf
+
+    features = {"x": tf.io.FixedLenFeature([3], tf.float32)}
+    return tf.io.parse_example(placeholder("string"), features)["x"]
+
+
+def csv():
+    import tensorflow as tf
+
+    x, i, w = tf.io.decode_csv(placeholder("string", [None]), [[0.0], [0], [""]])
+    found = tf.gather(random(3, 1), i)[:, 0] + x
+    return found + tf.cast(tf.strings.length(w), tf.float32)
+
+
+def examples(op):
+    def make():
+        import tensorflow as tf
+
+        v1 = tf.io
+        features = {
+            "x": v1.FixedLenFeature([3], tf.float32),
+            "id": v1.FixedLenFeature([], tf.int64),
+            "word": v1.FixedLenFeature([1], tf.string),
+            "many": v1.VarLenFeature(tf.int64),
+        }
+        if op == "single":
+            found = v1.parse_single_example(placeholder("string", []), features)
+        else:
+            found = v1.parse_example(placeholder("string", [None]), features)
+        known = table(np.array([b"in", b"out"]), np.float32([1, 2]), found["word"])
+        row = tf.gather(random(5, 3), found["id"])
+        more = tf.reduce_sum(tf.gather(random(4), found["many"].values))
+        return found["x"] + row + known + more
+
+    make.__name__ = f"examples_{op}"
+    return make
+
+
+def pictures_in_an_example():
+    import tensorflow as tf
+
+    found = tf.io.parse_single_example(
+        placeholder("string", []), {"image": tf.io.FixedLenFeature([], tf.string)}
+    )
+    return tf.cast(tf.image.decode_jpeg(found["image"]), tf.float32)
+
+
+def words_of_a_table():
+    return table(np.array([b"up", b"down", b"left"]), np.float32([1, 2, 3]),
+                 placeholder("string", [None, 4]))  # fmt: skip
+
+
+def numbers_of_a_table():
+    return table(np.int64([500, 900, 7]), np.float32([1, 2, 3]), placeholder("int64", [None, 4]))
+
+
+KINDS = [
+    conv_any, conv_open_channels, conv_after_resize, conv_after_transpose,
+    depthwise_after_normalising, transposed_conv, conv3d, batch_norm_any, matmul_any,
+    matmul_transposed, matmul_of_stored_half, bias_any, vector_any, reshape_any,
+    reshape_open_square, positions, picked_any, unpacked_any, softmax_any, two_that_meet,
+    three_concatenated, one_number,
+    *map(typed, ("float16", "bfloat16", "float64", "complex64", "complex128", "int8", "uint8",
+                 "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool")),
+    *map(quantized, ("quint8", "qint8", "quint16", "qint16", "qint32")),
+    ids(), ids("int32", 2), ids("float32", 50), ids_on_another_axis, ids_of_two_tables,
+    ids_with_offsets, ids_in_a_picture, ids_of_what_is_fed, classes, lengths, reversed_lengths,
+    size_that_is_fed, shape_that_is_fed, slice_that_is_fed, batch_that_is_fed, lengths_in_a_loop(1),
+    lengths_in_a_loop(2), sparse, segments, divided, switch,
+    rate_with_default, words, words_any, words_compared, words_cut, digits, raw_bytes,
+    base64_of_png, zipped_raw, picture("DecodeJpeg"), picture("DecodePng", channels=3),
+    picture("DecodeGif"), picture("DecodeBmp"), picture("DecodeImage"), pictures_in_a_loop(1),
+    pictures_in_a_loop(2), sound, csv, examples_any, examples("many"), examples("single"),
+    pictures_in_an_example, words_of_a_table, numbers_of_a_table,
+]  # fmt: skip
+FILLS_A_TABLE = ("examples_many", "examples_single", "words_of_a_table", "numbers_of_a_table")
+
+
+def built(make) -> Graph:
+    """Return the graph with the placeholders as inputs, in their order."""
+
+    def body():
+        import tensorflow as tf
+
+        tf.identity(make(), name="out")
+
+    graph = build(body, (), ["out"])
+    graph.inputs = [n.name for n in graph if n.op.startswith("Placeholder")]
+    return graph
+
+
+def answers(graph: Graph, feeds) -> np.ndarray:
+    """Return what a graph answers to all feeds together; a table is filled first."""
+    from deploykit.transforms.core.running.session import Session
+
+    session = Session(b"".join(graph.serialized()))
+    filling = [n.name for n in graph if n.op == "LookupTableImportV2"]
+    if filling:
+        session._session.run([session.graph.get_operation_by_name(name) for name in filling])
+    return np.concatenate([np.ravel(session.run(["out"], feed)[0]) for feed in feeds])
+
+
+@pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
+def test_what_is_made_up_runs(make):
+    graph = built(make)
+    feeds, reason = made_up_feeds(graph, RANGE)
+    assert not reason
+    found = answers(graph, feeds).astype(np.float64)
+    assert np.isfinite(found).all()
+    assert len(np.unique(found)) > 1
+    if make.__name__ in FILLS_A_TABLE:
+        assert found.min() > -8  # every key is in the table
+    again, _ = made_up_feeds(graph, RANGE)
+    for feed, same in zip(feeds, again, strict=True):
+        for name, array in feed.items():
+            np.testing.assert_array_equal(array, same[name])
+
+
+def test_what_cannot_be_made_up_is_said():
+    for type_ in ("resource", "variant"):
+        node = Node("x", "Placeholder").with_attrs(dtype=DType(type_), shape=())
+        found = made_up_feeds(Graph([node], ["x"], ["x"]), RANGE)
+        assert found == ([], f"input 'x' is of type {type_}, which cannot be made up")
+
+
+@pytest.mark.parametrize(("batch", "count"), [(None, 1), (1, 4), (2, 2), (3, 2), (4, 1), (9, 1)])
+def test_there_are_four_samples_or_more_and_they_differ(batch, count):
+    graph = built(lambda: placeholder(shape=[batch, 3]) * 2.0)
+    feeds, _ = made_up_feeds(graph, RANGE)
+    assert [feed["x"].shape for feed in feeds] == [(batch or BATCH, 3)] * count
+    samples = np.concatenate([feed["x"] for feed in feeds])
+    assert len(np.unique(samples, axis=0)) == len(samples) >= BATCH
+
+
+def test_shapes_that_are_asked_for():
+    graph = built(conv_any)
+    feeds, _ = made_up_feeds(graph, RANGE, {"x": (1, 16, 8, 5)})
+    assert [feed["x"].shape for feed in feeds] == [(1, 16, 8, 5)] * 4
+    with pytest.raises(GraphError, match="the graph has no input 'y'; it has: x"):
+        made_up_feeds(graph, RANGE, {"y": (1,)})
+    with pytest.raises(GraphError, match="is \\[1,8,8,8,\\?\\], so it cannot be \\[2,8,8,8,3\\]"):
+        made_up_feeds(built(conv3d), RANGE, {"x": (2, 8, 8, 8, 3)})
+
+
+def test_shapes_of_the_second_graph():
+    unknown = built(lambda: placeholder() * 1.0)
+    named = built(lambda: placeholder(shape=[None, 7], name="renamed") * 1.0)
+    assert made_up_shapes(unknown, {}) == {"x": ()}
+    assert made_up_shapes(unknown, {}, named) == {"x": (BATCH, 7)}
+    assert made_up_shapes(named, {}, unknown) == {"renamed": (BATCH, 7)}
+    assert made_up_shapes(unknown, {}, built(matmul_any)) == {"x": (BATCH, 7)}
+
+
+def test_a_comparison_without_any_shape(in_process):
+    graph, other = built(matmul_any), built(matmul_any)
+    assert verify(graph, other).passed
+    constant = next(n for n in other if n.op == "Const")
+    other.replace(constant, constant.with_value(constant.value * 1.01))
+    assert not verify(graph, other).passed
+    assert verify(graph, graph, shapes={"x": (2, 7)}).passed
+
+
+def test_every_sample_of_a_fixed_batch_is_compared(in_process):
+    """The third of four feeds alone tells these two apart."""
+    graph = built(lambda: placeholder(shape=[1]) * 1.0)
+    feeds, _ = made_up_feeds(graph, RANGE)
+    values = [feed["x"].item() for feed in feeds]
+    assert len(values) == BATCH
+    assert run(graph, feeds[2]) == [np.float32(values[2])]
+
+    def off_at_the_third():
+        import tensorflow as tf
+
+        x = placeholder(shape=[1])
+        return x * tf.where(tf.equal(x, np.float32(values[2])), 2.0, 1.0)
+
+    assert not verify(graph, built(off_at_the_third)).passed
+
+
+def test_a_long_chain_is_walked():
+    nodes = [Node("x", "Placeholder").with_attrs(dtype=DType("int32"))]
+    nodes += [
+        Node(f"n{i}", "Identity", (f"n{i - 1}" if i else "x",)).with_attrs(T=DType("int32"))
+        for i in range(20000)
+    ]
+    table, axis = Node.constant("t", random(3, 2)), Node.constant("a", np.int32(0))
+    nodes += [table, axis, Node("out", "GatherV2", ("t", "n19999", "a"))]
+    feeds, _ = made_up_feeds(Graph(nodes, ["x"], ["out"]), RANGE, {"x": (1000,)})
+    assert set(feeds[0]["x"].tolist()) == {0, 1, 2}
