@@ -110,8 +110,7 @@ def verify(
         result: the graph to judge; its inputs and outputs are paired with the reference's by name,
             or by place where the names differ.
         data: samples, or arrays by input name, first axis the samples; `labels` (class numbers)
-            adds accuracy.
-            Without data: values are made up, seed 0 (`made_up_feeds`).
+            adds accuracy. Without data, values are made up (`made_up_feeds`).
         input_range: the range of made-up floats.
         shapes: sizes of made-up inputs by name, where both graphs leave them open.
         tolerance: bar on the largest relative error. Default: `default_tolerance`, unless the
@@ -129,11 +128,8 @@ def verify(
     """
     bar = QualityBar.between(reference, result, tolerance, min_sqnr)
     samples = None if data is None else Samples.of(reference, data)
-    reason = ""
-    if samples is None:
-        feeds, reason = made_up_feeds(reference, input_range, shapes, result)
-    else:
-        feeds = samples.feeds(samples.batch or AT_ONCE) if samples.arrays else [{}]
+    given = None if samples is None else (_given(samples), "")
+    feeds, reason = given or made_up_feeds(reference, input_range, shapes, result)
     if reason:
         return Verification(False, False, str(bar), reason, not_possible=reason)
     names = paired_inputs(reference, result)
@@ -156,8 +152,8 @@ def verify(
         found = replace(found, verified=False, reason=_CHANGES)
     seconds = time.perf_counter() - began
     count = samples_in(feeds)
-    given, made_up = (count, 0) if samples else (0, count)
-    return replace(found, samples=given, made_up=made_up, seconds=seconds)
+    of_user, made_up = (count, 0) if samples else (0, count)
+    return replace(found, samples=of_user, made_up=made_up, seconds=seconds)
 
 
 def _judged(

@@ -106,7 +106,7 @@ def test_what_cannot_be_made_up_is_not_verified(deploykit, tmp_path):
     path = tmp_path / "table.pb"
     path.write_bytes(b"".join(Graph(nodes).serialized()))
     found = deploykit("verify", path, path, "--json")
-    assert found.status == 0
+    assert found.status == 5
     assert found.document["verified"] is False
     assert "resource, which cannot be made up" in found.document["reason"]
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from deploykit.transforms.core.graph import Graph
+from deploykit.verification.differences import compare
 from deploykit.verification.tolerance import computing_type, default_tolerance
-from deploykit.verification.verify import compare
 from tests.support import build, run, transform
 
 STEPS = "fold_constants fold_batch_norms"
