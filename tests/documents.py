@@ -18,7 +18,7 @@ SAMPLES = os.environ.get("DEPLOYKIT_DOCUMENTS")
 # Their keys are names of nodes, of models or of the user's; what is below each is pinned once.
 MAPS = frozenset(
     {
-        "by_output", "devices", "ops", "flops.by_op", "features", "sample", "signatures",
+        "by_output", "devices", "fed", "ops", "flops.by_op", "features", "sample", "signatures",
         "signatures.*.inputs", "signatures.*.outputs", "values", "models", "float",
         "preprocessing.inputs", "preprocessing.columns", "environment", "profiles",
         "seconds_by_step", "versions", "gpu.libraries", "columns", "changed[].attributes",

@@ -1,7 +1,7 @@
 """How fast models are, with which settings, and behind which input."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from deploykit.benchmarking.feeding import MADE_UP, Feeding
@@ -16,6 +16,7 @@ from deploykit.input.input_benchmark import measure_input
 from deploykit.input.input_result import InputResult
 from deploykit.input.piping import PLAIN, Piping
 from deploykit.input.runnable import open_runnable
+from deploykit.input.samples import read_feeding
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
 from deploykit.transforms.core.checks.side_effects import refuse_side_effects
@@ -82,7 +83,8 @@ def benchmark(
         every = _opened(models, part)
         for each in every.values():
             refuse_side_effects(each.graph, feeding.allowed_ops)
-        return measure_models(every, chosen, feeding, **more)
+        feeding, fed = read_feeding(feeding, *(each.graph for each in every.values()))
+        return replace(measure_models(every, chosen, feeding, **more), fed=fed)
 
 
 def _chosen(

@@ -30,7 +30,8 @@ def calibrate(
         model: whatever `open_model` takes; a GraphDef file is taken as it stands.
         data: 64 samples or more like those of real use: arrays by input name, a `tf.data.Dataset`,
             an `.npz` file, or a folder of TFRecords, images or CSV files.
-        preprocess: what becomes of the features of files: a JSON file, or what it holds.
+        preprocess: what becomes of the features of files: a JSON file, what it holds, or the
+            range of photos, such as `0..1`.
         method: minmax takes the smallest and the largest value; mse the range within these on which
             rounding to 8 bits has the least mean squared error, and runs the samples twice.
         batch: samples at once; default: what the model demands, or 8.
@@ -50,11 +51,11 @@ def calibrate(
     with working("calibrate") as work:
         opened = open_model(model)
         refuse_side_effects(opened.graph, allowed_ops)
-        feeds = open_feeds(data, opened.graph, preprocess, batch)
+        feeds, fed = open_feeds(data, opened.graph, preprocess, batch)
         found = observe(
             opened.graph, feeds, method=method, model_sha256=opened.sha256, advance=work
         )
     size = None
     if output is not None:
         size = write(output, [found.ranges.text().encode()], force)
-    return replace(found, model=opened, bytes=size)
+    return replace(found, model=opened, bytes=size, fed=fed)

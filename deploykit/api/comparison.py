@@ -1,7 +1,7 @@
 """How two graphs are compared: on which inputs, and against which bar."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ class Comparison:
     """Samples to run both graphs on: whatever `open_samples` takes; with labels, accuracy is taken
     too; default: made up, seed 0."""
     preprocess: Any = None
-    """What becomes of the features of files: a JSON file, or what it holds."""
+    """What becomes of the features of files: a JSON file, what it holds, or the range of photos,
+    such as `0..1`."""
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Sizes of made-up inputs that the model leaves open, by name; the first one is the batch."""
     input_range: tuple[float, float] = (-1.0, 1.0)
@@ -58,7 +59,7 @@ class Comparison:
             reference: "Graph", result: "Graph", stored: Stored = IN_MEMORY
         ) -> "Verification":
             refuse_side_effects(result, self.allowed_ops)
-            return verify(
+            found = verify(
                 reference,
                 result,
                 data=data,
@@ -68,6 +69,7 @@ class Comparison:
                 min_sqnr=min_sqnr,
                 stored=stored,
             )
+            return found if data is None else replace(found, fed=data.fed)
 
         return compared
 

@@ -10,12 +10,10 @@ from deploykit.api.comparison import Comparison
 from deploykit.calling.label_image import read_labels
 from deploykit.freezing.open_model import open_model
 from deploykit.freezing.sidecar import About, about
-from deploykit.input.preprocessing import preprocessing_of
+from deploykit.input.preprocessing import declared_for
 from deploykit.rewriting.rewrite import OutputFiles, Rewriting
 from deploykit.text.progress import working
-from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import split
 from deploykit.verification.verify import Verification
 
 
@@ -38,7 +36,8 @@ def freeze(
     Args:
         source: whatever `open_model` takes.
         preprocess: what becomes of photos and other data before they are fed: a JSON file, or what
-            it holds. Every command that reads the graph's file finds it there.
+            it holds, or the range of photos, such as `0..1`. Every command that reads the graph's
+            file finds it there.
         labels: names of the classes, in the order of the scores: a text file with one a line, or
             the names; found likewise.
         output: a `.pb` file to write too.
@@ -83,14 +82,7 @@ def _told(graph: Graph, preprocess: Any, labels: Any) -> About:
     """Return what is known of a graph, with what the user says. GraphError: it does not fit."""
     known = about(graph)
     if preprocess is not None:
-        declared = preprocessing_of(preprocess)
-        names = [split(tensor)[0] for tensor in graph.inputs]
-        for name in declared.inputs:
-            if split(name)[0] not in names:
-                raise GraphError(
-                    f"the preprocessing is for input '{name}', but the model's inputs are: "
-                    f"{', '.join(names)}"
-                )
+        declared = declared_for(graph, preprocess).among(graph)
         known = replace(known, preprocessing=declared.document())
     if isinstance(labels, str | os.PathLike):
         labels = read_labels(os.fspath(labels))

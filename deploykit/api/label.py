@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from deploykit.calling.call_options import LabelOptions
@@ -18,12 +18,13 @@ from deploykit.calling.label_image import (
 from deploykit.freezing.interface import source_of
 from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.freezing.sidecar import sidecar_path
-from deploykit.input.preprocessing import Preprocessing, load_preprocessing, preprocessing_from
+from deploykit.input.pipeline import say
+from deploykit.input.preprocessing import Preprocessing, declared_for, preprocessing_of
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
 from deploykit.transforms.core.errors import Error, GraphError, naming
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import producer_name
+from deploykit.verification.samples import names_of_inputs
 
 logger = logging.getLogger("deploykit")
 
@@ -44,6 +45,8 @@ class ImageLabels:
     """Its path; None: it was an array."""
     labels: str | None
     """The file with the names of the classes; None: they were given."""
+    fed: Mapping[str, str] = field(default_factory=dict)
+    """What became of files on the way to each input, in words."""
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -95,13 +98,18 @@ def label(
         given = None if labels is None else labels_from(labels)
         opened = open_model(source)
         graph = opened.frozen
+        if declared is not None:
+            declared = declared_for(graph, how.preprocess)
         names, declared = _completed(given, declared, how, opened)
         if declared is None:
             taken_as = image_input(graph, how)
         else:
             taken_as = declared_input(graph, photo.name, declared)
+        fed = {} if _path_of(image) is None else taken_as.fed(photo.name)
+        say(fed)
         found = predictions(scores(graph, photo, taken_as), names, how.top)
-    return ImageLabels(found, taken_as.preprocessing(), graph, _path_of(image), _path_of(labels))
+    where = _path_of(image), _path_of(labels)
+    return ImageLabels(found, taken_as.preprocessing(), graph, *where, fed)
 
 
 def _declared(how: LabelOptions) -> Preprocessing | None:
@@ -110,7 +118,7 @@ def _declared(how: LabelOptions) -> Preprocessing | None:
         return None
     if how.by_hand:
         raise Error(f"give either --preprocess or --input_{how.by_hand[0]}")
-    return load_preprocessing(how.preprocess)
+    return preprocessing_of(how.preprocess)
 
 
 def _completed(
@@ -145,9 +153,9 @@ def _known_preprocessing(opened: OpenedModel) -> Preprocessing | None:
     if opened.about.preprocessing is None:
         return None
     with naming(_known_from(opened)):
-        found = preprocessing_from(opened.about.preprocessing)
-    inputs = [name for tensor in opened.frozen.inputs for name in (tensor, producer_name(tensor))]
-    return found if any(name in found.inputs for name in inputs) else None
+        found = declared_for(opened.frozen)
+    inputs = [name for names in names_of_inputs(opened.frozen).values() for name in names]
+    return found if found.range or any(name in found.inputs for name in inputs) else None
 
 
 def _known_from(opened: OpenedModel) -> str:

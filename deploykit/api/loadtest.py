@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deploykit.calling.call_options import LoadTestOptions
@@ -34,6 +34,8 @@ class LoadTest:
     loads: Sequence[Load]
     highest_rate: float | None = None
     """Calls a second at which the limit of the latency holds; None: it was not sought."""
+    fed: Mapping[str, str] = field(default_factory=dict)
+    """What became of files on the way to each input, in words."""
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data; latencies are in milliseconds."""
@@ -91,7 +93,7 @@ def load_test(
     with working("load-test") as advance:
         with Client(address, connection) as client:
             signature, takes = chosen_signature(client.metadata(model, **asked), how.signature)
-            feeds = feeds_from_data(data, takes, how.preprocess, how.batch)
+            feeds, fed = feeds_from_data(data, takes, how.preprocess, how.batch)
             # What is wrong with it is said before the load.
             client.predict(model, feeds[0], signature=signature, **asked)
         requests = [
@@ -101,7 +103,7 @@ def load_test(
         endpoint = Endpoint(address, replace(connection, retries=0))
         with Generators(endpoint, requests, how.processes) as generators:
             loads, highest = _measured(generators, how, advance)
-    return LoadTest(address, model, signature, takes, how, loads, highest)
+    return LoadTest(address, model, signature, takes, how, loads, highest, fed)
 
 
 def _measured(

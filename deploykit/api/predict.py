@@ -1,7 +1,7 @@
 """What a served model answers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from deploykit.calling.call_options import TOP, PredictOptions
@@ -29,6 +29,8 @@ class Prediction:
     outputs: Mapping[str, Array]
     classes: Sequence[Sequence[Mapping[str, Any]]] | None = None
     """The best classes of each sample, best first: class, label, score; None: nobody asked."""
+    fed: Mapping[str, str] = field(default_factory=dict)
+    """What became of files on the way to each input, in words."""
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data; a number that is not finite is null, bytes are base64."""
@@ -78,9 +80,9 @@ def predict(
     asked: Any = {"version": how.version, "label": how.version_label}
     with working("predict"), Client(address, connection) as client:
         signature, chosen = chosen_signature(client.metadata(model, **asked), how.signature)
-        arrays = arrays_from(inputs, chosen, how.preprocess)
+        arrays, fed = arrays_from(inputs, chosen, how.preprocess)
         outputs = client.predict(model, arrays, signature=signature, outputs=how.outputs, **asked)
     best = None
     if names is not None or how.top is not None:
         best = classes(outputs, names, how.top or TOP)
-    return Prediction(address, model, signature, arrays, outputs, best)
+    return Prediction(address, model, signature, arrays, outputs, best, fed)

@@ -112,7 +112,10 @@ def _calibrated(
     refuse_quantized(graph)
     refuse_side_effects(graph, comparison.allowed_ops)
     calibration = open_samples(data[0], graph, comparison.preprocess)
-    evaluation = None if data[1] is None else open_samples(data[1], graph, comparison.preprocess)
+    evaluation, fed = None, dict(calibration.fed)
+    if data[1] is not None:
+        evaluation = open_samples(data[1], graph, comparison.preprocess, said=fed)
+        fed = {**evaluation.fed, **fed}
     found = quantize_calibrated(
         run_steps(graph, OPTIMIZE)[0],
         calibration,
@@ -136,6 +139,6 @@ def _calibrated(
 
     count, verification = target.write(result, None if target.output is None else check)
     result.report = replace(
-        found, model=opened, nodes=len(graph), bytes=count, verification=verification
+        found, model=opened, nodes=len(graph), bytes=count, verification=verification, fed=fed
     )
     return result

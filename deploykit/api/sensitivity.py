@@ -31,7 +31,8 @@ def sensitivity(
     Args:
         model: whatever `open_model` takes.
         calibration: samples, as `quantize` takes them; every fourth is held out to judge by.
-        preprocess: what becomes of the features of files: a JSON file, or what it holds.
+        preprocess: what becomes of the features of files: a JSON file, what it holds, or the
+            range of photos, such as `0..1`.
         ranges: a file of ranges of the optimized model that `calibrate` wrote; default: they are
             found on the data.
         isa: the instruction set that the 8-bit layers are made for; auto is this machine's.
@@ -52,4 +53,4 @@ def sensitivity(
         samples = open_samples(calibration, graph, preprocess)
         known = None if ranges is None else os.fspath(ranges)
         found = measure_sensitivity(optimized, samples, ranges=known, isa=isa, work=work)
-    return replace(found, model=opened, nodes=len(optimized))
+    return replace(found, model=opened, nodes=len(optimized), fed=samples.fed)

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from typing import Any
 
 from deploykit.benchmarking.feeding import MADE_UP, Feeding
@@ -10,6 +11,7 @@ from deploykit.benchmarking.tuning.tune_options import TuneOptions
 from deploykit.benchmarking.tuning.tuning import tune_model
 from deploykit.freezing.interface import source_of
 from deploykit.freezing.open_model import open_model, path_of
+from deploykit.input.samples import read_feeding
 from deploykit.storage.files import check_output, write
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
@@ -59,9 +61,11 @@ def tune(
     with working("tune") as advance:
         opened = open_model(source)
         refuse_side_effects(opened.graph, feeding.allowed_ops)
+        feeding, fed = read_feeding(feeding, opened.graph)
         state = None if output in (None, "-") else f"{os.fspath(output)}.state"
         try:
             found = tune_model(opened, how, feeding, state=state, advance=advance)
+            found = replace(found, fed=fed)
         except CrashError as error:
             raise LimitError(f"{opened.source}: {error}") from None
     if output is not None:

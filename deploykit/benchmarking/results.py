@@ -30,6 +30,8 @@ class BenchmarkResult:
     """By the name of a measurement, where profiles were asked for; they are not read again."""
     models: Mapping[str, "OpenedModel"] = field(default_factory=dict)
     """What was measured, by the model's name in a measurement; they are not read again."""
+    fed: Mapping[str, str] = field(default_factory=dict)
+    """What became of files on the way to each input, in words."""
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data, with the statistics that a reader would compute first."""

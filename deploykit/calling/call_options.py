@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 TOP = 5
 """Classes that are shown."""
@@ -20,8 +21,9 @@ class PredictOptions:
     """Default: `serving_default`, or the only one."""
     outputs: Sequence[str] = ()
     """What is asked for; default: all."""
-    preprocess: str | os.PathLike[str] | None = None
-    """A JSON file that says what becomes of an image; default: what the input asks for."""
+    preprocess: Any = None
+    """What becomes of an image: a JSON file, what it holds, or a range such as `0..1`. A server
+    does not say which values its model wants, so a photo for an input of floats needs it."""
     labels: str | os.PathLike[str] | Sequence[str] | None = None
     """Names of the classes, or a file with one a line."""
     top: int | None = None
@@ -38,8 +40,8 @@ class LoadTestOptions:
     """The label of the version instead, such as `stable`."""
     signature: str | None = None
     """Default: `serving_default`, or the only one."""
-    preprocess: str | os.PathLike[str] | None = None
-    """A JSON file that says what becomes of the samples; default: what the inputs ask for."""
+    preprocess: Any = None
+    """What becomes of the samples, likewise."""
     batch: int = 1
     """Samples in a call."""
     concurrency: Sequence[int] = ()
@@ -70,8 +72,9 @@ class LabelOptions:
     """In pixels, to resize to; default: the model's, or 299."""
     width: int | None = None
     """Likewise."""
-    preprocess: str | os.PathLike[str] | None = None
-    """Instead, a JSON file that says what becomes of it, as for `calibrate` and `benchmark`."""
+    preprocess: Any = None
+    """Instead, what becomes of it, as for `calibrate` and `benchmark`: a JSON file, what it holds,
+    or a range such as `0..1`."""
     top: int = TOP
     """So many classes are named."""
 

@@ -17,7 +17,9 @@ from deploykit.calling.call_options import LabelOptions
 from deploykit.calling.png import png
 from deploykit.input.applying import in_python
 from deploykit.input.data import Data
-from deploykit.input.preprocessing import Preprocessing, Steps, steps_for
+from deploykit.input.pipeline import Pipeline
+from deploykit.input.preprocessing import Preprocessing, Steps, plan, wanted_of
+from deploykit.photos.ranges import UNIT
 from deploykit.records.features import Feature
 from deploykit.storage.files import read_bytes
 from deploykit.transforms.core.checks.side_effects import refuse_side_effects
@@ -27,11 +29,13 @@ from deploykit.transforms.core.node import split
 from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.tensors import Array, numpy_type
 from deploykit.verification.sample_inputs import type_and_shape
+from deploykit.verification.samples import names_of_inputs
 
 logger = logging.getLogger("deploykit")
 
 STD, SIZE = 255.0, 299  # label_image's defaults
 _IMAGE = Feature("string", (), "image")
+_FEATURE = "image"
 _MAGIC = (b"\xff\xd8\xff", b"\x89PNG", b"BM", b"GIF8")
 _GREY = np.array([[0.299], [0.587], [0.114]], np.float32)  # luma of ITU-R BT.601
 
@@ -48,6 +52,8 @@ class ImageInput:
     type: str
     batch: int
     steps: Steps
+    why: str = ""
+    """Who says which values the image has, in words."""
     declared: bool = False
     """Whether the steps are those of a file, and so are done exactly as pipelines do them."""
     channels_first: bool = False
@@ -55,6 +61,11 @@ class ImageInput:
     def preprocessing(self) -> Preprocessing:
         """Return what a file has to declare for the same values."""
         return Preprocessing({self.tensor: replace(self.steps, feature="", dtype="")})
+
+    def fed(self, image: str) -> dict[str, str]:
+        """Return what becomes of the image of a file, in words."""
+        steps = replace(self.steps, feature=_FEATURE)
+        return Pipeline(_data(image), {self.tensor: steps}, why={self.tensor: self.why}).fed
 
     def feed(self, image: bytes) -> Array:
         """Return a batch of the image of a file; this starts TensorFlow, which may refuse it."""
@@ -82,7 +93,8 @@ def image_input(graph: Graph, how: LabelOptions) -> ImageInput:
 
     Where it declares none, they are label_image's 299. A pixel x becomes (x - mean) / std, where
     `mean` is by default 0, and `std` 255, or 1 for an input of whole numbers, which takes the
-    pixels as they are.
+    pixels as they are. Where neither is given and the graph itself says that it wants other values,
+    it is fed with these, and a warning says so.
     GraphError: the graph has more inputs than one, or it takes no image.
     """
     tensor, type_, shape = _one_input(graph)
@@ -104,15 +116,36 @@ def image_input(graph: Graph, how: LabelOptions) -> ImageInput:
         asked or (own if own > 0 else SIZE)
         for asked, own in zip((how.height, how.width), rest, strict=True)
     ]
+    mean, std, why = _values(graph, tensor, how)
     steps = Steps(
         channels=3 if channels < 0 else channels,
         resize=(resize[0], resize[1]),
         corners=True,
-        mean=(how.mean or 0.0,),
-        std=(how.std if how.std is not None else STD if kind in "fV" else 1.0,),
+        mean=(mean,),
+        std=(std,),
         dtype="float32",
     )
-    return ImageInput(tensor, type_, max(batch, 1), steps, channels_first=first)
+    return ImageInput(tensor, type_, max(batch, 1), steps, why, channels_first=first)
+
+
+def _values(graph: Graph, tensor: str, how: LabelOptions) -> tuple[float, float, str]:
+    """Return what is subtracted from a pixel, what it is then divided by, and who says so."""
+    type_ = type_and_shape(graph, tensor)[0]
+    is_whole = numpy_type(type_).kind in "iu"
+    mean, std = how.mean or 0.0, 1.0 if is_whole else STD
+    if how.mean is not None or how.std is not None:
+        return mean, std if how.std is None else how.std, "as --input_mean and --input_std say"
+    if is_whole:
+        return mean, std, f"{type_} input"
+    wanted, defaults = wanted_of(graph, tensor), f"mean {mean:g}, std {std:g}"
+    if wanted is None or wanted.range == UNIT:
+        return mean, std, f"label_image's defaults: {defaults}"
+    logger.warning(
+        "input '%s' is fed with %s (%s), where label_image would feed 0..1; for that, give "
+        "--input_mean 0 --input_std 255", split(tensor)[0], wanted.range, wanted.why,
+    )  # fmt: skip
+    std = STD / (wanted.range.high - wanted.range.low)
+    return 0.0 - wanted.range.low * std, std, wanted.why
 
 
 def declared_input(graph: Graph, image: str, declared: Preprocessing) -> ImageInput:
@@ -121,10 +154,15 @@ def declared_input(graph: Graph, image: str, declared: Preprocessing) -> ImageIn
     GraphError: the graph has more inputs than one, or what the steps give does not fit it.
     """
     tensor, type_, shape = _one_input(graph)
-    steps = declared.inputs.get(tensor, declared.inputs.get(split(tensor)[0], Steps()))
-    data = Data(image, "images", (image,), {steps.feature or "image": _IMAGE})
-    steps = steps_for(data, graph, declared)[tensor]
-    return ImageInput(tensor, type_, max(shape[0] if shape else 1, 1), steps, declared=True)
+    steps = declared.of(names_of_inputs(graph)[tensor])
+    steps, why = plan(_data(image, steps.feature or _FEATURE), graph, declared)[tensor]
+    batch = max(shape[0] if shape else 1, 1)
+    return ImageInput(tensor, type_, batch, steps, why, declared=True)
+
+
+def _data(image: str, feature: str = _FEATURE) -> Data:
+    """Return the data that an image alone is."""
+    return Data(image, "images", (image,), {feature: _IMAGE})
 
 
 def _one_input(graph: Graph) -> tuple[str, str, tuple[int, ...] | None]:

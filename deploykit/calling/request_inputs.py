@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from deploykit.input.data import IMAGE_ENDS, Data
-from deploykit.input.preprocessing import Preprocessing, load_preprocessing
+from deploykit.input.pipeline import kind_of, say
+from deploykit.input.preprocessing import Preprocessing, preprocessing_of
 from deploykit.input.samples import open_feeds
 from deploykit.records.features import Feature
 from deploykit.serving.protocol.signatures import DEFAULT, Signature, Tensor
@@ -46,25 +47,27 @@ def chosen_signature(
 def arrays_from(
     given: Mapping[str, Any] | Sequence[str],
     signature: Signature,
-    preprocess: str | os.PathLike[str] | None = None,
-) -> dict[str, Array]:
-    """Return the array of each input.
+    preprocess: Any = None,
+) -> tuple[dict[str, Array], dict[str, str]]:
+    """Return the array of each input, and what became of files, in words.
 
     Args:
         given: by name, arrays, values or paths; or texts such as `x=data.npy`, where `x=` may be
             left out if there is one input.
         signature: what the model takes.
-        preprocess: a file that says what becomes of images; default: what the input asks for.
+        preprocess: what becomes of images: a file, what it holds, or a range such as `0..1`.
 
     FileError, GraphError: an input is missing or not known, or what is given does not fit it.
     """
-    declared = Preprocessing() if preprocess is None else load_preprocessing(preprocess)
+    declared = Preprocessing() if preprocess is None else preprocessing_of(preprocess)
+    fed: dict[str, str] = {}
     found: dict[str, Array] = {}
     for alias, value, name in _named(given, signature):
         if alias in found:
             raise GraphError(f"input '{alias}' is given twice")
         with naming(name):
-            array = _array(alias, value, signature, declared)
+            array, text = _array(alias, value, signature, declared)
+            fed |= {alias: text} if text else {}
             found[alias] = _fitted(array, alias, signature)
     missing = [alias for alias in signature.inputs if alias not in found]
     missing = [alias for alias in missing if alias not in signature.proto.defaults]
@@ -72,17 +75,18 @@ def arrays_from(
         raise GraphError(
             f"input '{missing[0]}' is missing; the model takes {listed(signature.inputs)} (--input)"
         )
-    return found
+    say(fed)
+    return found, fed
 
 
 def feeds_from_data(
     data: Any, signature: Signature, preprocess: Any, batch: int
-) -> list[dict[str, Array]]:
-    """Return what is sent in turn: samples, as `open_samples` takes them.
+) -> tuple[list[dict[str, Array]], Mapping[str, str]]:
+    """Return what is sent in turn: samples, as `open_samples` takes them; and what became of files.
 
     FileError, GraphError: they do not fit the inputs.
     """
-    samples = open_feeds(data, placeholders(signature), preprocess, batch)
+    samples, fed = open_feeds(data, placeholders(signature), preprocess, batch)
     feeds: list[dict[str, Array]] = []
     size = 0
     for feed in itertools.islice(samples, MOST_REQUESTS):
@@ -90,7 +94,7 @@ def feeds_from_data(
         if feeds and size > MOST_BYTES:
             break
         feeds.append({name.removesuffix(":0"): array for name, array in feed.items()})
-    return feeds
+    return feeds, fed
 
 
 def placeholders(signature: Signature) -> Graph:
@@ -158,17 +162,23 @@ def _file_or_value(text: str) -> Any:
         ) from None
 
 
-def _array(alias: str, value: Any, signature: Signature, declared: Preprocessing) -> Array:
-    """Return what a value stands for: itself, or the array, the image or the bytes of a file."""
+def _array(
+    alias: str, value: Any, signature: Signature, declared: Preprocessing
+) -> tuple[Array, str]:
+    """Return what a value stands for: itself, or the array, the image or the bytes of a file.
+
+    And what became of a file, in words.
+    """
     is_text = signature.inputs[alias].dtype == "string"
     if not isinstance(value, os.PathLike) and (is_text or not isinstance(value, str)):
-        return _of_value(value)
+        return _of_value(value), ""
     path = os.fspath(value)
     check_regular(path)
     if path.endswith(".npy"):
-        return _of_file(path)
+        array = _of_file(path)
+        return array, f"{kind_of(str(array.dtype), array.shape, path)}, as they are"
     if is_text:
-        return np.array([read_bytes(path)], object)
+        return np.array([read_bytes(path)], object), f"the bytes of {Path(path).name}, as they are"
     if path.lower().endswith(IMAGE_ENDS):
         return _of_image(alias, path, signature, declared)
     raise GraphError(f"expected a .npy file or an image ({' '.join(IMAGE_ENDS)})")
@@ -201,7 +211,9 @@ def _of_file(path: str) -> Array:
     return found
 
 
-def _of_image(alias: str, path: str, signature: Signature, declared: Preprocessing) -> Array:
+def _of_image(
+    alias: str, path: str, signature: Signature, declared: Preprocessing
+) -> tuple[Array, str]:
     """Return a batch of one image, decoded and resized as for calibration and benchmarks."""
     from deploykit.input.input_benchmark import pipeline_for
     from deploykit.input.iterating import Feeds
@@ -209,10 +221,11 @@ def _of_image(alias: str, path: str, signature: Signature, declared: Preprocessi
     features = {"image": Feature("string", (), "image")}
     data = Data(path, "images", (path,), features, counts=(1,), labels=(0,))
     graph = placeholders(replace(signature, inputs={alias: signature.inputs[alias]}))
-    steps = declared.inputs.get(alias)
-    only = Preprocessing({} if steps is None else {alias: steps})
-    pipeline = pipeline_for(data, graph, preprocessing=only, batch=1, epochs=1, threads=1)
-    return next(iter(Feeds(pipeline)))[alias]
+    unknown = declared.inputs.keys() - signature.inputs.keys()
+    only = {name: steps for name, steps in declared.inputs.items() if name in {alias, *unknown}}
+    how = replace(declared, inputs=only)
+    pipeline = pipeline_for(data, graph, preprocessing=how, batch=1, epochs=1, threads=1)
+    return next(iter(Feeds(pipeline)))[alias], pipeline.fed[alias]
 
 
 def _fitted(array: Array, alias: str, signature: Signature) -> Array:

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,8 @@ class Report:
     steps: "Sequence[StepReport] | None" = None
     verification: "Verification | None" = None
     more: dict[str, Any] = field(default_factory=dict)
+    fed: Mapping[str, str] = field(default_factory=dict)
+    """What became of files on the way to each input, in words."""
     started: float = field(default_factory=time.perf_counter)
 
     def of(self, model: "OpenedModel | Graph | None") -> None:
@@ -62,6 +64,7 @@ class Report:
         self.output_file, self.bytes_out, self.nodes_out = output, made.bytes, len(graph)
         self.steps = getattr(made, "steps", None) or None
         self.verification = getattr(made, "verification", None)
+        self.fed = getattr(made, "fed", {})
 
     def document(self) -> dict[str, Any]:
         """Return the JSON document, of schema 1. Numbers that are not finite are null."""
@@ -82,6 +85,9 @@ class Report:
             ]
         if self.verification is not None:
             document |= _verification_document(self.verification)
+        fed = self.fed or getattr(self.verification, "fed", {})
+        if fed:
+            document["fed"] = dict(fed)
         return document | self.more
 
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from deploykit.exporting.signatures import signatures_for
 from deploykit.freezing.interface import Source
 from deploykit.freezing.model_path import locate
 from deploykit.freezing.open_model import OpenedModel
+from deploykit.freezing.sidecar import SignatureNames, about
 from deploykit.input.samples import open_feeds
 from deploykit.serving.protocol.protos import SignatureDef
 from deploykit.serving.protocol.signatures import PREDICT, described
@@ -26,7 +27,7 @@ from deploykit.serving.saved_model.write_version import check_free, check_name, 
 from deploykit.storage.files import check_output_folder
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, producer_name
+from deploykit.transforms.core.node import Node, normal, producer_name
 from deploykit.transforms.core.tensors import Array, DType
 
 PROVENANCE = "assets.extra/deploykit.json"
@@ -45,6 +46,8 @@ class Exported:
     warm_up_requests: int
     bytes: int
     manifests: Sequence[Path] = ()
+    fed: Mapping[str, str] = field(default_factory=dict)
+    """What became of files on the way to each input, in words."""
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -74,8 +77,8 @@ class ExportOptions:
     warmup_samples: int = USUAL
     """How many of them, up to 1000: of arrays at even distances, of a folder the first."""
     preprocess: Any = None
-    """What becomes of the features of such a folder: a JSON file; default: what is known of the
-    model."""
+    """What becomes of the features of such a folder: a JSON file, what it holds, or the range of
+    photos, such as `0..1`; default: what is known of the model."""
     manifests: Manifests = field(default_factory=Manifests)
     """Which files that run it elsewhere are written into the folder of models."""
 
@@ -93,7 +96,7 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
     how.manifests.check_inputs(callee.inputs)
     origin = _origin(opened)  # before the graph is changed
     signatures = signatures_for(callee, how.method)
-    found = _warm_up(name, callee, signatures, how)
+    found, fed = _warm_up(name, callee, signatures, how)
     written = saved_model(callee.graph, signatures)
     document = {
         "format": FORMAT,
@@ -115,19 +118,20 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
     number, total = int(folder.name), sum(len(each) for pieces in files.values() for each in pieces)
     manifests = how.manifests
     beside = manifests.write(base, number) if manifests.kinds or manifests.batching else ()
-    return Exported(opened, folder, name, number, signatures, len(found), total, beside)
+    return Exported(opened, folder, name, number, signatures, len(found), total, beside, fed)
 
 
 def _warm_up(
     name: str, callee: NamedModel, signatures: Mapping[str, SignatureDef], how: ExportOptions
-) -> list[bytes]:
-    """Return the requests of a version's warm-up, as they are written."""
+) -> tuple[list[bytes], Mapping[str, str]]:
+    """Return the requests of a version's warm-up, as they are written, and what became of files."""
     if how.warmup is None:
-        return []
+        return [], {}
     chosen = how.method if how.method in signatures else callee.signature
     assert chosen is not None
-    feeds = some(_feeds(how.warmup, callee, how.preprocess), how.warmup_samples)
-    return list(write_requests(requests(name, chosen, signatures[chosen], feeds)))
+    feeds, fed = _feeds(how.warmup, callee, how.preprocess)
+    chosen_feeds = some(feeds, how.warmup_samples)
+    return list(write_requests(requests(name, chosen, signatures[chosen], chosen_feeds))), fed
 
 
 def _default_name(model: Any) -> str:
@@ -159,8 +163,10 @@ def _digest(pieces: Iterable[bytes]) -> dict[str, Any]:
     return {"sha256": digest.hexdigest(), "bytes": size}
 
 
-def _feeds(data: Any, callee: NamedModel, preprocess: Any) -> Iterable[Mapping[str, Array]]:
-    """Return samples by alias, one at a time where the model leaves that open."""
+def _feeds(
+    data: Any, callee: NamedModel, preprocess: Any
+) -> tuple[Iterable[Mapping[str, Array]], Mapping[str, str]]:
+    """Return samples by alias, one at a time where the model leaves that open; and their words."""
     if callee.method != PREDICT:
         raise GraphError(
             f"its signature '{callee.signature}' takes tf.Examples, of which --warmup makes none"
@@ -171,5 +177,12 @@ def _feeds(data: Any, callee: NamedModel, preprocess: Any) -> Iterable[Mapping[s
         placeholder = placeholder.with_attrs(dtype=DType(tensor.dtype), shape=tensor.shape)
         fed.add(placeholder)
     fed.inputs = tuple(callee.inputs)
+    tensors = {normal(tensor.name): alias for alias, tensor in callee.inputs.items()}
+    known = about(callee.graph)
+    fed.about = replace(
+        known,
+        signatures={callee.signature: SignatureNames(tensors, {})},
+        photos={tensors[t]: said for t, said in known.photos.items() if t in tensors},
+    )
     sizes = [tensor.shape[0] for tensor in callee.inputs.values() if tensor.shape]
     return open_feeds(data, fed, preprocess, None if max(sizes, default=-1) > 0 else 1)

@@ -13,9 +13,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from deploykit.photos.wanted_range import wanted_from, wanted_ranges
 from deploykit.storage.files import check_output, read_bytes
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import producer_name
 
 logger = logging.getLogger("deploykit")
 
@@ -58,6 +60,9 @@ class About:
     """What becomes of data before they are fed: a document as `--preprocess` reads it."""
     labels: Sequence[str] = ()
     """What the classes are called, in the order of the scores."""
+    photos: Mapping[str, str] = field(default_factory=dict)
+    """In which range the graph wanted photos before it was rewritten, by input, such as `0..255
+    (the model divides by 255 itself)`; "" where it did not say."""
 
     def renamed(self, before: Graph, after: Graph) -> "About":
         """Return it for a graph whose inputs and outputs have changed their names."""
@@ -72,14 +77,26 @@ class About:
         if steps is not None and isinstance(steps.get("inputs"), Mapping):
             inputs = {names.get(name, name): each for name, each in steps["inputs"].items()}
             steps = {**steps, "inputs": inputs}
-        return replace(self, signatures=signatures, preprocessing=steps)
+        # An input that was a node before has moved: there, photos are something else already.
+        moved = {t for t, new in names.items() if producer_name(new) in before}
+        photos = {names.get(t, t): said for t, said in self.photos.items() if t not in moved}
+        return replace(self, signatures=signatures, preprocessing=steps, photos=photos)
 
 
 def about(graph: Graph) -> About:
-    """Return what is known of a graph, as far as it has such inputs and outputs."""
+    """Return what is known of a graph, as far as it has such inputs and outputs.
+
+    What it was known to want of photos stands; the graph itself is asked about other inputs.
+    """
     known: About = graph.about or About()
     within = {name: each.within(graph) for name, each in known.signatures.items()}
-    return replace(known, signatures={name: each for name, each in within.items() if each.outputs})
+    photos = {tensor: said for tensor, said in known.photos.items() if tensor in graph.inputs}
+    photos |= wanted_ranges(graph, [tensor for tensor in graph.inputs if tensor not in photos])
+    return replace(
+        known,
+        signatures={name: each for name, each in within.items() if each.outputs},
+        photos=photos,
+    )
 
 
 def sidecar_path(path: str | os.PathLike[str]) -> Path:
@@ -140,9 +157,13 @@ def load_sidecar(path: Path, content: bytes) -> tuple[list[str], list[str], Abou
             names += [*side, *side.values()]
         if not all(isinstance(name, str) for name in names):
             raise TypeError
-        known = About(signatures, document["preprocessing"], tuple(document["labels"]))
+        photos = dict(document.get("photos", {}))  # older files do not hold it
+        if not all(said == "" or wanted_from(said) for said in photos.values()):
+            raise TypeError
+        labels = tuple(document["labels"])
+        known = About(signatures, document["preprocessing"], labels, photos)
         return list(document["inputs"]), list(document["outputs"]), known
-    except (KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError):
         raise GraphError(
             f"{beside}: it lacks what deploykit writes there; remove it, or write {path.name} again"
         ) from None

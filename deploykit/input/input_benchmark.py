@@ -24,7 +24,7 @@ from deploykit.input.input_result import InputResult, Round, StyleResult
 from deploykit.input.input_runner import BUFFERED, InputJob, Stretch, started
 from deploykit.input.pipeline import STYLES, Pipeline
 from deploykit.input.piping import PLAIN, Piping
-from deploykit.input.preprocessing import Preprocessing, steps_for
+from deploykit.input.preprocessing import Preprocessing, plan
 from deploykit.input.service import serving
 from deploykit.input.tfdata import check_cache
 from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
@@ -65,9 +65,11 @@ def pipeline_for(
         )
     if threads is None:
         threads = max(2, min(_MOST_THREADS, usable_cores()))
+    planned = plan(data, graph, preprocessing or piping.declared(graph))
     found = Pipeline(
         data,
-        steps_for(data, graph, preprocessing or piping.declared(graph)),
+        {tensor: each.steps for tensor, each in planned.items()},
+        why={tensor: each.why for tensor, each in planned.items()},
         batch=demanded or batch or BATCH,
         whole=demanded is not None,
         epochs=epochs,
@@ -114,6 +116,7 @@ def measure_input(
     check_cache(os.fspath(piping.cache or ""))
     opened = open_data(data, piping.declared(graph).columns)
     pipeline = pipeline_for(opened, graph, batch=settings.batch, piping=piping)
+    pipeline.say()
     refuse_own_queues(graph, (*graph.outputs, *piping.init))
     check_devices([settings.device])
     start = datetime.datetime.now().astimezone().isoformat(timespec="seconds")

@@ -90,6 +90,11 @@ class InputResult:
     distinct: int | None = None
     """Records of the epoch that a tf.data service gave, each once; None: there was no service."""
 
+    @property
+    def fed(self) -> Mapping[str, str]:
+        """What becomes of the data on the way to each input, in words."""
+        return self.pipeline.fed
+
     def document(self) -> dict[str, Any]:
         """Return it as plain data."""
         pipeline, data = self.pipeline, self.pipeline.data

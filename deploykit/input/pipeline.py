@@ -1,12 +1,27 @@
 """One pipeline over data, as plain data; each style builds it in its own way."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from google.protobuf.message import DecodeError
 
 from deploykit.input.data import Data
 from deploykit.input.preprocessing import Steps, result_of
+from deploykit.photos.sizes import HEAD, size_of
 from deploykit.records.features import Feature
+from deploykit.transforms.core.errors import Error
+from deploykit.transforms.core.node import split
+from deploykit.transforms.core.protos import Example
+from deploykit.transforms.core.tfrecord import read_records
+
+logger = logging.getLogger("deploykit")
+
+_LOOKED_AT = 8  # photos, to see whether all are of one size
 
 STYLES = ("feed", "queue", "tfdata")
 
@@ -35,12 +50,34 @@ class Pipeline:
     """A thread pool of tf.data's own; None: it shares the session's."""
     service: str = ""
     """Where a tf.data service listens whose workers read and parse for tf.data; empty: none."""
+    why: Mapping[str, str] = field(default_factory=dict)
+    """Who says which values the photos of an input have, by the tensor that takes them."""
 
     @cached_property
     def features(self) -> dict[str, Feature]:
         """The features that an input is made of."""
         names = dict.fromkeys(steps.feature for steps in self.steps.values())
         return {name: self.data.features[name] for name in names}
+
+    @cached_property
+    def fed(self) -> dict[str, str]:
+        """What becomes of the data on the way to each input, in words."""
+        return {split(tensor)[0]: self._in_words(tensor) for tensor in self.steps}
+
+    def say(self) -> None:
+        """Say what becomes of the data."""
+        say(self.fed)
+
+    def _in_words(self, tensor: str) -> str:
+        steps = self.steps[tensor]
+        feature = self.data.features[steps.feature]
+        if feature.content != "image":
+            changes = ", ".join(_changes(steps)) or "as they are"
+            return f"{kind_of(feature.dtype, feature.shape, self.data.path)}, {changes}"
+        seen = set(_sizes(self.data, steps.feature))
+        sizes = f"photos{' of several sizes' if len(seen) > 1 else ''.join(f' {s}' for s in seen)}"
+        becomes = ", ".join(_changes(steps))
+        return f"{sizes}{' ->' if steps.resize else ','} {becomes} ({self.why.get(tensor, '')})"
 
     @cached_property
     def one_by_one(self) -> bool:
@@ -60,3 +97,60 @@ class Pipeline:
     def drops(self) -> bool:
         """Whether a smaller batch is left out where it is made; several workers each make one."""
         return self.whole and not self.service
+
+
+def say(fed: Mapping[str, str], said: Mapping[str, str] | None = None) -> None:
+    """Say what becomes of files on the way to each input, unless it was said."""
+    for name, text in fed.items():
+        if (said or {}).get(name) != text:
+            logger.info("%s: %s", name, text)
+
+
+def kind_of(dtype: str, shape: tuple[int | None, ...], path: str) -> str:
+    """Return what lies in a file, such as `float32 28x28x1 from test.npz`."""
+    sizes = "x".join("?" if size is None else str(size) for size in shape)
+    return f"{dtype}{sizes and ' '}{sizes} from {Path(path).name or path}"
+
+
+def _changes(steps: Steps) -> Iterator[str]:
+    """Yield what becomes of a feature, in words."""
+    if steps.resize is not None:
+        height, width = steps.resize
+        yield f"{width}x{height} bilinear{' by corners' if steps.corners else ''}"
+    if steps.crop is not None:
+        height, width = steps.crop
+        yield f"the middle {width}x{height}"
+    if steps.channels == 1:
+        yield "grey"
+    if steps.split is not None:
+        yield "split into tokens"
+    if steps.length is not None:
+        yield f"at most {steps.length}"
+    if steps.channels is not None and steps.range is not None:
+        yield str(steps.range)
+        return
+    if steps.scale is not None:
+        yield f"multiplied by {steps.scale:.4g}"
+    for numbers, word in ((steps.mean, "less"), (steps.std, "divided by")):
+        if numbers:
+            yield f"{word} {' '.join(f'{each:.4g}' for each in numbers)}"
+
+
+def _sizes(data: Data, feature: str) -> Iterator[str]:
+    """Yield the sizes of some of many photos, as far as they can be read."""
+    files = data.files
+    for place in sorted(set(np.linspace(0, len(files) - 1, _LOOKED_AT).round().astype(int))):
+        with contextlib.suppress(OSError, Error, DecodeError, StopIteration, IndexError):
+            size = size_of(_head(data, files[place], feature))
+            if size is not None:
+                yield "{}x{}".format(*size)
+
+
+def _head(data: Data, path: str, feature: str) -> bytes:
+    """Return the first bytes of a photo: of a file, or of its first record."""
+    if data.kind == "images":
+        with open(path, "rb") as file:
+            return file.read(HEAD)
+    record = next(read_records(path, bool(data.compression)))
+    head: bytes = Example.FromString(record).features.feature[feature].bytes_list.value[0]
+    return head

@@ -43,11 +43,9 @@ class Piping:
 
     def declared(self, graph: "Graph | None") -> "Preprocessing":
         """Return what becomes of the features. FileError, GraphError: it cannot be read."""
-        from deploykit.input.preprocessing import Preprocessing, preprocessing_of
+        from deploykit.input.preprocessing import declared_for
 
-        known = getattr(getattr(graph, "about", None), "preprocessing", None)
-        given = known if self.preprocess is None else self.preprocess
-        return Preprocessing() if given is None else preprocessing_of(given)
+        return declared_for(graph, self.preprocess)
 
     def reads_files(self, data: Any, style: str | None = None) -> bool:
         """Say whether files are read while the model computes, or all data lie in memory before.

@@ -7,13 +7,16 @@ them, alike in every style.
 
 import json
 import os
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from deploykit.input.data import Columns, Data
+from deploykit.photos.ranges import SIGNED, UNIT, PhotoRange, range_from
+from deploykit.photos.wanted_range import BESIDE, Wanted, wanted_from, wanted_range
 from deploykit.records.features import Feature
 from deploykit.storage.files import read_bytes
 from deploykit.transforms.core.errors import GraphError, nearest
@@ -21,9 +24,11 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split
 from deploykit.transforms.core.tensors import numpy_type
 from deploykit.verification.sample_inputs import type_and_shape
+from deploykit.verification.samples import names_of_inputs
 
 FORMAT = 1
 _SIZES = ("resize", "crop")
+_INT8, _HALF = PhotoRange(-128.0, 127.0), PhotoRange(0.0, 127.0)
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class Steps:
     crop: tuple[int, int] | None = None
     """Height and width of the middle that is kept, after resizing."""
     scale: float | None = None
-    """Factor of each value; for an encoded image and a float input by default 1/255."""
+    """Factor of each value; 1 leaves a photo as it is, 0..255."""
     mean: tuple[float, ...] = ()
     """Subtracted after scaling: one number, or one for each channel."""
     std: tuple[float, ...] = ()
@@ -58,6 +63,24 @@ class Steps:
         """Return what is set, as plain data."""
         return {k: v for k, v in asdict(self).items() if v != getattr(Steps, k)}
 
+    @property
+    def state_values(self) -> bool:
+        """Whether they say which values a photo has in the end."""
+        return bool(self.scale is not None or self.mean or self.std)
+
+    def into(self, range_: PhotoRange) -> "Steps":
+        """Return them with other values of a photo."""
+        return replace(self, scale=range_.scale, mean=range_.mean, std=())
+
+    @property
+    def range(self) -> PhotoRange | None:
+        """What black and white become; None: it differs from channel to channel."""
+        if len(self.mean) > 1 or len(self.std) > 1:
+            return None
+        scale = 1.0 if self.scale is None else self.scale
+        mean, std = (self.mean or (0.0,))[0], (self.std or (1.0,))[0]
+        return PhotoRange(0.0 - mean / std, (255 * scale - mean) / std)
+
 
 @dataclass(frozen=True)
 class Preprocessing:
@@ -65,12 +88,43 @@ class Preprocessing:
 
     inputs: Mapping[str, Steps] = field(default_factory=dict)
     columns: Columns | None = None
+    range: PhotoRange | None = None
+    """Of the values of photos whose steps leave it open."""
+    why: str = field(default="as --preprocess says", compare=False)
+    """Who says it, in words."""
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data, as `load_preprocessing` reads it."""
         columns = {} if self.columns is None else {"columns": dict(self.columns)}
+        range_ = {} if self.range is None else {"range": str(self.range)}
         inputs = {name: steps.document() for name, steps in self.inputs.items()}
-        return {"format": FORMAT, **columns, "inputs": inputs}
+        return {"format": FORMAT, **columns, **range_, "inputs": inputs}
+
+    def of(self, names: Iterable[str]) -> Steps:
+        """Return the steps of an input that has these names."""
+        return next((self.inputs[name] for name in names if name in self.inputs), Steps())
+
+    def of_photos(self, names: Iterable[str]) -> Steps:
+        """Return the steps of an input of photos, with the values that are stated for all."""
+        steps = self.of(names)
+        return steps if steps.state_values or self.range is None else steps.into(self.range)
+
+    def among(self, graph: Graph) -> "Preprocessing":
+        """Return it with each input by the name of its node.
+
+        GraphError: it names what is no input of the graph, or one twice.
+        """
+        known = names_of_inputs(graph)
+        nodes = {name: names[0] for names in known.values() for name in names}
+        inputs: dict[str, Steps] = {}
+        for name, steps in self.inputs.items():
+            if name not in nodes:
+                raise GraphError(f"the preprocessing names '{name}', which is no input; there are: "
+                                 f"{', '.join(known)}")  # fmt: skip
+            if nodes[name] in inputs:
+                raise GraphError(f"the preprocessing names input '{nodes[name]}' twice")
+            inputs[nodes[name]] = steps
+        return replace(self, inputs=inputs)
 
 
 def load_preprocessing(path: str | os.PathLike[str]) -> Preprocessing:
@@ -86,17 +140,70 @@ def load_preprocessing(path: str | os.PathLike[str]) -> Preprocessing:
 
 
 def preprocessing_of(given: Any) -> Preprocessing:
-    """Return a preprocessing that was given as one, as a file, or as what such a file holds."""
+    """Return a preprocessing that was given as one, as a file, or as what such a file holds.
+
+    What a file holds may be a text, too; and `0..1` stands for the range of all photos,
+    `photo=0..1` for that of one input.
+    """
     if isinstance(given, Preprocessing):
         return given
-    if isinstance(given, str | os.PathLike):
-        return load_preprocessing(os.fspath(given))
-    return preprocessing_from(given)
+    if not isinstance(given, str | os.PathLike):
+        return preprocessing_from(given)
+    text = os.fspath(given)
+    if text.lstrip().startswith("{"):
+        try:
+            return preprocessing_from(json.loads(text))
+        except (ValueError, RecursionError):
+            raise GraphError(f"--preprocess {text[:60]!r} is no JSON document") from None
+    return _of_ranges(text) or load_preprocessing(text)
+
+
+def _of_ranges(text: str) -> Preprocessing | None:
+    """Return what `0..1` or `photo=0..1,other=-1..1` state; None: this is something else."""
+    if (everywhere := range_from(text)) is not None:
+        return Preprocessing(range=everywhere)
+    inputs = {}
+    for part in text.split(","):
+        name, _, said = part.rpartition("=")
+        found = range_from(said)
+        if found is None or not name:
+            return None
+        inputs[name.strip()] = Steps().into(found)
+    return Preprocessing(inputs)
+
+
+def declared_for(graph: Graph | None, given: Any = None) -> Preprocessing:
+    """Return what becomes of features: what is given, or else what is known of the graph.
+
+    Ranges alone, such as `0..1`, leave what else is known as it is. FileError, GraphError: it
+    cannot be read.
+    """
+    known = _known_of(graph)
+    if given is None:
+        return known
+    ranges = _of_ranges(given) if isinstance(given, str) else None
+    if ranges is None or graph is None or known == Preprocessing():
+        return preprocessing_of(given)
+    known, ranges = known.among(graph), ranges.among(graph)
+    inputs = dict(known.inputs)
+    for tensor, (name, *_) in names_of_inputs(graph).items():
+        stated = ranges.of_photos([name])
+        shape = type_and_shape(graph, tensor)[1]
+        fits = shape is None or len(shape) == 4
+        if stated.state_values and (fits or name in ranges.inputs):
+            inputs[name] = replace(known.of([name]), scale=stated.scale, mean=stated.mean, std=())
+    return replace(known, inputs=inputs, why=ranges.why)
+
+
+def _known_of(graph: Graph | None) -> Preprocessing:
+    """Return what the file beside a graph says becomes of features."""
+    known = getattr(getattr(graph, "about", None), "preprocessing", None)
+    return Preprocessing() if known is None else replace(preprocessing_from(known), why=BESIDE)
 
 
 def preprocessing_from(document: Any) -> Preprocessing:
     """Return what a document states. GraphError: it names the first thing that cannot be."""
-    known = ("format", "columns", "inputs")
+    known = ("format", "columns", "range", "inputs")
     if not isinstance(document, Mapping) or document.get("format") != FORMAT:
         raise GraphError(
             f'this is no preprocessing: expected {{"format": {FORMAT}, "inputs": ...}}'
@@ -107,9 +214,13 @@ def preprocessing_from(document: Any) -> Preprocessing:
     inputs, columns = document.get("inputs", {}), document.get("columns")
     if not isinstance(inputs, Mapping) or not isinstance(columns, Mapping | None):
         raise GraphError("inputs and columns should be given by name")
+    range_ = document.get("range")
+    if range_ is not None and not (isinstance(range_, str) and range_from(range_)):
+        raise GraphError(f'range cannot be {range_!r}, expected such as "0..1"')
     return Preprocessing(
         {str(name): _steps(str(name), each) for name, each in inputs.items()},
         None if columns is None else {str(k): _columns(str(k), v) for k, v in columns.items()},
+        None if range_ is None else range_from(range_),
     )
 
 
@@ -156,64 +267,104 @@ def _columns(name: str, value: Any) -> int | tuple[int, int]:
     raise GraphError(f"the columns of '{name}' cannot be {value!r}, expected 3 or [0, 3]")
 
 
-def steps_for(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[str, Steps]:
+class Planned(NamedTuple):
+    """The steps of an input, with nothing left open, and who says the values of a photo."""
+
+    steps: Steps
+    why: str = ""
+
+
+def plan(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[str, Planned]:
     """Return the steps of each input of a graph, with nothing left open; None: of each feature.
 
-    GraphError: an input has no feature, or what it would be fed does not fit its type or shape.
+    GraphError: an input has no feature, or what it would be fed does not fit its type or shape; or
+    nobody says which values of photos an input takes.
     """
     wanted: dict[str, tuple[str, tuple[int, ...] | None]]
     if graph is None:
         names = tuple(declared.inputs) or tuple(data.features)
         wanted = dict.fromkeys(names, ("", None))
+        known: dict[str, tuple[str, ...]] = {name: (name,) for name in names}
     else:
         wanted = {tensor: type_and_shape(graph, tensor)[:2] for tensor in graph.inputs}
-    known = {split(tensor)[0] for tensor in wanted} | set(wanted)
-    for name in declared.inputs:
-        if name not in known:
-            raise GraphError(f"the preprocessing names '{name}', which is no input; there are: "
-                             f"{', '.join(wanted)}")  # fmt: skip
+        known = names_of_inputs(graph)
+        declared = declared.among(graph)
     found = {}
     for tensor, (type_, shape) in wanted.items():
-        steps = declared.inputs.get(tensor, declared.inputs.get(split(tensor)[0], Steps()))
-        name = steps.feature or _feature_for(tensor, tuple(wanted), data)
+        steps = declared.of(known[tensor])
+        name = steps.feature or _feature_for(known[tensor], tuple(wanted), data)
         if name not in data.features:
             raise GraphError(f"{data.path}: there is no feature '{name}' for input '{tensor}'; "
                              f"there are: {', '.join(data.features)}")  # fmt: skip
-        feature = data.features[name]
+        feature, why = data.features[name], ""
+        if feature.content == "image":
+            steps = declared.of_photos(known[tensor])
         steps = _completed(replace(steps, feature=name), feature, type_, shape)
         _check(data, tensor, steps, feature, type_, shape)
-        found[tensor] = steps
+        if feature.content == "image":
+            steps, why = _valued(steps, data, graph, tensor, declared)
+        found[tensor] = Planned(steps, why)
     return found
 
 
-def in_words(steps: Steps) -> str:
-    """Return what becomes of an image, such as `resized to 224x224 and multiplied by 0.003922`."""
-    words = []
-    if steps.channels is not None:
-        words.append("decoded to grey" if steps.channels == 1 else "decoded to RGB")
-    if steps.resize is not None:
-        words.append("resized to {}x{}".format(*steps.resize))
-    if steps.crop is not None:
-        words.append("cropped to the middle {}x{}".format(*steps.crop))
-    if steps.scale is not None:
-        words.append(f"multiplied by {steps.scale:.4g}")
-    for numbers, word in ((steps.mean, "less"), (steps.std, "divided by")):
-        if numbers:
-            words.append(f"{word} {', '.join(f'{each:.4g}' for each in numbers)}")
-    words.append(f"fed as {steps.dtype}")
-    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else words[0]
+def steps_for(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[str, Steps]:
+    """Return the steps of `plan` alone."""
+    return {tensor: planned.steps for tensor, planned in plan(data, graph, declared).items()}
 
 
-def _feature_for(tensor: str, inputs: tuple[str, ...], data: Data) -> str:
-    """Return the feature of an input's name, or the only one that can be meant."""
-    name = split(tensor)[0]
-    if name in data.features:
-        return name
+def _valued(
+    steps: Steps, data: Data, graph: Graph | None, tensor: str, declared: Preprocessing
+) -> Planned:
+    """Return the steps of a photo with its values, and who says them. GraphError: nobody does."""
+    wanted = None if graph is None else wanted_of(graph, tensor)
+    if steps.state_values:
+        why = declared.why
+        if wanted is not None and steps.range is not None and not steps.range.like(wanted.range):
+            why += f", but the model wants {wanted.range}"
+        return Planned(steps, why)
+    if graph is not None and declared.why != BESIDE:
+        beside = _known_of(graph).among(graph).of_photos(names_of_inputs(graph)[tensor])
+        if beside.state_values:
+            return Planned(
+                replace(steps, scale=beside.scale, mean=beside.mean, std=beside.std), BESIDE
+            )
+    if wanted is not None:
+        as_it_is = not steps.dtype.startswith(("float", "bfloat"))
+        return Planned(steps if as_it_is else steps.into(wanted.range), wanted.why)
+    if steps.dtype in ("uint8", "string"):
+        return Planned(steps, f"{steps.dtype} input")
+    likely = (_INT8, _HALF) if steps.dtype == "int8" else (UNIT, SIGNED)
+    lines = " or ".join(_line(declared, each) for each in likely)
+    raise GraphError(
+        f"{data.path}: neither the model nor --preprocess says which values of photos input "
+        f"'{split(tensor)[0]}' takes; give {lines}"
+    )
+
+
+def wanted_of(graph: Graph, tensor: str) -> Wanted | None:
+    """Return the range that a graph wanted before it was rewritten, or that it wants as it is."""
+    before = getattr(graph.about, "photos", {}).get(tensor)
+    return wanted_range(graph, tensor) if before is None else wanted_from(before)
+
+
+def _line(declared: Preprocessing, range_: PhotoRange) -> str:
+    """Return an option that states a range, and what was declared besides."""
+    if declared.why == BESIDE or not (declared.inputs or declared.columns):
+        return f"--preprocess {range_}"
+    document = replace(declared, range=range_).document()
+    return f"--preprocess {shlex.quote(json.dumps(document))}"
+
+
+def _feature_for(names: tuple[str, ...], inputs: tuple[str, ...], data: Data) -> str:
+    """Return the feature of one of an input's names, or the only one that can be meant."""
+    for name in names:
+        if name in data.features:
+            return name
     values = [each for each in data.features if each not in ("label", "labels")]
     if len(inputs) == len(values) == 1:
         return values[0]
     raise GraphError(
-        f"{data.path}: there is no feature '{name}' for the input of that name; there are: "
+        f"{data.path}: there is no feature '{names[0]}' for the input of that name; there are: "
         f"{', '.join(data.features)} (--preprocess says which to take)"
     )
 
@@ -229,8 +380,6 @@ def _completed(steps: Steps, feature: Feature, type_: str, shape: tuple[int, ...
         if steps.channels is None:
             channels = shape[3] if shape is not None and len(shape) == 4 else 3
             steps = replace(steps, channels=channels if channels in (1, 3) else 3)
-        if steps.scale is None and not (steps.mean or steps.std) and dtype.startswith("float"):
-            steps = replace(steps, scale=1 / 255)
     elif not dtype:
         computed = steps.resize or steps.scale is not None or steps.mean or steps.std
         dtype = "float32" if computed else feature.dtype

@@ -3,7 +3,6 @@
 Here, too, is said what becomes of a photo on its way to the model.
 """
 
-import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -12,31 +11,31 @@ from typing import Any
 
 import numpy as np
 
+from deploykit.benchmarking.feeding import Feeding
 from deploykit.input.data import is_arrays, open_data
 from deploykit.input.input_benchmark import pipeline_for
 from deploykit.input.iterating import Feeds
-from deploykit.input.pipeline import Pipeline
+from deploykit.input.pipeline import Pipeline, kind_of, say
 from deploykit.input.piping import Piping
-from deploykit.input.preprocessing import (
-    Preprocessing,
-    Steps,
-    in_words,
-)
+from deploykit.input.preprocessing import Preprocessing, Steps
 from deploykit.storage.files import load_data
 from deploykit.transforms.core.errors import GraphError, naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import producer_name, split
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.sample_inputs import demanded_batch, type_and_shape
-from deploykit.verification.samples import BATCH, LABELS, Samples
-
-logger = logging.getLogger("deploykit")
+from deploykit.verification.samples import BATCH, LABELS, Samples, names_of_inputs
 
 MOST_ELEMENTS = 1_000_000  # of a dataset that does not say where it ends
 
 
 def open_samples(
-    data: Any, graph: Graph, preprocess: Any = None, *, labelled: bool = True
+    data: Any,
+    graph: Graph,
+    preprocess: Any = None,
+    *,
+    labelled: bool = True,
+    said: Mapping[str, str] | None = None,
 ) -> Samples:
     """Return data as samples of a graph, all in memory, with labels where there are some.
 
@@ -45,9 +44,10 @@ def open_samples(
             one input; a `tf.data.Dataset` of either, batched or not; an `.npz` file of arrays by
             input name; a folder of TFRecords, images or CSV files; or samples.
         graph: what is fed.
-        preprocess: what becomes of the features of files: a JSON file, or what it holds; default:
-            what is known of the graph, or else what its inputs ask for.
+        preprocess: what becomes of the features of files: a JSON file, or what it holds; or the
+            range of photos, such as `0..1`; default: what is known of the graph.
         labelled: whether labels play a part; what data say of them is not looked at otherwise.
+        said: what need not be said again of what becomes of files.
 
     FileError, GraphError: they do not fit the graph's inputs; the message begins with the path.
     """
@@ -56,30 +56,62 @@ def open_samples(
     if isinstance(data, str | os.PathLike):
         path = os.fspath(data)
         if _is_plain(path, preprocess):
-            return Samples.of(graph, load_data(path), source=path, labelled=labelled)
-        return _read(_pipeline(path, graph, preprocess), graph, labelled)
+            found = Samples.of(graph, load_data(path), source=path, labelled=labelled)
+            found = replace(found, fed=fed_as_they_are(graph, found.arrays, path))
+        else:
+            found = _read(_pipeline(path, graph, preprocess), graph, labelled)
+        say(found.fed, said)
+        return found
     if preprocess is not None:
         raise GraphError("preprocess is for files; arrays and datasets are fed as they are")
     if hasattr(data, "as_numpy_iterator"):
-        found = _gathered(data, graph)
-        return Samples.of(graph, found, source="the dataset", labelled=labelled)
+        gathered = _gathered(data, graph)
+        return Samples.of(graph, gathered, source="the dataset", labelled=labelled)
     return Samples.of(graph, _by_name(data, graph), labelled=labelled)
 
 
 def open_feeds(
     data: Any, graph: Graph, preprocess: Any = None, batch: int | None = None
-) -> Iterable[Mapping[str, Array]]:
-    """Return feeds of a graph; those from files are read anew in each iteration, batch by batch.
+) -> tuple[Iterable[Mapping[str, Array]], Mapping[str, str]]:
+    """Return feeds of a graph, and what becomes of files on the way, in words.
+
+    Those from files are read anew in each iteration, batch by batch.
 
     `batch` are samples at once; default: as many as the graph demands, or 8. The other arguments
     and the errors are those of `open_samples`.
     """
     if isinstance(data, str | os.PathLike) and not _is_plain(os.fspath(data), preprocess):
         with naming(data):
-            return Feeds(_pipeline(os.fspath(data), graph, preprocess, batch))
+            feeds = Feeds(_pipeline(os.fspath(data), graph, preprocess, batch))
+        feeds.pipeline.say()
+        return feeds, feeds.pipeline.fed
     samples = open_samples(data, graph, preprocess, labelled=False)
     with samples.named():
-        return samples.feeds(batch)
+        return samples.feeds(batch), samples.fed
+
+
+def read_feeding(feeding: Feeding, *graphs: Graph) -> tuple[Feeding, dict[str, str]]:
+    """Return what is measured with, in memory, and what is fed of a file, in words.
+
+    FileError, GraphError: the file cannot be read.
+    """
+    path, feeding = feeding.path, feeding.read()
+    fed: dict[str, str] = {}
+    if path is not None:
+        for graph in graphs:
+            fed |= fed_as_they_are(graph, feeding.data, path)
+        say(fed)
+    return feeding, fed
+
+
+def fed_as_they_are(graph: Graph, arrays: Mapping[str, Array], path: str) -> dict[str, str]:
+    """Return what is fed of the arrays of a file, in words."""
+    found = {}
+    for names in names_of_inputs(graph).values():
+        array = next((arrays[name] for name in names if name in arrays), None)
+        if array is not None:
+            found[names[0]] = f"{kind_of(str(array.dtype), array.shape[1:], path)}, as they are"
+    return found
 
 
 def _is_plain(path: str, preprocess: Any) -> bool:
@@ -88,30 +120,19 @@ def _is_plain(path: str, preprocess: Any) -> bool:
 
 
 def _pipeline(path: str, graph: Graph, preprocess: Any, batch: int | None = None) -> Pipeline:
-    """Return what reads files for a graph, and say what becomes of the images among them."""
+    """Return what reads files for a graph."""
     declared = Piping(preprocess=preprocess).declared(graph)
-    why = "nothing else is declared: --preprocess"
-    if preprocess is not None:
-        why = "as declared"
-    elif getattr(graph.about, "preprocessing", None) is not None:
-        why = "as the model was written with"
     with naming(path):
         data = open_data(path, declared.columns)
         if batch is None and demanded_batch(graph) is None:
             batch = BATCH
-        found = pipeline_for(data, graph, preprocessing=declared, batch=batch, epochs=1, threads=1)
-    for tensor, steps in found.steps.items():
-        if data.features[steps.feature].content == "image":
-            name = split(tensor)[0]
-            logger.info(
-                "%s: for input '%s' each image is %s (%s)", path, name, in_words(steps), why
-            )
-    return found
+        return pipeline_for(data, graph, preprocessing=declared, batch=batch, epochs=1, threads=1)
 
 
 def _read(pipeline: Pipeline, graph: Graph, labelled: bool) -> Samples:
     """Return all that a pipeline gives, and the labels that its data have."""
-    data, applied = pipeline.data, Preprocessing(pipeline.steps).document()
+    data, fed = pipeline.data, pipeline.fed
+    applied = Preprocessing(pipeline.steps).document()
     label = next((name for name in LABELS if name in data.features), None)
     if label is not None and labelled:
         steps = {**pipeline.steps, "labels": Steps(feature=label, dtype=data.features[label].dtype)}
@@ -126,7 +147,8 @@ def _read(pipeline: Pipeline, graph: Graph, labelled: bool) -> Samples:
     labels = found.get("labels")
     if labels is not None and labels.dtype.kind == "f" and (labels == np.rint(labels)).all():
         found["labels"] = labels.astype(np.int64)  # a CSV file has but one kind of number
-    return Samples.of(graph, found, applied, data.path, labelled=labelled)
+    samples = Samples.of(graph, found, applied, data.path, labelled=labelled)
+    return replace(samples, fed=fed)
 
 
 def _by_name(data: Any, graph: Graph) -> dict[str, Any]:

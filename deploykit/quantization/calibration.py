@@ -7,7 +7,7 @@ file or another place, can be used. They are gone through once, and for `mse` tw
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from deploykit.freezing.open_model import OpenedModel
@@ -48,6 +48,8 @@ class Calibration:
     """What was run."""
     bytes: int | None = None
     """Of the file that was written."""
+    fed: Mapping[str, str] = field(default_factory=dict)
+    """What became of files on the way to each input, in words."""
 
     def document(self) -> dict[str, Any]:
         """Return the summary as plain data."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from deploykit.freezing.open_model import OpenedModel
@@ -74,6 +74,8 @@ class Quantized:
     nodes: int | None = None
     """Of its graph before."""
     bytes: int | None = None
+    fed: Mapping[str, str] = field(default_factory=dict)
+    """What became of files on the way to each input, in words."""
     """Of the file that was written."""
     verification: Verification | None = None
     """Of that file, on a few held-out samples; None: none was written."""

@@ -3,7 +3,7 @@
 import math
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,8 @@ class Sensitivity:
     model: OpenedModel | None = None
     """What was looked at, and how many nodes it has once it is optimized."""
     nodes: int | None = None
+    fed: Mapping[str, str] = field(default_factory=dict)
+    """What became of files on the way to each input, in words."""
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data; a ratio that is not finite is null."""

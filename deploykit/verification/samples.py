@@ -1,9 +1,9 @@
 """Samples that fit a graph: checked once, here, and handed through all that is done with them."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +39,8 @@ class Samples:
     """What became of the data before: a document as `--preprocess` reads it; None: nothing."""
     source: str = ""
     """Where they come from, for messages."""
+    fed: Mapping[str, str] = field(default_factory=dict)
+    """What became of files on the way to each input, in words."""
 
     @classmethod
     def of(
@@ -59,15 +61,15 @@ class Samples:
         if isinstance(data, Samples):
             return data
         with naming(source):
-            aliases = _aliases(graph)
-            arrays = {t: _array(graph, t, data, aliases.get(t, "")) for t in graph.inputs}
+            known = names_of_inputs(graph)
+            arrays = {t: _array(graph, t, data, known[t]) for t in graph.inputs}
             counts = {len(array) for array in arrays.values() if array.ndim}
             if len(counts) > 1:
                 raise GraphError(
                     f"the arrays of the data hold different numbers of samples: {counts}"
                 )
-            names = [each for each in LABELS if each in data and each not in aliases.values()]
-            names = [each for each in names if labelled and not graph.is_input(each)]
+            taken = {name for names in known.values() for name in names}
+            names = [each for each in LABELS if each in data and each not in taken and labelled]
             labels = np.asarray(data[names[0]]) if names else None
             if labels is not None and counts and counts != {len(np.atleast_1d(labels))}:
                 raise GraphError(
@@ -184,10 +186,10 @@ def in_batches(feeds: Mapping[str, Array], batch: int, whole: bool) -> list[Feed
     ]
 
 
-def _array(graph: Graph, tensor: str, data: Mapping[str, Array], alias: str) -> Array:
+def _array(graph: Graph, tensor: str, data: Mapping[str, Array], names: Sequence[str]) -> Array:
     """Return what an input is fed with. GraphError: there is none, or it does not fit."""
     name = split(tensor)[0]
-    found = next((each for each in (name, alias) if each in data), None)
+    found = next((each for each in names if each in data), None)
     if found is None:
         known = ", ".join(sorted(data))
         raise GraphError(f"the data has no array for input '{name}'; it has: {known}")
@@ -203,10 +205,15 @@ def _array(graph: Graph, tensor: str, data: Mapping[str, Array], alias: str) -> 
     return array.astype(numpy_type(type_), copy=False) if type_ else array
 
 
-def _aliases(graph: Graph) -> dict[str, str]:
-    """Return the names by which callers know a graph's inputs."""
-    signatures = getattr(graph.about, "signatures", {})
-    return {t: alias for each in signatures.values() for alias, t in each.inputs.items()}
+def names_of_inputs(graph: Graph) -> dict[str, tuple[str, ...]]:
+    """Return the names by which an input may be called: its node, its tensor, and its aliases."""
+    signatures = getattr(graph.about, "signatures", {}).values()
+    aliases = [(tensor, alias) for each in signatures for alias, tensor in each.inputs.items()]
+    return {
+        t: tuple(dict.fromkeys((split(t)[0], t, "{}:{}".format(*split(t)),
+                                *(alias for tensor, alias in aliases if tensor == t))))
+        for t in graph.inputs
+    }  # fmt: skip
 
 
 def _fits(actual: tuple[int, ...], declared: tuple[int, ...]) -> bool:

@@ -53,6 +53,8 @@ class Verification:
     """That loading and running both took."""
     made_up: int = 0
     """Samples that were made up."""
+    fed: Mapping[str, str] = field(default_factory=dict)
+    """What became of files on the way to each input, in words."""
 
     @property
     def max_relative_error(self) -> float | None:

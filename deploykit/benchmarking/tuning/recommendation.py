@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from deploykit.benchmarking.measurement import Measurement
@@ -30,6 +30,8 @@ class Recommendation:
     """Settings that were not searched, and the variables of the user that hold them."""
     complete: bool
     """Whether the search ended by itself and not by its budget."""
+    fed: Mapping[str, str] = field(default_factory=dict)
+    """What became of files on the way to each input, in words."""
 
     @property
     def default(self) -> Measurement:

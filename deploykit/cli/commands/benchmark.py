@@ -103,7 +103,7 @@ def benchmark(
         runs=runs,
         profile=profile or trace_file is not None,
     )
-    report.more = found.document()
+    report.more, report.fed = found.document(), found.fed
     if isinstance(found, InputResult):
         report.of(found.model)
         show(report, as_json, text=lines(found), output=output, force=force)

@@ -61,5 +61,5 @@ def calibrate(
     report.of(found.model)
     report.bytes_in = None
     report.bytes_out = found.bytes
-    report.more = found.document()
+    report.more, report.fed = found.document(), found.fed
     show(report, as_json, text=lines(found, output))

@@ -102,5 +102,5 @@ def export(
     )
     report.output_file = str(found.folder)
     report.bytes_out = found.bytes
-    report.more = found.document()
+    report.more, report.fed = found.document(), found.fed
     show(report, as_json, text=lines(found))

@@ -108,5 +108,5 @@ def label(
         top=top,
     )
     report.of(found.graph)
-    report.more = found.document()
+    report.more, report.fed = found.document(), found.fed
     show(report, as_json, text=class_lines(found.predictions), output=output, force=force)

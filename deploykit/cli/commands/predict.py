@@ -75,7 +75,7 @@ def predict(
         top=top,
     )
     report.inputs, report.outputs = tuple(found.inputs), tuple(found.outputs)
-    report.more = found.document()
+    report.more, report.fed = found.document(), found.fed
     text = output_lines(found.outputs)
     if found.classes is not None:
         text = (line for each in found.classes for line in class_lines(each))

@@ -59,5 +59,5 @@ def sensitivity(
     )
     report.of(found.model)
     report.nodes_out = found.nodes
-    report.more = found.document()
+    report.more, report.fed = found.document(), found.fed
     show(report, as_json, text=lines(found, source.model, top), output=output, force=force)

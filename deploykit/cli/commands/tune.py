@@ -67,5 +67,5 @@ def tune(
     )
     report.of(found.model)
     report.bytes_out = None if output == "-" else os.path.getsize(output)
-    report.more = found.document()
+    report.more, report.fed = found.document(), found.fed
     show(report, as_json, text=lines(found, output))

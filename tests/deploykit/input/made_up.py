@@ -10,6 +10,7 @@ from deploykit.input.data import Data, open_data
 from deploykit.input.feed import batches
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import Preprocessing, Steps, steps_for
+from deploykit.photos.ranges import UNIT
 from deploykit.input.queues import Queue
 from deploykit.input.tfdata import TfData
 from deploykit.records.features import Feature
@@ -138,7 +139,7 @@ def write_images(folder: Path, count: int = 8) -> Data:
 
 
 def pipeline(data: Data, inputs: dict[str, Steps] | None = None, **more) -> Pipeline:
-    steps = steps_for(data, None, Preprocessing(inputs or {}))
+    steps = steps_for(data, None, Preprocessing(inputs or {}, range=UNIT))
     return Pipeline(data, steps, **{"batch": 4, **more})
 
 

@@ -107,7 +107,7 @@ def test_files_that_are_none(tmp_path):
     [
         (net(-1, 8), Steps(), Steps("x", dtype="float32")),
         (net(-1, 8, dtype="float64"), Steps(), Steps("x", dtype="float64")),
-        (net(-1, 16, 12, 3), Steps("image"),
+        (net(-1, 16, 12, 3), Steps("image", scale=1 / 255),
          Steps("image", 3, (16, 12), scale=1 / 255, dtype="float32")),
         (net(-1, 16, 12, 1, dtype="uint8"), Steps("image"),
          Steps("image", 1, (16, 12), dtype="uint8")),

@@ -60,7 +60,7 @@ def test_labels_that_are_no_classes_stay_as_they_are(folder, graph, tmp_path):
 
 @pytest.mark.parametrize("name", ["csv", "data.npz"])
 def test_feeds_can_be_gone_through_again(folder, graph, name):
-    feeds = open_feeds(str(folder / name), graph)
+    feeds, _ = open_feeds(str(folder / name), graph)
     first, again = ([next(iter(feed.values())) for feed in feeds] for _ in range(2))
     assert [len(array) for array in first] == [8, 8, 7]
     np.testing.assert_array_equal(np.concatenate(first), X)
@@ -68,7 +68,7 @@ def test_feeds_can_be_gone_through_again(folder, graph, name):
 
 
 def test_a_demanded_batch_leaves_the_rest_out(folder):
-    feeds = open_feeds(str(folder / "csv"), classifier(batch=5))
+    feeds, _ = open_feeds(str(folder / "csv"), classifier(batch=5))
     assert [len(next(iter(feed.values()))) for feed in feeds] == [5] * 4
 
 

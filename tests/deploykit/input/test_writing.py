@@ -162,7 +162,7 @@ SOURCES = (
 
 def pipeline_of(source, tmp_path, batch=2):
     path, declared = source(tmp_path)
-    declared = preprocessing_from({"format": 1, **declared})
+    declared = preprocessing_from({"format": 1, "range": "0..1", **declared})
     data = open_data(str(path), declared.columns)
     return Pipeline(data, steps_for(data, None, declared), batch)
 
