@@ -68,8 +68,10 @@ def label(
     """Name what an image shows, with a model and its labels, as TensorFlow's label_image does.
 
     The image is resized to the size that the model takes (bilinear, as label_image does), and each
-    pixel x becomes (x - mean) / std. With `preprocess`, or where the file beside a frozen graph
-    says what becomes of a photo, it becomes what `calibrate` and `benchmark` make of it instead.
+    pixel x becomes (x - mean) / std: by default label_image's 0 and 255, or the values that the
+    model itself says it wants, with a warning. With `preprocess`, or where the file beside a frozen
+    graph says what becomes of a photo, it becomes what `calibrate` and `benchmark` make of it
+    instead.
 
     Args:
         image: the path of a JPEG, PNG, BMP or GIF file, or an array [height, width] or [height,
@@ -105,9 +107,9 @@ def label(
             taken_as = image_input(graph, how)
         else:
             taken_as = declared_input(graph, photo.name, declared)
+        found = predictions(scores(graph, photo, taken_as), names, how.top)
         fed = {} if _path_of(image) is None else taken_as.fed(photo.name)
         say(fed)
-        found = predictions(scores(graph, photo, taken_as), names, how.top)
     where = _path_of(image), _path_of(labels)
     return ImageLabels(found, taken_as.preprocessing(), graph, *where, fed)
 

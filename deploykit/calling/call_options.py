@@ -65,9 +65,10 @@ class LabelOptions:
     """
 
     mean: float | None = None
-    """Taken from each pixel; default: 0."""
+    """Taken from each pixel; default: 0, or what the model itself says."""
     std: float | None = None
-    """What each pixel is then divided by; default: 255, or 1 for a model of whole numbers."""
+    """What each pixel is then divided by; default: 255, or what the model itself says, or 1 for a
+    model of whole numbers."""
     height: int | None = None
     """In pixels, to resize to; default: the model's, or 299."""
     width: int | None = None

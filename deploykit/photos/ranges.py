@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-_NUMBER = r"-?(?:\d+\.?\d*|\.\d+)"
+_NUMBER = r"-?\d+(?:\.\d+)?"
 _RANGE = re.compile(rf"\s*({_NUMBER})\.\.({_NUMBER})\s*", re.ASCII)
 _LARGEST = 255.0  # of a decoded photo
 

@@ -20,7 +20,7 @@ def size_of(head: bytes) -> tuple[int, int] | None:
             return _size_of_jpeg(head)
     except struct.error:
         return None
-    return width, abs(height)
+    return (width, abs(height)) if width > 0 and height else None
 
 
 def _size_of_jpeg(head: bytes) -> tuple[int, int] | None:

@@ -45,16 +45,17 @@ def _one(first: str, value: str | None, second: str, other: str | None) -> str:
 @click.option("--labels", type=PathName("FILE"), help="File with the names of the classes, one a "
               "line [default: the labels that are kept beside the model].")  # fmt: skip
 @click.option("--input_mean", "--input-mean", "mean", type=float, metavar="MEAN",
-              help="Number to subtract from each pixel [default: 0].")  # fmt: skip
+              help="Number to subtract from each pixel [default: 0, or what the model "
+              "says].")  # fmt: skip
 @click.option("--input_std", "--input-std", "std", metavar="STD", type=Finite(above=0),
-              help="Number to divide each pixel by after that [default: 255; 1 for a model that "
-              "takes whole numbers].")  # fmt: skip
+              help="Number to divide each pixel by after that [default: 255, or what the model "
+              "says; 1 for a model that takes whole numbers].")  # fmt: skip
 @click.option("--input_height", "--input-height", "height", type=Whole(1), metavar="PIXELS",
               help="Height of the resized image [default: the model's, or 299].")  # fmt: skip
 @click.option("--input_width", "--input-width", "width", type=Whole(1), metavar="PIXELS",
               help="Width of the resized image [default: the model's, or 299].")  # fmt: skip
-@click.option("--preprocess", type=PathName("FILE.json"), help="How the image becomes an input, in "
-              "the form that calibrate and benchmark take too [default: by the "
+@click.option("--preprocess", type=PathName("FILE.json|RANGE"), help="How the image becomes an "
+              "input, in the form that calibrate and benchmark take too [default: by the "
               "options above].")  # fmt: skip
 @click.option("--top", "--num_top_predictions", "--num-top-predictions", "top", type=Whole(1),
               default=TOP, show_default=True, metavar="K", help="How many classes are "
@@ -85,7 +86,9 @@ def label(
     Takes the flags of TensorFlow's label_image, and more.
 
     IMAGE is a JPEG, PNG, BMP or GIF file. It is resized to the size that the model takes
-    (bilinear, as label_image does), and each pixel x becomes (x - mean) / std. With --preprocess,
+    (bilinear, as label_image does), and each pixel x becomes (x - mean) / std. Mean and std are
+    label_image's 0 and 255, unless the model itself rescales what it is fed: then the values that
+    it wants are fed, and a warning says both. With --preprocess,
     it is prepared as calibrate and benchmark prepare images. --json shows what was done, in the
     form of such a file. The file X.pb.json beside a graph X.pb may hold that, and the labels.
     """

@@ -11,9 +11,10 @@ from deploykit.input.piping import Piping
 
 preprocess = data_option(
     "--preprocess",
-    type=PathName("FILE.json"),
-    help="How the features of files become inputs, such as the size and scale of images [default: "
-    "what is kept beside the model, or what its inputs call for].",
+    type=PathName("FILE.json|RANGE"),
+    help="How the features of files become inputs, such as the size of images and the range of "
+    "their values: a file, its JSON, or the range alone (0..1, -1..1, 0..255, photo=0..1) "
+    "[default: what is kept beside the model, or what the model itself says].",
 )
 
 

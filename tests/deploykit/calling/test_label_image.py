@@ -172,7 +172,10 @@ def test_the_table(label):
         "  0.200000      3  label 3\n"
         "  0.000000      0  label 0\n"
     )
-    assert found.stderr == ""
+    assert found.stderr == (
+        "deploykit: x: photos 4x4 -> 4x4 bilinear by corners, 0..1 (label_image's defaults: mean "
+        "0, std 255)\n"
+    )
 
 
 def test_the_document(label, tmp_path):
@@ -434,7 +437,9 @@ def test_the_flags_of_label_image(deploykit, files, tmp_path, root):
                     given = given.replace(word, path)
                 found = deploykit("label", *given.split(), *rest, "--json")
                 assert found.status == 0, found.stderr
-                assert found.document | {"seconds": 0} == expected | {"seconds": 0}
+                fed = {"x": "photos 4x4 -> 4x4 bilinear by corners, 0..1 (as --input_mean and "
+                            "--input_std say)"}  # fmt: skip
+                assert found.document | {"seconds": 0} == expected | {"seconds": 0, "fed": fed}
 
 
 def test_a_folder_before_all_paths_is_joined_as_label_image_does(deploykit, files, tmp_path):

@@ -177,4 +177,4 @@ def test_the_user_says_what_is_known(deploykit, tmp_path):
     (tmp_path / "steps.json").write_text(json.dumps({"format": 1, "inputs": {"z": {}}}))
     found = deploykit("freeze", tmp_path / "m.pb", "--force", *more)
     assert found.status == 2
-    assert "the preprocessing is for input 'z', but the model's inputs are: a, b" in found.stderr
+    assert "the preprocessing names 'z', which is no input; there are: a, b" in found.stderr

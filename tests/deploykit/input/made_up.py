@@ -10,9 +10,9 @@ from deploykit.input.data import Data, open_data
 from deploykit.input.feed import batches
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import Preprocessing, Steps, steps_for
-from deploykit.photos.ranges import UNIT
 from deploykit.input.queues import Queue
 from deploykit.input.tfdata import TfData
+from deploykit.photos.ranges import UNIT
 from deploykit.records.features import Feature
 from deploykit.records.index import Index, Shard, index_path, shard_name
 

@@ -65,7 +65,7 @@ def test_there_and_back(tmp_path):
 WRONG = [
     ([], 'expected {"format": 1'),
     ({"format": 2}, 'expected {"format": 1'),
-    ({"format": 1, "input": {}}, "there is no 'input', only format, columns, inputs"),
+    ({"format": 1, "input": {}}, "there is no 'input', only format, columns, range, inputs"),
     ({"format": 1, "inputs": []}, "by name"),
     ({"format": 1, "inputs": {"x": []}}, "the steps of 'x' should be given by name"),
     ({"format": 1, "inputs": {"x": {"size": 1}}}, "'x' has no step 'size'"),

@@ -284,7 +284,9 @@ def test_images_take_the_size_of_the_model(deploykit, tmp_path):
 
     save_graph(build(net, ("images",), ("out",)), tmp_path / "net.pb")
     folder, _ = class_folders(tmp_path)
-    found = deploykit("input", "write", folder, "--model", tmp_path / "net.pb", "--json")
+    found = deploykit(
+        "input", "write", folder, "--model", tmp_path / "net.pb", "--json", "--preprocess", "0..1"
+    )
     assert found.status == 0, found.stderr
     (batch,) = batches_of(found.document["text"])
     assert set(batch) == {"images"}

@@ -129,9 +129,9 @@ def test_a_photo_is_announced(tmp_path, caplog):
     (folder / "a.png").write_bytes(tf.io.encode_png(pixels).numpy())
     graph = build(photos, ["photo"], ["out"])
     caplog.set_level("INFO", "deploykit")
-    found = open_samples(str(folder), graph)
+    found = open_samples(str(folder), graph, "0..1")
     assert found.arrays["photo"].shape == (1, 8, 6, 3)
-    (line,) = [each for each in caplog.messages if "photo" in each]
-    assert "each image is decoded to RGB, resized to 8x6, multiplied by 0.003922" in line
-    assert "nothing else is declared: --preprocess" in line
+    line = "photos 12x16 -> 6x8 bilinear, 0..1 (as --preprocess says)"
+    assert found.fed == {"photo": line}
+    assert caplog.messages == [f"photo: {line}"]
     assert found.preprocessing["inputs"]["photo"]["resize"] == (8, 6)
