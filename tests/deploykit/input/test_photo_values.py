@@ -203,8 +203,8 @@ def test_means_of_channels_in_words(folder):
 COMMANDS = {
     "verify": ("verify", "M", "M", "--data", "D"),
     "optimize": ("optimize", "M", "-o", "O", "--data", "D"),
-    "transform": ("transform", "--in_graph", "M", "--transforms", "sort_by_execution_order", "--out_graph", "O", "--data",
-                  "D"),
+    "transform": ("transform", "--in_graph", "M", "--out_graph", "O", "--data", "D",
+                  "--transforms", "sort_by_execution_order", "--verify"),
     "calibrate": ("calibrate", "M", "--data", "D", "-o", "O"),
     "benchmark": ("benchmark", "M", "--data", "D", "--input", "feed", "--duration", "0.2"),
 }  # fmt: skip

@@ -155,9 +155,12 @@ BETWEEN = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("between", [*BETWEEN, *itertools.combinations(BETWEEN, 2)], ids=str)
-def test_what_stands_between(between):
-    moves = between if isinstance(between, tuple) else (between,)
+@pytest.mark.parametrize(
+    "moves",
+    [*((each,) for each in BETWEEN), *itertools.combinations(BETWEEN, 2)],
+    ids=lambda moves: "-".join(each.__name__ for each in moves),
+)
+def test_what_stands_between(moves):
     for mean, deviation, expected in ((127.5, 127.5, BYTES), (0.5, 0.5, UNIT), (0, 1, None)):
         ahead, among = Net(), Net()
         for move in moves:
