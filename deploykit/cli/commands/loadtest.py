@@ -15,7 +15,7 @@ from deploykit.serving.client.connection import Connection
         "deploykit load-test localhost:8500 fashion \\\n"
         "      --data models/fashion/test_1000.npz --concurrency 1,2,4",
         "deploykit load-test localhost:8500 fashion --data photos \\\n"
-        "      --search-latency-limit 50",
+        "      --preprocess 0..1 --search-latency-limit 50",
     ),
 )
 @click.argument("address")

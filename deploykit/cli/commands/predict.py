@@ -12,7 +12,7 @@ _answer = options.under("Answer")
 @options.command(
     "Request",
     examples=(
-        "deploykit predict localhost:8500 fashion --input boot.png --top 3",
+        "deploykit predict localhost:8500 fashion --input boot.png --preprocess 0..1",
         "deploykit predict localhost:8500 half_plus_two --input 2.0",
     ),
 )
