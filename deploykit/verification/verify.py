@@ -113,8 +113,7 @@ def verify(
             or by place where the names differ.
         data: samples, or arrays by input name, first axis the samples; `labels` (class numbers)
             adds accuracy. Without data, values are made up (`made_up_feeds`).
-        input_range: the range of made-up floats.
-        shapes: sizes of made-up inputs by name, where both graphs leave them open.
+        input_range, shapes: of made-up inputs: the range of floats, and sizes by name.
         tolerance: bar on the largest relative error. Default: `default_tolerance`, unless the
             result holds 8-bit constants that the reference does not.
         min_sqnr: bar in dB instead; default for such a quantized result: 15. It holds for what a
@@ -153,8 +152,7 @@ def verify(
     if found.differences and found.differs and _changes(graphs[0], task, bar):
         found = replace(found, verified=False, reason=_CHANGES)
     seconds = time.perf_counter() - began
-    count = samples_in(feeds)
-    of_user, made_up = (count, 0) if samples else (0, count)
+    of_user, made_up = (samples_in(feeds), 0) if samples else (0, samples_in(feeds))
     return replace(found, samples=of_user, made_up=made_up, seconds=seconds)
 
 
