@@ -2,13 +2,21 @@
 
 import functools
 import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from deploykit.freezing.checkpoints import parse_meta
 from deploykit.freezing.graph_files import parse_graph_def
+from deploykit.freezing.initializers import Initialisers
 from deploykit.freezing.interface import Source
+from deploykit.freezing.meta_graphs import signature_sides, whole_graph
 from deploykit.freezing.model_path import Location, locate
 from deploykit.freezing.saved_models import parse_saved_model
+from deploykit.freezing.sidecar import SignatureNames
+from deploykit.freezing.training_switches import has_boolean_placeholder
+from deploykit.transforms.core.errors import GraphError, RefusedError
+from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import MetaGraphDef
 
 
@@ -61,3 +69,42 @@ class ModelFiles:
                 while piece := file.read(1 << 20):
                     digest.update(piece)
         return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Original:
+    """A SavedModel, and its tensors by those of the graph that was frozen of it."""
+
+    folder: str
+    tags: tuple[str, ...]
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+
+
+def original_of(
+    files: ModelFiles, graph: Graph, signatures: Mapping[str, SignatureNames]
+) -> Original | None:
+    """Return how TensorFlow runs the signature that a graph was frozen of.
+
+    None: a placeholder is pinned in the graph, the tensors are others, or loading the model would
+    do more than read its own files.
+    """
+    name, meta = next(iter(signatures), ""), files.meta
+    if name not in meta.signature_def or has_boolean_placeholder(meta.graph_def.node):
+        return None
+    known = signatures[name]
+    inputs, outputs = (
+        {tensor: side[alias] for alias, tensor in ours.items() if alias in side}
+        for side, ours in zip(
+            signature_sides(meta, name), (known.inputs, known.outputs), strict=True
+        )
+    )
+    if set(inputs) != set(graph.inputs) or set(outputs) != set(graph.outputs):
+        return None
+    location = files.location
+    try:
+        whole = whole_graph(meta)
+        Initialisers.of(meta, whole, location.checkpoint, location.path).refuse_side_effects()
+    except (GraphError, RefusedError):
+        return None
+    return Original(str(location.path), tuple(meta.meta_info_def.tags), inputs, outputs)

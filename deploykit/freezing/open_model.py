@@ -22,8 +22,7 @@ from deploykit.freezing.meta_graphs import (
     inputs_by_alias,
     signature_sides,
 )
-from deploykit.freezing.model_files import ModelFiles
-from deploykit.freezing.original import Original, original_of
+from deploykit.freezing.model_files import ModelFiles, Original, original_of
 from deploykit.freezing.saved_models import function_to_load
 from deploykit.freezing.sidecar import About, SignatureNames, about
 from deploykit.storage.parameters import with_options

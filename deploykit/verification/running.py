@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from deploykit.freezing.graph_files import parse_graph_def
-from deploykit.freezing.original import Original
+from deploykit.freezing.model_files import Original
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.session import Session
 from deploykit.transforms.core.tensors import Array
