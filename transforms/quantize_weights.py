@@ -11,18 +11,22 @@ gives them as they are, so there each row is a channel. The worst channel of all
 import itertools
 import logging
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8.bias_correction import OPS, add_to_bias, mean_answer
 from deploykit.transforms.core.int8.gtt_codes import TINY, min_first
+from deploykit.transforms.core.int8.ranges import TensorRange, load_ranges
 from deploykit.transforms.core.layers.affine import BATCH_NORM_OPS
+from deploykit.transforms.core.layers.fused_chain import Chain, chain
 from deploykit.transforms.core.layers.layers import FLOATS
 from deploykit.transforms.core.layers.readings import Reading, Readings
 from deploykit.transforms.core.layers.roles import Axes
-from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.node import Node, normal
 from deploykit.transforms.core.ops import op_defs, output_types
 from deploykit.transforms.core.tensors import Array, DType
 
@@ -39,6 +43,7 @@ INEXACT = FLOATS | {"resource", "variant"}  # a list of tensors, for instance
 ROUNDING_OPS = frozenset({"Ceil", "Floor", "Rint", "Round", "Sign"})
 
 Uses = list[tuple[Reading, Axes]]  # who reads a constant, and the channels of what each reads
+Shifts = list[tuple[Chain, Array]]  # what biases of layers are to take back, one value a channel
 
 
 def quantize_weights(
@@ -47,6 +52,8 @@ def quantize_weights(
     minimum_size: int = 1024,
     per_channel: bool = True,
     skip: tuple[str, ...] = (),
+    keep_sums: bool = False,
+    ranges: str = "",
 ) -> None:
     """Store large weights and tables in 8 bits: about a quarter of the file, and no gain in time.
 
@@ -63,7 +70,14 @@ def quantize_weights(
         per_channel: one range for each output channel of the layer (of a table: for each row);
             false writes what the Graph Transform Tool wrote, one range for a constant, less exact.
         skip: the name of a constant that stays float; may be given several times.
+        keep_sums: round some weights of an output channel the other way, those nearest to the
+            middle, so that the errors of each channel sum to about nothing, and inputs that are all
+            alike give what they gave.
+        ranges: the file that `deploykit calibrate` wrote for this graph, by whose means the biases
+            of convolutions and matrix products take back what rounding shifts on average.
     """
+    means = load_ranges(ranges).tensors if ranges else {}
+    shifts: Shifts = []
     listed = {graph[name].name for name in skip}
     readings = Readings(graph)
     for node in graph:
@@ -80,7 +94,31 @@ def quantize_weights(
         elif (reason := _reason(graph, node, readings, uses, others)) is not None:
             graph.skip(node, reason)
         elif uses:
-            _quantize(graph, node, uses, per_channel)
+            coded = _coded_well(graph, node, uses, per_channel, keep_sums)
+            if coded is not None:
+                shifts += _shifts(graph, coded.error, uses, means)
+                _rewrite(graph, node, coded)
+    for layer, values in shifts:  # now, as readings hold the layers as they were
+        add_to_bias(graph, layer, values)
+
+
+def _shifts(graph: Graph, error: Array, uses: Uses, means: Mapping[str, TensorRange]) -> Shifts:
+    """Return what the errors of weights shift, by layer that reads them, as far as that is known.
+
+    It is what the bias has to take back, so it is of the other sign.
+    """
+    found: Shifts = []
+    for reading, _ in uses:
+        layer = reading.reader
+        if layer.op not in OPS or reading.spot.caller or reading.is_moved or reading.place != 1:
+            continue
+        seen = means.get(normal(layer.data_inputs[0]))
+        if seen is not None and not graph.is_input(layer.name):
+            values = mean_answer(layer, error, np.array(seen.channel_mean))
+            if values is not None:
+                behind = chain(graph, layer, (), lambda one, other: False)
+                found.append((behind, -values))
+    return found
 
 
 def _reason(
@@ -116,27 +154,34 @@ def _needs_exact_values(reader: Node, place: int) -> bool:
     return types is not None and not any(t in INEXACT or t.startswith("complex") for t in types)
 
 
-def _quantize(graph: Graph, node: Node, uses: Uses, per_channel: bool) -> None:
-    """Rewrite a Const whose error stays small on the channels of everybody who reads it."""
+def _coded_well(
+    graph: Graph, node: Node, uses: Uses, per_channel: bool, keep_sums: bool
+) -> "_Coded | None":
+    """Return a Const in codes, or None where the error is not small for everybody who reads it."""
     weights = node.value
     if not np.isfinite([weights.min(), weights.max()]).all():
         hint = f"quantize_weights(skip={node.name}) leaves it as it is"
         raise GraphError(f"node '{node.name}': the weights hold NaN or Inf ({hint})")
     if weights.min() == weights.max():
         graph.replace(node, node.with_attrs(value=weights))
-        return graph.skip(node, "all its values are equal, so that one of them is stored")
+        graph.skip(node, "all its values are equal, so that one of them is stored")
+        return None
     uses = list({(reading.spot.moves, axes): (reading, axes) for reading, axes in uses}.values())
     ranges = _ranges(weights.shape, uses) if per_channel else [()]
-    coded = max((_coded(weights, axes, uses, per_channel) for axes in ranges), key=_decibels)
+    keep_sums &= all(reading.reader.op not in LOOKUP_OPS for reading, _ in uses)
+    coded = max(
+        (_coded(weights, axes, uses, per_channel, keep_sums) for axes in ranges), key=_decibels
+    )
     if coded.decibels < MIN_DECIBELS:
-        stays = per_channel or not coded.is_finite
+        stays = per_channel or not np.isfinite(coded.error).all()
         kept = f"8 bits keep only {coded.decibels:.1f} dB of channel {coded.channel}"
         if weights.ndim > 1:
             end = "it stays float" if stays else "per_channel=true keeps more"
             logger.warning("node '%s': %s (%s)", node.name, kept, end)
         if stays:
-            return graph.skip(node, kept)
-    return _rewrite(graph, node, coded)
+            graph.skip(node, kept)
+            return None
+    return coded
 
 
 class _Coded(NamedTuple):
@@ -148,22 +193,21 @@ class _Coded(NamedTuple):
     high: Array
     decibels: float
     channel: int
-    is_finite: bool
+    error: Array
 
 
 def _decibels(coded: _Coded) -> float:
     return coded.decibels
 
 
-def _coded(weights: Array, axes: Axes, uses: Uses, per_channel: bool) -> _Coded:
+def _coded(weights: Array, axes: Axes, uses: Uses, per_channel: bool, keep_sums: bool) -> _Coded:
     view = weights.reshape(_extent(weights.shape, axes))
     with np.errstate(all="ignore"):  # what overflows shows in the worst channel
-        codes, low, high, noise = _symmetric(view) if per_channel else min_first(view)
+        codes, low, high, noise = _symmetric(view, keep_sums) if per_channel else min_first(view)
         noise -= view
         noise = noise.reshape(weights.shape)
-        is_finite = bool(np.isfinite(noise).all())
         worst = min(_worst_channel(r.moved(weights), r.moved(noise), axes) for r, axes in uses)
-    return _Coded(axes, codes, low, high, *worst, is_finite)
+    return _Coded(axes, codes, low, high, *worst, noise)
 
 
 def _ranges(shape: tuple[int, ...], uses: Uses) -> list[Axes]:
@@ -198,15 +242,33 @@ def _extent(shape: tuple[int, ...], axes: Axes) -> tuple[int, int, int]:
     return math.prod(shape[:first]), math.prod(shape[first:end]), math.prod(shape[end:])
 
 
-def _symmetric(weights: Array) -> tuple[Array, Array, Array, Array]:
+def _symmetric(weights: Array, keep_sums: bool = False) -> tuple[Array, Array, Array, Array]:
     """Return codes -127...127, ranges and restored values; each [:, channel] has its own range."""
     peak = np.maximum(weights.max((0, 2)), -weights.min((0, 2)))
     step = peak / np.float32(127)
     step[step < TINY] = 0
     steps = np.divide(weights, np.where(step, step, 1)[:, None], dtype=np.float64)
-    codes = np.rint(steps, out=steps).astype(np.int8)
+    codes = np.rint(steps).astype(np.int8)
+    if keep_sums:
+        _keep_sums(codes, steps)
     del steps  # it is twice as large as the weights
     return codes, -peak, peak, codes * step[:, None]
+
+
+def _keep_sums(codes: Array, steps: Array) -> None:
+    """Turn codes by one, nearest to the middle first, so that errors [:, channel] sum to nothing.
+
+    That takes about as many turns as the sum of the errors, and each costs little.
+    """
+    for channel in range(codes.shape[1]):
+        own = codes[:, channel]
+        error = own - steps[:, channel]
+        turns = round(float(-error.sum()))
+        if turns:
+            way = 1 if turns > 0 else -1
+            cost = np.where(np.abs(own) < 127, way * error, np.inf).reshape(-1)
+            turned = np.argpartition(cost, abs(turns) - 1)[: abs(turns)]
+            own[np.unravel_index(turned, own.shape)] += way
 
 
 def _worst_channel(weights: Array, noise: Array, axes: Axes) -> tuple[float, int]:

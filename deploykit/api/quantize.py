@@ -9,9 +9,11 @@ from deploykit.api.comparison import Comparison
 from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.freezing.sidecar import about
 from deploykit.input.samples import open_samples
+from deploykit.quantization.budget import Budget
 from deploykit.quantization.preconditions import refuse_quantized
 from deploykit.quantization.requested import Quantization
 from deploykit.quantization.search import DEFAULT, STEPS, quantize_calibrated
+from deploykit.quantization.weights import quantize_stored
 from deploykit.rewriting.pipelines import OPTIMIZE, quantize_string
 from deploykit.rewriting.rewrite import OutputFiles, rewrite
 from deploykit.rewriting.transform import run_steps
@@ -21,6 +23,7 @@ from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.bar import QUANTIZED_BAR_DB
+from deploykit.verification.sample_inputs import made_up_feeds
 from deploykit.verification.verify import Verification
 
 RUN_ON = 16  # held-out samples, on which the file is run once more
@@ -42,9 +45,8 @@ def quantize(
 
     With `calibration`, layers compute in 8 bits: the noisiest are turned back to float until the
     answers hold, then those that are no faster; and if the whole is no faster, the optimized float
-    graph is returned. This takes a minute or more. Without, weights alone are stored in 8 bits: the
-    graph shrinks to about a quarter, and is no faster. The graph's `report` says what became of
-    each layer.
+    graph is returned. Without, weights alone are stored in 8 bits: the graph shrinks to about a
+    quarter, and is no faster. The graph's `report` says what became of each.
 
     Args:
         model: whatever `open_model` takes.
@@ -61,9 +63,9 @@ def quantize(
             `isa`, `batch`, `threads` and `budget`; and of `Comparison`, such as `data`,
             `preprocess` and `input_range`.
 
-    VerificationError: the result is below the bar, with calibration below 15 dB. GraphError: the
-    samples do not fit, or lead to NaN or Inf; an option does nothing here. RefusedError: the model
-    acts on files or processes.
+    VerificationError: the result is below the bar, with calibration below 15 dB; or the float
+    model's own answers cannot be right. GraphError: the samples do not fit, or lead to NaN or Inf;
+    an option does nothing here. RefusedError: the model acts on files or processes.
 
     Example:
         >>> graph = deploykit.quantize("fashion.keras", min_sqnr=20)
@@ -71,6 +73,7 @@ def quantize(
         True
     """
     how, comparison = with_options("quantize", options, how, comparison)
+    budget = Budget(how.budget)  # for all of it
     target = OutputFiles(output, force)
     is_calibrated, is_evaluated = calibration is not None, evaluation is not None
     mode = how.resolved_mode(is_calibrated, is_evaluated)
@@ -79,12 +82,33 @@ def quantize(
     target.check(model)
     with working("quantize", *(STEPS if is_calibrated else ())) as work:
         opened = open_model(model)
-        graph = opened.frozen
         if not is_calibrated:
-            bar = QUANTIZED_BAR_DB if how.min_sqnr is None else how.min_sqnr
-            steps = quantize_string(how.minimum_size, how.skip, nodes=mode == "nodes")
-            return rewrite(opened, graph, steps, target, work, comparison.proof(opened, bar))
-        return _calibrated(opened, how, (calibration, evaluation), comparison, target, work)
+            return _stored(opened, how, mode, comparison, target, work)
+        return _calibrated(opened, how, (calibration, evaluation), comparison, target, work, budget)
+
+
+def _stored(
+    opened: OpenedModel,
+    how: Quantization,
+    mode: str,
+    comparison: Comparison,
+    target: OutputFiles,
+    work: Work,
+) -> Graph:
+    """Return a graph whose weights are stored in 8 bits."""
+    graph, bar = opened.frozen, QUANTIZED_BAR_DB if how.min_sqnr is None else how.min_sqnr
+    if mode == "nodes":
+        steps = quantize_string(how.minimum_size, how.skip, nodes=True)
+        return rewrite(opened, graph, steps, target, work, comparison.proof(opened, bar))
+    samples = None
+    if comparison.data is None:
+        made_up = made_up_feeds(graph, comparison.input_range, comparison.shapes)[0]
+    else:
+        refuse_side_effects(graph, comparison.allowed_ops)
+        samples, made_up = open_samples(comparison.data, graph, comparison.preprocess), []
+        comparison = replace(comparison, data=samples, preprocess=None)
+    proof = comparison.proof(opened, bar)
+    return quantize_stored(opened, how, samples, made_up, proof, target, work)
 
 
 def _refuse_uncalibrated(comparison: Comparison) -> None:
@@ -106,6 +130,7 @@ def _calibrated(
     comparison: Comparison,
     target: OutputFiles,
     work: Work,
+    budget: Budget,
 ) -> Graph:
     """Return a graph whose layers compute in 8 bits where that is right and faster."""
     graph = opened.frozen
@@ -123,6 +148,7 @@ def _calibrated(
         evaluation=evaluation,
         state=None if target.output is None else f"{target.output}.state",
         work=work,
+        budget=budget,
     )
     result = found.graph.copy()
     known = about(graph)

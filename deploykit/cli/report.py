@@ -145,7 +145,7 @@ def show(
     if as_json:
         print(document)
         return
-    for line in drawn(_own(report) if text is None else text, _width()):
+    for line in drawn(own_text(report) if text is None else text, _width()):
         try:
             print(line)
         except UnicodeEncodeError:
@@ -161,7 +161,7 @@ def _width() -> int | None:
     return None
 
 
-def _own(report: Report) -> "Iterator[str | Table]":
+def own_text(report: Report) -> "Iterator[str | Table]":
     """Yield what is shown of a report whose command has no text of its own."""
     yield files_table(report)
     if report.steps:

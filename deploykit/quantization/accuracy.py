@@ -4,6 +4,7 @@ A child process keeps the float graph's answers on held-out samples, and runs on
 other on them. What a final Softmax reads is judged in its place.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from deploykit.quantization.metrics import LOWER_IS_BETTER, Score
 from deploykit.quantization.scoring import Closeness
 from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.pairs import (
@@ -19,6 +21,7 @@ from deploykit.verification.pairs import (
     judged_outputs,
     paired_outputs,
 )
+from deploykit.verification.plausibility import Answers
 from deploykit.verification.sample_inputs import paired_inputs
 from deploykit.verification.samples import samples_in
 
@@ -36,6 +39,15 @@ class Judgement:
     """Empty where nothing was scored, for want of labels."""
     before: Score | None = None
     after: Score | None = None
+    sqnr_low_db: float | None = None
+    """The lower end of the 95 % confidence interval; None where it does not follow."""
+    agreement_interval: tuple[float, float] | None = None
+    """The 95 % confidence interval."""
+
+    @property
+    def certain_db(self) -> float:
+        """What the answers keep on other samples as well, as far as these tell."""
+        return self.sqnr_db if self.sqnr_low_db is None else self.sqnr_low_db
 
     @property
     def drop(self) -> float | None:
@@ -47,15 +59,28 @@ class Judgement:
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data; a ratio that is not finite is null."""
-        finite = abs(self.sqnr_db) != float("inf")
         return {
-            "sqnr_db": round(self.sqnr_db, 3) if finite else None,
+            "sqnr_db": _decibels(self.sqnr_db),
+            "sqnr_low_db": _decibels(self.sqnr_low_db),
             "agreement": self.agreement,
+            "agreement_interval": self.agreement_interval and list(self.agreement_interval),
             "samples": self.samples,
             "metric": self.metric or None,
             "before": _document(self.before),
             "after": _document(self.after),
         }
+
+
+def _decibels(ratio: float | None) -> float | None:
+    return round(ratio, 3) if ratio is not None and math.isfinite(ratio) else None
+
+
+def _maker(graph: Graph, tensor: str) -> Node:
+    """Return the node that makes the values of a tensor, which others only hand on."""
+    node = graph.producer(tensor)
+    while node.op in ("Identity", "Reshape", "Squeeze") and node.inputs:
+        node = graph.producer(node.inputs[0])
+    return node
 
 
 def _document(score: Score | None) -> dict[str, Any] | None:
@@ -130,9 +155,28 @@ class Judge:
             self.close()
             raise
         before = self._before if found.score is not None else None
+        same = found.agreement
         return Judgement(
-            found.sqnr_db, found.agreement, self._samples, self._metric, before, found.score
+            found.sqnr_db,
+            None if same is None else same.value,
+            self._samples,
+            self._metric,
+            before,
+            found.score,
+            found.sqnr_low_db,
+            None if same is None else same.interval,
         )
+
+    def facts(self) -> tuple[float, bool]:
+        """Return the seconds that the float graph took, and whether it ran on oneDNN."""
+        seconds, onednn = (self._worker or self._start()).ask("facts")
+        return seconds, onednn
+
+    def answers(self) -> Answers | None:
+        """Return the classes that the first output of the float graph names, if it names any."""
+        maker = _maker(self._graph, self._graph.outputs[0]).op
+        found: Answers | None = (self._worker or self._start()).ask("answers", maker)
+        return found
 
     def close(self) -> None:
         """End the child."""

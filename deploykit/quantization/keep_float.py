@@ -21,7 +21,7 @@ class Trial:
     def meets_bar(self, min_sqnr: float, max_drop: float) -> bool:
         """Say whether the answers are as near to the float graph's as asked."""
         found = self.judgement
-        if found is None or not found.sqnr_db >= min_sqnr:
+        if found is None or not found.certain_db >= min_sqnr:
             return False
         return found.drop is None or found.drop <= max_drop
 
@@ -60,7 +60,7 @@ def choose_layers(
     Args:
         ranking: all layers that can be in 8 bits, noisiest first.
         judge: judges the graph in which these layers stay float and the others are in 8 bits.
-        min_sqnr: in dB.
+        min_sqnr: in dB; the lower end of the confidence interval has to reach it.
         max_drop: of the metric, in its own unit; where none was taken it does not count.
         known: trials of an earlier run, by the number of layers that stay float.
         on_trial: called with each new trial, to be kept.
@@ -112,4 +112,4 @@ def _tried(keep_float: tuple[str, ...], judge: Callable[[tuple[str, ...]], Judge
 
 def _sqnr(trial: Trial) -> float:
     assert trial.judgement is not None
-    return trial.judgement.sqnr_db
+    return trial.judgement.certain_db

@@ -99,6 +99,7 @@ def layer_times(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     data: Data | None = None,
+    rounds: int = ROUNDS,
     advance: Advance = lambda name, count: None,
 ) -> Times:
     """Measure each part of a plan, in turn: each graph in a process of its own, round by round.
@@ -110,6 +111,7 @@ def layer_times(
         settings: the batch, the threads and the environment.
         shapes: as in `benchmark`.
         data: as in `benchmark`.
+        rounds: how often each graph has its turn.
         advance: called before each turn with what is done and how many turns there are.
 
     GraphError: as in `benchmark`, or TensorFlow cannot run a graph. CrashError: it died.
@@ -130,7 +132,7 @@ def layer_times(
             path = Path(folder, f"{name}.pb")
             spill(each, path)
             jobs[name] = Job(str(path), each.inputs, each.outputs, fed, how)
-        times, is_on = _traced(jobs, advance)
+        times, is_on = _traced(jobs, rounds, advance)
     quantized, dequantized = _converted(int8, times["8 bits"])
     return Times(
         parts=_parts(graph, onednn, plan, times),
@@ -151,10 +153,12 @@ def with_onednn_kernels(graph: Graph) -> Graph:
     return found
 
 
-def _traced(jobs: Mapping[str, Job], advance: Advance) -> tuple[dict[str, dict[str, int]], bool]:
+def _traced(
+    jobs: Mapping[str, Job], rounds: int, advance: Advance
+) -> tuple[dict[str, dict[str, int]], bool]:
     """Return the median of each node, by job, and whether TensorFlow runs plain ops on oneDNN."""
     calls: dict[str, list[dict[str, int]]] = {name: [] for name in jobs}
-    steps = ROUNDS * len(jobs)
+    steps = rounds * len(jobs)
     with contextlib.ExitStack() as stack:
         workers = {}
         for name, job in jobs.items():  # they start side by side; the first question waits
@@ -165,7 +169,7 @@ def _traced(jobs: Mapping[str, Job], advance: Advance) -> tuple[dict[str, dict[s
             advance(f"load {name}", steps + len(jobs))
             worker.ask("ready")
         is_on = workers["8 bits"].ask("onednn")
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             for name, worker in workers.items():
                 advance(name, steps + len(jobs))
                 calls[name] += worker.ask("trace", CALLS)

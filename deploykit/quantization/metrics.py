@@ -14,10 +14,10 @@ import numpy as np
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.tensors import Array
 from deploykit.transforms.core.user_functions import raised, user_function
+from deploykit.verification.confidence import wilson
 
 METRICS = ("top1", "top5", "mae")
 LOWER_IS_BETTER = frozenset({"mae"})
-_NORMAL_95 = 1.959964  # the quantile of the normal distribution that leaves 2.5 % on either side
 
 
 @dataclass(frozen=True)
@@ -29,19 +29,6 @@ class Score:
 
 
 Metric = Callable[[Mapping[str, Array], Array | None], Score]
-
-
-def wilson(right: int, total: int) -> tuple[float, float]:
-    """Return the 95 % confidence interval of a share.
-
-    Source: E. B. Wilson, Probable Inference, the Law of Succession, and Statistical Inference,
-    1927.
-    """
-    z2, share = _NORMAL_95**2, right / total
-    center = (share + z2 / (2 * total)) / (1 + z2 / total)
-    spread = math.sqrt(share * (1 - share) / total + z2 / (4 * total**2))
-    half = _NORMAL_95 / (1 + z2 / total) * spread
-    return max(0.0, center - half), min(1.0, center + half)
 
 
 def metric_named(name: str) -> Metric:

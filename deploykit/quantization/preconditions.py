@@ -1,13 +1,21 @@
-"""What a model must be for 8 bits with calibration; what it is not is said at once."""
+"""What a model must be for 8 bits with calibration; it is said or warned of at once."""
 
+import logging
 from collections.abc import Iterable
 
-from deploykit.transforms.core.errors import GraphError, nearest
+from deploykit.quantization.accuracy import Judge
+from deploykit.quantization.requested import Quantization
+from deploykit.transforms.core.errors import GraphError, VerificationError, nearest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import OPS
 from deploykit.transforms.core.layers.layers import LAYER_OPS
+from deploykit.transforms.core.tensors import Array
+from deploykit.verification.plausibility import doubt
+
+logger = logging.getLogger("deploykit")
 
 NAMED = 3  # layers in a message
+AGREEMENT = 0.95  # below this, what is in 8 bits often answers otherwise
 EIGHT_BIT_OPS = frozenset({*OPS.values(), "Dequantize", "QuantizeV2", "QuantizedConv2D",
                            "QuantizedMatMul", "Requantize"})  # fmt: skip
 
@@ -43,3 +51,40 @@ def has_layers(graph: Graph) -> bool:
     return any(node.op in LAYER_OPS and node.attr("T") == "float32" for node in graph) or any(
         node.op in LAYER_OPS for function in graph.library.function for node in function.node_def
     )
+
+
+def doubts(judge: Judge, labels: Array | None, how: Quantization) -> list[str]:
+    """Return what speaks against the answers of a judge's float graph, as notes; it is warned of.
+
+    Answers are classes where a Softmax or a Sigmoid makes them, or where labels are class numbers;
+    elsewhere they may be coordinates, of which the same one is always the highest.
+
+    VerificationError: something does, answers are classes, and it is not allowed.
+    """
+    found = judge.answers()
+    said = "" if found is None else doubt(found.numbers, found.classes, labels)
+    if found is None or not said:
+        return []
+    if not how.allow_low_accuracy and (found.are_sure or labels is not None):
+        raise VerificationError(f"{said[:-1]}; --allow-low-accuracy goes on)")
+    return warned([said])
+
+
+def few_agree(agreement: float | None) -> list[str]:
+    """Return a note where few answers in 8 bits are those in float; it is warned of."""
+    if agreement is None or agreement >= AGREEMENT:
+        return []
+    return warned(
+        [
+            f"only {100 * agreement:.1f} % of the answers on held-out samples are those of the "
+            "float model; a higher --min-sqnr keeps more layers float"
+        ]
+    )
+
+
+def warned(notes: Iterable[str]) -> list[str]:
+    """Return notes, and warn of each."""
+    notes = list(notes)
+    for note in notes:
+        logger.warning("%s", note)
+    return notes

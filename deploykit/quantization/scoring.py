@@ -1,5 +1,6 @@
 """How far graphs are from a float graph's answers on samples: in a child process."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,10 @@ from deploykit.quantization.metrics import Score, metric_named
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.session import Session
 from deploykit.transforms.core.tensors import Array
+from deploykit.verification.confidence import lower_bound_db, wilson
 from deploykit.verification.differences import Sums
+from deploykit.verification.plausibility import Answers, answers_of
+from deploykit.verification.samples import samples_in
 
 
 @dataclass(frozen=True)
@@ -17,7 +21,8 @@ class Closeness:
     """How far a graph is from the float one."""
 
     sqnr_db: float
-    agreement: float | None
+    sqnr_low_db: float
+    agreement: Score | None
     score: Score | None
 
 
@@ -39,17 +44,26 @@ class Scorer:
         """
         self._metric = metric_named(metric) if metric else None  # before TensorFlow's slow start
         self._outputs, self._feeds, self._labels = list(outputs), feeds, labels
-        self._expected = _run(Session(graph_def), list(tensors), {}, feeds)
+        session, start = Session(graph_def), time.monotonic()
+        self._expected = _run(session, list(tensors), {}, feeds)
+        self._seconds = time.monotonic() - start
         # Whole numbers have no noise: they are right or wrong.
         if not any(array.dtype.kind == "f" for array in self._expected.values()):
             raise GraphError(
                 "no output holds floats, so there is no noise to judge; give --outputs"
             )
+        self._samples = samples_in(feeds)
         self._before = self._score(self._expected)
 
     def reference(self) -> Score | None:
         """Return the metric of the float graph itself."""
         return self._before
+
+    def facts(self) -> tuple[float, bool]:
+        """Return the seconds that the graph took, and whether plain ops run on oneDNN here."""
+        from tensorflow.python.util import _pywrap_util_port as port
+
+        return self._seconds, bool(port.IsMklEnabled())
 
     def score(
         self,
@@ -66,7 +80,7 @@ class Scorer:
         """
         found = _run(Session(graph_def), list(pairs.values()), inputs, self._feeds)
         given = {name: found[other] for name, other in pairs.items()}
-        sqnr, agreement = np.inf, None
+        sqnr, low, agreement = np.inf, np.inf, None
         for name in judged:
             if self._expected[name].dtype.kind != "f":
                 continue
@@ -74,10 +88,23 @@ class Scorer:
             sums.add(self._expected[name], given[name])
             difference = sums.difference()
             sqnr = min(sqnr, difference.sqnr_db)
-            share = None if difference.fault else _same_class(self._expected[name], given[name])
+            if difference.fault:
+                low = -np.inf
+                continue
+            bound = lower_bound_db(self._expected[name], given[name], self._samples)
+            low = min(low, difference.sqnr_db if bound is None else bound)
+            share = _same_class(self._expected[name], given[name])
             if share is not None:
-                agreement = share if agreement is None else min(share, agreement)
-        return Closeness(float(sqnr), agreement, self._score(given))
+                agreement = share if agreement is None else min(share, agreement, key=_value)
+        return Closeness(float(sqnr), float(low), agreement, self._score(given))
+
+    def answers(self, maker: str) -> Answers | None:
+        """Return the classes that the first output of the float graph names, if it names any.
+
+        `maker` is the op that makes it.
+        """
+        found = answers_of(self._expected[self._outputs[0]], maker)
+        return found if found is not None and len(found.numbers) == self._samples else None
 
     def _score(self, values: Mapping[str, Array]) -> Score | None:
         if self._metric is None:
@@ -109,8 +136,13 @@ def _joined(parts: Sequence[Array]) -> Array:
     return np.concatenate(parts)
 
 
-def _same_class(expected: Array, found: Array) -> float | None:
+def _value(score: Score) -> float:
+    return score.value
+
+
+def _same_class(expected: Array, found: Array) -> Score | None:
     """Return the share of samples with the same highest score, where there are classes."""
     if expected.ndim != 2 or expected.shape[1] < 2 or not len(expected):
         return None
-    return float(np.mean(expected.argmax(1) == found.argmax(1)))
+    same = int(np.sum(expected.argmax(1) == found.argmax(1)))
+    return Score(same / len(expected), wilson(same, len(expected)))

@@ -9,7 +9,7 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,18 +17,22 @@ from typing import Any
 from deploykit.benchmarking.inputs import batches
 from deploykit.hardware.machine import environment, machine
 from deploykit.quantization.accuracy import Judge, Judgement
+from deploykit.quantization.budget import DEPTHS, GRAPHS, Budget
 from deploykit.quantization.calibrated_graph import prepare
 from deploykit.quantization.int8_graph import int8_graph
 from deploykit.quantization.keep_float import FloatChoice, choose_layers
-from deploykit.quantization.layer_times import Times, layer_times
+from deploykit.quantization.layer_times import ROUNDS, Times, layer_times
 from deploykit.quantization.preconditions import (
+    doubts,
+    few_agree,
     has_layers,
     refuse_quantized,
     refuse_unknown_layers,
+    warned,
 )
 from deploykit.quantization.requested import MIN_SQNR_DB, Quantization
 from deploykit.quantization.result import LayerOutcome, Quantized, layer_outcomes
-from deploykit.quantization.sensitivity import JUDGED, Noise, rank
+from deploykit.quantization.sensitivity import JUDGED, Noise, rank_each
 from deploykit.quantization.speed import FEWER, INT8, Gain, choose, faster
 from deploykit.storage.resume_file import State, digest, pieces
 from deploykit.text.progress import Work, unseen
@@ -44,6 +48,8 @@ from deploykit.verification.samples import Data, Samples, Split, samples_in
 logger = logging.getLogger("deploykit")
 
 STEPS = ("calibrate", "rank", "judge", "time", "compare", "judge the result")
+
+LEAST = 16  # samples to calibrate with, where time is short
 
 DEFAULT = Quantization()
 
@@ -62,14 +68,9 @@ class _Search:
     ranges: str
     """The path of the ranges' file."""
     notes: list[str]
+    budget: Budget
     seconds: dict[str, float] = field(default_factory=dict)
     """By step."""
-    began: float = field(default_factory=time.monotonic)
-
-    @property
-    def is_late(self) -> bool:
-        """Whether the time for the search is over."""
-        return time.monotonic() - self.began > 60 * self.how.budget
 
     @property
     def bar(self) -> float:
@@ -94,6 +95,7 @@ def quantize_calibrated(
     evaluation: Data | None = None,
     state: str | os.PathLike[str] | None = None,
     work: Work | None = None,
+    budget: Budget | None = None,
 ) -> Quantized:
     """Return the optimized graph in 8 bits, as far as that is right and fast, or in float.
 
@@ -106,11 +108,14 @@ def quantize_calibrated(
         state: a file that keeps what takes long while this runs, and from which it goes on when it
             was interrupted; it is removed at the end.
         work: of the steps `STEPS`, to be told how far it is.
+        budget: the clock, where it runs already.
 
     GraphError: the data do not fit, an activation holds NaN or Inf, the metric fails, there is no
     layer of a name in `keep_float`, or the graph is in 8 bits already. VerificationError: the 8-bit
-    graph keeps less than 15 dB. KeyboardInterrupt: it was interrupted.
+    graph keeps less than 15 dB, or the float graph's answers cannot be right. KeyboardInterrupt: it
+    was interrupted.
     """
+    budget = budget or Budget(how.budget)
     refuse_quantized(graph)
     refuse_unknown_layers(graph, how.keep_float)
     samples = Samples.of(graph, data)
@@ -119,7 +124,8 @@ def quantize_calibrated(
         if each is not None:
             each.refuse_gaps()
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
-        task = _task(graph, samples, how, labelled, state, work, str(Path(folder, "ranges.json")))
+        ranges = str(Path(folder, "ranges.json"))
+        task = _task(graph, samples, how, labelled, state, work, ranges, budget)
         with _explained(task.state):
             outcome = _outcome(task)
     task.state.forget()
@@ -134,6 +140,7 @@ def _task(
     state: str | os.PathLike[str] | None,
     work: Work | None,
     ranges: str,
+    budget: Budget,
 ) -> _Search:
     """Return what is to be done. GraphError: the graph cannot be run in the batch that is asked."""
     split = samples.split()
@@ -150,7 +157,9 @@ def _task(
     kept = State(state, "quantizing", belongs_to)
     notes = [split.note] if split.note else []
     work = work or unseen("quantize", *STEPS)
-    return _Search(graph, how, split, timed_with, evaluation, kept, work, ranges, notes)
+    budget.held_out, budget.calibrating = split.held_out.count, split.calibrating.count
+    budget.batch = how.batch or 1
+    return _Search(graph, how, split, timed_with, evaluation, kept, work, ranges, notes, budget)
 
 
 def _outcome(task: _Search) -> Quantized:
@@ -163,10 +172,12 @@ def _outcome(task: _Search) -> Quantized:
         return _float(task, f"this TensorFlow lacks {', '.join(sorted(missing))}")
     with contextlib.ExitStack() as stack:
         by_labels = _judge_by_labels(task, stack)  # first, as what is wrong is soon seen
+        judge = _judge(task, stack)
         with task.step("calibrate") as advance:
+            samples = task.samples.calibrating.spread(task.budget.calibrating_samples(LEAST))
             shifted, notes = prepare(
                 task.graph,
-                task.samples.calibrating.feeds(),
+                samples.feeds(),
                 task.ranges,
                 state=task.state,
                 advance=advance,
@@ -176,35 +187,60 @@ def _outcome(task: _Search) -> Quantized:
         if not planned.chains:
             layers = layer_outcomes(shifted, planned, load_ranges(task.ranges))
             return _float(task, "no layer can compute in 8 bits", layers)
-        return _search(task, shifted, planned, by_labels)
+        return _search(task, shifted, planned, judge, by_labels)
 
 
-def _search(task: _Search, graph: Graph, planned: Plan, by_labels: Judge | None) -> Quantized:
+def _judge(task: _Search, stack: contextlib.ExitStack) -> Judge:
+    """Return the judge on held-out samples, once its float graph's answers can be right.
+
+    It also tells what things take here.
+    """
+    held_out, start = task.samples.held_out, task.budget.now()
+    judge = stack.enter_context(Judge(task.graph, held_out.feeds()))
+    ran, _ = judge.facts()
+    task.budget.measured(max(task.budget.now() - start - ran, 0.0), ran)
+    task.notes.extend(doubts(judge, held_out.labels_of(held_out.feeds()), task.how))
+    if task.state.found.keys().isdisjoint({"ranges", "noise"}):
+        task.notes.extend(warned(filter(None, [task.budget.shortfall(LEAST)])))
+    return judge
+
+
+def _search(
+    task: _Search, graph: Graph, planned: Plan, judge: Judge, by_labels: Judge | None
+) -> Quantized:
     """Return the outcome for a calibrated graph of which some layers can be in 8 bits."""
     ranges = load_ranges(task.ranges)
     with task.step("rank") as advance:
-        ranking = _rank(task, graph, advance)
-    with Judge(task.graph, task.samples.held_out.feeds()) as judge:
-        with task.step("judge"):
-            chosen = _choose(task, graph, ranking, judge, by_labels)
-        noisy = frozenset(chosen.keep_float)
-        if len(noisy) == len(planned.chains):
-            layers = layer_outcomes(graph, planned, ranges, ranking, noisy=noisy)
-            return _float(task, _too_noisy(chosen, task), layers)
-        times, slow = _timed(task, graph, planned, chosen)
-        gain = _compared(task, graph, planned, times, {INT8: noisy, FEWER: slow})
-        stay_float = slow if gain.name == FEWER else noisy
-        with task.step("judge the result"):
-            int8 = _built(task, graph, stay_float)
+        ranking = _rank(task, graph, planned, judge, advance)
+    with task.step("judge"):
+        order = dict.fromkeys([*(noise.layer for noise in ranking), *planned.chains])
+        chosen = _choose(task, graph, tuple(order), judge, by_labels)
+    noisy = frozenset(chosen.keep_float)
+    if not chosen.holds and task.budget.is_over and not _is_right(chosen.best.judgement):
+        layers = layer_outcomes(graph, planned, ranges, ranking)
+        return _float(task, "the time was over before the answers in 8 bits were right", layers)
+    if len(noisy) == len(planned.chains):
+        layers = layer_outcomes(graph, planned, ranges, ranking, noisy=noisy)
+        return _float(task, _too_noisy(chosen, task), layers)
+    times, slow = _timed(task, graph, planned, chosen)
+    is_on = judge.facts()[1] if times is None else times.onednn_is_on
+    gain = _compared(task, graph, planned, is_on, {INT8: noisy, FEWER: slow})
+    stay_float = slow if gain.name == FEWER else noisy
+    with task.step("judge the result"):
+        int8, judgement = _built(task, graph, stay_float), chosen.best.judgement
+        if stay_float != noisy or judgement is None:
             judgement = judge.judge(int8)
-            evaluation = None if by_labels is None else by_labels.judge(int8)
-    if not judgement.sqnr_db >= QUANTIZED_BAR_DB:
+        judgement = replace(judgement, metric="", before=None, after=None)
+        evaluation = None if by_labels is None else by_labels.judge(int8)
+    if not _is_right(judgement):
         task.state.forget()
         raise VerificationError(
-            f"in 8 bits the answers keep {judgement.sqnr_db:.1f} dB on held-out samples, below "
-            f"{QUANTIZED_BAR_DB:g} dB; nothing was written (a higher --min-sqnr keeps more layers "
-            "float)"
+            f"in 8 bits the answers keep {judgement.certain_db:.1f} dB on samples like those held "
+            f"out (95 % confidence), below {QUANTIZED_BAR_DB:g} dB; nothing was written (a higher "
+            "--min-sqnr keeps more layers float)"
         )
+    if gain.is_kept:
+        task.notes.extend(few_agree(judgement.agreement))
     return Quantized(
         graph=int8 if gain.is_kept else task.graph,
         is_float=not gain.is_kept,
@@ -222,88 +258,123 @@ def _built(task: _Search, graph: Graph, stay_float: Iterable[str]) -> Graph:
     return int8_graph(graph, task.ranges, task.how.isa, (*task.how.keep_float, *stay_float))
 
 
-def _rank(task: _Search, graph: Graph, advance: Work) -> list[Noise]:
-    """Return the layers by the noise that each brings; those judged before are not judged again."""
-    state = task.state
+def _is_right(judgement: Judgement | None) -> bool:
+    """Say whether answers are better than noise."""
+    return judgement is not None and judgement.certain_db >= QUANTIZED_BAR_DB
+
+
+def _rank(task: _Search, graph: Graph, plan: Plan, judge: Judge, advance: Work) -> list[Noise]:
+    """Return the layers by the noise that each brings; those judged before are not judged again.
+
+    Those for which there is no time are left out.
+    """
+    state, layers = task.state, plan.chains.keys()
     known = {name: Noise(**each) for name, each in state.found.get("noise", {}).items()}
 
     def keep(noise: Noise) -> None:
         known[noise.layer] = noise
         state.keep("noise", {name: vars(each) for name, each in known.items()})
 
-    with Judge(task.graph, task.samples.held_out.spread(JUDGED).feeds()) as judge:
-        return rank(
-            graph,
-            task.ranges,
+    budget = task.budget
+    fewer = task.samples.held_out.spread(budget.ranking_samples(len(layers), JUDGED))
+    with contextlib.ExitStack() as stack:
+        if fewer.count < task.samples.held_out.count and budget.left > budget.for_trials:
+            judge = stack.enter_context(Judge(task.graph, fewer.feeds()))
+        end = budget.ranking_until()
+        ranking = rank_each(
+            {layer: graph[layer].op for layer in layers},
+            lambda layer: _built(task, graph, layers - {layer}),
             judge.judge,
-            isa=task.how.isa,
-            keep_float=task.how.keep_float,
             known=known,
             on_result=keep,
             advance=advance,
+            out_of_time=lambda: budget.now() >= end,
         )
+    if len(ranking) < len(layers):
+        task.notes.append(
+            f"only {len(ranking)} of {len(layers)} layers were ranked in the time there was; a "
+            "larger --budget ranks them all"
+        )
+    return ranking
 
 
 def _choose(
-    task: _Search, graph: Graph, ranking: list[Noise], judge: Judge, by_labels: Judge | None
+    task: _Search, graph: Graph, order: Sequence[str], judge: Judge, by_labels: Judge | None
 ) -> FloatChoice:
     """Return the layers that stay float for the answers to hold; on labels too, if given."""
-    best = float("-inf")
 
     def judged(keep_float: tuple[str, ...]) -> Judgement:
-        nonlocal best
         task.work(f"{len(keep_float)} layers more in float", 0)
+        start = task.budget.now()
         int8 = _built(task, graph, keep_float)
         found = judge.judge(int8)
-        best = max(best, found.sqnr_db)
-        if by_labels is None or not found.sqnr_db >= task.bar:
-            return found
-        scored = by_labels.judge(int8)
-        return replace(found, metric=scored.metric, before=scored.before, after=scored.after)
+        if by_labels is not None and found.certain_db >= task.bar:
+            scored = by_labels.judge(int8)
+            found = replace(found, metric=scored.metric, before=scored.before, after=scored.after)
+        task.budget.tried(task.budget.now() - start)
+        return found
 
     chosen = choose_layers(
-        [noise.layer for noise in ranking],
+        order,
         judged,
         min_sqnr=task.bar,
         max_drop=task.how.max_drop,
-        out_of_time=lambda: task.is_late and best >= QUANTIZED_BAR_DB,
+        out_of_time=lambda: task.budget.is_over,
     )
-    if not chosen.holds and task.is_late:
+    if not chosen.holds and task.budget.is_over:
         task.notes.append(
-            f"the search ended after {task.how.budget:g} minutes, before the answers held; a "
-            "larger --budget keeps more layers float"
+            f"the search ended before the answers held, as {task.how.budget:g} minutes are for all "
+            "steps; a larger --budget keeps more layers float"
         )
     return chosen
 
 
 def _timed(
     task: _Search, graph: Graph, planned: Plan, chosen: FloatChoice
-) -> tuple[Times, frozenset[str]]:
-    """Return the times of the layers, and those that stay float for their time or their noise."""
+) -> tuple[Times | None, frozenset[str]]:
+    """Return the times of the layers, and those that stay float for their time or their noise.
+
+    Where there is no time to take them, that is only for their noise.
+    """
     noisy, how = frozenset(chosen.keep_float), task.how
+    rounds = task.budget.timing_rounds(ROUNDS)
+    if not rounds:
+        task.notes.append("there was no time to time single layers; a larger --budget does that")
+        return None, noisy
     with task.step("time") as advance:
         runs = chosen.trials[0].judgement is not None  # with all layers in 8 bits
         timed = planned
         if not runs:
             timed = plan(graph, load_ranges(task.ranges), (*how.keep_float, *noisy))
         int8 = _built(task, graph, () if runs else noisy)
-        times = layer_times(graph, int8, timed, how.settings, data=task.timed_with, advance=advance)
+        times = layer_times(
+            graph,
+            int8,
+            timed,
+            how.settings,
+            data=task.timed_with,
+            rounds=rounds,
+            advance=advance,
+        )
     return times, choose(graph, timed, times, noisy & timed.chains.keys()).stay_float | noisy
 
 
 def _compared(
-    task: _Search, graph: Graph, planned: Plan, times: Times, floats: dict[str, frozenset[str]]
+    task: _Search, graph: Graph, planned: Plan, is_on: bool, floats: dict[str, frozenset[str]]
 ) -> Gain:
     """Return what the better of the 8-bit graphs gains over float, end to end."""
     if len(floats[FEWER]) in (len(floats[INT8]), len(planned.chains)):
+        floats = {INT8: floats[INT8]}
+    if FEWER in floats and task.budget.to_compare(DEPTHS[-1], 1 + GRAPHS) > task.budget.left:
         floats = {INT8: floats[INT8]}
     with task.step("compare") as advance:
         return faster(
             task.graph,
             {name: _built(task, graph, each) for name, each in floats.items()},
-            times.onednn_is_on,
+            is_on,
             task.how.settings,
             data=task.timed_with,
+            depth=task.budget.comparing(GRAPHS - 1 + len(floats)),
             advance=advance,
         )
 

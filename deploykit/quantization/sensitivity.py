@@ -152,17 +152,42 @@ def rank(
     """
     kept = frozenset(keep_float)
     chains = plan(graph, load_ranges(ranges), kept).chains
+    return rank_each(
+        {layer: graph[layer].op for layer in chains},
+        lambda layer: int8_graph(graph, ranges, isa, kept | chains.keys() - {layer}),
+        judge,
+        known=known,
+        on_result=on_result,
+        advance=advance,
+    )
+
+
+def rank_each(
+    parts: Mapping[str, str],
+    alone: Callable[[str], Graph],
+    judge: Callable[[Graph], Judgement],
+    *,
+    known: Mapping[str, Noise] | None = None,
+    on_result: Callable[[Noise], object] = lambda found: None,
+    advance: Callable[[str, int], None] = lambda name, count: None,
+    out_of_time: Callable[[], bool] = lambda: False,
+) -> list[Noise]:
+    """Return parts of a graph that can be in 8 bits, with their ops, noisiest first.
+
+    `alone` makes the graph in which a part alone is in 8 bits; `out_of_time` is asked before each
+    part that is not known: where true, the others are left out. The rest is as in `rank`.
+    """
     results = dict[str, Noise]()
-    for layer in chains:
-        advance(layer, len(chains))
-        if known is not None and layer in known:
-            results[layer] = known[layer]
+    for part, op in parts.items():
+        advance(part, len(parts))
+        if known is not None and part in known:
+            results[part] = known[part]
             continue
-        alone = int8_graph(graph, ranges, isa, kept | chains.keys() - {layer})
-        op = graph[layer].op
+        if out_of_time():
+            break
         try:
-            results[layer] = Noise(layer, op, judge(alone).sqnr_db)
+            results[part] = Noise(part, op, judge(alone(part)).sqnr_db)
         except GraphError as error:
-            results[layer] = Noise(layer, op, float("-inf"), str(error))
-        on_result(results[layer])
+            results[part] = Noise(part, op, float("-inf"), str(error))
+        on_result(results[part])
     return sorted(results.values(), key=lambda noise: noise.sqnr_db)

@@ -11,15 +11,13 @@ from deploykit.benchmarking.measuring import Advance, Contestant, measure, spill
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import FLOOR_IN_TURN, Ratio, ratio
+from deploykit.quantization.budget import DEPTHS, Depth
 from deploykit.quantization.layer_times import Times, with_onednn_kernels
 from deploykit.quantization.min_cut import FLOAT, NEVER, Border, Part, cheapest, total
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import Plan
 from deploykit.verification.samples import Data
 
-SECONDS = 2.0  # of each graph, in all rounds
-ROUNDS = 12
-WARM_UP_SECONDS = 2.0
 INT8, FEWER, PLAIN = "8 bits", "8 bits in fewer layers", "float"
 WITHOUT_ONEDNN = "float with TF_ENABLE_ONEDNN_OPTS=0"
 ON_ONEDNN_KERNELS = "float after use_onednn_kernels"
@@ -125,6 +123,7 @@ def faster(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     data: Data | None = None,
+    depth: Depth = DEPTHS[0],
     advance: Advance = lambda name, count: None,
 ) -> Gain:
     """Measure 8-bit graphs in turn with the float graph, which is run with and without oneDNN.
@@ -137,6 +136,7 @@ def faster(
         settings: as in `layer_times`.
         shapes: as in `benchmark`.
         data: as in `benchmark`.
+        depth: how thoroughly.
         advance: as in `benchmark`.
 
     Errors are those of `benchmark`. KeyboardInterrupt: it was interrupted.
@@ -156,9 +156,9 @@ def faster(
             contestants.append(Contestant(name, name, sha256, job))
         result = measure(
             contestants,
-            seconds=SECONDS,
-            rounds=ROUNDS,
-            warm_up=WARM_UP_SECONDS,
+            seconds=depth.seconds,
+            rounds=depth.rounds,
+            warm_up=depth.warm_up,
             advance=advance,
         )
     if result.interrupted:

@@ -14,14 +14,16 @@ sort_by_execution_order
 """
 
 
-def quantize_string(minimum_size: int = 1024, skip: Iterable[str] = (), nodes: bool = False) -> str:
+def quantize_string(
+    minimum_size: int = 1024, skip: Iterable[str] = (), nodes: bool = False, ranges: str = ""
+) -> str:
     """Return the standard set with 8-bit weights; with `nodes`, with TensorFlow's first 8-bit ops.
 
-    Those are what the Graph Transform Tool's quantize_nodes wrote.
+    Those are what the Graph Transform Tool's quantize_nodes wrote. With a file of `ranges` of the
+    optimized graph, biases take back what rounded weights shift.
     """
-    skipped = "".join(f', skip="{name}"' for name in skip)
+    options = [f"minimum_size={minimum_size}", *(f'skip="{name}"' for name in skip)]
+    options += [f'ranges="{ranges}"'] if ranges else []
+    options += [] if nodes else ["keep_sums=true"]
     more = "quantize_nodes strip_unused_nodes" if nodes else ""
-    return (
-        f"{OPTIMIZE} quantize_weights(minimum_size={minimum_size}{skipped}) {more} "
-        "sort_by_execution_order"
-    )
+    return f"{OPTIMIZE} quantize_weights({', '.join(options)}) {more} sort_by_execution_order"

@@ -61,7 +61,10 @@ _weights = options.under("Without --calibration")
 @_static("--threads", type=Threads(), default=(), metavar="AxB", help="Threads inside an op x ops "
          "at the same time for which it should be fast [default: TensorFlow's].")  # fmt: skip
 @_static("--budget", type=Finite(above=0), default=MINUTES, show_default=True, metavar="MINUTES",
-         help="How long the search may take.")  # fmt: skip
+         help="How long the command may take. Where it needs more at least, it says so once it "
+         "knows.")  # fmt: skip
+@_static("--allow-low-accuracy", is_flag=True, help="Go on where the answers of the float model "
+         "cannot be right: all of one class, or no better than guesses.")  # fmt: skip
 @_weights("--minimum-size", type=Whole(1), default=1024, show_default=True,
           help="Keep weights with fewer elements in float.")  # fmt: skip
 @_weights("--skip", metavar="NODE", multiple=True, help="Keep this constant in float; may be "
@@ -84,6 +87,7 @@ def quantize(
     batch: int | None,
     threads: tuple[tuple[int, int], ...],
     budget: float,
+    allow_low_accuracy: bool,
     minimum_size: int,
     skip: tuple[str, ...],
     comparison: Comparison,
@@ -100,9 +104,10 @@ def quantize(
     continues the search.
     """
     import deploykit
-    from deploykit.cli.report import Report, files_table, show
+    from deploykit.cli.report import Report, files_table, own_text, show
     from deploykit.rewriting.advice import SLOW
-    from deploykit.text.results.quantized import lines
+    from deploykit.text.results.quantized import lines, weight_lines
+    from deploykit.text.tables import Table
 
     if len(threads) > 1:
         raise click.UsageError("--threads takes one pair here, such as 2x1")
@@ -119,6 +124,7 @@ def quantize(
             batch=batch,
             threads=threads[0] if threads else None,
             budget=budget,
+            allow_low_accuracy=allow_low_accuracy,
             minimum_size=minimum_size,
             skip=skip,
         ),
@@ -133,6 +139,9 @@ def quantize(
         report.more = graph.report.document()
         show(report, as_json, text=[files_table(report), *lines(graph.report)])
         return
-    show(report, as_json)
+    more: list[str | Table] = []
+    if mode != "nodes":
+        report.more, more = graph.report.document(), weight_lines(graph.report)
+    show(report, as_json, text=[*own_text(report), *more])
     if not as_json:
         logger.info(SLOW if mode == "nodes" else _HINT)

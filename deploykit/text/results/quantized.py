@@ -1,7 +1,10 @@
 """What became of each layer of a model in 8 bits, and of the whole."""
 
+import math
+
 from deploykit.quantization.accuracy import Judgement
 from deploykit.quantization.result import Quantized
+from deploykit.quantization.weights import WeightsInt8
 from deploykit.text.tables import Table, new_table
 
 
@@ -32,17 +35,41 @@ def lines(result: Quantized) -> list[str | Table]:
     return said
 
 
+def weight_lines(result: WeightsInt8) -> list[str | Table]:
+    """Return a table of weights where some stay float, and what came of them in words."""
+    said: list[str | Table] = []
+    kept = [each for each in result.weights if each.why_float]
+    if kept:
+        table = new_table("weights", "in", "alone")
+        for each in result.weights:
+            noise = "" if each.sqnr_db is None else f"{each.sqnr_db:.1f} dB"
+            table.add_row(each.weight, "float" if each.why_float else "int8", noise)
+        table.caption = "alone: SQNR of the answers if it alone is in 8 bits"
+        said.append(table)
+    said += [f"{each.weight} stays float: {each.why_float}" for each in kept]
+    said += [f"note: {note}" for note in result.notes]
+    count = len(result.weights)
+    return [*said, f"{count - len(kept)} of {count} weights are in 8 bits"] if kept else said
+
+
 def _in_words(found: Judgement) -> str:
     """Return noise, agreement and accuracy."""
-    parts = [f"SQNR {found.sqnr_db:.1f} dB"]
+    low = "" if found.sqnr_low_db is None else f" (95 % sure of {found.sqnr_low_db:.1f} dB)"
+    parts = [f"SQNR {found.sqnr_db:.1f} dB{low}"]
     if found.agreement is not None:
-        parts.append(f"{100 * found.agreement:.1f} % of the answers agree with float")
+        parts.append(f"{agreement(found)} of the answers agree with float")
     if found.before is not None and found.after is not None:
-        low, high = found.after.interval or (None, None)
-        interval = "" if low is None else f" ({low:.4g} to {high:.4g})"
+        ends = found.after.interval
+        interval = "" if ends is None else f" ({ends[0]:.4g} to {ends[1]:.4g})"
         parts.append(f"{found.metric} {found.before.value:.4g} in float, {found.after.value:.4g}"
                      f"{interval} in 8 bits")  # fmt: skip
     return f"{', '.join(parts)}, on {found.samples} samples"
+
+
+def agreement(found: Judgement) -> str:
+    """Return the share of answers that agree, with its 95 % confidence interval."""
+    low, high = found.agreement_interval or (math.nan, math.nan)
+    return f"{100 * (found.agreement or 0):.1f} % ({100 * low:.1f} to {100 * high:.1f} %)"
 
 
 def _short(end: float, range_: tuple[float, float]) -> str:

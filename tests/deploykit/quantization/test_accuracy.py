@@ -8,8 +8,9 @@ import pytest
 
 from deploykit.quantization import scoring
 from deploykit.quantization.accuracy import Judge
-from deploykit.quantization.metrics import metric_named, wilson
+from deploykit.quantization.metrics import Score, metric_named
 from deploykit.transforms.core.errors import CrashError, GraphError
+from deploykit.verification.confidence import wilson
 from deploykit.verification.samples import Samples
 from tests.deploykit.quantization.conftest import classifier, logits
 from tests.support import build, random
@@ -320,5 +321,5 @@ def test_samples_at_even_distances():
 
 def test_agreement_that_compares_values_is_caught(in_process, monkeypatch):
     right = judged(classifier(), classifier(DELTA)).agreement
-    monkeypatch.setattr(scoring, "_same_class", lambda a, b: float(np.mean(a == b)))
+    monkeypatch.setattr(scoring, "_same_class", lambda a, b: Score(float(np.mean(a == b))))
     assert judged(classifier(), classifier(DELTA)).agreement != right

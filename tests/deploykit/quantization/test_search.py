@@ -61,7 +61,7 @@ class Clock:
         self.gain, self.fewer_wins = 2.0, True
         self.asked = list[tuple[str, ...]]()
 
-    def layer_times(self, graph, int8, plan, settings, *, data, advance):
+    def layer_times(self, graph, int8, plan, settings, *, data, rounds, advance):
         self.asked.append(("times",))
         advance("8 bits", 1)
         parts = {
@@ -71,7 +71,7 @@ class Clock:
         none = Line(0.0, 0.0)
         return Times(parts, {}, {}, none, none, {}, True)
 
-    def faster(self, graph, int8, onednn_is_on, settings, *, data, advance):
+    def faster(self, graph, int8, onednn_is_on, settings, *, data, depth, advance):
         self.asked.append(tuple(int8))
         name = FEWER if FEWER in int8 and self.fewer_wins else INT8
         ratio = Ratio(self.gain, self.gain - 0.1, self.gain + 0.1, True)
@@ -220,9 +220,9 @@ def test_a_batch_larger_than_what_is_held_out_is_filled(net, data, clock, monkey
     fed = []
     times = search.layer_times
 
-    def layer_times(*arguments, data, advance):
+    def layer_times(*arguments, data, rounds, advance):
         fed.append(data.count)
-        return times(*arguments, data=data, advance=advance)
+        return times(*arguments, data=data, rounds=rounds, advance=advance)
 
     monkeypatch.setattr(search, "layer_times", layer_times)
     quantize_calibrated(net, data, Quantization(min_sqnr=15, batch=32))
@@ -231,13 +231,13 @@ def test_a_batch_larger_than_what_is_held_out_is_filled(net, data, clock, monkey
 
 def test_an_interrupted_run_goes_on(net, data, clock, tmp_path, monkeypatch):
     state, ranked, interrupted = tmp_path / "out.pb.state", [], [True]
-    rank, calibrations = search.rank, []
+    rank, calibrations = search.rank_each, []
     calibrate = calibrated_graph.calibrate
     monkeypatch.setattr(
         calibrated_graph, "calibrate", lambda *a, **k: calibrations.append(1) or calibrate(*a, **k)
     )
 
-    def noting(graph, ranges, judge, **more):
+    def noting(layers, alone, judge, **more):
         def judged(candidate):
             if interrupted and len(ranked) == 2:
                 interrupted.clear()
@@ -245,9 +245,9 @@ def test_an_interrupted_run_goes_on(net, data, clock, tmp_path, monkeypatch):
             ranked.append(1)
             return judge(candidate)
 
-        return rank(graph, ranges, judged, **more)
+        return rank(layers, alone, judged, **more)
 
-    monkeypatch.setattr(search, "rank", noting)
+    monkeypatch.setattr(search, "rank_each", noting)
     wanted = Quantization(min_sqnr=15)
     with pytest.raises(KeyboardInterrupt):
         quantize_calibrated(net, data, wanted, state=state)
@@ -265,7 +265,7 @@ def test_a_state_of_other_data_is_not_taken(net, data, clock, tmp_path, monkeypa
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(search, "rank", interrupt)
+        patch.setattr(search, "rank_each", interrupt)
         with pytest.raises(KeyboardInterrupt):
             quantize_calibrated(net, data, Quantization(min_sqnr=15), state=state)
     again = quantize_calibrated(net, {"x": data["x"] * 2}, Quantization(min_sqnr=15), state=state)

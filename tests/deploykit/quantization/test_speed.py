@@ -137,11 +137,11 @@ def measured(net):
     """What was measured, and the turns that were announced."""
     turns = []
     settings = Settings(batch=BATCH, threads=(1, 1))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timing, "ROUNDS", 2)
-        times = layer_times(
-            *(net[0], net[2], net[1], settings), advance=lambda name, count: turns.append(name)
-        )
+    times = layer_times(
+        *(net[0], net[2], net[1], settings),
+        rounds=2,
+        advance=lambda name, count: turns.append(name),
+    )
     return times, turns
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deploykit.freezing.graph_files import load_graph, save_graph
-from deploykit.quantization import accuracy, calibrated_graph, calibration, search, speed
+from deploykit.quantization import accuracy, budget, calibrated_graph, calibration, search
 from deploykit.storage.files import load_data
 from tests.deploykit.conftest import FASHION, command_line
 from tests.deploykit.quantization.conftest import InProcess
@@ -48,7 +48,7 @@ def net(tmp_path, net_bytes):
 
 @pytest.fixture
 def data(tmp_path):
-    np.savez(tmp_path / "data.npz", x=random(64, 8, 8, 3, low=0), labels=np.arange(64) % 10)
+    np.savez(tmp_path / "data.npz", x=random(64, 8, 8, 3, low=0), labels=np.zeros(64, int))
     return tmp_path / "data.npz"
 
 
@@ -60,8 +60,7 @@ def real(tmp_path_factory):
     np.savez(folder / "some.npz", **{name: array[:80] for name, array in photos.items()})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "probe", frozenset)
-        for name in ("SECONDS", "WARM_UP_SECONDS"):
-            patch.setattr(speed, name, 0.5)
+        patch.setattr(budget, "DEPTHS", (budget.Depth(12, 0.5, 0.5),))
         found = command_line(
             "quantize", FASHION / "fashion.keras", "-o", folder / "out.pb", "--threads=1x1",
             "--calibration", folder / "some.npz", "--eval", FASHION / "test_1000.npz", "--json",

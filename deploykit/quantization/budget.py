@@ -1,0 +1,143 @@
+"""How the minutes of quantizing are spent: what is left after the steps that have to come.
+
+Two things are measured when the float graph has answered the held-out samples: what a start of
+TensorFlow with the graph takes, and what a sample takes. From these follows what each later step
+takes at least. A step may use what is left once the least of those behind it is put aside.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+GRAPHS = 3  # that are compared at least: in 8 bits, in float, and float in another way
+ENDINGS = 2.0  # seconds to build, write and check what is the result
+OBSERVED = 3.0  # what observing takes, in runs without
+
+
+@dataclass(frozen=True)
+class Depth:
+    """How thoroughly graphs are compared: rounds, and seconds of each graph."""
+
+    rounds: int
+    seconds: float
+    warm_up: float
+
+    def cost(self, call: float) -> float:
+        """Return what a graph takes, of which a call takes so many seconds."""
+        share = self.seconds / self.rounds
+        return call + self.warm_up + self.rounds * (max(0.05, call) + max(share, call))
+
+
+DEPTHS = (Depth(12, 2.0, 2.0), Depth(8, 1.0, 1.0), Depth(6, 0.6, 0.5), Depth(4, 0.4, 0.25))
+
+
+@dataclass
+class Budget:
+    """The time that a whole command may take, and what was measured to spend it by."""
+
+    minutes: float
+    now: Callable[[], float] = time.monotonic
+    start: float = 0.0
+    """Seconds of a start of TensorFlow with a graph."""
+    sample: float = 0.0
+    """Seconds that the float graph takes for a sample."""
+    trial: float = 0.0
+    """Seconds to build a graph in 8 bits and to run it on the held-out samples."""
+    held_out: int = 0
+    calibrating: int = 0
+    batch: int = 1
+    began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Start the clock."""
+        self.began = self.now()
+
+    @property
+    def left(self) -> float:
+        """How many seconds there are."""
+        return self.began + 60 * self.minutes - self.now()
+
+    def measured(self, started: float, ran: float) -> None:
+        """Take what the start of a child and the first run of the held-out samples took."""
+        self.start, self.sample = started, ran / max(self.held_out, 1)
+        self.trial = 1.0 + 1.5 * ran
+
+    def tried(self, seconds: float) -> None:
+        """Take what a trial took."""
+        self.trial = max(seconds, self.trial / 2)
+
+    @property
+    def call(self) -> float:
+        """Seconds of a call with the batch that it is to be fast for."""
+        return self.sample * self.batch
+
+    def to_calibrate(self, samples: int) -> float:
+        """Return the seconds to calibrate twice with so many samples: before and after shifting."""
+        return 2 * (self.start + OBSERVED * self.sample * samples)
+
+    def to_compare(self, depth: Depth, graphs: int = GRAPHS) -> float:
+        """Return the seconds to compare so many graphs."""
+        return graphs * (self.start + depth.cost(self.call))
+
+    def to_time(self, rounds: int) -> float:
+        """Return the seconds to time layers: four starts at once, then traced calls of three."""
+        return 2 * self.start + 3 * self.call * (6 + 5 * rounds)
+
+    @property
+    def end(self) -> float:
+        """The least that comes after the trials."""
+        return self.to_compare(DEPTHS[-1]) + ENDINGS
+
+    @property
+    def for_trials(self) -> float:
+        """The least that comes after ranking: one trial, and the end."""
+        return self.trial + self.end
+
+    def calibrating_samples(self, least: int) -> int:
+        """Return how many samples to calibrate with: all, or as many as half of the rest allows."""
+        spare = (self.left - self.for_trials) / 2
+        if self.to_calibrate(self.calibrating) <= spare:
+            return self.calibrating
+        each = 2 * OBSERVED * self.sample
+        most = int((spare - 2 * self.start) / each) if each else self.calibrating
+        return min(max(most, least), self.calibrating)
+
+    def ranking_until(self) -> float:
+        """Return when ranking has to end, on the clock: half of the rest is for what follows."""
+        return self.now() + max(self.left - self.for_trials, 0) / 2
+
+    def ranking_samples(self, layers: int, most: int) -> int:
+        """Return how many samples to judge each layer by, so that all layers can be."""
+        share, samples = max(self.left - self.for_trials, 0) / 2, most
+        while samples > 4 and self.start + layers * (0.5 + 1.5 * self.sample * samples) > share:
+            samples //= 2
+        return samples
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no time for another trial."""
+        return self.left < self.for_trials
+
+    def timing_rounds(self, most: int) -> int:
+        """Return how many rounds layers are timed; 0: there is no time for that."""
+        spare = self.left - self.end
+        return next((n for n in (most, 3, 2) if self.to_time(n) <= spare), 0)
+
+    def comparing(self, graphs: int) -> Depth:
+        """Return how thoroughly to compare so many graphs."""
+        spare = self.left - ENDINGS
+        fits = (depth for depth in DEPTHS if self.to_compare(depth, graphs) <= spare)
+        return next(fits, DEPTHS[-1])
+
+    def shortfall(self, least: int) -> str:
+        """Return what is needed at least, and why, or nothing where the budget will do."""
+        needed = 60 * self.minutes - self.left + self.to_calibrate(min(least, self.calibrating))
+        needed += self.for_trials
+        if needed <= 60 * self.minutes:
+            return ""
+        return (
+            f"this needs about {math.ceil(needed / 6) / 10:g} minutes, because TensorFlow starts "
+            f"{2 + GRAPHS} times more, {self.start:.1f} seconds each with this model, and a sample "
+            f"takes {1e3 * self.sample:.0f} ms: layers are ranked and timed as little as can be"
+        )

@@ -1,0 +1,79 @@
+"""What is found on some samples, and how far it may be from what is so on others.
+
+A signal-to-noise ratio of some samples, 10 log10(sum of signals / sum of noises), is an estimate:
+on others it differs, the more the samples differ among each other. How much follows from leaving
+out one sample at a time (the jackknife): of n values v_i without sample i, and their mean m, the
+variance of the estimate is (n - 1) / n sum (v_i - m)^2, which is no smaller than the true one on
+average. The bound is the lower end of the 95 % confidence interval, by Student's t distribution of
+n - 1 degrees.
+Sources: J. W. Tukey, Bias and Confidence in Not-quite Large Samples, 1958; B. Efron and C. Stein,
+The Jackknife Estimate of Variance, 1981; for t, M. Abramowitz and I. A. Stegun, Handbook of
+Mathematical Functions, 1964, 26.7.5.
+"""
+
+import math
+
+import numpy as np
+
+from deploykit.transforms.core.tensors import Array
+
+NORMAL_95 = 1.959964  # the quantile of the normal distribution that leaves 2.5 % on either side
+
+
+def wilson(right: int, total: int) -> tuple[float, float]:
+    """Return the 95 % confidence interval of a share.
+
+    Source: E. B. Wilson, Probable Inference, the Law of Succession, and Statistical Inference,
+    1927.
+    """
+    z2, share = NORMAL_95**2, right / total
+    center = (share + z2 / (2 * total)) / (1 + z2 / total)
+    spread = math.sqrt(share * (1 - share) / total + z2 / (4 * total**2))
+    half = NORMAL_95 / (1 + z2 / total) * spread
+    return max(0.0, center - half), min(1.0, center + half)
+
+
+def lower_bound_db(expected: Array, found: Array, samples: int) -> float | None:
+    """Return the lower end of the 95 % confidence interval of the signal-to-noise ratio, in dB.
+
+    None where it does not follow: there is one sample, or the first axis is not that of the
+    samples.
+
+    Args:
+        expected: what is right; the first axis are the samples.
+        found: what is judged, of the same shape, with NaN and Inf in the same places.
+        samples: how many there are.
+    """
+    if samples < 2 or not expected.ndim or len(expected) != samples:
+        return None
+    signal, noise = np.zeros(samples), np.zeros(samples)
+    for place, (right, given) in enumerate(zip(expected, found, strict=True)):
+        right, given = (np.asarray(each, np.float64).reshape(-1) for each in (right, given))
+        finite = np.isfinite(right)
+        signal[place] = np.square(right[finite]).sum()
+        noise[place] = np.square(given[finite] - right[finite]).sum()
+    return _bound(signal, noise)
+
+
+def _bound(signal: Array, noise: Array) -> float:
+    total_signal, total_noise = float(signal.sum()), float(noise.sum())
+    if not total_noise:
+        return math.inf
+    if not total_signal:
+        return -math.inf
+    count = len(signal)
+    # Of nothing there is no logarithm; so little says as much.
+    least = np.finfo(np.float64).tiny
+    without = 10 * np.log10(
+        np.maximum(total_signal - signal, least) / np.maximum(total_noise - noise, least)
+    )
+    variance = (count - 1) / count * float(np.square(without - without.mean()).sum())
+    estimate = 10 * math.log10(total_signal / total_noise)
+    return estimate - _student_95(count - 1) * math.sqrt(variance)
+
+
+def _student_95(degrees: int) -> float:
+    """Return what a t of so many degrees of freedom exceeds in 2.5 % of all cases, about."""
+    z = NORMAL_95
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+    return z + (z**3 + z) / (4 * degrees) + second
