@@ -18,6 +18,7 @@ import numpy as np
 from deploykit.transforms.core.tensors import Array
 
 NORMAL_95 = 1.959964  # the quantile of the normal distribution that leaves 2.5 % on either side
+LEAST = 1e-12  # of a sum; less is what rounding leaves
 
 
 def wilson(right: int, total: int) -> tuple[float, float]:
@@ -62,11 +63,10 @@ def _bound(signal: Array, noise: Array) -> float:
     if not total_signal:
         return -math.inf
     count = len(signal)
-    # Of nothing there is no logarithm; so little says as much.
-    least = np.finfo(np.float64).tiny
-    without = 10 * np.log10(
-        np.maximum(total_signal - signal, least) / np.maximum(total_noise - noise, least)
-    )
+    # Where one sample has it all, nothing is left without it, of which there is no logarithm.
+    signals = np.maximum(total_signal - signal, LEAST * total_signal)
+    noises = np.maximum(total_noise - noise, LEAST * total_noise)
+    without = 10 * np.log10(signals / noises)
     variance = (count - 1) / count * float(np.square(without - without.mean()).sum())
     estimate = 10 * math.log10(total_signal / total_noise)
     return estimate - _student_95(count - 1) * math.sqrt(variance)

@@ -4,6 +4,7 @@ import logging
 import numpy as np
 import pytest
 
+from deploykit.quantization.calibration import calibrate
 from deploykit.transforms import quantize_weights as module
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
@@ -440,3 +441,72 @@ GRAPHS = [
         bar=0.05,
     ),
 ]
+
+
+def errors_of(parameters, name="conv"):
+    """Return weights and the errors of what they became, by the output channels of a layer."""
+    graph = transform(layers(name), f"quantize_weights({parameters})")
+    weights = unequal(*LAYERS[name][1:])
+    return weights, values(graph, f"w_{name}") - weights
+
+
+@pytest.mark.parametrize("name", [name for name in LAYERS if name != "gather"])
+def test_sums_are_kept(name):
+    """The errors of a channel sum to less than a step, at little cost, and without to more."""
+    axes = LAYERS[name][2]
+    others = tuple(i for i in range(len(LAYERS[name][1])) if i not in axes)
+    weights, error = errors_of("minimum_size=1, keep_sums=true", name)
+    step = np.abs(weights).max(others) / 127
+    assert (np.abs(error.sum(others)) <= 0.51 * step).all()
+    plain = errors_of("minimum_size=1", name)[1]
+    assert (np.abs(plain.sum(others)) > 0.51 * step).any(), "rounding alone does not keep them"
+    assert (
+        np.square(error / np.abs(weights).max()).sum()
+        < 1.6 * np.square(plain / np.abs(weights).max()).sum()
+    )
+    assert (np.abs(error).max(others) <= step).all()
+
+
+def test_rows_of_a_table_do_not_keep_sums():
+    found = [
+        errors_of(f"minimum_size=1, keep_sums={given}", "gather")[1] for given in (True, False)
+    ]
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize(
+    "name", ["conv", "depthwise_1", "depthwise_2", "matmul", "matmul_transposed"]
+)
+def test_biases_take_back_what_rounding_shifts(name, tmp_path):
+    """On inputs that are alike at each position of a channel, nothing is shifted any more."""
+    graph, feed = layers(name), feeds(name)
+    feed = {t: np.broadcast_to(x[(slice(1), *[slice(1)] * (x.ndim - 2))], x.shape).copy()
+            for t, x in feed.items()}  # fmt: skip
+    path = tmp_path / "ranges.json"
+    path.write_text(calibrate(graph, [feed]).ranges.text())
+    expected = run(graph, feed)[0]
+    shifts = []
+    for given in ("", f', ranges="{path}"'):
+        found = transform(graph, f"quantize_weights(minimum_size=1{given})")
+        away = run(found, feed)[0] - expected
+        inner = away[:, 1:-1, 1:-1] if away.ndim == 4 else away  # a border reads zeros too
+        shifts.append(np.abs(inner / np.abs(expected).max(tuple(range(away.ndim - 1)))).max())
+    assert shifts[1] < 1e-5 < 1e-4 < shifts[0]
+
+
+def test_a_bias_that_is_there_takes_it(tmp_path):
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [None, 40], name="x")
+        y = tf.nn.bias_add(tf.matmul(x, random(40, 40), name="layer"), random(40), name="biased")
+        tf.nn.relu(y, name="out")
+
+    graph, feed = build(body, ["x"], ["out"]), {"x": random(9, 40, low=0)}
+    path = tmp_path / "ranges.json"
+    path.write_text(calibrate(graph, [feed]).ranges.text())
+    found = transform(graph, f'quantize_weights(minimum_size=1, ranges="{path}")')
+    assert ops(found)["BiasAdd"] == 1
+    error = [run(each, feed)[0] - run(graph, feed)[0]
+             for each in (found, transform(graph, "quantize_weights(minimum_size=1)"))]  # fmt: skip
+    assert np.square(error[0]).sum() < 0.8 * np.square(error[1]).sum()
