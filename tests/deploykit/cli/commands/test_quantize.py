@@ -11,7 +11,7 @@ from deploykit.storage.files import load_data
 from tests.deploykit.conftest import FASHION, command_line
 from tests.deploykit.quantization.conftest import InProcess
 from tests.deploykit.quantization.test_search import INT8_OPS, LAYERS, Clock, residual_net
-from tests.support import ops, random
+from tests.support import build, ops, random
 
 FACTS = {
     "result", "reason", "isa", "calibration_samples", "int8_layers", "all_layers", "layers",
@@ -251,3 +251,97 @@ def test_a_model_without_layers_stays_as_it_is(deploykit, tmp_path, clock):
         "float graph is kept"
     )
     assert (tmp_path / "relu.quantized.pb").exists()
+
+
+def classifier_file(folder, bias):
+    """Write a dense layer with a Softmax, and return its path."""
+
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [None, 16], name="x")
+        y = tf.nn.bias_add(tf.matmul(x, random(16, 10), name="dense"), bias, name="logits")
+        tf.nn.softmax(y, name="out")
+
+    save_graph(build(body, ["x"], ["out"]), folder / "net.pb")
+    return folder / "net.pb"
+
+
+@pytest.mark.parametrize("labels", [None, np.arange(64) % 10])
+def test_answers_of_one_class_stop_it(deploykit, tmp_path, clock, monkeypatch, labels):
+    net = classifier_file(tmp_path, np.eye(10, dtype=np.float32)[3] * 100)
+    arrays = {"x": random(64, 16)} | ({} if labels is None else {"labels": labels})
+    np.savez(tmp_path / "data.npz", **arrays)
+    command = ("quantize", net, "--calibration", tmp_path / "data.npz")
+    with monkeypatch.context() as patch:
+        patch.setattr(search, "prepare", pytest.fail)  # it stops before all that takes long
+        found = deploykit(*command)
+    assert (found.status, found.stdout) == (5, "")
+    assert found.stderr.splitlines()[-1] == (
+        "deploykit: error: the answers are all class 3: is the preprocessing right? (--preprocess; "
+        "--allow-low-accuracy goes on)"
+    )
+    found = deploykit(*command, "--allow-low-accuracy", "--json")
+    assert found.status == 0
+    said = "the answers are all class 3: is the preprocessing right? (--preprocess)"
+    assert f"deploykit: warning: {said}" in found.stderr.splitlines()
+    assert said in found.document["notes"]
+
+
+def test_labels_of_another_order_stop_it(deploykit, tmp_path, clock):
+    net = classifier_file(tmp_path, np.zeros(10, np.float32))
+    x = random(128, 16)
+    right = (x @ random(16, 10)).argmax(1)
+    for name, labels in (("right", right), ("wrong", (right + 1) % 10)):
+        np.savez(tmp_path / f"{name}.npz", x=x, labels=labels)
+    assert deploykit("quantize", net, "--calibration", tmp_path / "right.npz").status == 0
+    found = deploykit("quantize", net, "--calibration", tmp_path / "wrong.npz", "--force")
+    assert found.status == 5
+    assert "0 of 32 answers are right, no more than guesses would be" in found.stderr
+
+
+@pytest.fixture
+def uneven(tmp_path):
+    """Write a net of which one layer of three has a weight that takes most of the range."""
+
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [None, 64], name="x")
+        for seed, (name, outlier) in enumerate((("first", 0), ("second", 8), ("third", 0))):
+            weights = random(64, 64, seed=seed)
+            weights[0] += outlier
+            x = tf.nn.relu(tf.matmul(x, tf.constant(weights, name=f"{name}/weights"), name=name))
+        tf.identity(x, name="out")
+
+    save_graph(build(body, ["x"], ["out"]), tmp_path / "uneven.pb")
+    x = random(40, 64)
+    np.savez(tmp_path / "data.npz", x=x)
+    return tmp_path / "uneven.pb"
+
+
+@pytest.mark.parametrize("data", [True, False])
+def test_the_noisiest_weights_stay_float(deploykit, uneven, data):
+    given = ("--data", uneven.parent / "data.npz") if data else ()
+    before = deploykit("quantize", uneven, *given, "--min-sqnr=1", "--json").document
+    assert {each["stored_in"] for each in before["weights"]} == {"int8"}
+    bar = before["sqnr_db"] + 2
+    found = deploykit("quantize", uneven, *given, f"--min-sqnr={bar}", "--json", "--force")
+    assert found.status == 0, found.stderr
+    weights = {each["weight"]: each for each in found.document["weights"]}
+    assert found.document["sqnr_db"] >= bar
+    floats = [each for each in weights.values() if each["stored_in"] == "float"]
+    assert 0 < len(floats) < len(weights) == 3
+    assert {each["why_float"] for each in floats} == {"in 8 bits it brings too much noise"}
+    noisiest = min(weights, key=lambda name: weights[name]["sqnr_db"])
+    assert noisiest in [each["weight"] for each in floats]
+    text = deploykit("quantize", uneven, *given, f"--min-sqnr={bar}", "--force").stdout
+    assert f"{noisiest} stays float: in 8 bits it brings too much noise" in text
+    assert f"{3 - len(floats)} of 3 weights are in 8 bits" in text
+
+
+def test_a_bar_that_no_weight_in_8_bits_holds_is_refused(deploykit, uneven):
+    found = deploykit("quantize", uneven, "--min-sqnr=200")
+    assert (found.status, found.stdout) == (5, "")
+    assert "quantize_weights, breaks the bar" in found.stderr
+    assert not (uneven.parent / "uneven.quantized.pb").exists()
