@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 GRAPHS = 3  # that are compared at least: in 8 bits, in float, and float in another way
-ENDINGS = 2.0  # seconds to build, write and check what is the result
+ENDINGS = 2.0  # seconds to build and write what is the result
+RUNS = 2  # starts of TensorFlow to run the file once more beside the model
 OBSERVED = 3.0  # what observing takes, in runs without
 
 
@@ -87,7 +88,12 @@ class Budget:
     @property
     def end(self) -> float:
         """The least that comes after the trials."""
-        return self.to_compare(DEPTHS[-1]) + ENDINGS
+        return self.to_compare(DEPTHS[-1]) + self.last
+
+    @property
+    def last(self) -> float:
+        """What comes after the comparison of graphs: the file is written and run."""
+        return ENDINGS + RUNS * self.start
 
     @property
     def for_trials(self) -> float:
@@ -126,7 +132,7 @@ class Budget:
 
     def comparing(self, graphs: int) -> Depth:
         """Return how thoroughly to compare so many graphs."""
-        spare = self.left - ENDINGS
+        spare = self.left - self.last
         fits = (depth for depth in DEPTHS if self.to_compare(depth, graphs) <= spare)
         return next(fits, DEPTHS[-1])
 
@@ -138,6 +144,7 @@ class Budget:
             return ""
         return (
             f"this needs about {math.ceil(needed / 6) / 10:g} minutes, because TensorFlow starts "
-            f"{2 + GRAPHS} times more, {self.start:.1f} seconds each with this model, and a sample "
-            f"takes {1e3 * self.sample:.0f} ms: layers are ranked and timed as little as can be"
+            f"{2 + GRAPHS + RUNS} times more, {self.start:.1f} seconds each with this model, and a "
+            f"sample takes {1e3 * self.sample:.0f} ms: layers are ranked and timed as little as can "
+            "be"
         )

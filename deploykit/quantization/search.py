@@ -365,7 +365,8 @@ def _compared(
     """Return what the better of the 8-bit graphs gains over float, end to end."""
     if len(floats[FEWER]) in (len(floats[INT8]), len(planned.chains)):
         floats = {INT8: floats[INT8]}
-    if FEWER in floats and task.budget.to_compare(DEPTHS[-1], 1 + GRAPHS) > task.budget.left:
+    budget = task.budget
+    if FEWER in floats and budget.to_compare(DEPTHS[-1], 1 + GRAPHS) > budget.left - budget.last:
         floats = {INT8: floats[INT8]}
     with task.step("compare") as advance:
         return faster(
@@ -374,7 +375,7 @@ def _compared(
             is_on,
             task.how.settings,
             data=task.timed_with,
-            depth=task.budget.comparing(GRAPHS - 1 + len(floats)),
+            depth=budget.comparing(GRAPHS - 1 + len(floats)),
             advance=advance,
         )
 
