@@ -145,6 +145,5 @@ class Budget:
         return (
             f"this needs about {math.ceil(needed / 6) / 10:g} minutes, because TensorFlow starts "
             f"{2 + GRAPHS + RUNS} times more, {self.start:.1f} seconds each with this model, and a "
-            f"sample takes {1e3 * self.sample:.0f} ms: layers are ranked and timed as little as can "
-            "be"
+            f"sample takes {1e3 * self.sample:.0f} ms: little is ranked and timed"
         )
