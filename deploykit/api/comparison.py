@@ -80,6 +80,7 @@ class Comparison:
         *,
         reference: "Graph | None" = None,
         is_asked: bool = True,
+        stops_at_doubt: bool = False,
     ) -> "Proof":
         """Return how what is made of a model is compared with it; raises what `ready` raises."""
         from deploykit.rewriting.proof import Proof
@@ -88,7 +89,7 @@ class Comparison:
         refuse_side_effects(model.graph, self.allowed_ops)  # before anything of it is dropped
         reference = model.reference if reference is None else reference
         compare = self.ready(reference, min_sqnr)
-        return Proof(model, reference, compare, is_asked, self.allow_unverified)
+        return Proof(model, reference, compare, is_asked, self.allow_unverified, stops_at_doubt)
 
 
 DEFAULT = Comparison()

@@ -99,15 +99,22 @@ def _stored(
     graph, bar = opened.frozen, QUANTIZED_BAR_DB if how.min_sqnr is None else how.min_sqnr
     if mode == "nodes":
         steps = quantize_string(how.minimum_size, how.skip, nodes=True)
-        return rewrite(opened, graph, steps, target, work, comparison.proof(opened, bar))
+        return rewrite(
+            opened,
+            graph,
+            steps,
+            target,
+            work,
+            comparison.proof(opened, bar, stops_at_doubt=not how.allow_low_accuracy),
+        )
     samples = None
     if comparison.data is None:
         made_up = made_up_feeds(graph, comparison.input_range, comparison.shapes)[0]
     else:
-        refuse_side_effects(graph, comparison.allowed_ops)
+        refuse_side_effects(opened.graph, comparison.allowed_ops)
         samples, made_up = open_samples(comparison.data, graph, comparison.preprocess), []
         comparison = replace(comparison, data=samples, preprocess=None)
-    proof = comparison.proof(opened, bar)
+    proof = comparison.proof(opened, bar, stops_at_doubt=not how.allow_low_accuracy)
     return quantize_stored(opened, how, samples, made_up, proof, target, work)
 
 
@@ -135,7 +142,7 @@ def _calibrated(
     """Return a graph whose layers compute in 8 bits where that is right and faster."""
     graph = opened.frozen
     refuse_quantized(graph)
-    refuse_side_effects(graph, comparison.allowed_ops)
+    refuse_side_effects(opened.graph, comparison.allowed_ops)
     calibration = open_samples(data[0], graph, comparison.preprocess)
     evaluation, fed = None, dict(calibration.fed)
     if data[1] is not None:

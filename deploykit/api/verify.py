@@ -1,5 +1,6 @@
 """Proof that two models compute the same."""
 
+import logging
 from dataclasses import replace
 from typing import Any
 
@@ -8,6 +9,8 @@ from deploykit.freezing.open_model import open_model
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
 from deploykit.verification.verify import Verification
+
+logger = logging.getLogger("deploykit")
 
 
 def verify(
@@ -44,4 +47,6 @@ def verify(
     with working("verify"):
         first, second = open_model(reference), open_model(result)
         found = how.ready(first.graph, min_sqnr)(first.graph, second.graph)
+    if found.doubt:
+        logger.warning("%s: %s", first.source, found.doubt)
     return replace(found, models=(first, second))

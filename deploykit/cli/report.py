@@ -99,6 +99,7 @@ def _verification_document(found: "Verification") -> dict[str, Any]:
         "passed": found.passed,
         "bar": found.bar,
         "reason": found.reason,
+        "doubt": found.doubt,
         "run": found.run,
         "run_seconds": round(found.seconds, 4),
         "compared_values": found.compared,

@@ -13,12 +13,12 @@ from deploykit.quantization.metrics import LOWER_IS_BETTER, Score
 from deploykit.quantization.scoring import Closeness
 from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.pairs import (
     compared_tensors,
     judged_outputs,
+    maker,
     paired_outputs,
 )
 from deploykit.verification.plausibility import Answers
@@ -73,14 +73,6 @@ class Judgement:
 
 def _decibels(ratio: float | None) -> float | None:
     return round(ratio, 3) if ratio is not None and math.isfinite(ratio) else None
-
-
-def _maker(graph: Graph, tensor: str) -> Node:
-    """Return the node that makes the values of a tensor, which others only hand on."""
-    node = graph.producer(tensor)
-    while node.op in ("Identity", "Reshape", "Squeeze") and node.inputs:
-        node = graph.producer(node.inputs[0])
-    return node
 
 
 def _document(score: Score | None) -> dict[str, Any] | None:
@@ -174,8 +166,8 @@ class Judge:
 
     def answers(self) -> Answers | None:
         """Return the classes that the first output of the float graph names, if it names any."""
-        maker = _maker(self._graph, self._graph.outputs[0]).op
-        found: Answers | None = (self._worker or self._start()).ask("answers", maker)
+        made_by = maker(self._graph, self._graph.outputs[0]).op
+        found: Answers | None = (self._worker or self._start()).ask("answers", made_by)
         return found
 
     def close(self) -> None:

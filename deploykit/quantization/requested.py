@@ -10,7 +10,7 @@ MODES = ("auto", "static", "weights", "nodes")
 MIN_SQNR_DB = 24.0  # int8.md, rule 8
 MAX_DROP = 0.01
 MINUTES = 4
-_CALIBRATED = ("keep_float", "isa", "batch", "threads", "budget", "allow_low_accuracy")
+_CALIBRATED = ("keep_float", "isa", "batch", "threads", "budget")
 _BY_LABELS = ("metric", "max_drop")
 _WEIGHTS = ("minimum_size", "skip")
 
@@ -42,7 +42,7 @@ class Quantization:
     budget: float = MINUTES
     """static: minutes that all of it may take; where that cannot do, it is said what is needed."""
     allow_low_accuracy: bool = False
-    """static: go on, with a warning, where the float model's answers cannot be right: they are all
+    """Go on, with a warning, where the float model's answers cannot be right: they are all
     one class, or no more of them are right than guesses would be."""
     minimum_size: int = 1024
     """weights: those with fewer elements stay float."""

@@ -390,7 +390,11 @@ def _judge_by_labels(task: _Search, stack: contextlib.ExitStack) -> Judge | None
             raise GraphError(
                 f"metric {metric} needs an array `labels`, which the evaluation data do not hold"
             )
-    return stack.enter_context(Judge(task.graph, feeds, labels, metric))
+    judge = stack.enter_context(Judge(task.graph, feeds, labels, metric))
+    if metric in ("top1", "top5"):
+        with task.evaluation.named():
+            task.notes.extend(doubts(judge, labels, task.how))
+    return judge
 
 
 def _float(task: _Search, reason: str, layers: tuple[LayerOutcome, ...] = ()) -> Quantized:

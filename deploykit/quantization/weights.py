@@ -18,7 +18,12 @@ from deploykit.rewriting.proof import Proof
 from deploykit.rewriting.rewrite import OutputFiles, Rewriting, rewrite
 from deploykit.rewriting.transform import run_steps
 from deploykit.text.progress import Work
-from deploykit.transforms.core.errors import GraphError, LimitError, VerificationError
+from deploykit.transforms.core.errors import (
+    GraphError,
+    LimitError,
+    UnverifiedError,
+    VerificationError,
+)
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.bar import QUANTIZED_BAR_DB
@@ -104,6 +109,8 @@ def quantize_stored(
         try:
             found = rewrite(model, graph, steps(()), target, work, proof)
             weights = outcomes(_in_8_bits(found))
+        except UnverifiedError:
+            raise
         except VerificationError:
             fewer = feeds if samples is None else samples.spread(JUDGED).feeds()
             weights = _chosen(graph, steps, (feeds, fewer), bar, work) if feeds else ()

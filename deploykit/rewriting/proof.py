@@ -9,7 +9,12 @@ from typing import Protocol
 
 from deploykit.freezing.graph_files import write_graph
 from deploykit.freezing.open_model import OpenedModel
-from deploykit.transforms.core.errors import GraphError, LimitError, VerificationError
+from deploykit.transforms.core.errors import (
+    GraphError,
+    LimitError,
+    UnverifiedError,
+    VerificationError,
+)
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.verify import IN_MEMORY, Stored, Verification
 
@@ -35,13 +40,16 @@ class Proof:
     """Whether a comparison was asked for, so that without one nothing is written."""
     allow_unverified: bool = False
     """Whether a graph is written also where nothing could be compared."""
+    stops_at_doubt: bool = False
+    """Whether nothing is written where the model's own answers on given samples cannot be right."""
     is_same: bool = False
     """Whether what is written is the reference, which then needs no file of its own."""
 
     def of(self, result: Graph, path: Path | None = None) -> Verification:
         """Compare a graph, or the file that holds it, with the model as it was read.
 
-        VerificationError: nothing was compared, although it was asked for.
+        UnverifiedError: nothing was compared, although it was asked for, or the model's answers
+        cannot be right.
         """
         try:
             found = self._compared(result, path)
@@ -51,6 +59,8 @@ class Proof:
             found = Verification(False, False, "", str(error), not_possible=str(error))
         if not found.verified:
             self._tell(found.reason)
+        elif found.doubt:
+            self._doubt(found)
         return found
 
     def _compared(self, result: Graph, path: Path | None) -> Verification:
@@ -80,10 +90,18 @@ class Proof:
         return found
 
     def _tell(self, reason: str) -> None:
-        """Warn that nothing was compared, or raise VerificationError."""
+        """Warn that nothing was compared, or raise UnverifiedError."""
         if self.is_asked and not self.allow_unverified:
-            raise VerificationError(
+            raise UnverifiedError(
                 f"{self.model.source}: not verified: {reason}; nothing was written "
                 "(--allow-unverified writes it all the same)"
             )
         logger.warning("%s: not verified: %s", self.model.source, reason)
+
+    def _doubt(self, found: Verification) -> None:
+        """Warn that the model's own answers cannot be right, or raise UnverifiedError."""
+        if self.stops_at_doubt and found.is_classifier:
+            raise UnverifiedError(
+                f"{self.model.source}: {found.doubt[:-1]}; --allow-low-accuracy goes on)"
+            )
+        logger.warning("%s: %s", self.model.source, found.doubt)

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
 from deploykit.verification.choices import choices, paired_choices
 
 
@@ -42,10 +43,16 @@ def judged_outputs(reference: Graph, pairs: Collection[tuple[str, str]]) -> set[
 
 def before_softmax(graph: Graph, tensor: str) -> str | None:
     """Return what the Softmax that makes a tensor reads, or None where there is none."""
+    node = maker(graph, tensor)
+    return node.inputs[0] if node.op == "Softmax" else None
+
+
+def maker(graph: Graph, tensor: str) -> Node:
+    """Return the node that makes the values of a tensor, which others only hand on."""
     node = graph.producer(tensor)
     while node.op in ("Identity", "Reshape", "Squeeze") and node.inputs:
         node = graph.producer(node.inputs[0])
-    return node.inputs[0] if node.op == "Softmax" else None
+    return node
 
 
 def _paired(names: Sequence[str], others: Sequence[str]) -> Sequence[str]:

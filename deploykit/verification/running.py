@@ -11,6 +11,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.session import Session
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.differences import DISTINCT_AT_MOST, Difference, Sums
+from deploykit.verification.plausibility import Answers, answers_of
 from deploykit.verification.samples import Feed, samples_in
 
 Runnable = bytes | str | Original
@@ -34,6 +35,8 @@ class Task:
     """The outputs of the reference behind a choice: the result's are computed from what the
     reference has in front of it."""
     labels: Array | None = None
+    made_by: str = ""
+    """The op that makes the reference's first output."""
     is_given: bool = False
     """Whether the feeds are data of the user, on which the reference has to run."""
 
@@ -62,8 +65,8 @@ class Run:
     distinct: int = 0
     """How many different ones among them; at most 1000 are counted."""
     accuracy: tuple[float, float] | None = None
-    answers: tuple[Array, int] | None = None
-    """The classes that the reference's first output names, and how many classes there are."""
+    answers: Answers | None = None
+    """The classes that the reference's first output names, of given samples."""
     not_possible: str = ""
     """Why the reference cannot be run."""
     broken: str = ""
@@ -83,7 +86,7 @@ def run_both(reference: Runnable, result: Runnable, task: Task) -> Run:
         return Run(broken=str(error))
     fetches = task.tensors
     sums = [Sums(a) for a in fetches]
-    truth, answers = _Truth(task.labels), list[tuple[Array, int] | None]()
+    truth, answers = _Truth(task.labels), list[Array]()
     for feed in task.feeds:
         try:
             expected = first.run(fetches, feed)
@@ -96,7 +99,7 @@ def run_both(reference: Runnable, result: Runnable, task: Task) -> Run:
         except GraphError as error:
             return Run(broken=str(error))
         truth.add(expected[0], found[0], samples_in([feed]))
-        answers.append(_classes(expected[0]))
+        answers.append(np.asarray(expected[0]))
         judged = _behind_choices(second, task, feed, expected, found)
         for each, a, b in zip(sums, expected, judged, strict=True):
             each.add(a, b)
@@ -106,7 +109,7 @@ def run_both(reference: Runnable, result: Runnable, task: Task) -> Run:
         sum(each.finite for each in sums),
         min(len(distinct), DISTINCT_AT_MOST),
         truth.accuracy,
-        _joined(answers),
+        _answers(answers, task.made_by) if task.is_given else None,
     )
 
 
@@ -169,16 +172,8 @@ class _Truth:
         return before, after
 
 
-def _classes(scores: Array) -> tuple[Array, int] | None:
-    """Return the class that each sample's scores name, and how many classes there are."""
-    scores = np.asarray(scores)
-    if scores.ndim != 2 or scores.shape[1] < 2 or scores.dtype.kind != "f":
+def _answers(parts: Sequence[Array], made_by: str) -> Answers | None:
+    """Return the classes that are named, where all batches of an output name some."""
+    if len({part.shape[1:] for part in parts}) != 1 or not parts[0].ndim:
         return None
-    return np.argmax(scores, -1), scores.shape[1]
-
-
-def _joined(answers: Sequence[tuple[Array, int] | None]) -> tuple[Array, int] | None:
-    known = [each for each in answers if each is not None]
-    if len(known) < len(answers) or not known:
-        return None
-    return np.concatenate([classes for classes, _ in known]), known[0][1]
+    return answers_of(np.concatenate(parts), made_by)

@@ -7,7 +7,7 @@ its input is compared as well, because a Softmax hides errors.
 """
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,8 @@ from deploykit.transforms.core.running.child import call
 from deploykit.verification.bar import QualityBar
 from deploykit.verification.choices import paired_choices
 from deploykit.verification.differences import Difference
-from deploykit.verification.pairs import judged_outputs, paired_outputs
+from deploykit.verification.pairs import judged_outputs, maker, paired_outputs
+from deploykit.verification.plausibility import doubt
 from deploykit.verification.running import Run, Runnable, Task
 from deploykit.verification.sample_inputs import made_up_feeds, paired_inputs
 from deploykit.verification.samples import Data, Feed, Samples, samples_in
@@ -53,6 +54,11 @@ class Verification:
     """That loading and running both took."""
     made_up: int = 0
     """Samples that were made up."""
+    doubt: str = ""
+    """Why the reference's answers on given samples can hardly be right, in a sentence."""
+    is_classifier: bool = False
+    """Whether the reference surely names classes: a Softmax or Sigmoid makes them, or labels are
+    given."""
     fed: Mapping[str, str] = field(default_factory=dict)
     """What became of files on the way to each input, in words."""
 
@@ -136,36 +142,56 @@ def verify(
     names = paired_inputs(reference, result)
     if names is None or len(reference.outputs) != len(result.outputs):
         return Verification(True, False, str(bar), _other_ends(reference, result))
-    pairs = paired_outputs(reference, result)
-    in_front, behind = paired_choices(reference, result)
+    task = _task(reference, result, feeds, names, samples)
     if isinstance(stored.reference, Original):
-        pairs, in_front, behind = pairs[: len(reference.outputs)], [], frozenset()
-        feeds = feeds[:1]
-    judged = {a for a, _ in pairs}
-    if bar.tolerance is None:
-        judged = judged_outputs(reference, pairs) | behind
-    labels = None if samples is None else samples.labels_of(feeds)
-    task = Task(feeds, names, pairs, in_front, behind, labels, samples is not None)
+        task = replace(
+            task, feeds=feeds[:1], pairs=task.pairs[: len(reference.outputs)],
+            in_front=(), behind=frozenset(),
+        )  # fmt: skip
     graphs = (stored.reference or _bytes(reference), stored.result or _bytes(result))
     began = time.perf_counter()
-    found = _judged(_run(*graphs, task), bar, judged, behind)
+    found = _judged(_run(*graphs, task), bar, reference, task)
     if found.differences and found.differs and _changes(graphs[0], task, bar):
         found = replace(found, verified=False, reason=_CHANGES)
     seconds = time.perf_counter() - began
-    of_user, made_up = (samples_in(feeds), 0) if samples else (0, samples_in(feeds))
+    count = samples_in(feeds)
+    of_user, made_up = (count, 0) if samples else (0, count)
     return replace(found, samples=of_user, made_up=made_up, seconds=seconds)
 
 
-def _judged(
-    run: Run, bar: QualityBar, judged: Collection[str], behind: Collection[str]
-) -> Verification:
+def _task(
+    reference: Graph,
+    result: Graph,
+    feeds: list[Feed],
+    names: Mapping[str, str],
+    samples: Samples | None,
+) -> Task:
+    """Return what is run and compared."""
+    in_front, behind = paired_choices(reference, result)
+    return Task(
+        feeds,
+        names,
+        paired_outputs(reference, result),
+        in_front,
+        behind,
+        labels=None if samples is None else samples.labels_of(feeds),
+        made_by=maker(reference, reference.outputs[0]).op if reference.outputs else "",
+        is_given=samples is not None,
+    )
+
+
+def _judged(run: Run, bar: QualityBar, reference: Graph, task: Task) -> Verification:
     """Return what a run comes to."""
+    judged = set(task.tensors)
+    if bar.tolerance is None:
+        judged = judged_outputs(reference, task.pairs) | task.behind
     differences = tuple(replace(d, judged=d.output in judged) for d in run.differences)
-    failures = (bar.failure(d, behind) for d in differences)
+    failures = (bar.failure(d, task.behind) for d in differences)
     reason = run.not_possible or run.broken or next(filter(None, failures), "")
     verified, passed = not run.not_possible, not reason
     if passed and (reason := _proves_nothing(run)):
         verified = passed = False
+    answers = run.answers
     return Verification(
         verified,
         passed,
@@ -176,6 +202,8 @@ def _judged(
         compared=run.finite,
         distinct=run.distinct,
         not_possible=run.not_possible,
+        doubt="" if answers is None else doubt(answers.numbers, answers.classes, task.labels),
+        is_classifier=answers is not None and (answers.are_sure or task.labels is not None),
     )
 
 

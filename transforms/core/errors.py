@@ -7,6 +7,7 @@ Error                  2  wrong usage or a bad model
   RefusedError         3  a graph that deploykit declines to touch, by policy
   FileError            4  a file that cannot be read or written
   VerificationError    5  a result that differs from its reference by more than the bar
+    UnverifiedError    5  a result that was compared with nothing, or with answers that are wrong
   LimitError           6  a run that took more time or memory than allowed
 BugError               1  our own code failed where a model is run
 """
@@ -58,6 +59,10 @@ class VerificationError(Error):
     """A result differs from its reference by more than the bar."""
 
     exit_status = 5
+
+
+class UnverifiedError(VerificationError):
+    """Nothing was compared, or the reference's own answers cannot be right."""
 
 
 class LimitError(Error):
