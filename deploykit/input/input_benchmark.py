@@ -116,7 +116,6 @@ def measure_input(
     check_cache(os.fspath(piping.cache or ""))
     opened = open_data(data, piping.declared(graph).columns)
     pipeline = pipeline_for(opened, graph, batch=settings.batch, piping=piping)
-    pipeline.say()
     refuse_own_queues(graph, (*graph.outputs, *piping.init))
     check_devices([settings.device])
     start = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
@@ -127,6 +126,7 @@ def measure_input(
         serving(piping.workers, piping.address) as service,
     ):
         pipeline, skipped = _sound(pipeline, piping.on_error, Path(folder), advance)
+        pipeline.say()
         pipeline, distinct = _served(pipeline, service, advance)
         path = Path(folder, "model.pb")
         spill(graph, path)

@@ -15,7 +15,7 @@ from deploykit.freezing.interface import Source
     ),
 )
 @options.source
-@click.option("--preprocess", type=PathName("FILE.json|RANGE"), help="How photos and other data "
+@click.option("--preprocess", type=PathName("FILE.json|LO..HI"), help="How photos and other data "
               "become inputs, in the form that calibrate and benchmark take; other commands then "
               "find it there.")  # fmt: skip
 @click.option("--labels", type=PathName("FILE"), help="File with the names of the classes, one a "

@@ -25,7 +25,7 @@ def input() -> None:  # noqa: A001  the command's name
 @options.model_option("--model", type=PathName("MODEL"), help="Make batches that fit the inputs of "
                       "this model [default: a tensor for each feature of the data].")  # fmt: skip
 @options.interface
-@options.data_option("--preprocess", type=PathName("FILE.json|RANGE"),
+@options.data_option("--preprocess", type=PathName("FILE.json|LO..HI"),
                      help="How each feature becomes an input: sizes, ranges, tokens.")  # fmt: skip
 @click.option("--batch", type=Whole(1), metavar="N", help="Records in a batch [default: what the "
               "model demands, or 32].")  # fmt: skip

@@ -54,7 +54,7 @@ def _one(first: str, value: str | None, second: str, other: str | None) -> str:
               help="Height of the resized image [default: the model's, or 299].")  # fmt: skip
 @click.option("--input_width", "--input-width", "width", type=Whole(1), metavar="PIXELS",
               help="Width of the resized image [default: the model's, or 299].")  # fmt: skip
-@click.option("--preprocess", type=PathName("FILE.json|RANGE"), help="How the image becomes an "
+@click.option("--preprocess", type=PathName("FILE.json|LO..HI"), help="How the image becomes an "
               "input, in the form that calibrate and benchmark take too [default: by the "
               "options above].")  # fmt: skip
 @click.option("--top", "--num_top_predictions", "--num-top-predictions", "top", type=Whole(1),

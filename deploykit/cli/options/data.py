@@ -11,7 +11,7 @@ from deploykit.input.piping import Piping
 
 preprocess = data_option(
     "--preprocess",
-    type=PathName("FILE.json|RANGE"),
+    type=PathName("FILE.json|LO..HI"),
     help="How the features of files become inputs, such as the size of images and the range of "
     "their values: a file, its JSON, or the range alone (0..1, -1..1, 0..255, photo=0..1) "
     "[default: what is kept beside the model, or what the model itself says].",

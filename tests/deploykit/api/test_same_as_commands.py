@@ -19,7 +19,7 @@ from tests.deploykit.benchmarking.nets import dense, written
 from tests.deploykit.input import made_up as data_made_up
 
 REPORTED = ("schema", "command", "inputs", "outputs", "input_file", "output_file", "bytes_in",
-            "bytes_out", "nodes_in", "nodes_out", "seconds")  # fmt: skip
+            "bytes_out", "nodes_in", "nodes_out", "seconds", "fed")  # fmt: skip
 CLOCKED = ("started", "machine")
 
 

@@ -73,7 +73,7 @@ def test_a_simulated_accelerator_as_a_table(model, tmp_path, deploykit):
         "benchmark", model, "--data", data.path, "--duration=0.5", "--batch=4",
         "--simulate-accelerator=5", "--preprocess", steps,
     )  # fmt: skip
-    assert (found.status, found.stderr) == (0, "")
+    assert (found.status, found.stderr) == (0, "deploykit: x: float32 6 from csv, as they are\n")
     for word in ("items/s", "ceiling", "floor", "share", "CPU", *STYLES,
                  "each step waits 5 ms instead of computing"):  # fmt: skip
         assert word in found.stdout
@@ -98,7 +98,10 @@ def test_a_training_step_and_one_style(tmp_path, deploykit):
     common = ("benchmark", path, "--data", data.path, "--input=tfdata", "--duration=0.3",
               "--fetch=train", "--json")  # fmt: skip
     found = deploykit(*common, "--init=start")
-    assert (found.status, found.stderr) == (0, "")
+    assert found.status == 0, found.stderr
+    assert found.document["fed"] == {
+        "x": "float32 6 from records, as they are", "id": "int64 from records, as they are",
+    }  # fmt: skip
     assert [each["style"] for each in found.document["styles"]] == ["tfdata"]
     found = deploykit(*common)
     assert (found.status, found.stdout) == (2, "")
@@ -116,9 +119,13 @@ def test_damaged_images_are_counted(tmp_path, deploykit):
     data = made_up.write_images(tmp_path / "images")
     damaged = tmp_path / "images" / "03.jpg"
     damaged.write_bytes(damaged.read_bytes()[:150])
-    common = ("benchmark", path, "--data", data.path, "--duration=0.3", "--batch=4")
+    common = (
+        "benchmark", path, "--data", data.path, "--duration=0.3", "--batch=4", "--preprocess=0..1"
+    )  # fmt: skip
     found = deploykit(*common, "--input=tfdata", "--on-error=skip", "--json")
-    assert (found.status, found.stderr) == (0, "")
+    text = "photos{} -> 8x8 bilinear, 0..1 (as --preprocess says)"
+    assert (found.status, found.stderr.count("\n")) == (0, 1), found.stderr
+    assert found.document["fed"] == {"image": text.format(" of several sizes")}
     assert found.document["skipped"] == [str(damaged)]
     assert found.document["data"]["records"] == 7
     found = deploykit(*common, "--input=queue")
@@ -138,9 +145,13 @@ def test_damaged_images_in_records_are_counted(tmp_path, deploykit):
     contents[3] = made_up.example(image=[made_up.jpeg(3)[:150]])
     features = {"image": Feature("string", (), "image")}
     data = made_up.write_shards(tmp_path / "records", features, contents)
-    common = ("benchmark", path, "--data", data.path, "--duration=0.3", "--batch=4")
+    common = (
+        "benchmark", path, "--data", data.path, "--duration=0.3", "--batch=4", "--preprocess=0..1"
+    )  # fmt: skip
     found = deploykit(*common, "--on-error=skip", "--json")
-    assert (found.status, found.stderr) == (0, "")
+    text = "photos{} -> 8x8 bilinear, 0..1 (as --preprocess says)"
+    assert (found.status, found.stderr.count("\n")) == (0, 1), found.stderr
+    assert found.document["fed"] == {"image": text.format(" 12x9")}
     assert found.document["skipped"] == [f"{data.files[1]}: record 1"]
     assert found.document["data"]["records"] == 7
     assert [each["style"] for each in found.document["styles"]] == list(STYLES)
@@ -156,7 +167,7 @@ def test_options_of_tf_data(model, tmp_path, deploykit):
     cache = tmp_path / "cache"
     for each in ("memory", cache):
         found = deploykit(*common, each)
-        assert (found.status, found.stderr) == (0, "")
+        assert found.status == 0, found.stderr
         document = found.document
         assert [document[name] for name in ("shuffle", "cache", "buckets", "private_threads")] == [
             0, str(each), [], 1,
@@ -210,8 +221,9 @@ def test_wrong_usage_is_said_before_anything_runs(
     found = deploykit("benchmark", model, *options)
     assert (found.status, found.stdout) == (status, "")
     assert says in found.stderr
-    assert found.stderr.startswith("deploykit: error: ")
-    assert found.stderr.count("\n") == 1
+    *fed, error = found.stderr.splitlines()
+    assert error.startswith("deploykit: error: ")
+    assert all("from DIR, as they are" in line for line in fed)
 
 
 def test_arrays_of_another_type_are_refused(model, tmp_path, deploykit):

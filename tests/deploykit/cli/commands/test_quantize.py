@@ -23,6 +23,11 @@ OF_A_LAYER = {
 }  # fmt: skip
 
 
+def unfed(found):
+    """Return the lines on stderr but for those that say what was fed."""
+    return [line for line in found.stderr.splitlines() if not line.endswith(", as they are")]
+
+
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
     """Judge in this process, with figures that do not depend on a clock."""
@@ -70,7 +75,7 @@ def real(tmp_path_factory):
 
 def test_a_tiny_net_stays_float_and_that_is_said(real):
     folder, found = real
-    assert (found.status, found.stderr) == (0, "")
+    assert (found.status, unfed(found)) == (0, [])
     document = found.document
     assert set(document) >= FACTS
     assert document["result"] == "float"
@@ -94,7 +99,7 @@ def test_a_tiny_net_stays_float_and_that_is_said(real):
 
 def test_an_8_bit_graph_is_written(deploykit, net, data, clock):
     found = deploykit("quantize", net, "--calibration", data, "--min-sqnr=15", "--json")
-    assert (found.status, found.stderr) == (0, "")
+    assert (found.status, unfed(found)) == (0, [])
     document = json.loads(found.stdout, parse_constant=pytest.fail)
     assert document["output_file"] == str(net.parent / "net.quantized.pb")
     graph = load_graph(document["output_file"])
@@ -155,7 +160,7 @@ def test_what_is_below_the_bar_is_refused(deploykit, net, data, clock, monkeypat
     found = deploykit("quantize", net, "--calibration", data, "--min-sqnr=0", "--json")
     assert (found.status, found.stdout) == (5, "")
     assert "nothing was written" in found.stderr
-    assert len(found.stderr.splitlines()) == 1
+    assert len(unfed(found)) == 1
     assert sorted(path.name for path in net.parent.iterdir()) == ["data.npz", "net.pb"]
 
 
@@ -212,7 +217,7 @@ def test_wrong_usage(deploykit, net, data, clock, monkeypatch, options, said):
     found = deploykit("quantize", net, *options)
     assert (found.status, found.stdout) == (2, "")
     assert said in found.stderr
-    assert len(found.stderr.splitlines()) == 1
+    assert len(unfed(found)) == 1
     assert sorted(net.parent.iterdir()) == before
 
 

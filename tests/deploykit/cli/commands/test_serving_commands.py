@@ -78,8 +78,14 @@ def test_an_image_is_decoded_and_resized(deploykit, official, address, tmp_path)
     (tmp_path / "a.png").write_bytes(png(np.tile(color, (8, 12, 1))))
     steps = {"format": 1, "inputs": {"image": {"mean": [1.0], "scale": 1.0}, "y": {}}}
     (tmp_path / "steps.json").write_text(json.dumps(steps))
-    found = deploykit("predict", address, "echo", "--input", f"image={tmp_path}/a.png")
-    assert (found.status, found.stderr) == (0, "")
+    asked = ("predict", address, "echo", "--input", f"image={tmp_path}/a.png")
+    refused = deploykit(*asked)
+    assert refused.status == 2
+    assert "give --preprocess 0..1 or --preprocess -1..1\n" in refused.stderr
+    found = deploykit(*asked, "--preprocess", "0..1")
+    assert (found.status, found.stderr) == (
+        0, "deploykit: image: photos 12x8 -> 6x4 bilinear, 0..1 (as --preprocess says)\n",
+    )  # fmt: skip
     assert sent(official, "image").shape == (1, 4, 6, 3)
     assert np.allclose(sent(official, "image"), color.astype(np.float32) / 255)
     more = ("--preprocess", tmp_path / "steps.json")
@@ -212,7 +218,8 @@ def test_a_load_of_callers(deploykit, official, address, data, tmp_path):
     plot = tmp_path / "load.svg"
     found = deploykit("load-test", address, "echo", "--data", data, "--concurrency", "1,3",
                       "--seconds", "0.4", "--plot", plot, "--json")  # fmt: skip
-    assert (found.status, found.stderr) == (0, "")
+    assert found.stderr.endswith("x: float32 2 from x.npz, as they are\n")
+    assert found.stderr.count("\n") == 1
     loads = found.document["loads"]
     assert [each["callers"] for each in loads] == [1, 3]
     for each in loads:
