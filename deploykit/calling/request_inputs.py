@@ -22,6 +22,7 @@ from deploykit.transforms.core.errors import FileError, GraphError, naming, near
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import Array, DType, numpy_type
+from deploykit.verification.samples import names_of_inputs
 
 MOST_REQUESTS, MOST_BYTES = 256, 64 << 20  # of data that are sent again and again
 
@@ -221,8 +222,8 @@ def _of_image(
     features = {"image": Feature("string", (), "image")}
     data = Data(path, "images", (path,), features, counts=(1,), labels=(0,))
     graph = placeholders(replace(signature, inputs={alias: signature.inputs[alias]}))
-    unknown = declared.inputs.keys() - signature.inputs.keys()
-    only = {name: steps for name, steps in declared.inputs.items() if name in {alias, *unknown}}
+    (names,) = names_of_inputs(graph).values()
+    only = {name: steps for name, steps in declared.inputs.items() if name in names}
     how = replace(declared, inputs=only)
     pipeline = pipeline_for(data, graph, preprocessing=how, batch=1, epochs=1, threads=1)
     return next(iter(Feeds(pipeline)))[alias], pipeline.fed[alias]
