@@ -93,7 +93,7 @@ def test_the_range_may_be_kept_with_the_model(made, folder, deploykit, tmp_path)
     text = "photos 16x16 -> 16x16 bilinear, -1..1 (as the file beside the model says)"
     assert found.document["fed"] == {"photo": text}
     assert found.stderr.count("photo: photos") == 1
-    assert found.document["evaluation"]["before"] == pytest.approx(expected)
+    assert found.document["evaluation"]["before"]["value"] == pytest.approx(expected)
     assert accuracy(str(kept), folder)[0] == expected
     refused = deploykit(
         "calibrate", paths["keras"], "--data", folder, "-o", tmp_path / "ranges.json"
