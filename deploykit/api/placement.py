@@ -1,11 +1,13 @@
 """Where each node of a model really runs."""
 
+from dataclasses import replace
 from typing import Any
 
 from deploykit.benchmarking.feeding import MADE_UP, Feeding
 from deploykit.benchmarking.settings import CPU_DEVICES, Settings
 from deploykit.freezing.interface import source_of
 from deploykit.freezing.open_model import open_model
+from deploykit.input.samples import read_feeding
 from deploykit.inspection.placement import Placement, find_placement
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
@@ -51,8 +53,9 @@ def placement(
     with working("placement"):
         opened = open_model(source)
         refuse_side_effects(opened.graph, feeding.allowed_ops)
+        feeding, fed = read_feeding(feeding, opened.graph)
         try:
-            return find_placement(
+            found = find_placement(
                 opened,
                 feeding,
                 batch=batch,
@@ -60,5 +63,6 @@ def placement(
                 cpu_devices=cpu_devices,
                 soft_placement=soft_placement,
             )
+            return replace(found, fed=fed)
         except CrashError as error:
             raise LimitError(f"{opened.source}: {error}") from None

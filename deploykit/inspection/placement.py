@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from deploykit.benchmarking.feeding import MADE_UP, Feeding
@@ -72,6 +72,8 @@ class Placement:
     folded: tuple[str, ...]
     """The nodes of the model that were folded or fused before it ran."""
     copies: tuple[Copy, ...]
+    fed: Mapping[str, str] = field(default_factory=dict)
+    """What became of files on the way to each input, in words."""
 
     @property
     def fallbacks(self) -> tuple[PlacedNode, ...]:

@@ -63,6 +63,6 @@ def placement(
         soft_placement=not no_soft_placement,
     )
     report.of(found.model)
-    report.more = found.document()
+    report.more, report.fed = found.document(), found.fed
     text = found.log() if log else lines(found)
     show(report, as_json, text=text, output=output, force=force)

@@ -220,6 +220,16 @@ def test_placement(deploykit, net):
     assert said["nodes"]
 
 
+def test_placement_on_data(deploykit, net, tmp_path):
+    np.savez(tmp_path / "data.npz", x=np.ones((3, 8), np.float32))
+    said = told(
+        deploykit, "placement", net, "--batch=3", "--cpu-devices=2", "--data", tmp_path / "data.npz"
+    )
+    assert said["fed"] == {"x": "float32 8 from data.npz, as they are"}
+    found = api.placement(net, batch=3, data=tmp_path / "data.npz")
+    assert found.fed == said["fed"]
+
+
 def test_compare(deploykit, tmp_path):
     results = [made_up.result(made_up.measurement(made_up.times(each))) for each in (2, 1)]
     for name, each in zip("ab", results, strict=True):
