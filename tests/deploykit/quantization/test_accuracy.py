@@ -13,6 +13,7 @@ from deploykit.transforms.core.errors import CrashError, GraphError
 from deploykit.verification.confidence import wilson
 from deploykit.verification.samples import Samples
 from tests.deploykit.quantization.conftest import classifier, logits
+from tests.deploykit.verification.test_choices import KINDS, detector
 from tests.support import build, random
 
 X = random(21, 16, low=0)
@@ -323,3 +324,13 @@ def test_agreement_that_compares_values_is_caught(in_process, monkeypatch):
     right = judged(classifier(), classifier(DELTA)).agreement
     monkeypatch.setattr(scoring, "_same_class", lambda a, b: Score(float(np.mean(a == b))))
     assert judged(classifier(), classifier(DELTA)).agreement != right
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_detector_is_judged_in_front_of_its_choice(in_process, kind):
+    """The order of junk is noise behind the choice; a wrong score is more than that before it."""
+    data = {"x": random(1, 16)}
+    feeds = Samples.of(detector(kind), data).feeds()
+    with Judge(detector(kind), feeds) as judge:
+        assert judge.judge(detector(kind, 1e-2)).sqnr_db > 24
+        assert judge.judge(detector(kind, sign=-1)).sqnr_db < 10
