@@ -45,6 +45,10 @@ class Task:
         """The tensors of the reference that are compared."""
         return [a for a, _ in self.pairs]
 
+    def for_result(self, feed: Feed) -> Feed:
+        """Return a feed by the names of the result's inputs."""
+        return {self.names[name]: each for name, each in feed.items() if name in self.names}
+
     @property
     def with_itself(self) -> "Task":
         """The same for the reference in place of the result."""
@@ -95,12 +99,13 @@ def run_both(reference: Runnable, result: Runnable, task: Task) -> Run:
                 raise
             return Run(not_possible=str(error))
         try:
-            found = _found(second, task, feed, expected)
+            found = second.run([b for _, b in task.pairs], task.for_result(feed))
+            judged = _behind_choices(second, task, feed, expected, found)
         except GraphError as error:
             return Run(broken=str(error))
         truth.add(expected[0], found[0], samples_in([feed]))
-        answers.append(np.asarray(expected[0]))
-        judged = _behind_choices(second, task, feed, expected, found)
+        if task.is_given and np.ndim(expected[0]) == 2:  # others name no classes
+            answers.append(np.asarray(expected[0]))
         for each, a, b in zip(sums, expected, judged, strict=True):
             each.add(a, b)
     distinct = set[object]().union(*(each.distinct for each in sums))
@@ -109,7 +114,7 @@ def run_both(reference: Runnable, result: Runnable, task: Task) -> Run:
         sum(each.finite for each in sums),
         min(len(distinct), DISTINCT_AT_MOST),
         truth.accuracy,
-        _answers(answers, task.made_by) if task.is_given else None,
+        _answers(answers, task.made_by),
     )
 
 
@@ -129,11 +134,6 @@ class _Loaded:
         return self._session.run([self._names.get(name, name) for name in fetches], named)
 
 
-def _found(session: _Loaded, task: Task, feed: Feed, expected: Sequence[Array]) -> list[Array]:
-    named = {task.names[k]: v for k, v in feed.items() if k in task.names}
-    return session.run([b for _, b in task.pairs], named)
-
-
 def _behind_choices(
     session: _Loaded, task: Task, feed: Feed, expected: Sequence[Array], found: list[Array]
 ) -> list[Array]:
@@ -142,12 +142,10 @@ def _behind_choices(
     if not places:
         return found
     values = dict(zip(task.tensors, expected, strict=True))
-    fed = {task.names[k]: v for k, v in feed.items() if k in task.names}
-    fed |= {b: values[a] for a, b in task.in_front}
+    fed = task.for_result(feed) | {b: values[a] for a, b in task.in_front}
+    again = session.run([task.pairs[n][1] for n in places], fed)
     judged = list(found)
-    for place, value in zip(
-        places, session.run([task.pairs[n][1] for n in places], fed), strict=True
-    ):
+    for place, value in zip(places, again, strict=True):
         judged[place] = value
     return judged
 
@@ -174,6 +172,6 @@ class _Truth:
 
 def _answers(parts: Sequence[Array], made_by: str) -> Answers | None:
     """Return the classes that are named, where all batches of an output name some."""
-    if len({part.shape[1:] for part in parts}) != 1 or not parts[0].ndim:
+    if len({part.shape[1:] for part in parts}) != 1:
         return None
     return answers_of(np.concatenate(parts), made_by)
