@@ -50,4 +50,6 @@ def test_the_command(files, efficientnet_lite0, tmp_path):
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
     best = json.loads(done.stdout)["predictions"][0]
     assert (best["class"], best["label"]) == (truth, f"number {truth}")
-    assert done.stderr == ""
+    assert done.stderr.startswith("deploykit: images: photos ")
+    assert done.stderr.endswith("-0.992188..1 (as --input_mean and --input_std say)\n")
+    assert done.stderr.count("\n") == 1
