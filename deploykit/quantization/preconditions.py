@@ -56,16 +56,16 @@ def has_layers(graph: Graph) -> bool:
 def doubts(judge: Judge, labels: Array | None, how: Quantization) -> list[str]:
     """Return what speaks against the answers of a judge's float graph, as notes; it is warned of.
 
-    Without labels, these may be coordinates, of which the same one is always the highest: then it
-    has to be allowed as well.
+    Answers are classes where a Softmax or a Sigmoid makes them, or where labels are class numbers;
+    elsewhere they may be coordinates, of which the same one is always the highest.
 
-    VerificationError: something does, and it is not allowed.
+    VerificationError: something does, answers are classes, and it is not allowed.
     """
     found = judge.answers()
     said = "" if found is None else doubt(found.numbers, found.classes, labels)
     if found is None or not said:
         return []
-    if not how.allow_low_accuracy:
+    if not how.allow_low_accuracy and (found.are_sure or labels is not None):
         raise VerificationError(f"{said[:-1]}; --allow-low-accuracy goes on)")
     return warned([said])
 

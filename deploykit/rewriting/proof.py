@@ -100,7 +100,7 @@ class Proof:
 
     def _doubt(self, found: Verification) -> None:
         """Warn that the model's own answers cannot be right, or raise UnverifiedError."""
-        if self.stops_at_doubt:
+        if self.stops_at_doubt and found.is_classifier:
             raise UnverifiedError(
                 f"{self.model.source}: {found.doubt[:-1]}; --allow-low-accuracy goes on)"
             )

@@ -21,6 +21,8 @@ class Answers:
 
     numbers: Array
     classes: int
+    are_sure: bool
+    """Whether they are classes for sure: a Softmax or a Sigmoid makes them."""
 
 
 def answers_of(output: Array, maker: str = "") -> Answers | None:
@@ -31,9 +33,9 @@ def answers_of(output: Array, maker: str = "") -> Answers | None:
     if output.ndim != 2 or output.dtype.kind != "f" or not output.shape[1]:
         return None
     if output.shape[1] == 1:
-        is_answer = maker == "Sigmoid"
-        return Answers((output[:, 0] > 0.5).astype(np.int64), 2) if is_answer else None
-    return Answers(output.argmax(1), output.shape[1])
+        is_sure = maker == "Sigmoid"
+        return Answers((output[:, 0] > 0.5).astype(np.int64), 2, True) if is_sure else None
+    return Answers(output.argmax(1), output.shape[1], maker == "Softmax")
 
 
 def doubt(answers: Array, classes: int, labels: Array | None = None) -> str:

@@ -56,6 +56,9 @@ class Verification:
     """Samples that were made up."""
     doubt: str = ""
     """Why the reference's answers on given samples can hardly be right, in a sentence."""
+    is_classifier: bool = False
+    """Whether the reference surely names classes: a Softmax or Sigmoid makes them, or labels are
+    given."""
     fed: Mapping[str, str] = field(default_factory=dict)
     """What became of files on the way to each input, in words."""
 
@@ -200,6 +203,7 @@ def _judged(run: Run, bar: QualityBar, reference: Graph, task: Task) -> Verifica
         distinct=run.distinct,
         not_possible=run.not_possible,
         doubt="" if answers is None else doubt(answers.numbers, answers.classes, task.labels),
+        is_classifier=answers is not None and (answers.are_sure or task.labels is not None),
     )
 
 

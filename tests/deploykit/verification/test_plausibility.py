@@ -84,9 +84,9 @@ def test_labels_of_one_class():
 @pytest.mark.parametrize(
     ("output", "maker", "expected"),
     [
-        (np.eye(4, dtype=np.float32), "Softmax", ([0, 1, 2, 3], 4)),
-        (np.eye(4, dtype=np.float32), "BiasAdd", ([0, 1, 2, 3], 4)),
-        (np.array([[0.4], [0.6]], np.float32), "Sigmoid", ([0, 1], 2)),
+        (np.eye(4, dtype=np.float32), "Softmax", ([0, 1, 2, 3], 4, True)),
+        (np.eye(4, dtype=np.float32), "BiasAdd", ([0, 1, 2, 3], 4, False)),
+        (np.array([[0.4], [0.6]], np.float32), "Sigmoid", ([0, 1], 2, True)),
         (np.array([[0.4], [0.6]], np.float32), "BiasAdd", None),
         (np.ones((4, 3, 3, 2), np.float32), "Softmax", None),
         (np.ones(4, np.float32), "Softmax", None),
@@ -99,4 +99,4 @@ def test_what_is_an_answer(output, maker, expected):
     if expected is None:
         assert found is None
     else:
-        assert (found.numbers.tolist(), found.classes) == expected
+        assert (found.numbers.tolist(), found.classes, found.are_sure) == expected
