@@ -137,9 +137,9 @@ class Judge:
         inputs = paired_inputs(self._graph, graph)
         if inputs is None or len(graph.outputs) != len(self._graph.outputs):
             raise GraphError("the graph has not the inputs and outputs of the float graph")
-        pairs = paired_outputs(self._graph, graph)
-        judged = sorted(judged_outputs(self._graph, pairs))
-        message = (b"".join(graph.serialized()), inputs, dict(pairs), judged)
+        paired = paired_outputs(self._graph, graph)
+        judged = sorted(judged_outputs(self._graph, paired))
+        message = (b"".join(graph.serialized()), inputs, dict(paired.pairs), judged)
         worker = self._worker or self._start()
         try:
             found: Closeness = worker.ask("score", *message)

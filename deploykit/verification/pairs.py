@@ -1,26 +1,36 @@
 """Which tensors of two graphs are fed and compared with each other."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.verification.choices import choices, paired_choices
 
 
-def paired_outputs(reference: Graph, result: Graph) -> list[tuple[str, str]]:
-    """Return the pairs of tensors to compare.
+class Pairing(NamedTuple):
+    """The tensors of a reference that are compared with those of a result."""
 
-    These are the outputs, what lies in front of a choice such as a non-maximum suppression, and
-    what final Softmaxes read.
-    """
+    pairs: Sequence[tuple[str, str]]
+    """The outputs, what lies in front of a choice such as a non-maximum suppression, and what final
+    Softmaxes read."""
+    in_front: Sequence[tuple[str, str]] = ()
+    """Of the pairs, those from which a choice is made."""
+    behind: frozenset[str] = frozenset()
+    """The outputs of the reference that follow a choice."""
+
+
+def paired_outputs(reference: Graph, result: Graph) -> Pairing:
+    """Return the tensors to compare."""
     others = _paired(reference.outputs, result.outputs)
     pairs = list(zip(reference.outputs, others, strict=True))
-    pairs += paired_choices(reference, result)[0]
+    in_front, behind = paired_choices(reference, result)
+    pairs += in_front
     for a, b in tuple(pairs):
         before = (before_softmax(reference, a), before_softmax(result, b))
         if before[0] is not None and before[1] is not None:
             pairs.append((before[0], before[1]))
-    return list(dict.fromkeys(pairs))
+    return Pairing(list(dict.fromkeys(pairs)), in_front, behind)
 
 
 def compared_tensors(reference: Graph) -> list[str]:
@@ -30,15 +40,13 @@ def compared_tensors(reference: Graph) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def judged_outputs(reference: Graph, pairs: Collection[tuple[str, str]]) -> set[str]:
+def judged_outputs(reference: Graph, paired: Pairing) -> set[str]:
     """Return the tensors of the reference whose noise counts.
 
     Not a Softmax, and not what follows a choice, where what lies in front is compared.
     """
-    compared = {a for a, _ in pairs}
-    found = choices(reference)
-    behind = found.outputs if compared.issuperset(found.tensors) else frozenset()
-    return {a for a in compared - behind if before_softmax(reference, a) not in compared}
+    compared = {a for a, _ in paired.pairs}
+    return {a for a in compared - paired.behind if before_softmax(reference, a) not in compared}
 
 
 def before_softmax(graph: Graph, tensor: str) -> str | None:

@@ -11,14 +11,12 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.session import Session
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.differences import DISTINCT_AT_MOST, Difference, Sums
+from deploykit.verification.pairs import Pairing
 from deploykit.verification.plausibility import Answers, answers_of
 from deploykit.verification.samples import Feed, samples_in
 
 Runnable = bytes | str | Original
 """A serialized graph, the path of its file, or what it was frozen of."""
-
-Pairs = Sequence[tuple[str, str]]
-"""Tensors of the reference, and of the result."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +26,8 @@ class Task:
     feeds: Sequence[Feed]
     names: Mapping[str, str]
     """The inputs of the result by those of the reference."""
-    pairs: Pairs
-    in_front: Pairs = ()
-    """Of the pairs, those from which a choice is made; they depend on the inputs."""
-    behind: frozenset[str] = frozenset()
-    """The outputs of the reference behind a choice: the result's are computed from what the
-    reference has in front of it."""
+    paired: Pairing
+    """Behind a choice, the result's outputs are computed from what the reference has in front."""
     labels: Array | None = None
     made_by: str = ""
     """The op that makes the reference's first output."""
@@ -43,7 +37,7 @@ class Task:
     @property
     def tensors(self) -> list[str]:
         """The tensors of the reference that are compared."""
-        return [a for a, _ in self.pairs]
+        return [a for a, _ in self.paired.pairs]
 
     def for_result(self, feed: Feed) -> Feed:
         """Return a feed by the names of the result's inputs."""
@@ -53,10 +47,8 @@ class Task:
     def with_itself(self) -> "Task":
         """The same for the reference in place of the result."""
         fed = {tensor for feed in self.feeds for tensor in feed}
-        same = [(a, a) for a in self.tensors]
-        return replace(
-            self, names={each: each for each in fed}, pairs=same, in_front=(), behind=frozenset()
-        )
+        same = Pairing([(a, a) for a in self.tensors])
+        return replace(self, names={each: each for each in fed}, paired=same)
 
 
 @dataclass(frozen=True)
@@ -99,7 +91,7 @@ def run_both(reference: Runnable, result: Runnable, task: Task) -> Run:
                 raise
             return Run(not_possible=str(error))
         try:
-            found = second.run([b for _, b in task.pairs], task.for_result(feed))
+            found = second.run([b for _, b in task.paired.pairs], task.for_result(feed))
             judged = _behind_choices(second, task, feed, expected, found)
         except GraphError as error:
             return Run(broken=str(error))
@@ -138,12 +130,13 @@ def _behind_choices(
     session: _Loaded, task: Task, feed: Feed, expected: Sequence[Array], found: list[Array]
 ) -> list[Array]:
     """Return what a result gives, behind choices from the reference's values in front of them."""
-    places = [n for n, (a, _) in enumerate(task.pairs) if a in task.behind]
+    pairs, in_front, behind = task.paired
+    places = [n for n, (a, _) in enumerate(pairs) if a in behind]
     if not places:
         return found
     values = dict(zip(task.tensors, expected, strict=True))
-    fed = task.for_result(feed) | {b: values[a] for a, b in task.in_front}
-    again = session.run([task.pairs[n][1] for n in places], fed)
+    fed = task.for_result(feed) | {b: values[a] for a, b in in_front}
+    again = session.run([pairs[n][1] for n in places], fed)
     judged = list(found)
     for place, value in zip(places, again, strict=True):
         judged[place] = value

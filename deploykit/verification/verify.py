@@ -16,9 +16,8 @@ from deploykit.transforms.core.errors import CrashError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import call
 from deploykit.verification.bar import QualityBar
-from deploykit.verification.choices import paired_choices
 from deploykit.verification.differences import Difference
-from deploykit.verification.pairs import judged_outputs, maker, paired_outputs
+from deploykit.verification.pairs import Pairing, judged_outputs, maker, paired_outputs
 from deploykit.verification.plausibility import doubt
 from deploykit.verification.running import Run, Runnable, Task
 from deploykit.verification.sample_inputs import made_up_feeds, paired_inputs
@@ -144,10 +143,8 @@ def verify(
         return Verification(True, False, str(bar), _other_ends(reference, result))
     task = _task(reference, result, feeds, names, samples)
     if isinstance(stored.reference, Original):
-        task = replace(
-            task, feeds=feeds[:1], pairs=task.pairs[: len(reference.outputs)],
-            in_front=(), behind=frozenset(),
-        )  # fmt: skip
+        paired = Pairing(task.paired.pairs[: len(reference.outputs)])
+        task = replace(task, feeds=feeds[:1], paired=paired)
     graphs = (stored.reference or _bytes(reference), stored.result or _bytes(result))
     began = time.perf_counter()
     found = _judged(_run(*graphs, task), bar, reference, task)
@@ -167,13 +164,10 @@ def _task(
     samples: Samples | None,
 ) -> Task:
     """Return what is run and compared."""
-    in_front, behind = paired_choices(reference, result)
     return Task(
         feeds,
         names,
         paired_outputs(reference, result),
-        in_front,
-        behind,
         labels=None if samples is None else samples.labels_of(feeds),
         made_by=maker(reference, reference.outputs[0]).op if reference.outputs else "",
         is_given=samples is not None,
@@ -184,9 +178,9 @@ def _judged(run: Run, bar: QualityBar, reference: Graph, task: Task) -> Verifica
     """Return what a run comes to."""
     judged = set(task.tensors)
     if bar.tolerance is None:
-        judged = judged_outputs(reference, task.pairs) | task.behind
+        judged = judged_outputs(reference, task.paired) | task.paired.behind
     differences = tuple(replace(d, judged=d.output in judged) for d in run.differences)
-    failures = (bar.failure(d, task.behind) for d in differences)
+    failures = (bar.failure(d, task.paired.behind) for d in differences)
     reason = run.not_possible or run.broken or next(filter(None, failures), "")
     verified, passed = not run.not_possible, not reason
     if passed and (reason := _proves_nothing(run)):

@@ -11,6 +11,7 @@ from deploykit.transforms.core.errors import PipelineError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.child import call
+from deploykit.verification.pairs import Pairing
 from deploykit.verification.running import Task
 from tests.support import assert_golden, build, error, ops, random, transform
 from tests.transforms.examples import Example
@@ -77,7 +78,7 @@ def test_golden(net):
 def test_a_processor_with_onednn_computes_the_same_in_nchw(net):
     turned = transform(net, TO_NCHW)
     graphs = (b"".join(graph.serialized()) for graph in (net, turned))
-    task = Task([X], {"x": "x"}, [("out", "out")])
+    task = Task([X], {"x": "x"}, Pairing([("out", "out")]))
     env = {"TF_ENABLE_ONEDNN_OPTS": "1"}
     found = call("deploykit.verification.running:run_both", *graphs, task, env=env)
     if "only supports" in found.broken:
