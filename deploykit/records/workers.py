@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
 from deploykit.transforms.core.errors import Error, LimitError
+from deploykit.transforms.core.running import lifetime
 
 _PIPE = 1 << 20  # the most that the system gives without being asked
 _AHEAD = 4  # items for each process
@@ -45,13 +46,13 @@ def in_order(
             fcntl.fcntl(inlet.fileno(), fcntl.F_SETPIPE_SZ, _PIPE)
     workers: dict[Any, Any] = {
         pipes[place][0]: context.Process(
-            target=_work, args=(function, items, place, pipes, numbers), daemon=True
+            target=_work, args=(function, items, place, pipes, numbers, os.getpid()), daemon=True
         )
         for place in range(count)
     }
     try:
         for worker in workers.values():
-            worker.start()
+            lifetime.start(worker.start)
         for _, inlet in pipes:
             inlet.close()
         ahead = _AHEAD * count
@@ -110,8 +111,10 @@ def _work(
     place: int,
     pipes: Sequence[tuple["Connection[Any, Any]", "Connection[Any, Any]"]],
     numbers: tuple[int, int],
+    parent: int,
 ) -> None:
     """Send the results of the items that it gets, and end without what the parent cleans up."""
+    lifetime.end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C: the parent ends its children
     inlet = pipes[place][1]
     for each, (outlet, other) in enumerate(pipes):

@@ -33,6 +33,7 @@ logger = logging.getLogger("deploykit")
 _SHORT_LIFE = 10.0  # a worker that ends sooner is replaced after a pause
 _PAUSES = (1.0, 30.0)
 _ENDING_SECONDS = 5.0  # a worker has so long to end after it drained
+_ORPHAN_SECONDS = 1.0  # and so long to drain where its parent is dead
 
 
 class WorkerError(Error):
@@ -218,8 +219,11 @@ def _work(number: str, status: int) -> None:
 
 
 def _end_with_parent() -> None:
+    """Wait for the end of standard input, which is the parent's; then drain no longer than this."""
     sys.stdin.buffer.read()
     os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_ORPHAN_SECONDS)
+    os._exit(128 + signal.SIGTERM)
 
 
 def _log_to_stderr(number: str) -> None:

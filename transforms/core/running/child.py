@@ -10,7 +10,6 @@ import importlib
 import os
 import pickle
 import re
-import resource
 import select
 import signal
 import site
@@ -24,13 +23,15 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.transforms.core.errors import BugError, CrashError, Error, LimitError
+from deploykit.transforms.core.running import lifetime, own_work
 
 
 @dataclass
 class Limits:
-    """What TensorFlow is given at most, wherever it runs in a child process.
+    """What each run in TensorFlow is given at most, which is in a child process.
 
-    Within a `with` block these hold for what starts there.
+    Within a `with` block these hold for what starts there. On the command line they also hold for
+    deploykit's own work between two such runs.
 
     Example:
         >>> with deploykit.Limits(seconds=60, memory=4 << 30):
@@ -84,7 +85,8 @@ def call(
 class Worker:
     """What a function or class ("package.module:name") makes in a child process, and its methods.
 
-    The child is in a session of its own, so that a Ctrl-C reaches this process alone.
+    The child is in a session of its own, so that a Ctrl-C reaches this process alone, and it ends
+    with this process, however that one ends.
     """
 
     def __init__(
@@ -103,20 +105,17 @@ class Worker:
         read_answers, write_answers = os.pipe()
         self._log = tempfile.TemporaryFile(prefix="deploykit-")  # noqa: SIM115  see close
         ends = [read_questions, write_answers]
-        self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                "deploykit.transforms.core.running.child",
-                *map(str, ends),
-            ],
-            env=_environment(env or {}, forced or {}),
-            stdin=subprocess.DEVNULL,
-            stdout=sys.stderr if limits.show_log else subprocess.DEVNULL,
-            stderr=None if limits.show_log else self._log,
-            pass_fds=ends,
-            start_new_session=True,
+        numbers = map(str, (*ends, os.getpid()))
+        self._process = lifetime.start(
+            lambda: subprocess.Popen(
+                [sys.executable, "-P", "-m", __name__, *numbers],
+                env=_environment(env or {}, forced or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr if limits.show_log else subprocess.DEVNULL,
+                stderr=None if limits.show_log else self._log,
+                pass_fds=ends,
+                start_new_session=True,
+            )
         )
         for end in ends:
             os.close(end)
@@ -151,16 +150,17 @@ class Worker:
         self._log.close()
 
     def _ask(self, message: Any) -> Any:
-        self._send(message)
-        if not select.select([self._answers], [], [], limits.seconds)[0]:
-            self._process.kill()
-            raise LimitError(
-                f"TensorFlow did not finish within {limits.seconds:g} seconds (--timeout)"
-            )
-        try:
-            kind, value = pickle.load(self._answers)
-        except (EOFError, pickle.UnpicklingError):
-            raise self._death() from None
+        with own_work.waiting():
+            self._send(message)
+            if not select.select([self._answers], [], [], limits.seconds)[0]:
+                self._process.kill()
+                raise LimitError(
+                    f"TensorFlow did not finish within {limits.seconds:g} seconds (--timeout)"
+                )
+            try:
+                kind, value = pickle.load(self._answers)
+            except (EOFError, pickle.UnpicklingError):
+                raise self._death() from None
         if kind == "error":
             raise value
         return value
@@ -208,8 +208,7 @@ def _serve(questions: int, answers: int) -> None:
     """Make what the first message names, and answer the others until there are no more."""
     with open(questions, "rb") as inbox, open(answers, "wb") as outbox:
         kind, arguments, given = pickle.load(inbox)
-        if given.memory is not None:
-            resource.setrlimit(resource.RLIMIT_DATA, (given.memory, given.memory))
+        own_work.lift_cap(given.memory)
         created = _outcome(lambda: _named(kind)(*arguments))
         with contextlib.suppress(EOFError):  # whoever asked is gone
             while True:
@@ -241,4 +240,6 @@ def _outcome(act: Callable[[], Any]) -> tuple[str, Any]:
 
 
 if __name__ == "__main__":
-    _serve(*map(int, sys.argv[1:]))
+    _questions, _answers, _parent = map(int, sys.argv[1:])
+    lifetime.end_with_parent(_parent)
+    _serve(_questions, _answers)

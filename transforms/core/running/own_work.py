@@ -1,0 +1,83 @@
+"""Bounds of what a command's own process computes and holds, between its runs in TensorFlow.
+
+They are the kernel's: neither a loop in C nor a file that unpacks without end gets around them.
+Whoever started the process says what became of it.
+"""
+
+import contextlib
+import os
+import resource
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+_SHARE = 0.75  # of the machine's memory, where no cap was asked for: others live on it too
+_CGROUP = "/sys/fs/cgroup/memory.max"
+
+_lock = threading.Lock()
+_seconds: float | None = None  # None: nobody watches this process, so it is not ended
+_waiting = 0
+_watched = False
+
+
+def watched() -> None:
+    """Take the bounds that hold where none are given, in a process that another one watches."""
+    global _watched
+    _watched = True
+    _cap(int(_SHARE * machine_memory()))
+
+
+def bound(seconds: float | None = None, memory: int | None = None) -> None:
+    """Let each stretch of own work last so long at most, and take so many bytes.
+
+    Beyond, a process that is watched gets SIGALRM or a MemoryError; in any other one, nothing is
+    bounded.
+    """
+    global _seconds
+    if not _watched:
+        return
+    if memory is not None:
+        _cap(memory)
+    if seconds is not None:
+        with _lock:
+            _seconds = seconds
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+@contextlib.contextmanager
+def waiting() -> Iterator[None]:
+    """Wait for another process, whose own deadline holds, while the block lasts."""
+    _count(1)
+    try:
+        yield
+    finally:
+        _count(-1)
+
+
+def _count(change: int) -> None:
+    global _waiting
+    with _lock:
+        _waiting += change
+        if _seconds is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0 if _waiting else _seconds)
+
+
+def lift_cap(memory: int | None) -> None:
+    """Take this cap instead of the one that the parent has for itself; None: no cap."""
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    _cap(hard if memory is None else memory)
+
+
+def _cap(memory: int) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    most = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+
+def machine_memory() -> int:
+    """Return how many bytes of memory this machine has, or the container that this runs in."""
+    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):  # no cgroup, or "max"
+        found = min(found, int(Path(_CGROUP).read_text()))
+    return found
