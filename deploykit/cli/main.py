@@ -1,8 +1,10 @@
 """The command line: loads a command's module when it runs, and turns errors into exit statuses."""
 
+import errno
 import importlib
 import logging
 import os
+import signal
 import sys
 from typing import NoReturn
 
@@ -18,6 +20,10 @@ COMMANDS = (
     "quantize", "verify", "label", "input", "benchmark", "compare", "tune", "placement", "records",
     "export", "serve", "predict", "status", "load-test", "doctor",
 )  # fmt: skip
+
+
+_READING_NOTHING = {"-h", "--help", "--version"}
+_OUT_OF_MEMORY = "out of memory; --memory-limit, or the machine, allows no more"
 
 
 class _Commands(click.Group):
@@ -75,9 +81,15 @@ def _log_to_stderr() -> None:
 
 def main() -> NoReturn:
     """Run the command line and end the process."""
+    arguments = sys.argv[1:]
     _log_to_stderr()
     watch_with(watcher())
-    sys.exit(run(sys.argv[1:]))
+    if arguments[:1] == ["serve"] or _READING_NOTHING & set(arguments):  # a server has its own end
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        sys.exit(run(arguments))
+    from deploykit.cli.supervisor import supervise
+
+    supervise(lambda: run(arguments))
 
 
 def run(arguments: list[str]) -> int:
@@ -103,15 +115,24 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except MemoryError:
-        _complain("error: out of memory")
+        _complain(f"error: {_OUT_OF_MEMORY}")
         return 6
     except Exception as error:
+        if _lacks_memory(error):
+            _complain(f"error: {_OUT_OF_MEMORY}")
+            return 6
         text = str(error) if isinstance(error, BugError) else f"{type(error).__name__}: {error}"
         if logging.getLogger("deploykit").isEnabledFor(logging.DEBUG):
             raise
         _complain(f"bug: {text} (please report it; --debug shows the traceback)")
         return 1
     return 0
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """Say whether something failed because a process may take no more memory."""
+    no_thread = isinstance(error, RuntimeError) and "can't start new thread" in str(error)
+    return no_thread or getattr(error, "errno", None) == errno.ENOMEM
 
 
 def _complain(message: str) -> None:

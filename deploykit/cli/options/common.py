@@ -18,15 +18,17 @@ def _debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 
 def _timeout(ctx: click.Context, param: click.Parameter, value: float) -> None:
-    from deploykit.transforms.core.running.child import limits
+    from deploykit.transforms.core.running import child, own_work
 
-    limits.seconds = value
+    child.limits.seconds = value
+    own_work.bound(seconds=value)
 
 
 def _memory(ctx: click.Context, param: click.Parameter, value: int | None) -> None:
-    from deploykit.transforms.core.running.child import limits
+    from deploykit.transforms.core.running import child, own_work
 
-    limits.memory = None if value is None else value << 20
+    child.limits.memory = None if value is None else value << 20
+    own_work.bound(memory=child.limits.memory)
 
 
 everywhere = all_of(
@@ -41,7 +43,8 @@ everywhere = all_of(
 limits = all_of(
     limit_option("--timeout", type=Finite(above=0), default=600, show_default=True,
                  metavar="SECONDS", expose_value=False, callback=_timeout,
-                 help="Stop TensorFlow after this long."),
+                 help="Stop a run in TensorFlow, or the work between two, after this long."),
     limit_option("--memory-limit", type=Whole(1), metavar="MIB", expose_value=False,
-                 callback=_memory, help="Stop TensorFlow if it takes more memory than this."),
+                 callback=_memory, help="Stop if TensorFlow or deploykit takes more memory than "
+                 "this."),
 )  # fmt: skip

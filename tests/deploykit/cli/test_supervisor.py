@@ -1,0 +1,240 @@
+"""A command ends with a status that has a meaning, and all that it started ends with it."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+HERE = "tests.deploykit.cli.test_supervisor"
+START = "import sys; from {here} import {name}; from deploykit.cli.supervisor import supervise; "
+
+
+def ends(status):
+    sys.exit(status)
+
+
+def dies(number):
+    os.kill(os.getpid(), number)
+    time.sleep(60)
+
+
+def computes_for_ever():
+    """In C, where no handler of Python's can run."""
+    from deploykit.transforms.core.running import own_work
+
+    own_work.bound(seconds=0.3)
+    sum(range(1 << 60))
+
+
+def waits_for_another_process():
+    """Longer than the stretches of its own work may take."""
+    from deploykit.transforms.core.running import own_work
+
+    own_work.bound(seconds=0.5)
+    with own_work.waiting(), own_work.waiting():
+        time.sleep(1)
+    time.sleep(0.2)
+    return 0
+
+
+def takes_memory():
+    from deploykit.transforms.core.running import own_work
+
+    own_work.bound(memory=200 << 20)
+    try:
+        len(bytearray(1 << 30))
+    except MemoryError:
+        return 6
+    return 0
+
+
+def leaves_files():
+    """A temporary one, and one that was begun beside its place."""
+    import tempfile
+
+    from deploykit.storage.unfinished import note
+
+    tempfile.mkdtemp()
+    for partial in (Path(".a.pb.1.tmp"), Path(".\udc80\n.tmp")):
+        note(partial)
+        partial.touch()
+    Path("other.tmp").touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def starts_children():
+    """From a thread that ends: one that computes, and one that has one itself."""
+    import threading
+
+    from deploykit.transforms.core.running.child import Worker
+
+    made = []
+
+    def start():
+        made.append(Worker(f"{HERE}:computing"))
+        made.append(Worker(f"{HERE}:having_one"))
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    print(made[0].pid, made[1].created(), made[1].pid, flush=True)
+    made[0].created()
+
+
+def computing():
+    sum(range(1 << 60))
+
+
+def having_one():
+    from deploykit.transforms.core.running import child
+
+    worker = child.Worker(f"{HERE}:computing")
+    _kept.append(worker)
+    return worker.pid
+
+
+_kept = []
+
+
+def started(name, *arguments, folder, **options):
+    code = START.format(here=HERE, name=name) + f"supervise(lambda: {name}(*{arguments}))"
+    environment = {**os.environ, "TMPDIR": str(folder / "tmp"), "PYTHONPATH": os.getcwd()}
+    (folder / "tmp").mkdir(exist_ok=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def ended(name, *arguments, folder):
+    process = started(name, *arguments, folder=folder)
+    _, log = process.communicate(timeout=60)
+    return process.returncode, log
+
+
+def alive(pid):
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    return False
+
+
+@pytest.mark.parametrize("status", [0, 1, 2, 6])
+def test_the_status_of_the_command_is_passed_on(status, tmp_path):
+    assert ended("ends", status, folder=tmp_path) == (status, "")
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "said"),
+    [
+        (signal.SIGSEGV, 2, "error: the command died of SIGSEGV on what it was given to read"),
+        (signal.SIGABRT, 2, "error: the command died of SIGABRT on what it was given to read"),
+        (signal.SIGKILL, 6, "error: the command was killed, as a rule because the machine ran out"),
+        (signal.SIGALRM, 6, "error: the command did not finish within the seconds of --timeout"),
+    ],
+)
+def test_a_death_is_one_sentence_and_a_status(number, status, said, tmp_path):
+    code, log = ended("dies", int(number), folder=tmp_path)
+    assert code == status
+    assert log.startswith(f"deploykit: {said}")
+    assert log.count("\n") == 1
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_own_work_has_a_deadline_that_a_loop_in_c_does_not_get_around(tmp_path):
+    assert ended("computes_for_ever", folder=tmp_path)[0] == 6
+
+
+def test_the_deadline_of_own_work_rests_while_another_process_computes(tmp_path):
+    assert ended("waits_for_another_process", folder=tmp_path) == (0, "")
+
+
+def test_own_work_has_a_memory_cap(tmp_path):
+    assert ended("takes_memory", folder=tmp_path) == (6, "")
+
+
+def test_in_a_process_that_nobody_watches_nothing_is_bounded():
+    from deploykit.transforms.core.running import own_work
+
+    own_work.bound(seconds=0.01, memory=1)
+    time.sleep(0.05)
+    assert len(bytearray(1 << 20)) == 1 << 20
+
+
+def test_what_a_killed_command_began_is_removed(tmp_path):
+    assert ended("leaves_files", folder=tmp_path)[0] == 6
+    assert [path.name for path in tmp_path.rglob("*.tmp")] == ["other.tmp"]
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+def test_no_process_outlives_a_signal(number, tmp_path):
+    process = started("starts_children", folder=tmp_path)
+    pids = [int(pid) for pid in process.stdout.readline().split()]
+    assert len(pids) == 3
+    assert all(alive(pid) for pid in pids)
+    process.send_signal(number)
+    status = process.wait(2)
+    end = time.monotonic() + 2
+    while any(alive(pid) for pid in pids) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not [pid for pid in pids if alive(pid)]
+    if number == signal.SIGKILL:
+        assert status == -number
+    else:
+        assert status == 128 + number
+        assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_a_command_that_was_stopped_goes_on(tmp_path):
+    process = started("starts_children", folder=tmp_path)
+    pids = [int(pid) for pid in process.stdout.readline().split()]
+    process.send_signal(signal.SIGTSTP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    process.send_signal(signal.SIGCONT)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(5) == 143
+    assert not [pid for pid in pids if alive(pid)]
+
+
+def test_the_folder_of_a_command_that_was_killed_with_its_parent_is_removed_later(tmp_path):
+    process = started("starts_children", folder=tmp_path)
+    process.stdout.readline()
+    process.kill()
+    process.wait()
+    (left,) = (tmp_path / "tmp").iterdir()
+    ended("ends", 0, folder=tmp_path)
+    assert left.exists()  # it may be new, and not locked yet
+    os.utime(left, (0, 0))
+    running = started("starts_children", folder=tmp_path)
+    running.stdout.readline()
+    (held,) = (tmp_path / "tmp").iterdir()
+    assert held != left
+    os.utime(held, (0, 0))
+    ended("ends", 0, folder=tmp_path)
+    assert held.exists()
+    running.terminate()
+    running.wait()
+
+
+def test_a_ctrl_c_during_the_start_leaves_no_traceback(tmp_path):
+    for wait in (0.03, 0.06, 0.1, 0.2):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "deploykit", "doctor"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        time.sleep(wait)
+        process.send_signal(signal.SIGINT)
+        log = process.communicate(timeout=10)[1]
+        if "/deploykit/" in log or process.returncode >= 0:  # Python itself had started
+            assert "Traceback" not in log
+            assert process.returncode == 130
