@@ -19,7 +19,6 @@ from deploykit.input.runnable import open_runnable
 from deploykit.input.samples import read_feeding
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
-from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 from deploykit.transforms.core.errors import GraphError
 
 DEFAULT = Sweep()
@@ -82,7 +81,7 @@ def benchmark(
         more |= {"runs": runs, "rounds": rounds or ROUNDS, "profile_runs": RUNS if profile else 0}
         every = _opened(models, part)
         for each in every.values():
-            refuse_side_effects(each.graph, feeding.allowed_ops)
+            each.refuse_effects(feeding.allowed_ops)
         feeding, fed = read_feeding(feeding, *(each.graph for each in every.values()))
         return replace(measure_models(every, chosen, feeding, **more), fed=fed)
 

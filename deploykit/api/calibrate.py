@@ -10,7 +10,6 @@ from deploykit.quantization.calibration import Calibration
 from deploykit.quantization.calibration import calibrate as observe
 from deploykit.storage.files import check_output, write
 from deploykit.text.progress import working
-from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 
 
 def calibrate(
@@ -50,7 +49,7 @@ def calibrate(
         check_output(output, force, *path_of(model))
     with working("calibrate") as work:
         opened = open_model(model)
-        refuse_side_effects(opened.graph, allowed_ops)
+        opened.refuse_effects(allowed_ops)
         feeds, fed = open_feeds(data, opened.graph, preprocess, batch)
         found = observe(
             opened.graph, feeds, method=method, model_sha256=opened.sha256, advance=work

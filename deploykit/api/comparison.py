@@ -84,9 +84,8 @@ class Comparison:
     ) -> "Proof":
         """Return how what is made of a model is compared with it; raises what `ready` raises."""
         from deploykit.rewriting.proof import Proof
-        from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 
-        refuse_side_effects(model.graph, self.allowed_ops)  # before anything of it is dropped
+        model.refuse_effects(self.allowed_ops)  # before anything of it is dropped
         reference = model.reference if reference is None else reference
         compare = self.ready(reference, min_sqnr)
         return Proof(model, reference, compare, is_asked, self.allow_unverified, stops_at_doubt)

@@ -32,7 +32,7 @@ def export(
             `Source`, such as `signature`.
 
     FileError: the version exists, or cannot be written. GraphError: the model cannot be read, or
-    its tensors do not suit the method.
+    its tensors do not suit the method. RefusedError: it acts on files or processes.
 
     Example:
         >>> found = deploykit.export("fashion.keras", "models", name="fashion")

@@ -60,6 +60,7 @@ def freeze(
     target.check(source)
     with working("freeze") as work:
         model = open_model(source, **options)
+        model.refuse_effects(allowed_ops)
         graph = model.frozen.copy()
         graph.about = _told(graph, preprocess, labels)
         if output is None:

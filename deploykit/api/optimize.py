@@ -50,6 +50,7 @@ def optimize(
     target.check(model)
     with working("optimize") as work:
         opened = open_model(model)
+        opened.refuse_effects(how.allowed_ops)
         proof = None
         if is_asked or output is not None:
             proof = how.proof(opened, is_asked=is_asked)

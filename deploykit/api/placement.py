@@ -11,7 +11,6 @@ from deploykit.input.samples import read_feeding
 from deploykit.inspection.placement import Placement, find_placement
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
-from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 from deploykit.transforms.core.errors import CrashError, LimitError
 
 
@@ -52,7 +51,7 @@ def placement(
     source, feeding = with_options("placement", options, source_of(model), feeding)
     with working("placement"):
         opened = open_model(source)
-        refuse_side_effects(opened.graph, feeding.allowed_ops)
+        opened.refuse_effects(feeding.allowed_ops)
         feeding, fed = read_feeding(feeding, opened.graph)
         try:
             found = find_placement(

@@ -19,7 +19,6 @@ from deploykit.rewriting.rewrite import OutputFiles, rewrite
 from deploykit.rewriting.transform import run_steps
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import Work, working
-from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.bar import QUANTIZED_BAR_DB
@@ -111,7 +110,7 @@ def _stored(
     if comparison.data is None:
         made_up = made_up_feeds(graph, comparison.input_range, comparison.shapes)[0]
     else:
-        refuse_side_effects(opened.graph, comparison.allowed_ops)
+        opened.refuse_effects(comparison.allowed_ops)
         samples, made_up = open_samples(comparison.data, graph, comparison.preprocess), []
         comparison = replace(comparison, data=samples, preprocess=None)
     proof = comparison.proof(opened, bar, stops_at_doubt=not how.allow_low_accuracy)
@@ -142,7 +141,7 @@ def _calibrated(
     """Return a graph whose layers compute in 8 bits where that is right and faster."""
     graph = opened.frozen
     refuse_quantized(graph)
-    refuse_side_effects(opened.graph, comparison.allowed_ops)
+    opened.refuse_effects(comparison.allowed_ops)
     calibration = open_samples(data[0], graph, comparison.preprocess)
     evaluation, fed = None, dict(calibration.fed)
     if data[1] is not None:

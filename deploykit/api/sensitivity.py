@@ -11,7 +11,6 @@ from deploykit.quantization.sensitivity import STEPS, Sensitivity, measure_sensi
 from deploykit.rewriting.pipelines import OPTIMIZE
 from deploykit.rewriting.transform import run_steps
 from deploykit.text.progress import working
-from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 
 
 def sensitivity(
@@ -48,7 +47,7 @@ def sensitivity(
     with working("sensitivity", *STEPS) as work:
         opened = open_model(model)
         graph = opened.frozen
-        refuse_side_effects(graph, allowed_ops)
+        opened.refuse_effects(allowed_ops)
         optimized = run_steps(graph, OPTIMIZE)[0]
         samples = open_samples(calibration, graph, preprocess)
         known = None if ranges is None else os.fspath(ranges)

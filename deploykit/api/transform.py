@@ -41,6 +41,7 @@ def transform(
         options: fields of `Comparison`.
 
     PipelineError: the string does not parse. GraphError: a transform cannot be applied.
+    RefusedError: the model acts on files or processes.
     VerificationError: the result differs, and the first step that breaks the bar is named; or
     nothing was compared.
 
@@ -56,6 +57,7 @@ def transform(
     target.check(model)
     with working("transform") as work:
         opened = open_model(model)
+        opened.refuse_effects(how.allowed_ops)
         proof = how.proof(opened, reference=opened.graph) if verify else None
         return rewrite(opened, opened.graph, transforms, target, work, proof)
 

@@ -15,7 +15,6 @@ from deploykit.input.samples import read_feeding
 from deploykit.storage.files import check_output, write
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
-from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 from deploykit.transforms.core.errors import CrashError, LimitError
 
 DEFAULT = TuneOptions()
@@ -60,7 +59,7 @@ def tune(
         check_output(output, force, *path_of(source))
     with working("tune") as advance:
         opened = open_model(source)
-        refuse_side_effects(opened.graph, feeding.allowed_ops)
+        opened.refuse_effects(feeding.allowed_ops)
         feeding, fed = read_feeding(feeding, opened.graph)
         state = None if output in (None, "-") else f"{os.fspath(output)}.state"
         try:

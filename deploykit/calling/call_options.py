@@ -78,6 +78,8 @@ class LabelOptions:
     or a range such as `0..1`."""
     top: int = TOP
     """So many classes are named."""
+    allowed_ops: Sequence[str] = ()
+    """Ops that are run although they act on files or processes."""
 
     @property
     def by_hand(self) -> list[str]:

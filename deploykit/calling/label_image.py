@@ -22,7 +22,6 @@ from deploykit.input.preprocessing import Preprocessing, Steps, plan, wanted_of
 from deploykit.photos.ranges import UNIT
 from deploykit.records.features import Feature
 from deploykit.storage.files import read_bytes
-from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split
@@ -224,15 +223,14 @@ def read_labels(path: str | os.PathLike[str]) -> list[str]:
 def scores(graph: Graph, image: Image, taken_as: ImageInput) -> Array:
     """Return the score of each class, float64 [classes], that a graph gives an image.
 
-    RefusedError: the graph acts on files or processes. GraphError: the image cannot be decoded, or
-    the graph has more outputs than one, or that gives anything but one finite score a class.
+    GraphError: the image cannot be decoded, or the graph has more outputs than one, or that gives
+    anything but one finite score a class.
     """
     if len(graph.outputs) != 1:
         raise GraphError(
             f"one output should give the scores, but the model has {len(graph.outputs)}: "
             f"{', '.join(graph.outputs)}; name it with --output_layer"
         )
-    refuse_side_effects(graph)
     (tensor,) = graph.outputs
     graph_def = b"".join(graph.serialized())
     try:

@@ -81,6 +81,8 @@ class ExportOptions:
     photos, such as `0..1`; default: what is known of the model."""
     manifests: Manifests = field(default_factory=Manifests)
     """Which files that run it elsewhere are written into the folder of models."""
+    allowed_ops: Sequence[str] = ()
+    """Ops that may stay in it although they act on files or processes."""
 
 
 def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Exported:
@@ -93,6 +95,7 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
     how.manifests.check(base)
     check_free(base / name, how.version)
     opened, callee = open_named_model(source)
+    replace(opened, graph=callee.graph).refuse_effects(how.allowed_ops)
     how.manifests.check_inputs(callee.inputs)
     origin = _origin(opened)  # before the graph is changed
     signatures = signatures_for(callee, how.method)

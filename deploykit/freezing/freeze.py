@@ -18,6 +18,7 @@ from deploykit.freezing.training_switches import is_training_switch, tell_what_h
 from deploykit.freezing.updates import settle_updates
 from deploykit.freezing.xla_convolutions import mark_convolutions, rewrite_convolutions
 from deploykit.transforms.core import pipeline
+from deploykit.transforms.core.checks.side_effects import refuse
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.functions import Library, reachable
 from deploykit.transforms.core.graph import Graph
@@ -155,7 +156,7 @@ def _opened(files: ModelFiles, source: Source) -> Iterator[tuple[Graph, Initiali
     if function is None:
         yield answering_graph(whole, meta, interface), initialisers
         return
-    initialisers.refuse_side_effects()
+    refuse(initialisers.effects())
     if interface.signature is None:
         logger.info("it has no signature; its function '%s' is frozen (--signature)", function)
     arguments = (str(location.path), list(meta.meta_info_def.tags), function)

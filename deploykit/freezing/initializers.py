@@ -17,7 +17,7 @@ from deploykit.freezing.meta_graphs import trained_variables
 from deploykit.freezing.updates import Updates
 from deploykit.freezing.variables import fill_variables
 from deploykit.storage.files import check_regular
-from deploykit.transforms.core.checks.side_effects import refuse_side_effects
+from deploykit.transforms.core.checks.side_effects import Effect, effects_in, refuse
 from deploykit.transforms.core.checks.validate import validate
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
@@ -97,9 +97,10 @@ class Initialisers:
             _fill_table(graph, graph[name], *contents[key])
             logger.info("table '%s' is filled within the graph", name)
 
-    def refuse_side_effects(self) -> None:
-        """Raise RefusedError if the init ops do more than read the model's vocabulary files."""
-        refuse_side_effects(self._leading_to(self.init_ops), _READING_FILES)
+    def effects(self) -> list[Effect]:
+        """Return what the init ops do besides reading the model's vocabulary files."""
+        found = effects_in(self._leading_to(self.init_ops))
+        return [effect for effect in found if effect.op not in _READING_FILES]
 
     def _restored(self, keys: set[str]) -> dict[str, list[Array]]:
         """Return what the checkpoint holds: values of variables, keys and values of tables.
@@ -166,7 +167,7 @@ class Initialisers:
         if not graph.outputs:
             return {}
         graph.prune()
-        refuse_side_effects(graph, _READING_FILES)
+        refuse(effects_in(graph), _READING_FILES)
         content = b"".join(graph.serialized())
         values = call(
             "deploykit.transforms.core.running.session:run_each", content, list(graph.outputs)

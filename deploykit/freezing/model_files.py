@@ -2,7 +2,7 @@
 
 import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +15,10 @@ from deploykit.freezing.model_path import Location, locate
 from deploykit.freezing.saved_models import parse_saved_model
 from deploykit.freezing.sidecar import SignatureNames
 from deploykit.freezing.training_switches import has_boolean_placeholder
-from deploykit.transforms.core.errors import GraphError, RefusedError
+from deploykit.transforms.core.checks.side_effects import Effect, may_act
+from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.protos import MetaGraphDef
+from deploykit.transforms.core.protos import MetaGraphDef, NodeDef
 
 
 class ModelFiles:
@@ -52,8 +53,13 @@ class ModelFiles:
         """How many nodes there are on disk; None: a file of Keras holds layers instead."""
         if self.kind in ("graph", "keras"):
             return None
-        bodies = self.meta.graph_def.library.function
-        return len(self.meta.graph_def.node) + sum(len(body.node_def) for body in bodies)
+        return sum(1 for _ in self.nodes_on_disk())
+
+    def nodes_on_disk(self) -> Iterator[NodeDef]:
+        """Yield the nodes of the graph and of its functions."""
+        yield from self.meta.graph_def.node
+        for body in self.meta.graph_def.library.function:
+            yield from body.node_def
 
     @functools.cached_property
     def bytes(self) -> int:
@@ -101,10 +107,17 @@ def original_of(
     )
     if set(inputs) != set(graph.inputs) or set(outputs) != set(graph.outputs):
         return None
-    location = files.location
     try:
-        whole = whole_graph(meta)
-        Initialisers.of(meta, whole, location.checkpoint, location.path).refuse_side_effects()
-    except (GraphError, RefusedError):
+        if initial_effects(files):
+            return None
+    except GraphError:
         return None
-    return Original(str(location.path), tuple(meta.meta_info_def.tags), inputs, outputs)
+    return Original(str(files.location.path), tuple(meta.meta_info_def.tags), inputs, outputs)
+
+
+def initial_effects(files: ModelFiles) -> list[Effect]:
+    """Return what a SavedModel does when it is loaded, besides reading its own vocabulary files."""
+    if not any(may_act(node.op) for node in files.nodes_on_disk()):
+        return []
+    whole, location = whole_graph(files.meta), files.location
+    return Initialisers.of(files.meta, whole, location.checkpoint, location.path).effects()

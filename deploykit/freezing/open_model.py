@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -22,11 +22,12 @@ from deploykit.freezing.meta_graphs import (
     inputs_by_alias,
     signature_sides,
 )
-from deploykit.freezing.model_files import ModelFiles, Original, original_of
+from deploykit.freezing.model_files import ModelFiles, Original, initial_effects, original_of
 from deploykit.freezing.saved_models import function_to_load
 from deploykit.freezing.sidecar import About, SignatureNames, about
 from deploykit.storage.parameters import with_options
 from deploykit.storage.resume_file import digest
+from deploykit.transforms.core.checks.side_effects import Effect, effects_in, refuse
 from deploykit.transforms.core.checks.validate import validate
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import GraphDef
@@ -85,6 +86,18 @@ class OpenedModel:
         if self.files is None or self.files.kind != "saved_model" or self.requested.pins:
             return None
         return original_of(self.files, self.graph, self.signatures)
+
+    @functools.cached_property
+    def effects(self) -> list[Effect]:
+        """What of it acts on files, the network or processes, also while it is loaded."""
+        if self.files is None or self.files.kind != "saved_model":
+            return effects_in(self.graph)
+        return [*effects_in(self.graph), *initial_effects(self.files)]
+
+    def refuse_effects(self, allowed: Iterable[str] = ()) -> None:
+        """Raise RefusedError if it acts on files, the network or processes, by another op."""
+        with naming_errors(self.source):
+            refuse(self.effects, allowed)
 
     @property
     def about(self) -> About:

@@ -6,7 +6,6 @@ from typing import Any
 
 from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.input.piping import Piping
-from deploykit.transforms.core.checks.side_effects import refuse_side_effects
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 
@@ -31,7 +30,8 @@ def open_runnable(
     run = graph.copy()
     run.outputs = (*graph.outputs, *piping.init)
     run.check()
-    refuse_side_effects(run, allowed_ops)
+    found = replace(opened, graph=run)
+    found.refuse_effects(allowed_ops)
     return replace(opened, graph=graph)
 
 

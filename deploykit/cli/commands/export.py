@@ -55,6 +55,7 @@ def _kinds(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
             "files from what deploykit tune wrote.")  # fmt: skip
 @options.output_option("--force", is_flag=True, help="Replace existing files in BASE_DIR, but "
                        "never a version.")  # fmt: skip
+@options.allowed_ops
 @options.limits
 @options.everywhere
 def export(
@@ -70,6 +71,7 @@ def export(
     batching: bool,
     tuned: str | None,
     force: bool,
+    allowed_ops: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Write a model as a version that TensorFlow Serving loads.
@@ -99,6 +101,7 @@ def export(
         warmup_samples=warmup_samples,
         preprocess=preprocess,
         manifests=Manifests(manifests, batching, settings, force),
+        allowed_ops=allowed_ops,
     )
     report.output_file = str(found.folder)
     report.bytes_out = found.bytes

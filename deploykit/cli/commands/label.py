@@ -61,6 +61,7 @@ def _one(first: str, value: str | None, second: str, other: str | None) -> str:
               default=TOP, show_default=True, metavar="K", help="How many classes are "
               "shown.")  # fmt: skip
 @options.classifier
+@options.allowed_ops
 @options.result_file
 @options.limits
 @options.everywhere
@@ -77,6 +78,7 @@ def label(
     preprocess: str | None,
     top: int,
     interface: Interface,
+    allowed_ops: tuple[str, ...],
     output: str | None,
     force: bool,
     as_json: bool,
@@ -109,6 +111,7 @@ def label(
         width=width,
         preprocess=preprocess,
         top=top,
+        allowed_ops=allowed_ops,
     )
     report.of(found.graph)
     report.more, report.fed = found.document(), found.fed

@@ -1,6 +1,7 @@
 """Whether running a graph reaches beyond it: to files, the network, Python or the process."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from deploykit.transforms.core.errors import RefusedError
 from deploykit.transforms.core.functions import reachable
@@ -52,31 +53,85 @@ SIDE_EFFECTS = {
 _EFFECT_OF_OP = {op: effect for effect, ops in SIDE_EFFECTS.items() for op in ops.split()}
 
 
+# What a training graph keeps to write and read its checkpoints, beside what answers.
+_CHECKPOINT_OPS = frozenset(
+    ["MergeV2Checkpoints", "Restore", "RestoreSlice", "RestoreV2", "Save", "SaveSlices", "SaveV2"]
+)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A node that reaches beyond its graph when it runs."""
+
+    where: str
+    """The node, and the function that it is in."""
+    op: str
+    does: str
+
+    def __str__(self) -> str:
+        """Say what is done where."""
+        return f"{self.where}: {self.op} {self.does} when it runs"
+
+
+def effects_in(graph: Graph) -> list[Effect]:
+    """Return all nodes of a graph that reach beyond it, and those of functions that it calls.
+
+    They count also where no output needs them, as they go wherever the graph goes. Only what saves
+    and restores variables, which every training graph has, counts only where it is run.
+    """
+    run = {node.name for node in _run(graph)} if graph.outputs else None
+    return [
+        effect
+        for name, effect in _effects(graph)
+        if effect.op not in _CHECKPOINT_OPS or run is None or name is None or name in run
+    ]
+
+
 def refuse_side_effects(graph: Graph, allowed: Iterable[str] = ()) -> None:
     """Raise RefusedError if running the graph's outputs would reach beyond the graph.
 
     `allowed` are the ops that may do so. Nodes and functions that no output needs do not count.
     """
+    refuse((effect for _, effect in _effects(_run(graph))), allowed)
+
+
+def refuse(effects: Iterable[Effect], allowed: Iterable[str] = ()) -> None:
+    """Raise RefusedError for the first one whose op is not among those that are allowed."""
     allowed = frozenset(allowed)
-    live = graph
-    if graph.outputs:
-        live = graph.copy()
-        live.prune()
-    for node in live:
-        _refuse_side_effect(node.op, node.attrs, f"node '{node.name}'", allowed)
-    used = reachable(live)
+    for effect in effects:
+        if effect.op not in allowed:
+            raise RefusedError(f"{effect} (allow it with --allow-op {effect.op})")
+
+
+def may_act(op: str) -> bool:
+    """Say whether some node of this op reaches beyond its graph."""
+    return op in _EFFECT_OF_OP or op == "PrintV2"
+
+
+def _run(graph: Graph) -> Graph:
+    """Return the part of a graph that its outputs need; without outputs, all of it."""
+    if not graph.outputs:
+        return graph
+    run = graph.copy()
+    run.prune()
+    return run
+
+
+def _effects(graph: Graph) -> Iterator[tuple[str | None, Effect]]:
+    """Yield what has effects, with the name of the node, or None in a function."""
+    for node in graph:
+        if (does := _effect(node.op, node.attrs)) is not None:
+            yield node.name, Effect(f"node '{node.name}'", node.op, does)
+    used = reachable(graph) if graph.library.function else ()
     for function in graph.library.function:
         if function.signature.name in used:
             for body_node in function.node_def:
-                where = f"function '{function.signature.name}', node '{body_node.name}'"
-                _refuse_side_effect(body_node.op, body_node.attr, where, allowed)
+                if (does := _effect(body_node.op, body_node.attr)) is not None:
+                    where = f"function '{function.signature.name}', node '{body_node.name}'"
+                    yield None, Effect(where, body_node.op, does)
 
 
-def _refuse_side_effect(
-    op: str, attrs: Mapping[str, AttrValue], where: str, allowed: frozenset[str]
-) -> None:
-    effect = _EFFECT_OF_OP.get(op)
+def _effect(op: str, attrs: Mapping[str, AttrValue]) -> str | None:
     if op == "PrintV2" and "output_stream" in attrs and attrs["output_stream"].s[:5] == b"file:":
-        effect = "writes a file"
-    if effect is not None and op not in allowed:
-        raise RefusedError(f"{where}: {op} {effect} when it runs (allow it with --allow-op {op})")
+        return "writes a file"
+    return _EFFECT_OF_OP.get(op)
