@@ -1,6 +1,5 @@
 """The command line: loads a command's module when it runs, and turns errors into exit statuses."""
 
-import errno
 import importlib
 import logging
 import os
@@ -13,7 +12,7 @@ import click
 from deploykit import __version__
 from deploykit.cli.progress import watcher
 from deploykit.text.progress import watch_with
-from deploykit.transforms.core.errors import BugError, Error
+from deploykit.transforms.core.errors import BugError, Error, lacks_memory
 
 COMMANDS = (
     "freeze", "inspect", "diff", "transforms", "transform", "optimize", "calibrate", "sensitivity",
@@ -114,11 +113,8 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except MemoryError:
-        _complain(f"error: {_OUT_OF_MEMORY}")
-        return 6
     except Exception as error:
-        if _lacks_memory(error):
+        if lacks_memory(error):
             _complain(f"error: {_OUT_OF_MEMORY}")
             return 6
         text = str(error) if isinstance(error, BugError) else f"{type(error).__name__}: {error}"
@@ -127,12 +123,6 @@ def run(arguments: list[str]) -> int:
         _complain(f"bug: {text} (please report it; --debug shows the traceback)")
         return 1
     return 0
-
-
-def _lacks_memory(error: Exception) -> bool:
-    """Say whether something failed because a process may take no more memory."""
-    no_thread = isinstance(error, RuntimeError) and "can't start new thread" in str(error)
-    return no_thread or getattr(error, "errno", None) == errno.ENOMEM
 
 
 def _complain(message: str) -> None:

@@ -7,6 +7,7 @@ that it has started, tidies up, and always ends with an exit status that has a m
 
 import contextlib
 import fcntl
+import mmap
 import os
 import shutil
 import signal
@@ -23,6 +24,7 @@ _GRACE = 1.0  # seconds in which a command that is to end may tidy up by itself
 _YOUNG = 60.0  # seconds in which a folder may not yet be held by its process
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STOPPING = (signal.SIGTSTP, signal.SIGCONT)
+_ENDED, _CAPPED = 0, 1  # places of what a worker tells
 _WATCHED = {signal.SIGCHLD, *_ENDING, *_STOPPING}
 
 
@@ -34,13 +36,13 @@ def supervise(command: Callable[[], int]) -> NoReturn:
     """
     with _own_folder() as folder:
         signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
-        this = os.getpid()
+        this, told = os.getpid(), mmap.mmap(-1, 2)  # shared with the worker
         worker = os.fork()
         if not worker:
-            _work(command, this, folder)
+            _work(command, this, folder, told)
         with contextlib.suppress(OSError):  # it has done so itself
             os.setpgid(worker, worker)
-        status = _status(*_watch(worker))
+        status = _status(*_watch(worker), bool(told[_ENDED]), bool(told[_CAPPED]))
         if folder is not None:
             from deploykit.storage.unfinished import remove_noted
 
@@ -48,14 +50,20 @@ def supervise(command: Callable[[], int]) -> NoReturn:
     sys.exit(status)
 
 
-def _work(command: Callable[[], int], parent: int, folder: Path | None) -> NoReturn:
-    """Be the process that works: it ends with its parent, and keeps within its own bounds."""
+def _work(
+    command: Callable[[], int], parent: int, folder: Path | None, told: mmap.mmap
+) -> NoReturn:
+    """Be the process that works: it ends with its parent, and keeps within its own bounds.
+
+    It tells whether it has a cap that was asked for, and that it came to its own end, as a library
+    may end it too.
+    """
     from deploykit.storage import unfinished
     from deploykit.transforms.core.running import lifetime, own_work
 
     os.setpgid(0, 0)
     lifetime.end_with_parent(parent)
-    own_work.watched()
+    own_work.watched(lambda: told.__setitem__(_CAPPED, 1))
     if folder is not None:
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
         unfinished.note_in(folder / "unfinished")
@@ -64,6 +72,7 @@ def _work(command: Callable[[], int], parent: int, folder: Path | None) -> NoRet
         status = command()
     except KeyboardInterrupt:  # before the command, or after it
         status = 128 + signal.SIGINT
+    told[_ENDED] = 1
     sys.exit(status)
 
 
@@ -104,22 +113,26 @@ def _signal_group(worker: int, number: signal.Signals) -> None:
         os.killpg(worker, number)
 
 
-def _status(status: int, ending: signal.Signals | None) -> int:
+def _status(status: int, ending: signal.Signals | None, ended: bool, capped: bool) -> int:
     """Return the exit status that a worker's end means; say it where the worker could not."""
     code = os.waitstatus_to_exitcode(status)
     if ending is not None:
         if code < 0:
             _say("interrupted")
         return 128 + ending
-    if code >= 0:
+    if ended and code >= 0:
         return code
-    if -code == signal.SIGALRM:
+    if code == -signal.SIGALRM:
         _say("error: the command did not finish within the seconds of --timeout")
         return 6
-    if -code == signal.SIGKILL:
+    if code == -signal.SIGKILL:
         _say("error: the command was killed, as a rule because the machine ran out of memory")
         return 6
-    _say(f"error: the command died of {signal.Signals(-code).name} on what it was given to read")
+    how = f"died of {signal.Signals(-code).name}" if code < 0 else f"was ended with status {code}"
+    if capped:
+        _say(f"error: the command {how}, as a rule because --memory-limit allows no more memory")
+        return 6
+    _say(f"error: the command {how} on what it was given to read")
     return 2
 
 

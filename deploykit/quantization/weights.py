@@ -20,7 +20,6 @@ from deploykit.rewriting.transform import run_steps
 from deploykit.text.progress import Work
 from deploykit.transforms.core.errors import (
     GraphError,
-    LimitError,
     UnverifiedError,
     VerificationError,
 )
@@ -100,7 +99,7 @@ def quantize_stored(
         if samples is not None:
             try:
                 ranges = _calibrated(graph, samples, str(Path(folder, "ranges.json")))
-            except (GraphError, LimitError) as error:
+            except GraphError as error:
                 notes.append(f"biases are not corrected: {error}")
 
         def steps(keep_float: Sequence[str]) -> str:
@@ -167,7 +166,7 @@ def _chosen(
             )
         with Judge(graph, feeds[0]) as judge:
             chosen = choose_layers([e.layer for e in ranking], judged, min_sqnr=min_sqnr)
-    except (GraphError, LimitError):
+    except GraphError:
         return ()
     return outcomes(names, chosen.keep_float if chosen.holds else names, ranking)
 

@@ -13,8 +13,18 @@ BugError               1  our own code failed where a model is run
 """
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
+
+# Of protobuf, TensorFlow, oneDNN (its status 1) and C++.
+_SIGNS_OF_NO_MEMORY = (
+    "Failed to serialize proto",
+    "Arena alloc failed",
+    "OOM when allocating",
+    "Status: 1, message: could not",
+    "std::bad_alloc",
+)
 
 
 class Error(Exception):
@@ -73,6 +83,17 @@ class LimitError(Error):
 
 class BugError(Exception):
     """Our own code failed in a child process, which is no fault of the graph: exit status 1."""
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Say whether something failed because a process may take no more memory, whoever says so."""
+    text = str(error)
+    return (
+        isinstance(error, MemoryError)
+        or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+        or (isinstance(error, RuntimeError) and "can't start new thread" in text)
+        or any(sign in text for sign in _SIGNS_OF_NO_MEMORY)
+    )
 
 
 @contextlib.contextmanager

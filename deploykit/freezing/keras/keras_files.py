@@ -22,7 +22,7 @@ from deploykit.freezing.keras.keras_2_archives import (
 from deploykit.freezing.model_path import KERAS_FOLDER
 from deploykit.freezing.resaving import input_name, named_outputs, saved_again, writing
 from deploykit.storage.files import read_bytes
-from deploykit.transforms.core.errors import Error, GraphError, RefusedError
+from deploykit.transforms.core.errors import Error, GraphError, RefusedError, lacks_memory
 from deploykit.transforms.core.graph import Graph
 
 _CONFIG, _METADATA = KERAS_FOLDER
@@ -61,6 +61,8 @@ def resave(folder: str, path: str, architecture: bytes | None) -> tuple[list[str
         except Error:
             raise
         except Exception as error:  # Keras raises whatever the damage happens to cause
+            if lacks_memory(error):
+                raise
             raise GraphError(f"Keras cannot load the model: {_text(error)}") from None
     return write_model(folder, model, keras)
 

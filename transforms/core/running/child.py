@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from deploykit.transforms.core.errors import BugError, CrashError, Error, LimitError
+from deploykit.transforms.core.errors import BugError, CrashError, Error, LimitError, lacks_memory
 from deploykit.transforms.core.running import lifetime, own_work
 
 
@@ -61,6 +61,7 @@ class Limits:
 
 limits = Limits()
 
+_NO_MEMORY = re.compile("bad_alloc|MemoryError|Memory allocation|pthread_create failed")
 _STACK = re.compile(r"\*\*\* |@ +0x")
 _STAMP = re.compile(r"^[IWEF]\d{4} \S+ +\d+ ")  # severity, time and thread of a line of the log
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
@@ -179,7 +180,7 @@ class Worker:
         fatal = [line for line in lines if line.startswith("F") and _STAMP.match(line)]
         found = fatal or lines  # what ended it may go on for many lines, as a whole node does
         last = _STAMP.sub("", found[-1])[:300] if found else "it said nothing"
-        if "bad_alloc" in log or "MemoryError" in log or status == -signal.SIGKILL:
+        if _NO_MEMORY.search(log) or status == -signal.SIGKILL:
             return LimitError("TensorFlow ran out of memory on this graph (--memory-limit)")
         if status < 0:
             name = signal.Signals(-status).name
@@ -231,9 +232,9 @@ def _outcome(act: Callable[[], Any]) -> tuple[str, Any]:
         return "value", act()
     except Error as error:
         return "error", error
-    except MemoryError:
-        return "error", LimitError("the memory cap was reached (--memory-limit)")
     except Exception as error:  # whatever the user can act on is an Error
+        if lacks_memory(error):
+            return "error", LimitError("the memory cap was reached (--memory-limit)")
         bug = BugError(f"{type(error).__name__}: {error}")
         bug.add_note(traceback.format_exc())
         return "error", bug

@@ -9,22 +9,25 @@ import os
 import resource
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _SHARE = 0.75  # of the machine's memory, where no cap was asked for: others live on it too
 _CGROUP = "/sys/fs/cgroup/memory.max"
 
 _lock = threading.Lock()
-_seconds: float | None = None  # None: nobody watches this process, so it is not ended
+_seconds: float | None = None
 _waiting = 0
-_watched = False
+_on_cap: Callable[[], None] | None = None  # None: nobody watches this process, so it is unbounded
 
 
-def watched() -> None:
-    """Take the bounds that hold where none are given, in a process that another one watches."""
-    global _watched
-    _watched = True
+def watched(on_cap: Callable[[], None]) -> None:
+    """Take the bounds that hold where none are given, in a process that another one watches.
+
+    `on_cap` is called where a cap on memory is asked for.
+    """
+    global _on_cap
+    _on_cap = on_cap
     _cap(int(_SHARE * machine_memory()))
 
 
@@ -35,9 +38,10 @@ def bound(seconds: float | None = None, memory: int | None = None) -> None:
     bounded.
     """
     global _seconds
-    if not _watched:
+    if _on_cap is None:
         return
     if memory is not None:
+        _on_cap()
         _cap(memory)
     if seconds is not None:
         with _lock:

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deploykit.transforms.core.errors import GraphError, LimitError
+from deploykit.transforms.core.errors import GraphError, LimitError, lacks_memory
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.tensors import Array
 
@@ -100,9 +100,9 @@ class Session:
         full = {full_name(name): value for name, value in (feeds or {}).items()}
         try:
             return list(self._session.run([full_name(n) for n in fetches], full, **options))
-        except self._errors.ResourceExhaustedError as error:
-            raise LimitError(f"TensorFlow ran out of memory: {sentence(error)}") from None
         except (ValueError, KeyError, TypeError, self._errors.OpError) as error:
+            if isinstance(error, self._errors.ResourceExhaustedError) or lacks_memory(error):
+                raise LimitError(f"TensorFlow ran out of memory: {sentence(error)}") from None
             raise GraphError(f"TensorFlow cannot run the graph: {sentence(error)}") from None
 
 
