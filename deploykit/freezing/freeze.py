@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,8 +18,8 @@ from deploykit.freezing.saved_models import function_to_load
 from deploykit.freezing.training_switches import is_training_switch, tell_what_hides_batch_norms
 from deploykit.freezing.updates import settle_updates
 from deploykit.freezing.xla_convolutions import mark_convolutions, rewrite_convolutions
+from deploykit.storage.vocabularies import Vocabularies
 from deploykit.transforms.core import pipeline
-from deploykit.transforms.core.checks.side_effects import refuse
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.functions import Library, reachable
 from deploykit.transforms.core.graph import Graph
@@ -50,7 +51,9 @@ def freeze_files(files: ModelFiles, source: Source) -> Graph:
 def freeze_graph(graph: Graph, source: Source) -> Graph:
     """Return a graph that was read as it stands without variables, calls and switches."""
     graph = source.interface.put_on(graph.copy())
-    return _frozen(graph, Initialisers(graph.copy()), source)
+    is_path = isinstance(source.model, str | os.PathLike)
+    folder = Path(source.model).parent if is_path else None
+    return _frozen(graph, Initialisers(graph.copy(), files=Vocabularies(folder=folder)), source)
 
 
 def freeze_written(
@@ -102,6 +105,7 @@ def _frozen(frozen: Graph, initialisers: Initialisers, source: Source) -> Graph:
     frozen = _step(frozen, "remove_unused_functions") if frozen.library.function else frozen
     frozen.prune()
     frozen.check()
+    initialisers.files.refuse_paths(frozen, initialisers.whole)
     _check_whole(frozen)
     frozen.about = about
     return frozen
@@ -156,7 +160,7 @@ def _opened(files: ModelFiles, source: Source) -> Iterator[tuple[Graph, Initiali
     if function is None:
         yield answering_graph(whole, meta, interface), initialisers
         return
-    refuse(initialisers.effects())
+    initialisers.refuse_side_effects()
     if interface.signature is None:
         logger.info("it has no signature; its function '%s' is frozen (--signature)", function)
     arguments = (str(location.path), list(meta.meta_info_def.tags), function)

@@ -6,7 +6,7 @@ table that holds as many entries already.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,14 +16,14 @@ from deploykit.freezing.checkpoints import Checkpoint
 from deploykit.freezing.meta_graphs import trained_variables
 from deploykit.freezing.updates import Updates
 from deploykit.freezing.variables import fill_variables
-from deploykit.storage.files import check_regular
-from deploykit.transforms.core.checks.side_effects import Effect, effects_in, refuse
+from deploykit.storage.vocabularies import READING_FILES, Vocabularies, forget_reading
+from deploykit.transforms.core.checks.side_effects import Effect
 from deploykit.transforms.core.checks.validate import validate
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, producer_name
 from deploykit.transforms.core.ops import VARIABLE_OPS, with_op
-from deploykit.transforms.core.protos import AssetFileDef, MetaGraphDef
+from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.running.checkpoint_values import place_of
 from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.stateful_ops import TABLE_OPS
@@ -35,7 +35,6 @@ logger = logging.getLogger("deploykit")
 
 _ASSIGN_OPS = frozenset({"Assign", "AssignVariableOp"})
 _FILLING_OPS = ("InitializeTable", "LookupTableImport")
-_READING_FILES = ("InitializeTableFromTextFile", "InitializeTableFromTextFileV2")
 _INIT_SIGNATURE = "__saved_model_init_op"
 _INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op", "table_initializer", "local_init_op")
 
@@ -49,8 +48,8 @@ class Initialisers:
     checkpoint: Checkpoint | None = None
     restore_op: str = ""
     init_ops: tuple[str, ...] = ()
-    assets: Mapping[str, Path] = field(default_factory=dict)
-    """Files by the names of the nodes that give their paths."""
+    files: Vocabularies = field(default_factory=Vocabularies)
+    """The files that tables are filled from."""
     trained: tuple[str, ...] = ()
     """The variables that training changes, where the model tells."""
 
@@ -64,13 +63,10 @@ class Initialisers:
         ]
         if _INIT_SIGNATURE in meta.signature_def:
             init_ops += [t.name for t in meta.signature_def[_INIT_SIGNATURE].outputs.values()]
-        assets = {
-            producer_name(asset.tensor_info.name): folder / "assets" / Path(asset.filename).name
-            for asset in _assets(meta)
-        }
         restore_op = meta.saver_def.restore_op_name
         starts = tuple(map(producer_name, init_ops))
-        return cls(whole, checkpoint, restore_op, starts, assets, trained_variables(meta))
+        files = Vocabularies.of(meta, folder)
+        return cls(whole, checkpoint, restore_op, starts, files, trained_variables(meta))
 
     def fill(self, graph: Graph, updates: Updates) -> None:
         """Turn the variables of a graph into constants, and fill its tables.
@@ -94,21 +90,25 @@ class Initialisers:
         values = {name: contents[key][0] for name, key in variables.items()}
         fill_variables(graph, values, updates.states, updates.idle)
         for name, key in tables.items():
+            forget_reading(graph, name)
             _fill_table(graph, graph[name], *contents[key])
             logger.info("table '%s' is filled within the graph", name)
 
     def effects(self) -> list[Effect]:
-        """Return what the init ops do besides reading the model's vocabulary files."""
-        found = effects_in(self._leading_to(self.init_ops))
-        return [effect for effect in found if effect.op not in _READING_FILES]
+        """Return what the init ops do besides reading the model's own vocabulary files."""
+        return self.files.effects(self._leading_to(self.init_ops))
+
+    def refuse_side_effects(self) -> None:
+        """Raise RefusedError if the init ops do more than read the model's vocabulary files."""
+        self.files.refuse_side_effects(self._leading_to(self.init_ops))
 
     def _restored(self, keys: set[str]) -> dict[str, list[Array]]:
         """Return what the checkpoint holds: values of variables, keys and values of tables.
 
         The restore op tells what comes from where; without one, variables go by their names.
         """
-        if self.checkpoint is None:
-            return {}
+        if self.checkpoint is None or not (self.restore_op or self.checkpoint.files):
+            return {}  # where there are tables alone, a SavedModel's folder of variables is empty
         places = {(key, 0): (key, "") for key in keys}
         if self.restore_op:
             graph = self._leading_to([self.restore_op])
@@ -167,7 +167,7 @@ class Initialisers:
         if not graph.outputs:
             return {}
         graph.prune()
-        refuse(effects_in(graph), _READING_FILES)
+        self.files.refuse_side_effects(graph)
         content = b"".join(graph.serialized())
         values = call(
             "deploykit.transforms.core.running.session:run_each", content, list(graph.outputs)
@@ -182,25 +182,16 @@ class Initialisers:
         """Return what the nodes need to run, checked, with functions inlined."""
         graph = self.whole.copy()
         graph.inputs, graph.outputs = (), tuple(n for n in names if producer_name(n) in graph)
-        for name, path in self.assets.items():
-            if name in graph:
-                graph.replace(graph[name], Node.constant(name, np.array(str(path), object)))
+        self.files.put_into(graph)
         if not graph.outputs:
             return Graph()
         graph.prune()
-        for name, path in self.assets.items():
-            if name in graph:
-                check_regular(path)
+        self.files.check(graph)
         remove_unused_functions(graph)
         validate(graph)
         inline_functions(graph)
+        self.files.take_from_beside(graph)
         return graph
-
-
-def _assets(meta: MetaGraphDef) -> list[AssetFileDef]:
-    """Return the vocabulary files: TensorFlow 1 wrote them into a collection."""
-    packed = meta.collection_def["saved_model_assets"].any_list.value
-    return list(meta.asset_file_def) or [AssetFileDef.FromString(each.value) for each in packed]
 
 
 def _key(node: Node) -> str:
@@ -240,9 +231,11 @@ def _contents_of(graph: Graph, setter: Node) -> list[str]:
 
 
 def _is_empty_table(graph: Graph, node: Node) -> bool:
+    """Say whether a node is a table that no constants fill within the graph."""
     if node.op not in TABLE_OPS:
         return False
-    return not any(reader.op.startswith(_FILLING_OPS) for reader in graph.readers(node.name))
+    filling = (each for each in graph.readers(node.name) if each.op.startswith(_FILLING_OPS))
+    return all(each.op in READING_FILES for each in filling)
 
 
 def _fill_table(graph: Graph, table: Node, keys: Array, values: Array) -> None:

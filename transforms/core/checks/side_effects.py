@@ -23,7 +23,7 @@ SIDE_EFFECTS = {
         ListSnapshotChunksDataset LoadAndRemapMatrix LoadDataset MatchingFiles
         MatchingFilesDataset MergeV2Checkpoints ReadFile RecordInput Restore RestoreSlice
         RestoreV2 Save SaveDataset SaveDatasetV2 SaveSlices SaveV2 SerializeTRTResource
-        SnapshotChunkDataset SnapshotDataset SnapshotDatasetReader SnapshotDatasetV2
+        Skipgram SnapshotChunkDataset SnapshotDataset SnapshotDatasetReader SnapshotDatasetV2
         SnapshotNestedDatasetReader SqlDataset StatsAggregatorSetSummaryWriter TFRecordDataset
         TFRecordDatasetV2 TFRecordReader TFRecordReaderV2 TextLineDataset TextLineReader
         TextLineReaderV2 WholeFileReader WholeFileReaderV2 WriteAudioSummary WriteFile
@@ -105,7 +105,7 @@ def refuse(effects: Iterable[Effect], allowed: Iterable[str] = ()) -> None:
 
 def may_act(op: str) -> bool:
     """Say whether some node of this op reaches beyond its graph."""
-    return op in _EFFECT_OF_OP or op == "PrintV2"
+    return op in _EFFECT_OF_OP or op in ("PrintV2", "FixedUnigramCandidateSampler")
 
 
 def _run(graph: Graph) -> Graph:
@@ -134,4 +134,6 @@ def _effects(graph: Graph) -> Iterator[tuple[str | None, Effect]]:
 def _effect(op: str, attrs: Mapping[str, AttrValue]) -> str | None:
     if op == "PrintV2" and "output_stream" in attrs and attrs["output_stream"].s[:5] == b"file:":
         return "writes a file"
+    if op == "FixedUnigramCandidateSampler" and "vocab_file" in attrs and attrs["vocab_file"].s:
+        return "reads a file"
     return _EFFECT_OF_OP.get(op)

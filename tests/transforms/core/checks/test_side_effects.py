@@ -70,6 +70,15 @@ def test_only_a_print_to_a_file_is_refused():
         refuse_side_effects(Graph([text, printed.with_attrs(output_stream="file:///etc/x")]))
 
 
+def test_samplers_are_refused_where_they_read_a_file():
+    sampler = Node("s", "FixedUnigramCandidateSampler", ("x",))
+    refuse_side_effects(Graph([X, sampler.with_attrs(vocab_file="")]))
+    with pytest.raises(RefusedError, match="node 's': FixedUnigramCandidateSampler reads a file"):
+        refuse_side_effects(Graph([X, sampler.with_attrs(vocab_file="/etc/passwd")]))
+    with pytest.raises(RefusedError, match="node 's': Skipgram reads or writes files"):
+        refuse_side_effects(Graph([Node("s", "Skipgram").with_attrs(filename="/etc/passwd")]))
+
+
 # Ops with telling names that stay within the graph.
 HARMLESS = re.compile(
     r"AssignVariableXlaConcatND|BoostedTreesExampleDebugOutputs|(Close|Flush)SummaryWriter"
