@@ -31,7 +31,7 @@ class Feeding:
 
     def read(self) -> "Feeding":
         """Return it with its data in memory. FileError, GraphError: they cannot be read."""
-        from deploykit.storage.files import load_data
+        from deploykit.storage.arrays import load_data
 
         return self if self.path is None else replace(self, data=load_data(self.path))
 

@@ -16,6 +16,7 @@ from deploykit.input.preprocessing import Preprocessing, preprocessing_of
 from deploykit.input.samples import open_feeds
 from deploykit.records.features import Feature
 from deploykit.serving.protocol.signatures import DEFAULT, Signature, Tensor
+from deploykit.storage.arrays import load_array
 from deploykit.storage.files import check_regular, read_bytes
 from deploykit.text.tensors import described
 from deploykit.transforms.core.errors import FileError, GraphError, naming, nearest
@@ -176,7 +177,7 @@ def _array(
     path = os.fspath(value)
     check_regular(path)
     if path.endswith(".npy"):
-        array = _of_file(path)
+        array = load_array(path)
         return array, f"{kind_of(str(array.dtype), array.shape, path)}, as they are"
     if is_text:
         return np.array([read_bytes(path)], object), f"the bytes of {Path(path).name}, as they are"
@@ -198,18 +199,6 @@ def _of_json(parsed: object) -> Array:
     if array.dtype.kind not in "biufU":
         raise ValueError
     return array
-
-
-def _of_file(path: str) -> Array:
-    try:
-        found = np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from None
-    except (ValueError, EOFError):
-        raise GraphError("this is no .npy file of plain numbers or texts") from None
-    if not isinstance(found, np.ndarray):
-        raise GraphError("this is a .npz file, expected a single array")
-    return found
 
 
 def _of_image(

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from deploykit.records.features import Feature
 from deploykit.records.index import index_names, load_index, one_set
-from deploykit.storage.files import check_regular, load_data
+from deploykit.storage.arrays import load_data
+from deploykit.storage.files import check_regular
 from deploykit.transforms.core.errors import FileError, GraphError
 
 IMAGE_ENDS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")

@@ -10,7 +10,7 @@ from deploykit.input.parsing import decoded_lines, example_spec, inputs_of
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import result_of
 from deploykit.input.reading import as_objects
-from deploykit.storage.files import load_data
+from deploykit.storage.arrays import load_data
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tensors import Array
 

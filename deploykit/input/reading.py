@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from deploykit.input.data import Columns, Data
-from deploykit.storage.files import load_data, read_bytes
+from deploykit.storage.arrays import load_data
+from deploykit.storage.files import read_bytes
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.tensors import Array
 

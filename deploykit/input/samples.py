@@ -18,7 +18,7 @@ from deploykit.input.iterating import Feeds
 from deploykit.input.pipeline import Pipeline, kind_of, say
 from deploykit.input.piping import Piping
 from deploykit.input.preprocessing import Preprocessing, Steps
-from deploykit.storage.files import load_data
+from deploykit.storage.arrays import load_data
 from deploykit.transforms.core.errors import GraphError, naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import producer_name, split

@@ -12,7 +12,7 @@ from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import result_of
 from deploykit.input.reading import as_objects
 from deploykit.input.service import distributed
-from deploykit.storage.files import load_data
+from deploykit.storage.arrays import load_data
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.tensors import Array
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from deploykit.records.features import RAW, Feature
 from deploykit.records.record_source import Problems, SourcePart, facts_of, numbered, split_items
-from deploykit.storage.files import load_data
+from deploykit.storage.arrays import load_data
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tensors import Array
 

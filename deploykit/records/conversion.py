@@ -25,7 +25,7 @@ from deploykit.records.record_source import (
     fingerprint,
     none_found,
 )
-from deploykit.records.resuming import is_whole, prepared
+from deploykit.records.resuming import alone, check_free, is_whole, prepared
 from deploykit.records.workers import in_order
 from deploykit.storage.files import write
 from deploykit.storage.resume_file import State, digest
@@ -95,7 +95,24 @@ def convert(
     groups = _shards_of(source.parts(), options.shard_bytes)
     if not groups:
         raise none_found(list(source.files)[:3], "they hold no items")
-    state = prepared(folder, options.name, _bound(source, options), force)
+    check_free(folder, options.name, force)
+    with alone(folder, options.name):
+        state = prepared(folder, options.name, _bound(source, options), force)
+        outcome = _written(source, folder, options, state, groups, advance)
+        if not keep_state:
+            state.forget()
+    return outcome
+
+
+def _written(
+    source: RecordSource,
+    folder: Path,
+    options: Options,
+    state: State,
+    groups: Sequence[Sequence[SourcePart]],
+    advance: Advance,
+) -> Conversion:
+    """Write the shards that are not there yet, and the index."""
     names = [shard_name(options.name, number, len(groups)) for number in range(len(groups))]
     kept = {name for name in names if is_whole(folder / name, state.found.get(name))}
     if kept:
@@ -116,10 +133,7 @@ def convert(
         else:
             state.forget()
         raise
-    outcome = _finished(source, folder, options, state, names, len(kept))
-    if not keep_state:
-        state.forget()
-    return outcome
+    return _finished(source, folder, options, state, names, len(kept))
 
 
 def encode(source: RecordSource, options: Options, part: SourcePart) -> Block:

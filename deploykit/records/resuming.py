@@ -1,16 +1,18 @@
 """What an interrupted conversion has left, and what a new one may replace."""
 
+import contextlib
 import glob
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from deploykit.records.index import index_path, shard_files
 from deploykit.records.verify_records import sha256_of
-from deploykit.storage.files import check_output_folder
+from deploykit.storage.files import check_output_folder, remove_leftovers
 from deploykit.storage.resume_file import State
 from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.files.locks import locked
 
 _NAME = re.compile(r"\w[\w.-]*")
 
@@ -24,6 +26,32 @@ def check_free(folder: Path, name: str, force: bool) -> None:
         _refuse(index_path(folder, name), *shard_files(folder, name))
 
 
+@contextlib.contextmanager
+def alone(folder: Path, name: str) -> Iterator[None]:
+    """Make a folder, and let no other process write records of this name there meanwhile.
+
+    FileError: one does, or the folder cannot be made.
+    """
+    path = folder / f".{name}.lock"
+    is_ours: bool | None = False
+    while is_ours is False:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        except OSError as error:
+            raise FileError(f"{folder}: {error.strerror or error}") from None
+        with locked(path) as is_ours:
+            if is_ours is False:
+                if path.exists():
+                    raise FileError(f"{folder}: another process writes records '{name}' there; "
+                                    "wait for its end, or give another --name")  # fmt: skip
+                continue  # it has ended meanwhile
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+
+
 def prepared(folder: Path, name: str, bound: Mapping[str, Any], force: bool) -> State:
     """Return what an interrupted run has kept, in a folder that holds nothing else of this name.
 
@@ -31,17 +59,14 @@ def prepared(folder: Path, name: str, bound: Mapping[str, Any], force: bool) -> 
     not be replaced.
     """
     check_free(folder, name, force)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(f"{folder}: {error.strerror or error}") from None
     index = index_path(folder, name)
     state = State(_state_file(folder, name), "records", bound)
     if state.found:
         return state
     if not force:
         _refuse(index)
-    for each in (index, *shard_files(folder, name), *_leftovers(folder, name)):
+    remove_leftovers(folder, f"{glob.escape(name)}-*.tfrecord")
+    for each in (index, *shard_files(folder, name)):
         try:
             each.unlink(missing_ok=True)
         except OSError as error:
@@ -71,10 +96,3 @@ def _refuse(*paths: Path) -> None:
     for path in paths:
         if path.exists():
             raise FileError(f"{path}: these records exist (use --force to replace them)")
-
-
-def _leftovers(folder: Path, name: str) -> list[Path]:
-    """Return the temporary files of dead processes; those of shards that come again go later."""
-    found = folder.glob(f".{glob.escape(name)}-*.tfrecord.*.tmp")
-    pids = ((path, path.name.split(".")[-2]) for path in found)
-    return [path for path, pid in pids if not Path(f"/proc/{pid}").exists()]

@@ -22,6 +22,8 @@ class Dump:
     """The folder, and the files written so far, in the order of the steps."""
 
     folder: Path
+    force: bool = False
+    """Whether what an earlier dump left in it is replaced."""
     files: list[Path] = field(default_factory=list)
 
     def add(self, transform: str, graph: Graph) -> None:
@@ -29,7 +31,7 @@ class Dump:
         if not self.files:
             self._prepare()
         path = self.folder / f"{len(self.files) + 1:02}-{transform}.pb"
-        write_graph(graph, path, force=True)
+        write_graph(graph, path, force=self.force)
         self.files.append(path)
 
     def drop_from(self, step: int) -> None:
@@ -42,7 +44,7 @@ class Dump:
         """Make the folder, or remove what an earlier dump left in it."""
         try:
             self.folder.mkdir(exist_ok=True)
-            for path in _dumped(self.folder):
+            for path in _dumped(self.folder) if self.force else ():
                 path.unlink()
         except OSError as error:
             raise FileError(f"{self.folder}: cannot be written: {error.strerror}") from None

@@ -92,7 +92,7 @@ def rewrite(
     VerificationError: the result is below the bar. It names the first step that breaks it; the
     output is not written, and of the dump only the graphs before that step are kept.
     """
-    dumped = None if target.dump is None else Dump(Path(target.dump))
+    dumped = None if target.dump is None else Dump(Path(target.dump), target.force)
 
     def on_step(step: Result, count: int) -> None:
         work(step.transform, count)

@@ -1,45 +1,22 @@
-"""Models on disk: opened with suspicion, written whole or not at all."""
+"""Files that are written: whole or not at all, and none in the place of another unless asked."""
 
 import contextlib
 import glob
 import os
-import stat
+import secrets
 import sys
-import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
-import numpy as np
+from deploykit.transforms.core.errors import FileError
+from deploykit.transforms.core.files.locks import locked
+from deploykit.transforms.core.files.reading import MAX_BYTES, check_regular, read_bytes
 
-from deploykit.transforms.core.errors import FileError, GraphError
-from deploykit.transforms.core.tensors import Array
-
-MAX_BYTES = 2 << 30  # protobuf reads no message above 2 GiB
+__all__ = ["MAX_BYTES", "check_output", "check_output_folder", "check_regular", "default_output",
+           "hidden", "read_bytes", "remove_leftovers", "write"]  # fmt: skip
 
 _ENDS = (".pb", ".pbtxt", ".keras", ".h5", ".hdf5", ".meta", ".index")
-
-
-def check_regular(path: str | os.PathLike[str]) -> os.stat_result:
-    """Return the status of a regular file. FileError: it is missing or something else."""
-    try:
-        status = os.stat(path)
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from None
-    if not stat.S_ISREG(status.st_mode):
-        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
-        raise FileError(f"{path}: this is {kind}, expected a file")
-    return status
-
-
-def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Return the bytes of a regular file. FileError: it is missing, no regular file or too big."""
-    size = check_regular(path).st_size
-    if size > MAX_BYTES:
-        raise FileError(f"{path}: {size} bytes, but protobuf reads at most 2 GiB")
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from None
 
 
 def write(
@@ -48,7 +25,10 @@ def write(
     force: bool = False,
     check: Callable[[Path], object] | None = None,
 ) -> int:
-    """Write a file whole or not at all: under another name, synced, then renamed.
+    """Write a file whole or not at all: under a hidden name, synced, then given its own.
+
+    Without `force`, of several processes that write one name at once one does, and the others get
+    a FileError: looking and taking the name are one act.
 
     `check` is called with its path before it takes its name; where it raises, nothing is left. The
     text `-` is standard output, which takes text alone.
@@ -59,17 +39,16 @@ def write(
         return len(content)
     path = Path(path)
     check_output(path, force)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     size = 0
     try:
-        with _removed_on_failure(partial), partial.open("xb") as file:
+        with hidden(path) as (partial, file):
             for piece in pieces:
                 size += file.write(piece)
             file.flush()
             os.fsync(file.fileno())
             if check is not None:
                 check(partial)
-            partial.replace(path)
+            _take_name(partial, path, force)
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -78,6 +57,50 @@ def write(
     except OSError as error:
         raise FileError(f"{path}: cannot be written: {error.strerror or error}") from None
     return size
+
+
+def _take_name(partial: Path, path: Path, force: bool) -> None:
+    """Give a file its name. FileError: without `force`, another process has taken it meanwhile."""
+    if force:
+        partial.replace(path)
+        return
+    try:
+        os.link(partial, path)  # which, unlike a look before, fails where there is one
+    except FileExistsError:
+        raise _exists(path) from None
+    except OSError:  # the file system knows no second names
+        try:
+            path.open("xb").close()
+        except FileExistsError:
+            raise _exists(path) from None
+        try:
+            partial.replace(path)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+
+
+def _exists(path: Path) -> FileError:
+    return FileError(f"{path}: the file exists (use --force to replace it)")
+
+
+@contextlib.contextmanager
+def hidden(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """Make a file beside a path, under a hidden name that goes in the end; it is held meanwhile."""
+    while True:
+        partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+        try:
+            file = partial.open("xb")
+        except FileExistsError:
+            continue
+        with file, locked(partial, wait=True) as is_ours:
+            if is_ours is False:
+                continue  # another process was quicker, and took it for a leftover
+            try:
+                yield partial, file
+            finally:
+                partial.unlink(missing_ok=True)
+            return
 
 
 def check_output(path: str | os.PathLike[str], force: bool, *sources: str) -> None:
@@ -92,13 +115,15 @@ def check_output(path: str | os.PathLike[str], force: bool, *sources: str) -> No
             raise FileError(f"{path}: the output is the input; give another name with -o")
     if path.is_dir():
         raise FileError(f"{path}: this is a folder, expected the name of a file to write")
-    if path.exists() and not force:
-        raise FileError(f"{path}: the file exists (use --force to replace it)")
+    if path.exists() and not path.is_file():
+        raise FileError(f"{path}: this is no regular file, and nothing is written in its place")
+    if os.path.lexists(path) and not force:
+        raise _exists(path)
     if not path.parent.is_dir():
         raise FileError(f"{path}: the folder {path.parent} does not exist")
     if not os.access(path.parent, os.W_OK):
         raise FileError(f"{path}: the folder {path.parent} cannot be written to")
-    _remove_leftovers(path)
+    remove_leftovers(path.parent, glob.escape(path.name))
 
 
 def check_output_folder(path: str | os.PathLike[str]) -> None:
@@ -111,23 +136,12 @@ def check_output_folder(path: str | os.PathLike[str]) -> None:
         raise FileError(f"{path}: the folder {there} cannot be written to")
 
 
-def _remove_leftovers(path: Path) -> None:
-    """Remove the temporary files that dead processes left beside this one."""
-    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-        pid = leftover.name.split(".")[-2]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            with contextlib.suppress(OSError):
+def remove_leftovers(folder: Path, name: str) -> None:
+    """Remove the hidden files of a name, or of a pattern, that nobody writes any more."""
+    for leftover in folder.glob(f".{name}.*.tmp"):
+        with locked(leftover) as is_dead, contextlib.suppress(OSError):
+            if is_dead:
                 leftover.unlink()
-
-
-@contextlib.contextmanager
-def _removed_on_failure(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(OSError):
-            path.unlink()
-        raise
 
 
 def default_output(source: str | os.PathLike[str], act: str, end: str = ".pb") -> Path:
@@ -138,17 +152,3 @@ def default_output(source: str | os.PathLike[str], act: str, end: str = ".pb") -
     stem = path.name if path.is_dir() or path.suffix not in _ENDS else path.stem
     beside = Path(source).parent if path.name == Path(source).name else path.parent
     return beside / f"{stem}.{act}{end}"
-
-
-def load_data(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """Read a `.npz` file: arrays by name. Pickled arrays are refused."""
-    check_regular(path)
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            if not hasattr(file, "files"):
-                raise GraphError(f"{path}: this is a single array, expected a .npz file by name")
-            return {name: file[name] for name in file.files}
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from None
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile):
-        raise GraphError(f"{path}: this is no .npz file of plain arrays") from None

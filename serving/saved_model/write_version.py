@@ -7,7 +7,6 @@ holds was left by a process that died, and goes.
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
 import shutil
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from deploykit.serving.protocol.version_numbers import number_of
 from deploykit.transforms.core.errors import Error, FileError
+from deploykit.transforms.core.files.locks import locked
 
 MOST_VERSION = (1 << 63) - 1  # TensorFlow Serving reads an int64
 _HIDDEN = ".tmp-"
@@ -124,7 +124,7 @@ def _hidden(folder: Path) -> Iterator[Path]:
     while True:
         partial = folder / f"{_HIDDEN}{uuid.uuid4().hex}"
         partial.mkdir()
-        with _locked(partial) as is_ours:
+        with locked(partial) as is_ours:
             if not is_ours:  # another exporter was quicker, and took it for a leftover
                 continue
             try:
@@ -134,29 +134,10 @@ def _hidden(folder: Path) -> Iterator[Path]:
             return
 
 
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[bool]:
-    """Hold the lock of a folder; yield whether it could be had and the folder is still there."""
-    try:
-        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
-        yield False
-        return
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        held = os.path.exists(path)
-    except OSError:
-        held = False
-    try:
-        yield held
-    finally:
-        os.close(lock)
-
-
 def _remove_leftovers(folder: Path) -> None:
     """Remove the hidden folders that nobody writes any more."""
     for leftover in folder.glob(f"{_HIDDEN}*"):
-        with _locked(leftover) as is_dead:
+        with locked(leftover) as is_dead:
             if is_dead:
                 shutil.rmtree(leftover, ignore_errors=True)
 

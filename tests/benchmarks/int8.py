@@ -25,7 +25,7 @@ from deploykit.quantization.accuracy import Judge
 from deploykit.quantization.calibrated_graph import prepare
 from deploykit.quantization.int8_graph import int8_graph
 from deploykit.quantization.layer_times import with_onednn_kernels
-from deploykit.storage.files import load_data
+from deploykit.storage.arrays import load_data
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import OPS
 from deploykit.transforms.core.layers.layers import LAYER_OPS

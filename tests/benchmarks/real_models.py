@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import deploykit as api
-from deploykit.storage.files import load_data
+from deploykit.storage.arrays import load_data
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.layers.affine import BATCH_NORM_OPS
 from deploykit.transforms.core.running.child import call

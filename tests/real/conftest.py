@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploykit.storage.files import load_data
+from deploykit.storage.arrays import load_data
 
 MODELS = Path(__file__).parents[2] / "models"
 

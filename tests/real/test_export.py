@@ -8,7 +8,7 @@ import pytest
 
 import deploykit
 from deploykit.quantization.calibration import calibrate
-from deploykit.storage.files import load_data
+from deploykit.storage.arrays import load_data
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import normal
 from tests.real import tensorflow_2_20

@@ -14,7 +14,7 @@ import deploykit
 from deploykit.serving.client.client import Client
 from deploykit.serving.execution.servable import Loading, Servable
 from deploykit.serving.protocol.signatures import DEFAULT
-from deploykit.storage.files import load_data
+from deploykit.storage.arrays import load_data
 from tests.serving.served import Served
 
 pytestmark = pytest.mark.slow

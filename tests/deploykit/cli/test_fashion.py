@@ -5,7 +5,7 @@ import pytest
 
 import deploykit
 from deploykit.freezing.checkpoints import Checkpoint, find_checkpoint
-from deploykit.storage.files import load_data
+from deploykit.storage.arrays import load_data
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.running.child import call

@@ -15,6 +15,7 @@ import pytest
 from deploykit.records import workers
 from deploykit.records.conversion import Options, convert
 from deploykit.records.index import load_index
+from deploykit.records.resuming import alone
 from deploykit.records.tables import Numbers
 from deploykit.transforms.core.errors import Error, FileError, GraphError, LimitError
 from tests.deploykit.records.conftest import numbers, parsed
@@ -308,3 +309,18 @@ def test_skipped_items_are_counted_and_named(deploykit, tmp_path):
         f"{path}: line 1901: column 1, 'x', is no number",
     ]
     assert len(parsed(tmp_path / "out")["x"]) == 1998
+
+
+def test_two_at_once_under_one_name(tmp_path, deploykit):
+    numbers(tmp_path / "a.csv", rows=12, columns=2)
+    arguments = ("records", tmp_path / "a.csv", tmp_path / "out", "--processes", 1)
+    with alone(tmp_path / "out", "data"):
+        outcome = deploykit(*arguments)
+        assert outcome.status == 4
+        assert "another process writes records 'data' there" in outcome.stderr
+        assert deploykit(*arguments, "--name", "other").status == 0
+    assert deploykit(*arguments).status == 0
+    outcome = deploykit(*arguments)
+    assert outcome.status == 4
+    assert "these records exist" in outcome.stderr
+    assert not list((tmp_path / "out").glob(".*"))

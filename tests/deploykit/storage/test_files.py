@@ -4,6 +4,7 @@ import os
 import resource
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -82,14 +83,75 @@ def test_a_graph_above_2_gib_is_not_written(tmp_path, monkeypatch):
 
 
 def test_what_dead_processes_left_is_removed(tmp_path):
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    leftover = tmp_path / f".x.pb.{dead.pid}.tmp"
+    leftover = tmp_path / ".x.pb.0a1b2c3d.tmp"
     leftover.write_bytes(b"half")
-    alive = tmp_path / f".x.pb.{os.getppid()}.tmp"
+    alive = tmp_path / ".x.pb.4d5e6f70.tmp"
     alive.write_bytes(b"at work")
-    write(tmp_path / "x.pb", [b"whole"])
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([alive.name, "x.pb"])
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from deploykit.transforms.core.files.locks import locked\n"
+        "with locked(Path(sys.argv[1])) as held: print(held, flush=True); sys.stdin.read()"
+    )
+    writer = subprocess.Popen(
+        [sys.executable, "-c", code, str(alive)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with writer:
+        assert writer.stdout.readline() == b"True\n"
+        write(tmp_path / "x.pb", [b"whole"])
+        assert sorted(p.name for p in tmp_path.iterdir()) == [alive.name, "x.pb"]
+        writer.kill()
+    write(tmp_path / "x.pb", [b"whole"], force=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["x.pb"]
+
+
+RACE = """
+import os, sys, time
+from deploykit.storage.files import write
+from deploykit.transforms.core.errors import FileError
+path, mine, start, links = sys.argv[1], sys.argv[2].encode(), float(sys.argv[3]), sys.argv[4]
+if links == "none":
+    def link(*paths): raise PermissionError(1, "Operation not permitted")
+    os.link = link
+while time.time() < start: pass
+try: write(path, [mine * 1000])
+except FileError as error: print(error)
+else: print("written", sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("links", ["hard", "none"])
+def test_of_many_writers_of_one_name_one_does(tmp_path, links):
+    """Also where the file system has no hard links, as on a memory stick."""
+    for turn in range(3):
+        path = tmp_path / f"{turn}.pb"
+        start = time.time() + 1.5  # when all have started
+        writers = [
+            subprocess.Popen(
+                [sys.executable, "-c", RACE, str(path), letter, str(start), links],
+                stdout=subprocess.PIPE, text=True,
+            )
+            for letter in "abcdef"
+        ]  # fmt: skip
+        said = [writer.communicate()[0].strip() for writer in writers]
+        (won,) = [each for each in said if each.startswith("written")]
+        assert path.read_text() == won[-1] * 1000
+        others = {each for each in said if each != won}
+        assert others == {f"{path}: the file exists (use --force to replace it)"}
+    assert len(list(tmp_path.iterdir())) == 3  # and nothing hidden
+
+
+def test_what_is_no_file_is_never_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "dangling").symlink_to(tmp_path / "gone")
+    for name, said in (
+        ("pipe", "this is no regular file, and nothing is written in its place"),
+        ("dangling", "the file exists"),
+    ):
+        with pytest.raises(FileError, match=said):
+            write(tmp_path / name, [b"x"])
+    for path in ("/dev/null", "/dev/zero", tmp_path / "pipe"):
+        with pytest.raises(FileError, match="nothing is written in its place"):
+            write(path, [b"x"], force=True)
 
 
 def test_killed_at_any_moment_the_file_is_whole_or_absent(tmp_path):

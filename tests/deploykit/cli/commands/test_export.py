@@ -14,7 +14,7 @@ from deploykit.serving.protocol.protos import SavedModel
 from deploykit.serving.protocol.signatures import read_meta_graph, signatures_of
 from deploykit.serving.saved_model.warmup_requests import FILE as WARM_UP
 from deploykit.serving.saved_model.warmup_requests import read_requests
-from deploykit.storage.files import load_data
+from deploykit.storage.arrays import load_data
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node

@@ -8,7 +8,7 @@ import pytest
 from deploykit.input.pipeline import STYLES
 from deploykit.input.verdict import COMPUTE, INPUT, SHARING
 from deploykit.records.features import Feature
-from deploykit.storage.files import load_data
+from deploykit.storage.arrays import load_data
 from tests.deploykit.benchmarking.nets import hanging, written
 from tests.deploykit.conftest import FASHION, command_line
 from tests.deploykit.input import made_up

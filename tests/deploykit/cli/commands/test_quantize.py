@@ -7,7 +7,7 @@ import pytest
 
 from deploykit.freezing.graph_files import load_graph, save_graph
 from deploykit.quantization import accuracy, budget, calibrated_graph, calibration, search
-from deploykit.storage.files import load_data
+from deploykit.storage.arrays import load_data
 from tests.deploykit.conftest import FASHION, command_line
 from tests.deploykit.quantization.conftest import InProcess
 from tests.deploykit.quantization.test_search import INT8_OPS, LAYERS, Clock, residual_net

@@ -1,0 +1,106 @@
+"""Zip archives that anybody may have made, such as `.npz` and `.keras` files.
+
+A zip archive can say anything of itself, and unpack to a thousand times its size. So its list of
+entries is judged before it is read, and what the entries say they unpack to before they are; no
+more than that is ever unpacked.
+"""
+
+import contextlib
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from deploykit.storage.room import check_room
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.files.reading import cannot_be_read, opened, said
+
+# An entry takes 46 bytes and its name: as many as a hundred thousand arrays of long names need.
+MOST_LISTED = 16 << 20
+# More than a gibibyte AND a hundred times the packed size is what no honest file unpacks to: the
+# values of models and samples hardly pack at all, and zeros that do are of no use.
+MOST_UNPACKED, MOST_RATIO = 1 << 30, 100
+
+_END, _END_SIZE, _COMMENT = b"PK\x05\x06", 22, 1 << 16
+_ENCRYPTED = 1
+_HEADER = 30  # bytes in front of an entry's name and content
+_PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
+# What zipfile raises for one that is damaged depends on the byte that is wrong.
+DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, ValueError,
+          NotImplementedError, RuntimeError, OverflowError, RecursionError)  # fmt: skip
+
+
+@contextlib.contextmanager
+def open_archive(path: str | os.PathLike[str], what: str) -> Iterator[zipfile.ZipFile]:
+    """Yield an archive of which all entries can be read.
+
+    `what` is said to be expected. FileError: it cannot be read. GraphError: it is damaged, or made
+    to do harm. LimitError: it unpacks to more than there is memory.
+    """
+    with opened(path) as file:
+        try:
+            _check_list(file)
+            with zipfile.ZipFile(file) as archive:
+                _check_entries(archive, os.fstat(file.fileno()).st_size)
+                check_room(sum(each.file_size for each in archive.infolist()), f"{path}: unpacked")
+                yield archive
+        except OSError as error:
+            raise cannot_be_read(path, error) from None
+        except GraphError as error:
+            text = str(error)
+            raise GraphError(text if text.startswith(f"{path}:") else f"{path}: {text}") from None
+        except DAMAGE as error:
+            reason = " ".join(str(error).split())[:100] or type(error).__name__
+            raise GraphError(f"{path}: this is no {what}, or it is damaged ({reason})") from None
+
+
+def _check_list(file: BinaryIO) -> None:
+    """Raise GraphError for a list of entries that is too long to be read."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - _END_SIZE - _COMMENT))
+    tail = file.read()
+    place = tail.rfind(_END)
+    if place < 0 or len(tail) - place < _END_SIZE:
+        raise zipfile.BadZipFile("it has no list of entries; it may be cut short")
+    length = struct.unpack_from("<I", tail, place + 12)[0]
+    if length == 0xFFFFFFFF:  # a list of 4 GiB; a record in front of this one tells which
+        before = tail.rfind(b"PK\x06\x06", 0, place)
+        length = struct.unpack_from("<Q", tail, before + 40)[0] if before >= 0 else length
+    if length > MOST_LISTED:
+        raise GraphError(
+            f"its list of entries takes {said(length)}, at most {said(MOST_LISTED)} are read; "
+            "write several smaller files"
+        )
+
+
+def _check_entries(archive: zipfile.ZipFile, size: int) -> None:
+    """Raise GraphError for entries that would not be in an archive that was written honestly."""
+    names: set[str] = set()
+    end = 0
+    for entry in sorted(archive.infolist(), key=lambda each: each.header_offset):
+        name = entry.filename
+        parts = name.replace("\\", "/").split("/")
+        if name in names:
+            raise GraphError(f"its entry {name[:100]!r} is there twice; write it again")
+        if name.startswith(("/", "\\")) or ".." in parts:
+            raise GraphError(f"its entry {name[:100]!r} leads out of the archive; write it again")
+        if entry.compress_type not in _PACKINGS or entry.flag_bits & _ENCRYPTED:
+            raise GraphError(
+                f"its entry {name[:100]!r} is packed or encrypted in a way that is not read; write "
+                "it again, plain or deflated"
+            )
+        if entry.header_offset < end:
+            raise GraphError(f"its entry {name[:100]!r} overlaps another one; write it again")
+        names.add(name)
+        end = entry.header_offset + _HEADER + len(name) + entry.compress_size
+    if end > size:
+        raise zipfile.BadZipFile("it is cut short")
+    unpacked = sum(each.file_size for each in archive.infolist())
+    if unpacked > MOST_UNPACKED and unpacked > MOST_RATIO * size:
+        raise GraphError(
+            f"{said(size)} would unpack to {said(unpacked)}, which no file of values does; write "
+            "it again without compression"
+        )

@@ -1,0 +1,122 @@
+"""Arrays in the files of NumPy, of which the header is judged before any room is made.
+
+numpy.load takes the header at its word, and raises whatever its parser happens to.
+"""
+
+import math
+import os
+from typing import IO, Any
+
+import numpy as np
+
+from deploykit.storage.archives import open_archive
+from deploykit.storage.room import check_room
+from deploykit.transforms.core.errors import GraphError, LimitError
+from deploykit.transforms.core.files.reading import cannot_be_read, opened, said
+from deploykit.transforms.core.tensors import Array
+
+MAGIC = b"\x93NUMPY"
+MOST_AXES = 32  # which older versions of NumPy stop at; no tensor has as many
+# An array without values takes no bytes, but whoever goes through its rows would do so for ever.
+MOST_EMPTY = 1 << 20
+
+_PIECE = 1 << 22  # bytes that are unpacked at once
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+def load_data(path: str | os.PathLike[str]) -> dict[str, Array]:
+    """Read a `.npz` file: arrays by name. Pickled arrays are refused.
+
+    FileError: it cannot be read. GraphError: it is no such file, or damaged. LimitError: its arrays
+    take more memory than there is.
+    """
+    if _begins_with(path, MAGIC):
+        raise GraphError(f"{path}: this is a single array, expected a .npz file by name")
+    found = {}
+    with open_archive(path, ".npz file of plain arrays") as archive:
+        for entry in archive.infolist():
+            with archive.open(entry) as file:
+                name = entry.filename.removesuffix(".npy")
+                found[name] = _read(file, entry.file_size, f"{path}: array '{name[:100]}'")
+    return found
+
+
+def load_array(path: str | os.PathLike[str]) -> Array:
+    """Read the one array of a `.npy` file; errors are those of `load_data`."""
+    if _begins_with(path, b"PK\x03\x04"):
+        raise GraphError(f"{path}: this is a .npz file, expected a single array")
+    with opened(path) as file:
+        try:
+            return _read(file, os.fstat(file.fileno()).st_size, f"{path}: this")
+        except OSError as error:
+            raise cannot_be_read(path, error) from None
+
+
+def _begins_with(path: str | os.PathLike[str], magic: bytes) -> bool:
+    with opened(path) as file:
+        try:
+            return file.read(len(magic)) == magic
+        except OSError as error:
+            raise cannot_be_read(path, error) from None
+
+
+def _read(file: IO[bytes], size: int, where: str) -> Array:
+    """Return the array of an open file of so many bytes."""
+    try:
+        shape, by_column, dtype = _header(file)
+    except Exception as error:  # its parser raises even MemoryError for what is nested too deep
+        reason = " ".join(str(error).split())[:100] or type(error).__name__
+        raise GraphError(f"{where} is no plain array of NumPy ({reason})") from None
+    if problem := _problem(shape, dtype):
+        raise GraphError(f"{where} {problem}")
+    expected, held = math.prod(shape) * dtype.itemsize, size - file.tell()
+    if expected != held:
+        raise GraphError(
+            f"{where} has {held} bytes of values, but its header says {_said(shape, dtype)}, "
+            f"{expected} bytes; it may be cut short"
+        )
+    check_room(expected, where)
+    try:
+        found: Array = np.empty(math.prod(shape), dtype)
+    except MemoryError:
+        raise LimitError(f"{where} takes {said(expected)} of memory (--memory-limit)") from None
+    view = found.view(np.uint8) if expected else found
+    place = 0
+    while place < expected:
+        piece = file.read(min(_PIECE, expected - place))
+        if not piece:
+            raise GraphError(f"{where} is cut short after {place} of {expected} bytes")
+        view[place : place + len(piece)] = np.frombuffer(piece, np.uint8)
+        place += len(piece)
+    file.read(1)  # behind the last byte, its checksum is compared
+    return found.reshape(shape, order="F" if by_column else "C")
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, Any]:
+    version = np.lib.format.read_magic(file)
+    if version not in _HEADERS:
+        raise ValueError(f"version {version} is of records with fields")
+    shape, by_column, dtype = _HEADERS[version](file)
+    return shape, by_column, dtype
+
+
+def _problem(shape: tuple[int, ...], dtype: Any) -> str:
+    """Say what is wrong with an array that a header describes, or nothing."""
+    if dtype.hasobject:
+        return "holds Python objects, which are code and are never loaded"
+    if dtype.names is not None or dtype.subdtype is not None:
+        return f"is of records with fields ({str(dtype)[:60]}), expected plain numbers or texts"
+    sizes = [size for size in shape if size]
+    if len(shape) > MOST_AXES or any(size < 0 for size in shape):
+        return f"has the shape {str(list(shape))[:60]}, which is none"
+    is_empty = not dtype.itemsize or len(sizes) < len(shape)
+    if is_empty and math.prod(sizes) > MOST_EMPTY:
+        return f"has no values, but the shape {str(list(shape))[:60]}"
+    return ""
+
+
+def _said(shape: tuple[int, ...], dtype: Any) -> str:
+    return f"{dtype}{str(list(shape))[:60]}"

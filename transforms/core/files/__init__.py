@@ -1,0 +1,1 @@
+"""Files that anybody may have made: read within bounds, and held while they are written."""

@@ -1,0 +1,135 @@
+"""Files that anybody may have made, read within bounds.
+
+Nothing here waits for a pipe or reads a device, and no file is read beyond a size that is stated
+before: what a file says of itself is no measure of what it makes its reader allocate.
+"""
+
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
+
+from deploykit.transforms.core.errors import FileError, GraphError
+
+MAX_BYTES = 2 << 30  # protobuf reads no message above 2 GiB
+MOST_TEXT = 64 << 20  # of labels, settings, indexes: honest ones hold kilobytes, the largest 15 MB
+LONGEST_LINE = 64 << 20  # of a table or a log; more is no text
+
+
+def check_regular(path: str | os.PathLike[str]) -> os.stat_result:
+    """Return the status of a regular file. FileError: it is missing or something else."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError) as error:  # a name may hold what no name can
+        raise cannot_be_read(path, error) from None
+    _check_kind(path, status)
+    return status
+
+
+def opened(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a regular file to read bytes. FileError: it is none, or cannot be read."""
+    check_regular(path)  # before it is opened, which is an act in itself for some devices
+    try:
+        # A pipe that took its place meanwhile is not waited for, and seen in a moment.
+        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb")
+    except OSError as error:
+        raise cannot_be_read(path, error) from None
+    try:
+        _check_kind(path, os.fstat(file.fileno()))
+    except FileError:
+        file.close()
+        raise
+    return file
+
+
+def read_bytes(path: str | os.PathLike[str], most: int = MAX_BYTES, what: str = "file") -> bytes:
+    """Return the bytes of a regular file.
+
+    FileError: it is missing, no regular file, or larger than `most`; `what` says what is expected.
+    """
+    with opened(path) as file:
+        try:
+            size = os.fstat(file.fileno()).st_size
+            content = b"" if size > most else file.read(most + 1) or b""
+        except OSError as error:
+            raise cannot_be_read(path, error) from None
+    if max(size, len(content)) > most:
+        raise FileError(
+            f"{path}: {size} bytes, but a {what} is read up to {said(most)}; give another file"
+        )
+    return content
+
+
+def read_text(path: str | os.PathLike[str], what: str, most: int = MOST_TEXT) -> str:
+    """Return a file of text in UTF-8, whose byte-order mark does not count.
+
+    FileError: as `read_bytes`. GraphError: it is no text.
+    """
+    try:
+        return read_bytes(path, most, what).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise GraphError(
+            f"{path}: this is no text in UTF-8 (byte {error.start} cannot be read), expected a "
+            f"{what}"
+        ) from None
+
+
+def read_json(
+    path: str | os.PathLike[str],
+    what: str,
+    most: int = MOST_TEXT,
+    pairs: Callable[[list[tuple[str, Any]]], Any] | None = None,
+) -> Any:
+    """Return what a file of JSON holds; `pairs` makes an object of names and values.
+
+    FileError: as `read_bytes`. GraphError: it is no JSON.
+    """
+    content = read_text(path, what, most)
+    try:
+        return json.loads(content, object_pairs_hook=pairs)
+    except (ValueError, RecursionError) as error:  # among them a number of too many digits
+        reason = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
+        raise GraphError(f"{path}: this is no JSON ({reason[:100]}), expected a {what}") from None
+
+
+def lines(path: str | os.PathLike[str], what: str, longest: int = LONGEST_LINE) -> Iterator[bytes]:
+    """Yield the lines of a file with their ends. FileError: it cannot be read.
+
+    GraphError: a line is longer than any of such a file.
+    """
+    with opened(path) as file:
+        number = 0
+        while True:
+            try:
+                line = file.readline(longest + 1)
+            except OSError as error:
+                raise cannot_be_read(path, error) from None
+            if not line:
+                return
+            number += 1
+            if len(line) > longest:
+                raise GraphError(
+                    f"{path}: line {number} is longer than {said(longest)}, expected the lines of "
+                    f"a {what}"
+                )
+            yield line
+
+
+def cannot_be_read(path: str | os.PathLike[str], error: OSError | ValueError) -> FileError:
+    """Return the error for a file of which the system says that it cannot be read."""
+    return FileError(f"{path!s:.300}: {getattr(error, 'strerror', None) or error}")
+
+
+def said(size: int) -> str:
+    """Return a size in words: `2 GiB`."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit:
+            return f"{size / unit:.3g} {name}"
+    return f"{size} bytes"
+
+
+def _check_kind(path: str | os.PathLike[str], status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
+        raise FileError(f"{path}: this is {kind}, expected a file")
