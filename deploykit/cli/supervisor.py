@@ -6,7 +6,6 @@ that it has started, tidies up, and always ends with an exit status that has a m
 """
 
 import contextlib
-import fcntl
 import mmap
 import os
 import shutil
@@ -20,6 +19,9 @@ from typing import NoReturn
 
 import click
 
+from deploykit.transforms.core.files.locks import locked
+
+_PREFIX = "deploykit-run-"  # no other temporary folder is called so
 _GRACE = 1.0  # seconds in which a command that is to end may tidy up by itself
 _YOUNG = 60.0  # seconds in which a folder may not yet be held by its process
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -44,7 +46,7 @@ def supervise(command: Callable[[], int]) -> NoReturn:
             os.setpgid(worker, worker)
         status = _status(*_watch(worker), bool(told[_ENDED]), bool(told[_CAPPED]))
         if folder is not None:
-            from deploykit.storage.unfinished import remove_noted
+            from deploykit.transforms.core.files.unfinished import remove_noted
 
             remove_noted(folder / "unfinished")
     sys.exit(status)
@@ -58,7 +60,7 @@ def _work(
     It tells whether it has a cap that was asked for, and that it came to its own end, as a library
     may end it too.
     """
-    from deploykit.storage import unfinished
+    from deploykit.transforms.core.files import unfinished
     from deploykit.transforms.core.running import lifetime, own_work
 
     os.setpgid(0, 0)
@@ -144,36 +146,28 @@ def _say(sentence: str) -> None:
 def _own_folder() -> Iterator[Path | None]:
     """Yield a folder for temporary files, which is removed at the end; None: there can be none.
 
-    Its lock says that it is in use: a later command removes those of processes that were killed.
+    It is locked: what nobody holds was left by a command that was killed with what watched it.
     """
-    folder = lock = None
-    try:
-        place = Path(tempfile.gettempdir())
-        _remove_left(place)
-        folder = Path(tempfile.mkdtemp(prefix="deploykit-", dir=place))
-        lock = os.open(folder, os.O_RDONLY)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-    except OSError:  # a full disk, or none that can be written to: what needs one will say so
-        pass
-    try:
+    with contextlib.ExitStack() as undo:
+        folder = None
+        try:
+            place = Path(tempfile.gettempdir())
+            _remove_left(place)
+            folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
+            undo.callback(shutil.rmtree, folder, ignore_errors=True)
+            undo.enter_context(locked(folder))
+        except OSError:  # a full disk, or none that can be written to: what needs one will say so
+            pass
         yield folder
-    finally:
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
 
 
 def _remove_left(place: Path) -> None:
     """Remove the folders of commands that were killed together with what watched them."""
-    for folder in place.glob("deploykit-*"):
+    for folder in place.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             status = folder.lstat()
-            if status.st_uid != os.getuid() or time.time() - status.st_mtime < _YOUNG:
-                continue
-            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(lock)
+            is_old = time.time() - status.st_mtime > _YOUNG and status.st_uid == os.getuid()
+            if is_old and folder.is_dir():
+                with locked(folder) as is_dead:
+                    if is_dead:
+                        shutil.rmtree(folder, ignore_errors=True)

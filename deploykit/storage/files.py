@@ -12,6 +12,7 @@ from typing import BinaryIO
 from deploykit.transforms.core.errors import FileError
 from deploykit.transforms.core.files.locks import locked
 from deploykit.transforms.core.files.reading import MAX_BYTES, check_regular, read_bytes
+from deploykit.transforms.core.files.unfinished import note
 
 __all__ = ["MAX_BYTES", "check_output", "check_output_folder", "check_regular", "default_output",
            "hidden", "read_bytes", "remove_leftovers", "write"]  # fmt: skip
@@ -89,6 +90,7 @@ def hidden(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
     """Make a file beside a path, under a hidden name that goes in the end; it is held meanwhile."""
     while True:
         partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+        note(partial)
         try:
             file = partial.open("xb")
         except FileExistsError:

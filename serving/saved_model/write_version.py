@@ -17,6 +17,7 @@ from pathlib import Path
 from deploykit.serving.protocol.version_numbers import number_of
 from deploykit.transforms.core.errors import Error, FileError
 from deploykit.transforms.core.files.locks import locked
+from deploykit.transforms.core.files.unfinished import note
 
 MOST_VERSION = (1 << 63) - 1  # TensorFlow Serving reads an int64
 _HIDDEN = ".tmp-"
@@ -123,6 +124,7 @@ def _hidden(folder: Path) -> Iterator[Path]:
     """Make a folder under a hidden name, locked; remove it if it is still there afterwards."""
     while True:
         partial = folder / f"{_HIDDEN}{uuid.uuid4().hex}"
+        note(partial)
         partial.mkdir()
         with locked(partial) as is_ours:
             if not is_ours:  # another exporter was quicker, and took it for a leftover

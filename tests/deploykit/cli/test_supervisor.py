@@ -71,7 +71,7 @@ def leaves_files():
     """A temporary one, and one that was begun beside its place."""
     import tempfile
 
-    from deploykit.storage.unfinished import note
+    from deploykit.transforms.core.files.unfinished import note
 
     tempfile.mkdtemp()
     for partial in (Path(".a.pb.1.tmp"), Path(".\udc80\n.tmp")):
