@@ -22,7 +22,7 @@ import click
 from deploykit.transforms.core.files.locks import locked
 
 _PREFIX = "deploykit-run-"  # no other temporary folder is called so
-_GRACE = 1.0  # seconds in which a command that is to end may tidy up by itself
+_GRACE = 1.5  # seconds in which a command that is to end may tidy up by itself
 _YOUNG = 60.0  # seconds in which a folder may not yet be held by its process
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STOPPING = (signal.SIGTSTP, signal.SIGCONT)
