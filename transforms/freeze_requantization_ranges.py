@@ -5,7 +5,8 @@ import re
 
 import numpy as np
 
-from deploykit.transforms.core.errors import FileError, GraphError, PipelineError
+from deploykit.transforms.core.errors import GraphError, PipelineError
+from deploykit.transforms.core.files.reading import lines
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import tensor_name
 
@@ -58,17 +59,13 @@ def freeze_requantization_ranges(
 def _records(path: str) -> dict[str, tuple[list[float], list[float]]]:
     """Return the minima and maxima that a log shows for each node; one range a line, the last."""
     found: dict[str, tuple[list[float], list[float]]] = {}
-    try:
-        with open(path, encoding="utf-8", errors="replace") as log:
-            for line in log:
-                for name, low, high in _RECORD.findall(line)[-1:]:
-                    numbers = _number(low), _number(high)
-                    if all(map(math.isfinite, numbers)):
-                        minima, maxima = found.setdefault(name, ([], []))
-                        minima.append(numbers[0])
-                        maxima.append(numbers[1])
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from None
+    for line in lines(path, "log"):
+        for name, low, high in _RECORD.findall(line.decode(errors="replace"))[-1:]:
+            numbers = _number(low), _number(high)
+            if all(map(math.isfinite, numbers)):
+                minima, maxima = found.setdefault(name, ([], []))
+                minima.append(numbers[0])
+                maxima.append(numbers[1])
     if not found:
         raise GraphError(
             f"{path}: no line shows a range, as `;NODE__print__;__requant_min_max:[MIN][MAX]`"

@@ -23,6 +23,7 @@ from deploykit.photos.ranges import UNIT
 from deploykit.records.features import Feature
 from deploykit.storage.files import read_bytes
 from deploykit.transforms.core.errors import Error, GraphError
+from deploykit.transforms.core.files.reading import read_text
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split
 from deploykit.transforms.core.running.child import call
@@ -209,10 +210,8 @@ def labels_from(labels: str | os.PathLike[str] | Sequence[str]) -> list[str]:
 
 def read_labels(path: str | os.PathLike[str]) -> list[str]:
     """Return the lines of a file: line n is the name of class n. GraphError: it is no such file."""
-    try:
-        lines = [line.strip() for line in read_bytes(path).decode("utf-8-sig").split("\n")]
-    except UnicodeDecodeError:
-        raise GraphError(f"{path}: this is no text, expected a label on each line") from None
+    text = read_text(path, "file with a label on each line")
+    lines = [line.strip() for line in text.split("\n")]
     while lines and not lines[-1]:
         lines.pop()
     if not lines:

@@ -8,6 +8,7 @@ from typing import Literal
 from deploykit.freezing.checkpoints import Checkpoint, find_checkpoint
 from deploykit.storage.files import check_regular
 from deploykit.transforms.core.errors import FileError
+from deploykit.transforms.core.files.reading import opened
 
 KERAS_ENDS = (".keras", ".h5", ".hdf5")
 KERAS_FOLDER = ("config.json", "metadata.json")  # what a .keras archive that is unpacked holds
@@ -71,7 +72,7 @@ def _is_keras(path: Path) -> bool:
     if path.suffix in KERAS_ENDS:
         return True
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             return file.read(8).startswith(_KERAS_MAGIC)
     except OSError as error:
         raise FileError(f"{path}: {error.strerror or error}") from None

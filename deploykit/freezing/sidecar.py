@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.photos.wanted_range import wanted_from, wanted_ranges
-from deploykit.storage.files import check_output, read_bytes
+from deploykit.storage.files import check_output
 from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.files.reading import read_json
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import producer_name
 
@@ -172,8 +173,8 @@ def load_sidecar(path: Path, content: bytes) -> tuple[list[str], list[str], Abou
 def _document(path: Path) -> dict[str, Any] | None:
     """Return a JSON document that says it describes a model; None for any other file."""
     try:
-        document = json.loads(read_bytes(path))
-    except (FileError, ValueError, RecursionError):
+        document = read_json(path, "description of a graph")
+    except (FileError, GraphError):
         return None
     is_ours = isinstance(document, dict) and document.get("kind") == KIND
     return document if is_ours and "sha256" in document else None

@@ -1,6 +1,6 @@
 """What a data path means: TFRecord shards, CSV files, images or arrays, and what a record holds."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from deploykit.records.index import index_names, load_index, one_set
 from deploykit.storage.arrays import load_data
 from deploykit.storage.files import check_regular
 from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.files.reading import text_lines
 
 IMAGE_ENDS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 LABELS = "labels.csv"
@@ -191,7 +192,7 @@ def _images(folder: Path, images: Sequence[Path]) -> Data:
 def _listed_labels(listed: Path) -> dict[str, str]:
     """Return the label of each file by its path in the folder."""
     found = {}
-    for number, line in enumerate(_lines(listed), 1):
+    for number, line in enumerate(text_lines(listed, "CSV file"), 1):
         name, comma, label = line.strip().rpartition(",")
         if not (comma and name and label.strip()):
             raise GraphError(f"{listed}: line {number} has no label, expected FILE,LABEL")
@@ -215,20 +216,10 @@ def _arrays(path: str) -> Data:
 
 
 def _first_line(file: Path) -> str:
-    line = next(_lines(file), "").strip()
+    line = next(text_lines(file, "CSV file"), "").strip()
     if not line:
         raise GraphError(f"{file}: line 1 is empty, expected numbers separated by commas")
     return line
-
-
-def _lines(file: Path) -> Iterator[str]:
-    try:
-        with file.open(encoding="utf-8-sig") as text:
-            yield from text
-    except OSError as error:
-        raise FileError(f"{file}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise GraphError(f"{file}: this is no text, expected lines of a CSV file") from None
 
 
 def _ends(columns: int | tuple[int, int]) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from deploykit.input.preprocessing import Steps, result_of
 from deploykit.photos.sizes import HEAD, size_of
 from deploykit.records.features import Feature
 from deploykit.transforms.core.errors import Error
+from deploykit.transforms.core.files.reading import opened
 from deploykit.transforms.core.node import split
 from deploykit.transforms.core.protos import Example
 from deploykit.transforms.core.tfrecord import read_records
@@ -149,7 +150,7 @@ def _sizes(data: Data, feature: str) -> Iterator[str]:
 def _head(data: Data, path: str, feature: str) -> bytes:
     """Return the first bytes of a photo: of a file, or of its first record."""
     if data.kind == "images":
-        with open(path, "rb") as file:
+        with opened(path) as file:
             return file.read(HEAD)
     record = next(read_records(path, bool(data.compression)))
     head: bytes = Example.FromString(record).features.feature[feature].bytes_list.value[0]

@@ -18,8 +18,8 @@ from deploykit.input.data import Columns, Data
 from deploykit.photos.ranges import SIGNED, UNIT, PhotoRange, range_from
 from deploykit.photos.wanted_range import BESIDE, Wanted, wanted_from, wanted_range
 from deploykit.records.features import Feature
-from deploykit.storage.files import read_bytes
 from deploykit.transforms.core.errors import GraphError, nearest
+from deploykit.transforms.core.files.reading import read_json
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split
 from deploykit.transforms.core.tensors import numpy_type
@@ -129,10 +129,7 @@ class Preprocessing:
 
 def load_preprocessing(path: str | os.PathLike[str]) -> Preprocessing:
     """Read a JSON file. FileError: there is none. GraphError: it states something else."""
-    try:
-        document = json.loads(read_bytes(path))
-    except (ValueError, RecursionError):
-        raise GraphError(f"{path}: this is no JSON document") from None
+    document = read_json(path, "preprocessing")
     try:
         return preprocessing_from(document)
     except GraphError as error:

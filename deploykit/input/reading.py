@@ -11,6 +11,7 @@ from deploykit.input.data import Columns, Data
 from deploykit.storage.arrays import load_data
 from deploykit.storage.files import read_bytes
 from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.files.reading import text_lines
 from deploykit.transforms.core.tensors import Array
 
 Record = tuple[str, dict[str, Any]]
@@ -68,31 +69,25 @@ def _lines(data: Data, number: int, features: tuple[str, ...]) -> Iterator[Recor
     """Yield the lines of a CSV file as the numbers of each feature."""
     file, width = data.files[number], data.width
     wanted: Columns = {name: data.columns[name] for name in features}
-    try:
-        with open(file, encoding="utf-8-sig") as text:
-            for line, content in enumerate(text, 1):
-                if line == 1 and data.header:
-                    continue
-                fields = content.rstrip("\r\n").split(",")
-                try:
-                    if len(fields) != width:
-                        raise ValueError
-                    numbers = [float(field) for field in fields]
-                except ValueError:
-                    raise GraphError(f"{file}: line {line} {_wrong(data, fields)}") from None
-                yield (
-                    f"{file}: line {line}",
-                    {
-                        name: np.float32(numbers[each])
-                        if isinstance(each, int)
-                        else np.array(numbers[each[0] : each[1]], np.float32)
-                        for name, each in wanted.items()
-                    },
-                )
-    except OSError as error:
-        raise FileError(f"{file}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise GraphError(f"{file}: this is no text, expected lines of numbers") from None
+    for line, content in enumerate(text_lines(file, "CSV file"), 1):
+        if line == 1 and data.header:
+            continue
+        fields = content.rstrip("\r\n").split(",")
+        try:
+            if len(fields) != width:
+                raise ValueError
+            numbers = [float(field) for field in fields]
+        except ValueError:
+            raise GraphError(f"{file}: line {line} {_wrong(data, fields)}") from None
+        yield (
+            f"{file}: line {line}",
+            {
+                name: np.float32(numbers[each])
+                if isinstance(each, int)
+                else np.array(numbers[each[0] : each[1]], np.float32)
+                for name, each in wanted.items()
+            },
+        )
 
 
 def _wrong(data: Data, fields: list[str]) -> str:

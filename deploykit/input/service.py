@@ -7,13 +7,13 @@ records for images and arrays. What a share holds comes once, in no set order.
 import contextlib
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from deploykit.input.data import Data
-from deploykit.transforms.core.errors import FileError, GraphError, VerificationError
+from deploykit.transforms.core.errors import GraphError, VerificationError
+from deploykit.transforms.core.files.reading import lines
 from deploykit.transforms.core.running import child
 from deploykit.transforms.core.tensors import Array
 
@@ -117,11 +117,7 @@ def _expected(data: Data) -> Array:
 
 
 def _lines_of(path: str) -> int:
-    try:
-        with Path(path).open("rb") as file:
-            return sum(1 for _ in file)
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from None
+    return sum(1 for _ in lines(path, "CSV file"))
 
 
 def _found(data: Data, address: str, sharding: str) -> Array:

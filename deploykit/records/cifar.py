@@ -10,6 +10,7 @@ from deploykit.records.arrays import Arrays
 from deploykit.records.pickles import read_pickle
 from deploykit.storage.files import read_bytes
 from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.files.reading import MOST_TEXT, opened
 from deploykit.transforms.core.tensors import Array
 
 PIXELS = 3 * 32 * 32
@@ -36,7 +37,8 @@ def cifar(files: Sequence[Path]) -> Arrays:
 
 
 def _is_pickle(path: Path) -> bool:
-    return read_bytes(path)[:2] in PICKLES
+    with opened(path) as file:
+        return file.read(2) in PICKLES
 
 
 def _binary(path: Path) -> dict[str, Array]:
@@ -86,7 +88,7 @@ def _classes(folder: Path, hundred: bool) -> tuple[str, ...]:
         else ("batches.meta.txt", "batches.meta", "label_names")
     )
     if (folder / lists).is_file():
-        text = read_bytes(folder / lists).decode(errors="replace")
+        text = read_bytes(folder / lists, MOST_TEXT, "list of names").decode(errors="replace")
         return tuple(filter(None, map(str.strip, text.splitlines())))
     if not (folder / metas).is_file():
         return ()

@@ -10,12 +10,13 @@ from typing import IO, cast
 import numpy as np
 
 from deploykit.records.arrays import Arrays
+from deploykit.storage.room import check_unpacked
 from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.files.reading import opened, read_up_to
 from deploykit.transforms.core.tensors import Array
 from deploykit.transforms.core.tfrecord import is_gzip
 
 TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
-_MOST_BYTES = 16 << 30
 
 
 def idx(files: Sequence[Path]) -> Arrays:
@@ -38,7 +39,8 @@ def idx(files: Sequence[Path]) -> Arrays:
 def read_idx(path: Path) -> Array:
     """Return the array of an IDX file. FileError: it cannot be read. GraphError: it is damaged."""
     try:
-        with cast(IO[bytes], gzip.open(path) if is_gzip(path) else path.open("rb")) as file:
+        with opened(path) as raw:
+            file = cast(IO[bytes], gzip.GzipFile(fileobj=raw) if is_gzip(path) else raw)
             magic = file.read(4)
             if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in TYPES or not magic[3]:
                 raise GraphError(f"{path}: this is no IDX file (it begins with {magic.hex(' ')})")
@@ -50,9 +52,9 @@ def read_idx(path: Path) -> Array:
             expected = dtype.itemsize
             for size in shape:
                 expected *= size
-            if expected > _MOST_BYTES:
-                raise GraphError(f"{path}: its header asks for {expected} bytes, at most 16 GiB")
-            content = _read(file, expected + 1)
+            if file is not raw:
+                check_unpacked(expected, path.stat().st_size, str(path))
+            content = read_up_to(file, expected + 1)
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise GraphError(f"{path}: gzip: {error}") from None
     except OSError as error:
@@ -63,12 +65,3 @@ def read_idx(path: Path) -> Array:
             f"{path}: {more} bytes of values, but the header says {list(shape)}, {expected} bytes"
         )
     return np.frombuffer(content, dtype).reshape(shape).astype(dtype.newbyteorder("="))
-
-
-def _read(file: IO[bytes], most: int) -> bytes:
-    """Return at most so many bytes; a header that lies takes no memory."""
-    found = []
-    while most > 0 and (piece := file.read(min(most, 1 << 24))):
-        found.append(piece)
-        most -= len(piece)
-    return b"".join(found)

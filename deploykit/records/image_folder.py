@@ -23,6 +23,7 @@ from deploykit.records.record_source import (
 )
 from deploykit.storage.files import read_bytes
 from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.files.reading import read_text
 from deploykit.transforms.core.running.child import Worker
 
 logger = logging.getLogger("deploykit")
@@ -160,9 +161,9 @@ def _labelled(
     """Return all images, those that only the CSV file names as well, and labels and classes."""
     given: dict[str, str] = {}
     try:
-        text = read_bytes(labels).decode("utf-8-sig")
+        text = read_text(labels, "CSV file of labels")
         rows = list(csv.reader(text.splitlines(), strict=True))
-    except (UnicodeDecodeError, csv.Error) as error:
+    except csv.Error as error:
         raise GraphError(f"{labels}: this is no CSV file: {error}") from None
     for number, row in enumerate(rows, 1):
         if not row or (number == 1 and not row[0].lower().endswith(ENDS)):

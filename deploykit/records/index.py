@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.records.features import Feature, feature_from
-from deploykit.storage.files import read_bytes
 from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.files.reading import read_json
 
 FORMAT = 1
 END = ".index.json"
@@ -138,10 +138,9 @@ def load_index(folder: str | Path, name: str | None = None) -> Index:
         wanted = f"{name or 'NAME'}{END}"
         raise FileError(f"{folder}: there is no {wanted}, so no records of deploykit records")
     try:
-        return _parsed(json.loads(read_bytes(path)))
-    except (GraphError, ValueError, RecursionError) as error:
-        reason = error if isinstance(error, GraphError) else "this is no JSON document"
-        raise GraphError(f"{path}: {reason}") from None
+        return _parsed(read_json(path, "index of records"))
+    except GraphError as error:
+        raise error if str(path) in str(error) else GraphError(f"{path}: {error}") from None
 
 
 def _parsed(document: Any) -> Index:

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
-from deploykit.records.record_source import PART, Facts, SourcePart, opened
-from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.records.record_source import PART, Facts, SourcePart
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.files.reading import LONGEST_LINE, cannot_be_read, opened
 
-LONGEST = 64 << 20  # of a line; more is no text
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -19,8 +19,8 @@ def first_lines(path: str, count: int) -> list[bytes]:
     with opened(path) as file:
         if file.read(3) != _BOM:
             file.seek(0)
-        while len(found) < count and (line := file.readline(LONGEST)):
-            if len(line) == LONGEST or b"\0" in line:
+        while len(found) < count and (line := file.readline(LONGEST_LINE)):
+            if len(line) == LONGEST_LINE or b"\0" in line:
                 raise GraphError(f"{path}: this is no text, expected lines of values")
             if line.strip():
                 found.append(line.rstrip(b"\r\n"))
@@ -46,10 +46,10 @@ def text_of(part: SourcePart, header: bytes | None = None) -> tuple[int, bytes]:
     A header that the file begins with is left out. FileError: the file cannot be read.
     """
     try:
-        with open(part.file, "rb") as file:
+        with opened(part.file) as file:
             if part.start:
                 file.seek(part.start - 1)
-                while (piece := file.readline(LONGEST)) and not piece.endswith(b"\n"):
+                while (piece := file.readline(LONGEST_LINE)) and not piece.endswith(b"\n"):
                     pass
             elif file.read(3) != _BOM:
                 file.seek(0)
@@ -58,9 +58,11 @@ def text_of(part: SourcePart, header: bytes | None = None) -> tuple[int, bytes]:
                 return begin, b""
             text = file.read(part.stop - begin)
             if not text.endswith(b"\n"):
-                text += file.readline(LONGEST)
+                text += file.readline(LONGEST_LINE)
     except OSError as error:
-        raise FileError(f"{part.file}: {error.strerror or error}") from None
+        raise cannot_be_read(part.file, error) from None
+    if len(text) >= LONGEST_LINE:
+        raise GraphError(f"{part.file}: this is no text, expected lines of values")
     if header is not None and part.start == 0 and text.startswith(header):
         end = text.find(b"\n") + 1
         if text[:end].rstrip(b"\r\n") == header:
@@ -95,7 +97,7 @@ class LineNumbers:
         """Return the number of the line that begins there, from 1."""
         if file != self._file or offset < self._offset:
             self._file, self._offset, self._lines = file, 0, 1
-        with open(file, "rb") as stream:
+        with opened(file) as stream:
             stream.seek(self._offset)
             while self._offset < offset and (
                 piece := stream.read(min(PART, offset - self._offset))

@@ -9,10 +9,11 @@ from deploykit.records.idx import TYPES, idx
 from deploykit.records.image_files import ENDS
 from deploykit.records.image_folder import Images
 from deploykit.records.lines import first_lines
-from deploykit.records.record_source import RecordSource, none_found, opened
+from deploykit.records.record_source import RecordSource, none_found
 from deploykit.records.tables import Numbers, Texts
 from deploykit.storage.files import check_regular
 from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.files.reading import opened
 
 _FILES = {  # what a folder holds of each kind; the first that is there decides
     "csv": ("*.csv",),

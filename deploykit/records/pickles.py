@@ -7,13 +7,16 @@ make an array is answered by stand-ins that check what they are given; all else 
 import io
 import pickle
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
 
 import numpy as np
 
 from deploykit.storage.files import read_bytes
 from deploykit.transforms.core.errors import GraphError, RefusedError
 from deploykit.transforms.core.tensors import Array
+
+# A batch of CIFAR takes 200,000; each step may make an object of 64 bytes of one byte of the file.
+MOST_STEPS = 10_000_000
 
 _TYPES = ("b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8")
 
@@ -62,6 +65,18 @@ def _latin_bytes(text: object, encoding: object) -> bytes:
     return text.encode("latin1")
 
 
+class _Steps(dict[int, Any]):
+    """What each byte of a pickle does, as often as an honest one lets it be done."""
+
+    left = MOST_STEPS
+
+    def __getitem__(self, code: int) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise GraphError(f"it has more than {MOST_STEPS} steps")
+        return super().__getitem__(code)
+
+
 class _Unpickler(pickle._Unpickler):
     """The one in Python, whose memo is a dict, so that no number in a file can ask for memory."""
 
@@ -70,6 +85,11 @@ class _Unpickler(pickle._Unpickler):
         for code, load in pickle._Unpickler.dispatch.items()
         if code != pickle.BYTEARRAY8[0]  # which makes room for as much as it says there is
     }
+
+    def __init__(self, content: IO[bytes]) -> None:
+        """Read a pickle of Python 2 or 3."""
+        super().__init__(content, encoding="bytes")
+        self.dispatch = _Steps(type(self).dispatch)  # type: ignore[misc]
 
     def find_class(self, module: str, name: str) -> Any:
         if module in ("numpy.core.multiarray", "numpy._core.multiarray"):
@@ -98,11 +118,13 @@ def read_pickle(path: Path) -> Any:
     """
     content = io.BytesIO(read_bytes(path))
     try:
-        return _plain(_Unpickler(content, encoding="bytes").load())
+        return _plain(_Unpickler(content).load())
     except RefusedError as error:
         raise RefusedError(
             f"{path}: this pickle is no plain data: {error}; deploykit runs nothing from a data set"
         ) from None
+    except GraphError as error:
+        raise GraphError(f"{path}: {error}") from None
     except MemoryError:
         raise
     except Exception as error:  # what pickle raises depends on the byte that is wrong

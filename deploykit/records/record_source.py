@@ -3,10 +3,10 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
 
 from deploykit.records.features import Feature
-from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.errors import GraphError
 
 PART = 1 << 19  # bytes that one process takes at a time: small enough that all end together
 MOST_ITEMS = 256  # of a part, so that small files are shared out as well
@@ -108,14 +108,6 @@ def fingerprint(files: Facts) -> Iterator[bytes]:
     for path, (size, changed) in files.items():
         whole = path if path.startswith(os.sep) else here + path
         yield f"{whole}\0{size}\0{changed}\n".encode("utf-8", "surrogateescape")
-
-
-def opened(path: str) -> BinaryIO:
-    """Open a file to read bytes. FileError: it cannot be read."""
-    try:
-        return open(path, "rb")
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from None
 
 
 def numbered(labels: Sequence[str]) -> tuple[list[int], tuple[str, ...]]:

@@ -13,6 +13,7 @@ from deploykit.records.features import Feature
 from deploykit.records.index import Index, Shard, find_index, load_index, shard_files
 from deploykit.records.workers import in_order
 from deploykit.transforms.core.errors import FileError, GraphError, VerificationError
+from deploykit.transforms.core.files.reading import cannot_be_read, opened
 from deploykit.transforms.core.tfrecord import is_gzip, read_records
 
 SHOWN = 6  # numbers of a list, and characters of a string ten times as many
@@ -31,10 +32,10 @@ class Checked:
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file. FileError: it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from None
+        raise cannot_be_read(path, error) from None
 
 
 def check_folder(

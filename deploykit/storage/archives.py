@@ -13,16 +13,12 @@ import zlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from deploykit.storage.room import check_room
+from deploykit.storage.room import check_unpacked
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.files.reading import cannot_be_read, opened, said
 
 # An entry takes 46 bytes and its name: as many as a hundred thousand arrays of long names need.
 MOST_LISTED = 16 << 20
-# More than a gibibyte AND a hundred times the packed size is what no honest file unpacks to: the
-# values of models and samples hardly pack at all, and zeros that do are of no use.
-MOST_UNPACKED, MOST_RATIO = 1 << 30, 100
-
 _END, _END_SIZE, _COMMENT = b"PK\x05\x06", 22, 1 << 16
 _ENCRYPTED = 1
 _HEADER = 30  # bytes in front of an entry's name and content
@@ -44,8 +40,10 @@ def open_archive(path: str | os.PathLike[str], what: str) -> Iterator[zipfile.Zi
         try:
             _check_list(file)
             with zipfile.ZipFile(file) as archive:
-                _check_entries(archive, os.fstat(file.fileno()).st_size)
-                check_room(sum(each.file_size for each in archive.infolist()), f"{path}: unpacked")
+                packed = os.fstat(file.fileno()).st_size
+                _check_entries(archive, packed)
+                unpacked = sum(each.file_size for each in archive.infolist())
+                check_unpacked(unpacked, packed, str(path))
                 yield archive
         except OSError as error:
             raise cannot_be_read(path, error) from None
@@ -98,9 +96,3 @@ def _check_entries(archive: zipfile.ZipFile, size: int) -> None:
         end = entry.header_offset + _HEADER + len(name) + entry.compress_size
     if end > size:
         raise zipfile.BadZipFile("it is cut short")
-    unpacked = sum(each.file_size for each in archive.infolist())
-    if unpacked > MOST_UNPACKED and unpacked > MOST_RATIO * size:
-        raise GraphError(
-            f"{said(size)} would unpack to {said(unpacked)}, which no file of values does; write "
-            "it again without compression"
-        )

@@ -3,9 +3,13 @@
 import os
 import resource
 
-from deploykit.transforms.core.errors import LimitError
+from deploykit.transforms.core.errors import GraphError, LimitError
 from deploykit.transforms.core.files.reading import said
 from deploykit.transforms.core.running.child import limits
+
+# More than a gibibyte AND a hundred times the packed size is what no honest file unpacks to: the
+# values of models and samples hardly pack at all, and zeros that do are of no use.
+MOST_UNPACKED, MOST_RATIO = 1 << 30, 100
 
 
 def room() -> int:
@@ -22,3 +26,13 @@ def check_room(size: int, what: str) -> None:
             f"{what}, it takes {said(size)}, more than the {said(most)} of memory there are "
             "(--memory-limit)"
         )
+
+
+def check_unpacked(unpacked: int, packed: int, where: str) -> None:
+    """Raise GraphError for a file that would unpack to what none does; LimitError: no room."""
+    if unpacked > MOST_UNPACKED and unpacked > MOST_RATIO * packed:
+        raise GraphError(
+            f"{where}: {said(packed)} would unpack to {said(unpacked)}, which no file of values "
+            "does; write it again without compression"
+        )
+    check_room(unpacked, f"{where}: unpacked")

@@ -4,14 +4,14 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import grpc
 
 from deploykit.serving.client.connection import Connection
 from deploykit.serving.protocol.errors import SERVED_HERE
-from deploykit.transforms.core.errors import Error, FileError
+from deploykit.transforms.core.errors import Error
+from deploykit.transforms.core.files.reading import MOST_TEXT, read_bytes
 
 PREDICTION = "tensorflow.serving.PredictionService"
 MODEL = "tensorflow.serving.ModelService"
@@ -136,9 +136,4 @@ def _retrying(retries: int) -> dict[str, Any]:
 
 
 def _content(path: str | None) -> bytes | None:
-    if path is None:
-        return None
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from None
+    return None if path is None else read_bytes(path, MOST_TEXT, "key or certificate")

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.serving.protocol.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
-from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.files.reading import read_bytes
 from deploykit.transforms.core.tensors import type_name
 
 SERVE = "serve"
@@ -51,9 +52,7 @@ def read_meta_graph(folder: Path) -> MetaGraphDef:
 
     path = folder / "saved_model.pb"
     try:
-        model = SavedModel.FromString(path.read_bytes())
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from None
+        model = SavedModel.FromString(read_bytes(path))
     except DecodeError:
         raise GraphError(f"{path}: this is no SavedModel; it may be cut short") from None
     for meta in model.meta_graphs:

@@ -12,7 +12,8 @@ from google.protobuf import (
     wrappers_pb2,
 )
 
-from deploykit.transforms.core.errors import Error, FileError, nearest
+from deploykit.transforms.core.errors import Error, nearest
+from deploykit.transforms.core.files.reading import MOST_TEXT, read_bytes
 
 # The official stubs lack these messages. A text names fields, never their numbers, so names and
 # types are enough; the package is our own, not to collide with the official one.
@@ -56,11 +57,11 @@ def parse(path: Path, name: str, proto: Any = None) -> Any:
     """
     proto = _new(name) if proto is None else proto
     try:
-        return text_format.Parse(path.read_bytes().decode(), proto)
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from None
+        return text_format.Parse(read_bytes(path, MOST_TEXT, "configuration").decode(), proto)
     except UnicodeDecodeError:
         reason = "this is no text"
+    except RecursionError:
+        reason = "it is nested too deep"
     except text_format.ParseError as error:
         reason = _reason(error, proto)
     raise ConfigError(f"{path}: Error parsing text-format {_OFFICIAL}.{name}: {reason}")

@@ -1,12 +1,13 @@
 """A line of JSON for each call: when, who, what, how long, and what became of it."""
 
+import errno
 import json
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, TextIO
 
 import grpc
@@ -82,7 +83,12 @@ class LoggedCalls(grpc.ServerInterceptor):  # type: ignore[misc]
 
 
 def _opened(path: str) -> TextIO:
+    """Open a file to append to, or a pipe that somebody reads; it is open as long as we live."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
     try:
-        return Path(path).open("a")  # it stays open as long as the process lives
+        file = os.open(path, flags | os.O_NONBLOCK, 0o666)  # a pipe's reader is not waited for
     except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from None
+        reason = "nobody reads this pipe" if error.errno == errno.ENXIO else error.strerror
+        raise FileError(f"{path}: {reason}") from None
+    os.set_blocking(file, True)
+    return os.fdopen(file, "a")

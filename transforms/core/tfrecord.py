@@ -14,6 +14,7 @@ from typing import IO, cast
 import google_crc32c
 
 from deploykit.transforms.core.errors import FileError, VerificationError
+from deploykit.transforms.core.files.reading import opened, read_up_to
 
 OVERHEAD = 16  # bytes that framing adds to a record
 MAX_RECORD = 2 << 30  # protobuf reads no message above 2 GiB
@@ -43,7 +44,7 @@ def framed(record: bytes) -> bytes:
 def is_gzip(path: str | os.PathLike[str]) -> bool:
     """Say whether a file is compressed. FileError: it cannot be read."""
     try:
-        with open(path, "rb") as file:
+        with opened(path) as file:
             head = file.read(12)
     except OSError as error:
         raise FileError(f"{path}: {error.strerror or error}") from None
@@ -58,7 +59,8 @@ def read_records(path: str | os.PathLike[str], compressed: bool) -> Iterator[byt
     """
     number = 0
     try:
-        with cast(IO[bytes], gzip.open(path) if compressed else open(path, "rb")) as file:
+        with opened(path) as raw:
+            file = cast(IO[bytes], gzip.GzipFile(fileobj=raw) if compressed else raw)
             while True:
                 record = _next(file, f"{path}: record {number}")
                 if record is None:
@@ -82,7 +84,7 @@ def _next(file: IO[bytes], where: str) -> bytes | None:
         raise VerificationError(f"{where}: the checksum of its length is wrong")
     if length > MAX_RECORD:
         raise VerificationError(f"{where}: {length} bytes, more than protobuf reads")
-    body = file.read(length + 4)
+    body = read_up_to(file, length + 4)
     if len(body) < length + 4:
         raise VerificationError(
             f"{where} is cut short: {len(body)} of {length + 4} bytes, checksum included"

@@ -23,6 +23,7 @@ from deploykit.freezing.model_path import KERAS_FOLDER
 from deploykit.freezing.resaving import input_name, named_outputs, saved_again, writing
 from deploykit.storage.files import read_bytes
 from deploykit.transforms.core.errors import Error, GraphError, RefusedError, lacks_memory
+from deploykit.transforms.core.files.reading import MOST_TEXT
 from deploykit.transforms.core.graph import Graph
 
 _CONFIG, _METADATA = KERAS_FOLDER
@@ -45,7 +46,9 @@ def read_keras(
     `architecture` is the JSON file of a model whose weights alone are in the file.
     RefusedError: it holds code. GraphError: it is damaged, or lacks a custom layer's code.
     """
-    description = None if architecture is None else read_bytes(architecture)
+    description = (
+        None if architecture is None else read_bytes(architecture, MOST_TEXT, "description")
+    )
     return saved_again("deploykit.freezing.keras.keras_files:resave", str(path), description)
 
 

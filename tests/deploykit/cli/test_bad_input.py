@@ -200,7 +200,7 @@ def test_a_file_of_3_gb_is_not_read(deploykit, tmp_path, name):
         file.truncate(3_000_000_000)
     found = deploykit("optimize", tmp_path / name)
     assert found.status == 4
-    assert f"{name}: 3000000000 bytes, but protobuf reads at most 2 GiB" in found.stderr
+    assert f"{name}: 3000000000 bytes, but a file is read up to 2 GiB" in found.stderr
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def broken(tmp_path, name):
         ("other", FileError, "but the folder holds nothing of the kind"),
         ("no index", FileError, "have no index"),
         ("empty csv", GraphError, "a.csv: line 1 is empty"),
-        ("binary csv", GraphError, "a.csv: this is no text"),
+        ("binary csv", GraphError, "a.csv: line 1: this is no text"),
         ("no label", GraphError, "labels.csv: there is no label for a.jpg"),
         ("empty label", GraphError, "labels.csv: line 1 has no label"),
         ("short shard", FileError, "00001-of-00003.tfrecord: 100 bytes, but the index says"),

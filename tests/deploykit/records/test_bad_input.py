@@ -1,6 +1,7 @@
 """Data that are wrong: one sentence with file and line, the right exit status, nothing written."""
 
 import contextlib
+import gzip
 import pickle
 
 import numpy as np
@@ -34,7 +35,8 @@ TABLES = {
     "idx more": ("a.idx", idx_bytes(np.zeros((2, 3))) + b"a", "more bytes of values, but"),
     "idx gzip": ("a.gz", idx_bytes(np.zeros((2, 3)), True)[:-4], "a.gz: gzip: "),
     "idx header": ("a.idx", b"\0\0\x08\x03\0\0", "cut short in its header"),
-    "idx bomb": ("a.idx", b"\0\0\x08\x03" + b"\xff" * 12, "asks for"),
+    "idx bomb": ("a.idx", b"\0\0\x08\x03" + b"\xff" * 12, "0 bytes of values, but the header"),
+    "idx gzip bomb": ("a.gz", gzip.compress(b"\0\0\x08\x03" + b"\x7f" * 12), "would unpack to"),
     "npz": ("a.npz", b"PK\x03\x04rest", "no .npz file of plain arrays"),
 }
 

@@ -8,13 +8,15 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from io import BufferedReader
+from typing import IO, Any
 
 from deploykit.transforms.core.errors import FileError, GraphError
 
 MAX_BYTES = 2 << 30  # protobuf reads no message above 2 GiB
 MOST_TEXT = 64 << 20  # of labels, settings, indexes: honest ones hold kilobytes, the largest 15 MB
 LONGEST_LINE = 64 << 20  # of a table or a log; more is no text
+_PIECE = 1 << 24
 
 
 def check_regular(path: str | os.PathLike[str]) -> os.stat_result:
@@ -27,7 +29,7 @@ def check_regular(path: str | os.PathLike[str]) -> os.stat_result:
     return status
 
 
-def opened(path: str | os.PathLike[str]) -> BinaryIO:
+def opened(path: str | os.PathLike[str]) -> BufferedReader:
     """Open a regular file to read bytes. FileError: it is none, or cannot be read."""
     check_regular(path)  # before it is opened, which is an act in itself for some devices
     try:
@@ -85,12 +87,12 @@ def read_json(
 
     FileError: as `read_bytes`. GraphError: it is no JSON.
     """
-    content = read_text(path, what, most)
+    content = read_bytes(path, most, what)
     try:
-        return json.loads(content, object_pairs_hook=pairs)
+        return json.loads(content.decode("utf-8-sig"), object_pairs_hook=pairs)
     except (ValueError, RecursionError) as error:  # among them a number of too many digits
         reason = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
-        raise GraphError(f"{path}: this is no JSON ({reason[:100]}), expected a {what}") from None
+        raise GraphError(f"{path}: this is no JSON, expected a {what}: {reason:.100}") from None
 
 
 def lines(path: str | os.PathLike[str], what: str, longest: int = LONGEST_LINE) -> Iterator[bytes]:
@@ -114,6 +116,29 @@ def lines(path: str | os.PathLike[str], what: str, longest: int = LONGEST_LINE) 
                     f"a {what}"
                 )
             yield line
+
+
+def text_lines(path: str | os.PathLike[str], what: str) -> Iterator[str]:
+    """Yield the lines of a file of text in UTF-8 with their ends, without a byte-order mark.
+
+    FileError, GraphError: as `lines`; or it is no text.
+    """
+    for number, line in enumerate(lines(path, what), 1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError:
+            raise GraphError(
+                f"{path}: line {number}: this is no text in UTF-8, expected the lines of a {what}"
+            ) from None
+
+
+def read_up_to(file: IO[bytes], most: int) -> bytes:
+    """Return what is left of an open file, at most so many bytes; none are made room for before."""
+    found = []
+    while most > 0 and (piece := file.read(min(most, _PIECE))):
+        found.append(piece)
+        most -= len(piece)
+    return b"".join(found)
 
 
 def cannot_be_read(path: str | os.PathLike[str], error: OSError | ValueError) -> FileError:

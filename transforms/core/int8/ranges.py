@@ -33,13 +33,14 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from deploykit.transforms.core.errors import FileError, GraphError, nearest
+from deploykit.transforms.core.errors import GraphError, nearest
+from deploykit.transforms.core.files.reading import check_regular, read_json
 from deploykit.transforms.core.node import normal
 
 FORMAT = 1
+MOST_BYTES = 512 << 20  # two numbers of 20 bytes for each of ten million channels
 _KEYS = ("format", "model_sha256", "samples", "tensors")
 _TENSOR_KEYS = ("min", "max", "channel_mean", "channel_min")
 
@@ -99,27 +100,16 @@ def load_ranges(path: str | os.PathLike[str]) -> Ranges:
 
     FileError: it cannot be read. GraphError: it is no such file, or what it says cannot be.
     """
-    try:
-        status = os.stat(path)
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from None
+    status = check_regular(path)
     return _loaded(os.fspath(path), (status.st_mtime_ns, status.st_size, status.st_ino))
 
 
 @functools.lru_cache(maxsize=1)  # graphs are built from one file by the dozen
 def _loaded(path: str, status: tuple[int, ...]) -> Ranges:
     try:
-        document = json.loads(Path(path).read_bytes(), object_pairs_hook=_once)
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from None
+        return _ranges(read_json(path, "file of ranges", MOST_BYTES, _once))
     except GraphError as error:
-        raise GraphError(f"{path}: {error}") from None
-    except (ValueError, RecursionError) as error:
-        raise GraphError(f"{path}: this is no JSON, expected ranges: {error}") from None
-    try:
-        return _ranges(document)
-    except GraphError as error:
-        raise GraphError(f"{path}: {error}") from None
+        raise error if path in str(error) else GraphError(f"{path}: {error}") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
