@@ -14,7 +14,7 @@ from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.session_config import config, gpu_options
 from deploykit.benchmarking.towers import dataset_of, fed_together, towers
 from deploykit.hardware.machine import environment
-from deploykit.transforms.core.errors import GraphError, LimitError
+from deploykit.transforms.core.errors import GraphError, LimitError, failed
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.running.session import sentence
@@ -42,7 +42,7 @@ class Runner:
         """Load TensorFlow, then the graph and its dataset, which is what `load` times."""
         import tensorflow as tf
 
-        self._failures = (ValueError, TypeError, tf.errors.OpError)
+        self._failures = (ValueError, TypeError, MemoryError, tf.errors.OpError)
         self.job, asked = job, job.settings.device
         devices = job.devices or devices_for(asked, gpus() if asked != "cpu" else ())
         self.config = config(job.settings, devices)
@@ -68,7 +68,7 @@ class Runner:
                 self.session.run(dataset.initializers, dict(dataset.feeds))
             self._call = self.session.make_callable(self.fetches, self.fed)
         except self._failures as error:
-            raise GraphError(f"TensorFlow cannot load the graph: {sentence(error)}") from None
+            raise failed(f"TensorFlow cannot load the graph: {sentence(error)}", error) from None
         self.load = time.perf_counter_ns() - start
 
     def _check(self, devices: Sequence[str]) -> None:
@@ -129,7 +129,7 @@ class Runner:
             else:
                 found = self._in_flight(count, seconds, each)
         except self._failures as error:
-            raise GraphError(f"TensorFlow cannot run the graph: {sentence(error)}") from None
+            raise failed(f"TensorFlow cannot run the graph: {sentence(error)}", error) from None
         taken = time.perf_counter_ns() - start
         return [latency for _, latency in found], taken
 
@@ -143,7 +143,7 @@ class Runner:
         try:
             self.session.run(self.fetches, feeds, options=options, run_metadata=metadata)
         except self._failures as error:
-            raise GraphError(f"TensorFlow cannot run the graph: {sentence(error)}") from None
+            raise failed(f"TensorFlow cannot run the graph: {sentence(error)}", error) from None
         return time.perf_counter_ns() - start, metadata
 
     def profile(self, runs: int) -> "Profile":

@@ -22,7 +22,7 @@ from deploykit.input.preprocessing import Preprocessing, Steps, plan, wanted_of
 from deploykit.photos.ranges import UNIT
 from deploykit.records.features import Feature
 from deploykit.storage.files import read_bytes
-from deploykit.transforms.core.errors import Error, GraphError
+from deploykit.transforms.core.errors import Error, GraphError, failed
 from deploykit.transforms.core.files.reading import read_text
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split
@@ -262,6 +262,8 @@ def run_on_image(graph_def: bytes, image: bytes, taken_as: ImageInput, output: s
 
     try:
         feed = taken_as.feed(image)
+    except tf.errors.ResourceExhaustedError as error:
+        raise failed(f"the image cannot be decoded: {error.message[:200]}", error) from None
     except tf.errors.OpError as error:
         cause = error.message.splitlines()[0].split("} ")[-1].split(" [Op:")[0]
         raise ImageError(f"it cannot be decoded: {cause}") from None

@@ -11,7 +11,7 @@ from deploykit.freezing.interface import Source
 from deploykit.freezing.keras.keras_files import package_of, write_model
 from deploykit.freezing.loaded_functions import write_function
 from deploykit.freezing.model_files import ModelFiles
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import failed
 from deploykit.transforms.core.graph import Graph
 
 
@@ -61,9 +61,10 @@ def _export_subclassed(folder: str, model: Any) -> None:
         model.export(folder, **({"verbose": False} if is_quiet else {}))
     except Exception as error:  # Keras raises whatever the model happens to cause
         text = " ".join(str(error).split())[:300]
-        raise GraphError(
+        raise failed(
             f"{name_of(model)}: Keras cannot export it ({text}); call it on data first, so that "
-            "its inputs are known"
+            "its inputs are known",
+            error,
         ) from None
 
 
@@ -74,8 +75,9 @@ def _traced(function: Any) -> tuple[Any, list[Any]]:
             function = function.get_concrete_function()
         except Exception as error:  # TensorFlow raises whatever the function happens to cause
             text = " ".join(str(error).split())[:200]
-            raise GraphError(
+            raise failed(
                 f"{name_of(function)}: its inputs are open ({text}); give it an input_signature, "
-                "or give function.get_concrete_function(tf.TensorSpec(...))"
+                "or give function.get_concrete_function(tf.TensorSpec(...))",
+                error,
             ) from None
     return function, list(function.graph.variables)

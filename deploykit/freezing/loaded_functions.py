@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from deploykit.freezing.resaving import input_name, named_outputs, writing
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import GraphError, failed
 
 
 def resave(folder: str, path: str, tags: list[str], name: str) -> tuple[list[str], list[str]]:
@@ -19,7 +19,8 @@ def resave(folder: str, path: str, tags: list[str], name: str) -> tuple[list[str
         loaded = tf.saved_model.load(path, tags)
         function = getattr(loaded, name)
     except Exception as error:  # TensorFlow raises whatever the damage happens to cause
-        raise GraphError(f"TensorFlow cannot load it: {str(error).splitlines()[0]}") from None
+        said = " ".join(str(error).split())[:300] or type(error).__name__
+        raise failed(f"TensorFlow cannot load it: {said}", error) from None
     return write_function(folder, _inference(name, function.concrete_functions), loaded)
 
 

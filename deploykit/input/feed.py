@@ -12,7 +12,7 @@ from deploykit.input.applying import in_python, together
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import result_of
 from deploykit.input.reading import records
-from deploykit.transforms.core.errors import Error, GraphError
+from deploykit.transforms.core.errors import Error, failed
 from deploykit.transforms.core.tensors import Array
 
 
@@ -68,4 +68,4 @@ def prepared(pipeline: Pipeline, where: str, record: dict[str, Any]) -> dict[str
     except Exception as error:  # of TensorFlow's kernels, or of NumPy
         said = str(getattr(error, "message", error)).splitlines() or [type(error).__name__]
         cause = said[0].split("} ")[-1].split(" [Op:")[0]
-        raise GraphError(f"{where}: the record cannot be used: {cause[:200]}") from None
+        raise failed(f"{where}: the record cannot be used: {cause[:200]}", error) from None

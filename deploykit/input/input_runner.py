@@ -17,7 +17,7 @@ from deploykit.input.feed import batches, check_records, placeholders
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.queues import BATCHES, Queue
 from deploykit.input.tfdata import PREFETCHED, TfData
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import GraphError, failed
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.running.session import full_name, sentence
@@ -74,7 +74,7 @@ class InputRunner:
 
         tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
         self.job = job
-        self._failures = (ValueError, TypeError, tf.errors.OpError)
+        self._failures = (ValueError, TypeError, MemoryError, tf.errors.OpError)
         self._over = tf.errors.OutOfRangeError
         asked = job.settings.device
         (self._device, *_) = devices_for(asked, gpus() if asked != "cpu" else ())
@@ -250,7 +250,7 @@ class InputRunner:
         """
         if self.job.style != "feed":  # where Python has read them already
             check_records(self.job.pipeline)
-        raise GraphError(f"{self.job.style}: TensorFlow cannot run this: {sentence(error)}")
+        raise failed(f"{self.job.style}: TensorFlow cannot run this: {sentence(error)}", error)
 
 
 def _element(name: str) -> Any:

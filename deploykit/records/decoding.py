@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from deploykit.transforms.core.errors import LimitError
 from deploykit.transforms.core.tensors import Array
 
 
@@ -20,6 +21,8 @@ class Decoder:
             try:
                 image = tf.io.decode_image(content, channels, expand_animations=False)
                 found.append(image.numpy())
+            except tf.errors.ResourceExhaustedError as error:
+                raise LimitError(f"an image: {error.message.splitlines()[0]}") from None
             except tf.errors.OpError as error:
                 reason = error.message.splitlines()[0] if error.message else "no reason given"
                 found.append(f"it cannot be decoded: {reason}")

@@ -12,7 +12,7 @@ from typing import IO, Any, ClassVar
 import numpy as np
 
 from deploykit.storage.files import read_bytes
-from deploykit.transforms.core.errors import GraphError, RefusedError
+from deploykit.transforms.core.errors import GraphError, RefusedError, failed
 from deploykit.transforms.core.tensors import Array
 
 # A batch of CIFAR takes 200,000; each step may make an object of 64 bytes of one byte of the file.
@@ -125,8 +125,8 @@ def read_pickle(path: Path) -> Any:
         ) from None
     except GraphError as error:
         raise GraphError(f"{path}: {error}") from None
-    except MemoryError:
-        raise
+    except MemoryError as error:
+        raise failed(f"{path}: this pickle cannot be read", error) from None
     except Exception as error:  # what pickle raises depends on the byte that is wrong
         raise GraphError(f"{path}: this pickle is damaged ({type(error).__name__})") from None
 

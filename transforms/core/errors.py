@@ -15,16 +15,8 @@ BugError               1  our own code failed where a model is run
 import contextlib
 import errno
 import os
+import re
 from collections.abc import Iterator
-
-# Of protobuf, TensorFlow, oneDNN (its status 1) and C++.
-_SIGNS_OF_NO_MEMORY = (
-    "Failed to serialize proto",
-    "Arena alloc failed",
-    "OOM when allocating",
-    "Status: 1, message: could not",
-    "std::bad_alloc",
-)
 
 
 class Error(Exception):
@@ -85,15 +77,35 @@ class BugError(Exception):
     """Our own code failed in a child process, which is no fault of the graph: exit status 1."""
 
 
+# How TensorFlow, oneDNN (its status 1), protobuf, C++, NumPy and the system say that there is no
+# memory left.
+_NO_MEMORY = re.compile(
+    r"bad_alloc|MemoryError|OOM when allocating|out of memory|arena alloc failed|Memory allocation"
+    r"|(cannot|failed to|unable to|could not) allocate|not enough memory|thread creation .*failed"
+    r"|can't start new thread|pthread_create|Status: 1, message: could not"
+    r"|failed to serialize proto",
+    re.IGNORECASE,
+)
+
+
+def says_no_memory(text: str) -> bool:
+    """Say whether a message of another program or library means that memory ran out."""
+    return _NO_MEMORY.search(text) is not None
+
+
 def lacks_memory(error: BaseException) -> bool:
     """Say whether something failed because a process may take no more memory, whoever says so."""
-    text = str(error)
-    return (
-        isinstance(error, MemoryError)
-        or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
-        or (isinstance(error, RuntimeError) and "can't start new thread" in text)
-        or any(sign in text for sign in _SIGNS_OF_NO_MEMORY)
-    )
+    kinds = {each.__name__ for each in type(error).__mro__}
+    if kinds & {"MemoryError", "ResourceExhaustedError", "LimitError"}:
+        return True
+    return getattr(error, "errno", None) == errno.ENOMEM or says_no_memory(str(error))
+
+
+def failed(message: str, error: BaseException) -> Error:
+    """Return the error for what a library raised: of the graph, or of the memory that ran out."""
+    if lacks_memory(error):
+        return LimitError(f"{message} (there is not enough memory; see --memory-limit)")
+    return GraphError(message)
 
 
 @contextlib.contextmanager

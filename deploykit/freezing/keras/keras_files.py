@@ -22,7 +22,7 @@ from deploykit.freezing.keras.keras_2_archives import (
 from deploykit.freezing.model_path import KERAS_FOLDER
 from deploykit.freezing.resaving import input_name, named_outputs, saved_again, writing
 from deploykit.storage.files import read_bytes
-from deploykit.transforms.core.errors import Error, GraphError, RefusedError, lacks_memory
+from deploykit.transforms.core.errors import Error, GraphError, LimitError, RefusedError, failed
 from deploykit.transforms.core.files.reading import MOST_TEXT
 from deploykit.transforms.core.graph import Graph
 
@@ -64,9 +64,7 @@ def resave(folder: str, path: str, architecture: bytes | None) -> tuple[list[str
         except Error:
             raise
         except Exception as error:  # Keras raises whatever the damage happens to cause
-            if lacks_memory(error):
-                raise
-            raise GraphError(f"Keras cannot load the model: {_text(error)}") from None
+            raise failed(f"Keras cannot load the model: {_text(error)}", error) from None
     return write_model(folder, model, keras)
 
 
@@ -93,7 +91,9 @@ def write_model(folder: str, model: Any, keras: Any = None) -> tuple[list[str], 
         try:
             answers = model(given, training=False)
         except Exception as error:  # likewise
-            raise GraphError(f"Keras loads the model but cannot run it: {_text(error)}") from None
+            raise failed(
+                f"Keras loads the model but cannot run it: {_text(error)}", error
+            ) from None
         parts = [tf.nest.flatten(each, expand_composites=True) for each in tf.nest.flatten(answers)]
         counts[:] = map(len, parts)  # a ragged tensor consists of several
         return named_outputs(tf.identity(part) for each in parts for part in each)
@@ -160,7 +160,7 @@ def _load(path: Path, architecture: bytes | None, files: ExitStack) -> tuple[Any
     except Exception as error:
         unknown = _UNKNOWN.search(str(error))
         custom = f"{unknown[1]} '{unknown[2]}'" if unknown else _custom_part(config)
-        if custom is None:
+        if custom is None or isinstance(failed("", error), LimitError):
             raise
         raise GraphError(
             f"the model holds the custom {custom}, whose code is not in the file; in the program "

@@ -2,7 +2,7 @@
 
 from typing import TypeVar
 
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import GraphError, failed
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split
 from deploykit.transforms.core.tensors import Array
@@ -53,7 +53,8 @@ def read_checkpoint(prefix: str, wanted: dict[T, tuple[str, str]]) -> dict[T, Ar
     except GraphError:
         raise
     except Exception as error:  # TensorFlow raises whatever the damage happens to cause
-        raise GraphError(f"the checkpoint cannot be read: {str(error).splitlines()[0]}") from None
+        said = " ".join(str(error).split())[:300] or type(error).__name__
+        raise failed(f"the checkpoint cannot be read: {said}", error) from None
 
 
 def _keys(reader: object) -> dict[str, str]:

@@ -22,7 +22,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from deploykit.transforms.core.errors import BugError, CrashError, Error, LimitError, lacks_memory
+from deploykit.transforms.core.errors import (
+    BugError,
+    CrashError,
+    Error,
+    LimitError,
+    lacks_memory,
+    says_no_memory,
+)
 from deploykit.transforms.core.running import lifetime, own_work
 
 
@@ -61,7 +68,6 @@ class Limits:
 
 limits = Limits()
 
-_NO_MEMORY = re.compile("bad_alloc|MemoryError|Memory allocation|pthread_create failed")
 _STACK = re.compile(r"\*\*\* |@ +0x")
 _STAMP = re.compile(r"^[IWEF]\d{4} \S+ +\d+ ")  # severity, time and thread of a line of the log
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
@@ -180,7 +186,7 @@ class Worker:
         fatal = [line for line in lines if line.startswith("F") and _STAMP.match(line)]
         found = fatal or lines  # what ended it may go on for many lines, as a whole node does
         last = _STAMP.sub("", found[-1])[:300] if found else "it said nothing"
-        if _NO_MEMORY.search(log) or status == -signal.SIGKILL:
+        if says_no_memory(log) or status == -signal.SIGKILL:
             return LimitError("TensorFlow ran out of memory on this graph (--memory-limit)")
         if status < 0:
             name = signal.Signals(-status).name

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deploykit.transforms.core.errors import GraphError, LimitError, lacks_memory
+from deploykit.transforms.core.errors import GraphError, failed
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.tensors import Array
 
@@ -25,8 +25,10 @@ class Session:
         with graph.as_default():
             try:
                 tf.import_graph_def(graph_def, name="")
-            except (ValueError, TypeError, tf.errors.OpError) as error:
-                raise GraphError(f"TensorFlow cannot load the graph: {sentence(error)}") from None
+            except (ValueError, TypeError, MemoryError, tf.errors.OpError) as error:
+                raise failed(
+                    f"TensorFlow cannot load the graph: {sentence(error)}", error
+                ) from None
         self._start(graph, grappler, config)
 
     @classmethod
@@ -45,8 +47,8 @@ class Session:
             try:
                 load(session._session, list(tags), folder)
             except Exception as error:  # it raises much, from KeyError to its own
-                raise GraphError(
-                    f"TensorFlow cannot load the SavedModel: {sentence(error)}"
+                raise failed(
+                    f"TensorFlow cannot load the SavedModel: {sentence(error)}", error
                 ) from None
         session._names = {operation.name for operation in session.graph.get_operations()}
         return session
@@ -67,8 +69,8 @@ class Session:
         self._v1 = tf.compat.v1
         try:
             self._session = tf.compat.v1.Session(graph=graph, config=config)
-        except (ValueError, tf.errors.OpError) as error:
-            raise GraphError(f"TensorFlow cannot start a session: {sentence(error)}") from None
+        except (ValueError, MemoryError, tf.errors.OpError) as error:
+            raise failed(f"TensorFlow cannot start a session: {sentence(error)}", error) from None
 
     @property
     def devices(self) -> list[str]:
@@ -100,10 +102,8 @@ class Session:
         full = {full_name(name): value for name, value in (feeds or {}).items()}
         try:
             return list(self._session.run([full_name(n) for n in fetches], full, **options))
-        except (ValueError, KeyError, TypeError, self._errors.OpError) as error:
-            if isinstance(error, self._errors.ResourceExhaustedError) or lacks_memory(error):
-                raise LimitError(f"TensorFlow ran out of memory: {sentence(error)}") from None
-            raise GraphError(f"TensorFlow cannot run the graph: {sentence(error)}") from None
+        except (ValueError, KeyError, TypeError, MemoryError, self._errors.OpError) as error:
+            raise failed(f"TensorFlow cannot run the graph: {sentence(error)}", error) from None
 
 
 def full_name(tensor: str) -> str:
