@@ -2,7 +2,8 @@
 
 import functools
 import hashlib
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from deploykit.records.workers import in_order
 from deploykit.transforms.core.errors import FileError, GraphError, VerificationError
 from deploykit.transforms.core.files.reading import cannot_be_read, opened
 from deploykit.transforms.core.tfrecord import is_gzip, read_records
+
+_NUMBERED = re.compile(r"(.*)-(\d{5,9})-of-(\d{5,9})(.*)")
 
 SHOWN = 6  # numbers of a list, and characters of a string ten times as many
 
@@ -64,7 +67,9 @@ def check_folder(
     for checked in in_order(check, jobs, processes):
         found.append(checked)
         advance(checked.file, len(jobs))
-    if index is not None:
+    if index is None:
+        found += _missing(folder, [each.file for each in found])
+    else:
         listed = {shard.file for shard in index.shards}
         for extra in shard_files(folder, index.name):
             if extra.name not in listed:
@@ -77,6 +82,22 @@ def record_files(folder: Path) -> list[Path]:
     """Return the files of a folder that may hold records, by their names."""
     found = {*folder.glob("*tfrecord*"), *folder.glob("*-of-*")}
     return sorted(each for each in found if each.is_file() and not each.name.startswith("."))
+
+
+def _missing(folder: Path, names: Sequence[str]) -> list[Checked]:
+    """Return the shards that the names of the others tell of: 7 of `x-00003-of-00008`."""
+    there: dict[tuple[str, str, str], set[int]] = {}
+    for match in filter(None, map(_NUMBERED.fullmatch, names)):
+        there.setdefault((match[1], match[3], match[4]), set()).add(int(match[2]))
+    found = []
+    for (start, count, end), numbers in there.items():
+        missing = int(count) - len(numbers)
+        if missing > 0:
+            first = next(number for number in range(int(count)) if number not in numbers)
+            name = f"{start}-{first:0{len(count)}}-of-{count}{end}"
+            more = f" (and {missing - 1} more of them)" if missing > 1 else ""
+            found.append(Checked(name, 0, 0, f"{folder / name}: this shard is missing{more}"))
+    return found
 
 
 def _checked(job: tuple[Path, Shard | None], compression: str | None) -> Checked:

@@ -142,7 +142,8 @@ def verify(folder: str, name: str | None, processes: int | None, as_json: bool) 
     """Check every record, and the shards against their index.
 
     Exits with 5 if a record's checksum is wrong, or a shard is cut short, changed, missing or not
-    listed. Without an index, a shard that was cut between two records looks complete.
+    listed, or if there is no record at all. Without an index, a shard that was cut between two
+    records looks complete, which the result says.
     """
     import deploykit
     from deploykit.cli.report import Report, show

@@ -55,8 +55,9 @@ def verification_lines(found: RecordsVerification) -> Iterator[str]:
     yield (
         f"{len(found.shards)} shards, {found.records} records: {len(problems) or 'none'} damaged"
     )
-    if found.index is None:
-        yield "there is no index, so a shard that was cut between two records looks whole"
+    yield f"checked: {found.checked}"
+    if found.unknown:
+        yield f"not known: {found.unknown}"
 
 
 def _summary(index: Index) -> str:

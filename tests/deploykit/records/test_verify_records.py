@@ -45,6 +45,8 @@ def test_whole_shards_pass(folder, deploykit):
     assert outcome.status == 0
     assert outcome.document["passed"]
     assert outcome.document["records"] == 12
+    assert "count, size and SHA-256 of every shard" in outcome.document["checked"]
+    assert outcome.document["unknown"] == ""
     assert len(outcome.document["shards"]) > 2
 
 
@@ -116,7 +118,28 @@ def test_a_folder_without_an_index(folder, deploykit):
     outcome = deploykit("records", "verify", folder, "--json")
     assert outcome.status == 5
     assert outcome.document["indexed"] is False
+    assert "whether records are missing: there is no index" in outcome.document["unknown"]
     assert f"{path}: record" in outcome.stderr
+
+
+def test_without_an_index_names_tell_of_missing_shards(folder, deploykit):
+    (folder / "train.index.json").unlink()
+    shards = sorted(folder.glob("*.tfrecord"))
+    shards[1].unlink()
+    outcome = deploykit("records", "verify", folder)
+    assert outcome.status == 5
+    assert f"{shards[1]}: this shard is missing" in outcome.stderr
+    shards[0].unlink()
+    assert f"{shards[0]}: this shard is missing (and 1 more of them)" in problems(folder)
+
+
+def test_no_record_is_no_success(tmp_path, deploykit):
+    for name in ("a.tfrecord", "b.tfrecord"):
+        (tmp_path / name).write_bytes(b"")
+    outcome = deploykit("records", "verify", tmp_path, "--json")
+    assert outcome.status == 5
+    assert outcome.document["passed"] is False
+    assert "there is no record in its 2 files, so nothing was checked" in outcome.stderr
 
 
 def test_files_that_tensorflow_wrote(tmp_path, deploykit):
