@@ -31,7 +31,7 @@ ORDER = {
     "rewriting": "verification text hardware",
     "benchmarking": "verification text hardware",
     "quantization": "benchmarking rewriting",
-    "records": "storage hardware",
+    "records": "storage hardware photos",
     "input": "records benchmarking",
     "inspection": "freezing benchmarking",
     "serving.protocol": "transforms.core",

@@ -59,7 +59,7 @@ class RecordsVerification:
         )
 
     def check(self) -> None:
-        """Raise VerificationError where a shard is damaged. UnverifiedError: nothing was checked."""
+        """Raise VerificationError where a shard is damaged, or where nothing was checked."""
         if not (self.problems or self.records):
             raise UnverifiedError(
                 f"{self.folder}: there is no record in its {len(self.shards)} files, so nothing "

@@ -20,6 +20,7 @@ from deploykit.input.data import Data
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import Preprocessing, Steps, plan, wanted_of
 from deploykit.photos.ranges import UNIT
+from deploykit.photos.sizes import too_large
 from deploykit.records.features import Feature
 from deploykit.storage.files import read_bytes
 from deploykit.transforms.core.errors import Error, GraphError, failed
@@ -200,6 +201,8 @@ def open_image(image: Any) -> Image:
     if not content.startswith(_MAGIC):
         kind = "is empty" if not content else "is something else"
         raise GraphError(f"{image}: expected a JPEG, PNG, BMP or GIF image, but the file {kind}")
+    if reason := too_large(content):
+        raise GraphError(f"{image}: {reason}")
     return Image(os.fspath(image), content)
 
 

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from deploykit.input.preprocessing import Steps, result_of
+from deploykit.photos.sizes import too_large
 from deploykit.records.features import Feature
+from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tensors import Array, numpy_type
 
 
@@ -124,6 +126,8 @@ def _cropped(steps: Steps, value: Any, sizes: Any) -> Any:
 def _decoded(image: bytes, channels: int) -> Array:
     import tensorflow as tf
 
+    if reason := too_large(image):
+        raise GraphError(reason)
     with tf.init_scope():
         found: Array = tf.io.decode_image(image, channels, expand_animations=False).numpy()
     return found

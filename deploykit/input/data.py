@@ -1,5 +1,6 @@
 """What a data path means: TFRecord shards, CSV files, images or arrays, and what a record holds."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -73,7 +74,7 @@ def open_data(path: str, columns: Columns | None = None) -> Data:
     place = Path(path)
     if (records := one_set(place)) is not None:
         found = _records(*records)
-    elif place.is_dir():
+    elif os.path.isdir(place):
         found = _folder(place, columns)
     elif place.suffix == ".csv":
         check_regular(place)

@@ -12,7 +12,7 @@ from deploykit.input.applying import in_python, together
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import result_of
 from deploykit.input.reading import records
-from deploykit.transforms.core.errors import Error, failed
+from deploykit.transforms.core.errors import Error, GraphError, failed
 from deploykit.transforms.core.tensors import Array
 
 
@@ -63,6 +63,8 @@ def prepared(pipeline: Pipeline, where: str, record: dict[str, Any]) -> dict[str
             name: in_python(steps, pipeline.features[steps.feature], record[steps.feature])
             for name, steps in pipeline.steps.items()
         }
+    except GraphError as error:
+        raise GraphError(f"{where}: {error}") from None
     except Error:
         raise
     except Exception as error:  # of TensorFlow's kernels, or of NumPy

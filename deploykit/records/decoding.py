@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from deploykit.photos.sizes import too_large
 from deploykit.transforms.core.errors import LimitError
 from deploykit.transforms.core.tensors import Array
 
@@ -18,6 +19,9 @@ class Decoder:
 
         found: list[Array | str] = []
         for content in contents:
+            if reason := too_large(content):
+                found.append(reason)
+                continue
             try:
                 image = tf.io.decode_image(content, channels, expand_animations=False)
                 found.append(image.numpy())

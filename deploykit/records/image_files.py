@@ -8,6 +8,8 @@ import re
 import struct
 import zlib
 
+from deploykit.photos.sizes import too_large
+
 ENDS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -21,6 +23,8 @@ def image_problem(content: bytes) -> str:
     """Say in a phrase what is wrong with the bytes of a JPEG, PNG, BMP or GIF file, or nothing."""
     if not content:
         return "the file is empty"
+    if reason := too_large(content):
+        return reason
     if content.startswith(b"\xff\xd8\xff"):
         return _jpeg_problem(content)
     if content.startswith(_PNG):

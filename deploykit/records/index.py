@@ -1,6 +1,7 @@
 """The sidecar of a folder of records: what they hold, how many, and the SHA-256 of each shard."""
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -123,7 +124,7 @@ def one_set(path: str | Path) -> tuple[Path, str] | None:
     """Return folder and name where a path is `DIR/NAME` or `DIR/NAME.index.json` of records."""
     place = Path(path)
     name = place.name.removesuffix(END)
-    if place.is_dir() or not index_path(place.parent, name).is_file():
+    if os.path.isdir(place) or not os.path.isfile(index_path(place.parent, name)):
         return None
     return place.parent, name
 

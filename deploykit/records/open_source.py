@@ -1,5 +1,6 @@
 """What kind of data the sources are, by their content, and the source that reads it."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def open_source(
     FileError: something cannot be read. GraphError: it is of no known kind, or is damaged.
     """
     paths = [Path(source) for source in sources]
-    if any(path.is_dir() for path in paths):
+    if any(map(os.path.isdir, paths)):
         if len(paths) > 1:
             raise GraphError(f"{paths[0]}: give one folder, or files, not both")
         folder = paths[0]
@@ -60,7 +61,7 @@ def open_source(
     if label is not None and kind not in ("csv", "npz", "text"):
         raise GraphError(f"{sources[0]}: --label-column is for csv, npz and text, not for {kind}")
     if kind == "images":
-        if len(paths) > 1 or not paths[0].is_dir():
+        if len(paths) > 1 or not os.path.isdir(paths[0]):
             raise GraphError(f"{paths[0]}: give the folder that holds the images")
         return Images(paths[0], None if labels is None else Path(labels), raw)
     if kind == "npz":

@@ -1,9 +1,13 @@
 """Sizes of photos, read from the heads that TensorFlow's encoders write."""
 
+import struct
+
 import numpy as np
 import pytest
 
 from deploykit.photos.sizes import size_of
+from deploykit.records.image_files import image_problem
+from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.calling.test_label_image import PIXELS, encoded, gif
 
 
@@ -32,3 +36,31 @@ def test_jpegs_of_other_makes(form):
 @pytest.mark.parametrize("content", [b"", b"\xff\xd8", b"\xff\xd8\xff\xe0\x00", b"no image", b"BM"])
 def test_what_is_no_photo_has_no_size(content):
     assert size_of(content) is None
+
+
+BOMBS = {
+    "png": b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 60_000, 60_000) + bytes(20),
+    "gif": b"GIF89a" + struct.pack("<HH", 60_000, 60_000) + bytes(20),
+    "bmp": b"BM" + bytes(16) + struct.pack("<ii", 60_000, -60_000) + bytes(40),
+    "jpg": b"\xff\xd8\xff\xc0\0\x11\x08" + struct.pack(">HH", 60_000, 60_000) + bytes(20),
+}
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_images_that_say_they_are_huge(tmp_path, kind):
+    """They are refused by their heads, wherever an image is decoded."""
+    from deploykit.calling.label_image import open_image
+    from deploykit.input.applying import in_python
+    from deploykit.input.preprocessing import Steps
+    from deploykit.records.decoding import Decoder
+    from deploykit.records.features import Feature
+
+    said = "the image says that it is 60000x60000, but TensorFlow decodes at most 178 million"
+    assert said in image_problem(BOMBS[kind])
+    (found,) = Decoder().decode([BOMBS[kind]])
+    assert said in found
+    (tmp_path / "x").write_bytes(BOMBS[kind])
+    with pytest.raises(GraphError, match=said):
+        open_image(tmp_path / "x")
+    with pytest.raises(GraphError, match=said):
+        in_python(Steps(channels=3), Feature("string", (), "image"), BOMBS[kind])

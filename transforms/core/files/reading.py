@@ -53,7 +53,8 @@ def read_bytes(path: str | os.PathLike[str], most: int = MAX_BYTES, what: str = 
     with opened(path) as file:
         try:
             size = os.fstat(file.fileno()).st_size
-            content = b"" if size > most else file.read(most + 1) or b""
+            content = b"" if size > most else file.read(size) or b""
+            content += read_up_to(file, most - size + 1)  # it may grow, or say that it has 0
         except OSError as error:
             raise cannot_be_read(path, error) from None
     if max(size, len(content)) > most:
@@ -125,8 +126,10 @@ def text_lines(path: str | os.PathLike[str], what: str) -> Iterator[str]:
     """
     for number, line in enumerate(lines(path, what), 1):
         try:
+            if b"\0" in line:
+                raise ValueError
             yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError:
+        except ValueError:
             raise GraphError(
                 f"{path}: line {number}: this is no text in UTF-8, expected the lines of a {what}"
             ) from None
