@@ -21,12 +21,14 @@ from deploykit.freezing.keras.keras_2_archives import (
 )
 from deploykit.freezing.model_path import KERAS_FOLDER
 from deploykit.freezing.resaving import input_name, named_outputs, saved_again, writing
+from deploykit.storage.archives import open_archive
 from deploykit.storage.files import read_bytes
+from deploykit.storage.hdf5 import check_hdf5
 from deploykit.transforms.core.errors import Error, GraphError, LimitError, RefusedError, failed
-from deploykit.transforms.core.files.reading import MOST_TEXT
+from deploykit.transforms.core.files.reading import MOST_TEXT, parsed_json, read_json, said
 from deploykit.transforms.core.graph import Graph
 
-_CONFIG, _METADATA = KERAS_FOLDER
+_METADATA = KERAS_FOLDER[1]
 _OLD = ("1.", "2.")  # versions of Keras whose files today's Keras no longer reads
 _OF_TRAINING = ("compile_config", "training_config")  # parts that are not loaded
 # Functions of TensorFlow that a layer of Keras 2 may call: those that only compute.
@@ -149,6 +151,8 @@ def _load(path: Path, architecture: bytes | None, files: ExitStack) -> tuple[Any
     is_archive = path.is_dir() or zipfile.is_zipfile(path)
     read = _read_archive if is_archive else _read_hdf5
     config, version, source = read(path, architecture, scratch)
+    if not isinstance(config, dict):
+        raise GraphError("its description is no model of Keras; save it again")
     _refuse_code(config)
     keras = importlib.import_module("tf_keras" if version.startswith(_OLD) else "keras")
     try:
@@ -187,25 +191,39 @@ def _refuse_code(config: Any) -> None:
 def _read_archive(path: Path, _: bytes | None, scratch: Path) -> tuple[Any, str, Path]:
     """Return the description in a .keras file or folder, Keras's version, and what to load."""
     if path.is_dir():
-        config, metadata = ((path / name).read_bytes() for name in (_CONFIG, _METADATA))
-        return json.loads(config), _keras_version(metadata), path
-    with zipfile.ZipFile(path) as archive:
+        config, metadata = (read_json(path / name, "Keras model") for name in KERAS_FOLDER)
+        return config, _keras_version(metadata), path
+    with open_archive(path, ".keras file") as archive:
         names = archive.namelist()
-        for name in (_CONFIG, _METADATA):
+        for name in KERAS_FOLDER:
             if name not in names:
                 raise GraphError(f"this zip archive has no {name}, expected a .keras file")
-        config, version = archive.read(_CONFIG), _keras_version(archive.read(_METADATA))
+            if archive.getinfo(name).file_size > MOST_TEXT:
+                raise GraphError(f"its {name} takes more than {said(MOST_TEXT)}; save it again")
+        config, metadata = (parsed_json(archive.read(name), name) for name in KERAS_FOLDER)
+        version = _keras_version(metadata)
         named = scratch / "model.keras"
         is_old = version.startswith(_OLD) and WEIGHTS in names
-        if is_old and has_old_layout(io.BytesIO(archive.read(WEIGHTS))):
+        if is_old and _is_of_old_layout(archive.read(WEIGHTS)):
             write_archive(archive, named)
         else:
             _link(path, named)
-    return json.loads(config), version, named
+    return config, version, named
 
 
-def _keras_version(metadata: bytes) -> str:
-    return str(json.loads(metadata).get("keras_version", ""))
+def _is_of_old_layout(weights: bytes) -> bool:
+    """Say whether weights of Keras 2 are to be written anew; they are checked, as it does not."""
+    import h5py
+
+    with h5py.File(io.BytesIO(weights), "r") as file:
+        check_hdf5(file, len(weights))
+    return has_old_layout(io.BytesIO(weights))
+
+
+def _keras_version(metadata: Any) -> str:
+    if not isinstance(metadata, dict):
+        raise GraphError(f"its {_METADATA} is no description of a model; save it again")
+    return str(metadata.get("keras_version", ""))
 
 
 def _read_hdf5(path: Path, architecture: bytes | None, scratch: Path) -> tuple[Any, str, Path]:
@@ -221,12 +239,13 @@ def _read_hdf5(path: Path, architecture: bytes | None, scratch: Path) -> tuple[A
         text = f"its HDF5 file cannot be opened ({_text(error)})"
         raise GraphError(f"Keras cannot load the model: {text}") from None
     with opened as file:
+        check_hdf5(file, path.stat().st_size)
         found = file.attrs.get("model_config", architecture)
         if found is None:
             raise GraphError(
                 "the file holds weights alone; give the model's JSON file with --graph"
             )
-        config = json.loads(found)
+        config = parsed_json(found, "description of the model")
         weights = file.get("model_weights", file)
         version = _version(config, file, weights)
         if weights is file and "layer_names" not in file.attrs:

@@ -90,10 +90,21 @@ def read_json(
     """
     content = read_bytes(path, most, what)
     try:
-        return json.loads(content.decode("utf-8-sig"), object_pairs_hook=pairs)
+        return parsed_json(content, what, pairs)
+    except GraphError as error:
+        raise GraphError(f"{path}: {error}") from None
+
+
+def parsed_json(
+    content: str | bytes, what: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None
+) -> Any:
+    """Return what JSON in UTF-8 holds. GraphError: it is none."""
+    try:
+        text = content if isinstance(content, str) else content.decode("utf-8-sig")
+        return json.loads(text, object_pairs_hook=pairs)
     except (ValueError, RecursionError) as error:  # among them a number of too many digits
         reason = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
-        raise GraphError(f"{path}: this is no JSON, expected a {what}: {reason:.100}") from None
+        raise GraphError(f"this is no JSON, expected a {what}: {reason:.100}") from None
 
 
 def lines(path: str | os.PathLike[str], what: str, longest: int = LONGEST_LINE) -> Iterator[bytes]:
