@@ -12,7 +12,7 @@ import click
 from deploykit import __version__
 from deploykit.cli.progress import watcher
 from deploykit.text.progress import watch_with
-from deploykit.transforms.core.errors import BugError, Error, lacks_memory
+from deploykit.transforms.core.errors import BugError, Error, FileError, lacks_memory
 
 COMMANDS = (
     "freeze", "inspect", "diff", "transforms", "transform", "optimize", "calibrate", "sensitivity",
@@ -117,6 +117,9 @@ def run(arguments: list[str]) -> int:
         if lacks_memory(error):
             _complain(f"error: {_OUT_OF_MEMORY}")
             return 6
+        if isinstance(error, OSError) and error.filename is not None:
+            _complain(f"error: {str(error.filename)[:300]}: {error.strerror or error}")
+            return FileError.exit_status
         text = str(error) if isinstance(error, BugError) else f"{type(error).__name__}: {error}"
         if logging.getLogger("deploykit").isEnabledFor(logging.DEBUG):
             raise
