@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from deploykit.api.benchmark import benchmark
     from deploykit.api.calibrate import calibrate
+    from deploykit.api.check import check
     from deploykit.api.compare import compare
     from deploykit.api.comparison import Comparison
     from deploykit.api.convert_records import convert_records
@@ -71,6 +72,7 @@ _HOMES = {
     "TuneOptions": "benchmarking.tuning.tune_options",
     "benchmark": "api.benchmark",
     "calibrate": "api.calibrate",
+    "check": "api.check",
     "compare": "api.compare",
     "convert_records": "api.convert_records",
     "diff": "api.diff",
@@ -119,6 +121,7 @@ __all__ = [
     "TuneOptions",
     "benchmark",
     "calibrate",
+    "check",
     "compare",
     "convert_records",
     "diff",

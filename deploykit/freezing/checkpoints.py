@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 
 from deploykit.storage.files import check_regular, read_bytes
-from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.checks.wire import check_growth
+from deploykit.transforms.core.errors import FileError, GraphError, naming
 from deploykit.transforms.core.protos import MetaGraphDef
 
 _END = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})")
@@ -93,13 +94,14 @@ def _latest(folder: Path) -> Checkpoint:
     return latest
 
 
-def parse_meta(path: Path) -> MetaGraphDef:
-    """Read a `.meta` file. FileError: there is none. GraphError: it is damaged."""
-    from google.protobuf.message import DecodeError
-
+def meta_bytes(path: Path) -> bytes:
+    """Read a `.meta` file. FileError: there is none. GraphError: it is damaged, or huge."""
     if not path.exists():
         raise FileError(f"{path}: not found; give the checkpoint's graph with --graph")
-    try:
-        return MetaGraphDef.FromString(read_bytes(path))
-    except DecodeError:
-        raise GraphError(f"{path}: this is no MetaGraphDef; it may be cut short") from None
+    content = read_bytes(path)
+    with naming(path):
+        try:
+            check_growth(content, MetaGraphDef)
+        except GraphError as error:
+            raise GraphError(f"this is no MetaGraphDef: {error}") from None
+    return content

@@ -1,8 +1,8 @@
 """Frozen graphs on disk: read with suspicion, written the same bytes for the same graph."""
 
-import contextlib
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -14,10 +14,13 @@ from deploykit.freezing.sidecar import (
     sidecar_path,
 )
 from deploykit.storage.files import MAX_BYTES, read_bytes, write
-from deploykit.transforms.core.checks.validate import validate
+from deploykit.transforms.core.checks.text_form import binary_form
+from deploykit.transforms.core.checks.validate import check_ends, read_graph
+from deploykit.transforms.core.checks.wire import check_growth, decoded
 from deploykit.transforms.core.errors import FileError, GraphError, naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import GraphDef
+from deploykit.transforms.core.running.importing import ImportCheck
 
 _MAGIC = {
     b"\x89HDF\r\n\x1a\n": "an HDF5 file",
@@ -31,32 +34,35 @@ _MAGIC = {
 }
 
 
+_TEXT = re.compile(rb"(?:\s|#[^\n]*\n)*+[a-z_]+\s*[:{<]")  # no node can be written so in binary
+
+
 def parse_graph_def(path: str | os.PathLike[str]) -> GraphDef:
-    """Read a GraphDef, binary or text whatever the file is called.
+    """Read a GraphDef, binary or text whatever the file is called; its nodes are not checked.
 
     GraphError: the file is empty, something else, or damaged.
     """
-    return _parsed(path, read_bytes(path))
+    with naming(path):
+        return decoded(graph_bytes(read_bytes(path)), GraphDef)
 
 
-def _parsed(path: str | os.PathLike[str], content: bytes) -> GraphDef:
+def graph_bytes(content: bytes) -> bytes:
+    """Return the binary form of what a GraphDef's file holds; it can be decoded in little memory.
+
+    GraphError: it is empty, something else, damaged, or huge once it is read.
+    """
     if not content:
-        raise GraphError(f"{path}: the file is empty, expected a GraphDef")
+        raise GraphError("the file is empty, expected a GraphDef")
     for magic, kind in _MAGIC.items():
         if content.startswith(magic):
-            raise GraphError(f"{path}: this is {kind}, expected a GraphDef")
-    from google.protobuf import message, text_format
-
-    with contextlib.suppress(message.DecodeError):
-        graph_def = GraphDef.FromString(content)
-        if graph_def.node:
-            return graph_def
+            raise GraphError(f"this is {kind}, expected a GraphDef")
     try:
-        return text_format.Parse(content.decode(), GraphDef())
-    except (UnicodeDecodeError, text_format.ParseError):
-        raise GraphError(
-            f"{path}: this is no GraphDef, neither binary nor text; it may be cut short"
-        ) from None
+        if _TEXT.match(content):
+            return binary_form(content, GraphDef)
+        check_growth(content, GraphDef)
+    except GraphError as error:
+        raise GraphError(f"this is no GraphDef, neither binary nor text: {error}") from None
+    return content
 
 
 def load_graph(
@@ -69,7 +75,8 @@ def load_graph(
     """Read a frozen graph from a `.pb` or `.pbtxt` file.
 
     What lies beside it in `X.pb.json` is on the graph: its inputs and outputs, and in `about` what
-    else is known of it.
+    else is known of it. The file's bytes are checked before they are decoded; TensorFlow is not
+    started, so a model that it would refuse for its shapes is read.
 
     Args:
         path: the file.
@@ -86,15 +93,42 @@ def load_graph(
         >>> graph.inputs
         ('images',)
     """
-    path, content = Path(path), read_bytes(path)
+    return _loaded(Path(path), inputs, outputs, needs_output, lambda binary: None)
+
+
+def load_importable_graph(
+    path: str | os.PathLike[str],
+    inputs: Iterable[str],
+    outputs: Iterable[str],
+    *,
+    needs_output: bool,
+) -> Graph:
+    """Read a frozen graph likewise, one that TensorFlow imports: a child process asks it.
+
+    GraphError, too: TensorFlow refuses the graph, or dies of it.
+    """
+    with ImportCheck() as tensorflow:
+        return _loaded(Path(path), inputs, outputs, needs_output, tensorflow.check)
+
+
+def _loaded(
+    path: Path,
+    inputs: Iterable[str],
+    outputs: Iterable[str],
+    needs_output: bool,
+    check: Callable[[bytes], object],
+) -> Graph:
+    content = read_bytes(path)
     with naming(path):
-        graph = Graph.from_graph_def(_parsed(path, content))
+        binary = graph_bytes(content)
+        graph = read_graph(binary)
         known_inputs, known_outputs, graph.about = load_sidecar(path, content) or ((), (), None)
         graph.inputs = tuple(inputs) or tuple(known_inputs) or guess_inputs(graph)
         graph.outputs = tuple(outputs) or tuple(known_outputs)
         if not graph.outputs and needs_output:
             graph.outputs = guess_outputs(graph)
-        validate(graph)
+        check_ends(graph)
+        check(binary)
     return graph
 
 

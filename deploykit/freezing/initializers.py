@@ -58,13 +58,8 @@ class Initialisers:
         cls, meta: MetaGraphDef, whole: Graph, checkpoint: Checkpoint | None, folder: Path
     ) -> "Initialisers":
         """Read from a MetaGraphDef what it says of its initialisers; `folder` holds its assets."""
-        init_ops = [
-            name for key in _INIT_COLLECTIONS for name in meta.collection_def[key].node_list.value
-        ]
-        if _INIT_SIGNATURE in meta.signature_def:
-            init_ops += [t.name for t in meta.signature_def[_INIT_SIGNATURE].outputs.values()]
         restore_op = meta.saver_def.restore_op_name
-        starts = tuple(map(producer_name, init_ops))
+        starts = tuple(map(producer_name, init_ops(meta)))
         files = Vocabularies.of(meta, folder)
         return cls(whole, checkpoint, restore_op, starts, files, trained_variables(meta))
 
@@ -192,6 +187,15 @@ class Initialisers:
         inline_functions(graph)
         self.files.take_from_beside(graph)
         return graph
+
+
+def init_ops(meta: MetaGraphDef) -> list[str]:
+    """Return what loading a model runs before it answers."""
+    collections = [meta.collection_def[key] for key in _INIT_COLLECTIONS]
+    names = [name for collection in collections for name in collection.node_list.value]
+    if _INIT_SIGNATURE in meta.signature_def:
+        names += [t.name for t in meta.signature_def[_INIT_SIGNATURE].outputs.values()]
+    return names
 
 
 def _key(node: Node) -> str:

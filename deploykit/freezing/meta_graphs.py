@@ -7,7 +7,8 @@ from typing import Any
 
 from deploykit.freezing.default_interface import guess_inputs, guess_outputs
 from deploykit.freezing.interface import Interface
-from deploykit.transforms.core.checks.validate import validate
+from deploykit.transforms.core.checks.validate import survey, validate
+from deploykit.transforms.core.checks.wire import decoded, field_bytes
 from deploykit.transforms.core.errors import GraphError, nearest
 from deploykit.transforms.core.functions import Library
 from deploykit.transforms.core.graph import Graph
@@ -21,6 +22,29 @@ logger = logging.getLogger("deploykit")
 
 DEFAULT_SIGNATURE = "serving_default"
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/-]*")
+
+
+_META_INFO, _GRAPH = 1, 2  # the fields of a MetaGraphDef
+
+
+def tags_of(content: bytes) -> list[str]:
+    """Return the tags of a serialised MetaGraphDef. GraphError: it is damaged."""
+    return list(decoded(field_bytes(content, _META_INFO), MetaGraphDef.MetaInfoDef).tags)
+
+
+def meta_graph_nodes(content: bytes) -> bytes:
+    """Return the GraphDef of a serialised MetaGraphDef in bytes."""
+    return field_bytes(content, _GRAPH)
+
+
+def read_meta_graph(content: bytes) -> MetaGraphDef:
+    """Return a MetaGraphDef that can be decoded in little memory, with its nodes checked.
+
+    Custom ops may be in it, such as those of training; what answers is checked when it is cut out.
+    GraphError: it is damaged, or a node is not sound.
+    """
+    survey(meta_graph_nodes(content))
+    return decoded(content, MetaGraphDef)
 
 
 def signatures(meta: MetaGraphDef) -> list[str]:
@@ -41,7 +65,7 @@ def functions(meta: MetaGraphDef) -> list[str]:
 def trained_variables(meta: MetaGraphDef) -> tuple[str, ...]:
     """Return the names of the variables that training changes, as far as the model tells."""
     packed = meta.collection_def["trainable_variables"].bytes_list.value
-    names = [VariableDef.FromString(content).variable_name for content in packed]
+    names = [decoded(content, VariableDef).variable_name for content in packed]
     nodes = meta.object_graph_def.nodes
     names += [node.variable.name for node in nodes if node.variable.trainable]
     return tuple(dict.fromkeys(producer_name(name) for name in names if name))
@@ -126,6 +150,12 @@ def signature_sides(
         for side in (chosen.inputs, chosen.outputs)
     )
     return fed, fetched
+
+
+def signature_tensors(meta: MetaGraphDef) -> list[str]:
+    """Return the tensors of all signatures that answer."""
+    sides = [side for name in signatures(meta) for side in signature_sides(meta, name)]
+    return [tensor for side in sides for tensor in side.values()]
 
 
 def inputs_by_alias(graph: Graph, fed: Mapping[str, str]) -> dict[str, str]:

@@ -6,19 +6,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploykit.freezing.checkpoints import parse_meta
-from deploykit.freezing.graph_files import parse_graph_def
+from deploykit.freezing.checkpoints import meta_bytes
+from deploykit.freezing.graph_files import graph_bytes
 from deploykit.freezing.initializers import Initialisers
 from deploykit.freezing.interface import Source
-from deploykit.freezing.meta_graphs import signature_sides, whole_graph
+from deploykit.freezing.meta_graphs import read_meta_graph, signature_sides, whole_graph
 from deploykit.freezing.model_path import Location, locate
 from deploykit.freezing.saved_models import parse_saved_model
 from deploykit.freezing.sidecar import SignatureNames
 from deploykit.freezing.training_switches import has_boolean_placeholder
+from deploykit.storage.files import read_bytes
 from deploykit.transforms.core.checks.side_effects import Effect, may_act
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.checks.validate import survey
+from deploykit.transforms.core.checks.wire import decoded
+from deploykit.transforms.core.errors import GraphError, naming
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.protos import MetaGraphDef, NodeDef
+from deploykit.transforms.core.protos import GraphDef, MetaGraphDef, NodeDef
 
 
 class ModelFiles:
@@ -43,10 +46,15 @@ class ModelFiles:
     def meta(self) -> MetaGraphDef:
         """What a SavedModel, a checkpoint's `.meta` file or the file of its graph say."""
         if self._source.graph is not None:
-            return MetaGraphDef(graph_def=parse_graph_def(self._source.graph))
+            with naming(self._source.graph):
+                content = graph_bytes(read_bytes(self._source.graph))
+                survey(content)
+                return MetaGraphDef(graph_def=decoded(content, GraphDef))
         if self.kind == "saved_model":
             return parse_saved_model(self.location.proto, self._source.tags)
-        return parse_meta(self.location.proto)
+        content = meta_bytes(self.location.proto)
+        with naming(self.location.proto):
+            return read_meta_graph(content)
 
     @functools.cached_property
     def nodes(self) -> int | None:

@@ -13,7 +13,7 @@ from deploykit.freezing.freeze import (
     naming_errors,
     runs_as_it_stands,
 )
-from deploykit.freezing.graph_files import load_graph
+from deploykit.freezing.graph_files import load_importable_graph
 from deploykit.freezing.interface import Interface, Source, source_of
 from deploykit.freezing.live_models import freeze_live, is_live, name_of
 from deploykit.freezing.meta_graphs import (
@@ -28,9 +28,10 @@ from deploykit.freezing.sidecar import About, SignatureNames, about
 from deploykit.storage.parameters import with_options
 from deploykit.storage.resume_file import digest
 from deploykit.transforms.core.checks.side_effects import Effect, effects_in, refuse
-from deploykit.transforms.core.checks.validate import validate
+from deploykit.transforms.core.checks.validate import check_ends, read_graph
+from deploykit.transforms.core.errors import naming
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.protos import GraphDef
+from deploykit.transforms.core.running.importing import ImportCheck
 
 
 @dataclass(frozen=True)
@@ -168,11 +169,14 @@ def path_of(model: Any) -> tuple[str, ...]:
 def open_files(files: ModelFiles, source: Source, needs_output: bool = True) -> OpenedModel:
     """Return a model on disk; what `files` has parsed already is not parsed again."""
     if files.kind != "graph":
-        graph = freeze_files(files, source)
+        with ImportCheck() as tensorflow:
+            graph = freeze_files(files, source)
+            with naming(files.path):
+                tensorflow.check(b"".join(graph.serialized()))
         signatures = _signatures(files, source, graph)
         graph.about = About(signatures)
         return _opened(graph, source, files.path, files)
-    graph = load_graph(
+    graph = load_importable_graph(
         files.location.path, source.inputs, source.outputs, needs_output=needs_output
     )
     return _opened(graph, source, files.path, files)
@@ -203,10 +207,10 @@ def _narrowed(model: OpenedModel, options: Mapping[str, Any]) -> OpenedModel:
 
 def _of_graph_def(model: Any, source: Source) -> Graph:
     """Return a GraphDef of any copy of protobuf's classes, frozen."""
-    graph = Graph.from_graph_def(GraphDef.FromString(model.SerializeToString()))
+    graph = read_graph(model.SerializeToString())
     graph.inputs = tuple(source.inputs) or guess_inputs(graph)
     graph.outputs = tuple(source.outputs) or guess_outputs(graph)
-    validate(graph)
+    check_ends(graph)
     return freeze_graph(graph, source)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from deploykit.benchmarking.profiling.costs import flops, memory
 from deploykit.text.tables import size
+from deploykit.transforms.core.checks.side_effects import effect_of
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.layers.affine import BATCH_NORM_OPS
 from deploykit.transforms.core.layers.layers import LAYER_OPS
@@ -42,9 +43,26 @@ def inspect_graph(graph: Graph, top: int = 10) -> dict[str, Any]:
         "functions": sorted(f.signature.name for f in graph.library.function),
         "producer": graph.versions.producer,
         "ops": dict(Counter(node.op for node in (*nodes, *bodies)).most_common()),
+        "effects": _effects(graph),
         "memory": memory(graph, shapes, top),
         "flops": flops(graph, shapes),
     }
+
+
+def _effects(graph: Graph) -> list[dict[str, Any]]:
+    """Return what nodes do beyond the graph when they run; those of functions are `f/node`."""
+    places = [(node.name, node.op, node.attrs) for node in graph]
+    for function in graph.library.function:
+        name = function.signature.name
+        places += [(f"{name}/{node.name}", node.op, node.attr) for node in function.node_def]
+    found: dict[tuple[str, str], list[str]] = {}
+    for name, op, attrs in places:
+        if effect := effect_of(op, attrs):
+            found.setdefault((op, effect), []).append(name)
+    return [
+        {"op": op, "effect": effect, "nodes": names}
+        for (op, effect), names in sorted(found.items())
+    ]
 
 
 def _constants(nodes: list[Node]) -> list[Node]:
@@ -110,6 +128,8 @@ def lines(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"functions:  {len(facts['functions'])}: {', '.join(facts['functions'])}"
     yield f"control edges: {facts['control_edges']}"
     yield "ops:        " + ", ".join(f"{count} {op}" for op, count in facts["ops"].items())
+    for use in facts["effects"]:
+        yield f"effect:     {use['op']} {use['effect']}: {_some(use['nodes'])}"
     yield from _flops_lines(facts["flops"])
     yield from _memory_lines(facts["memory"])
     yield from facts.get("structure", ())

@@ -12,6 +12,7 @@ from deploykit.freezing.open_model import OpenedModel
 from deploykit.transforms.core.errors import (
     GraphError,
     LimitError,
+    LoadError,
     UnverifiedError,
     VerificationError,
 )
@@ -61,7 +62,7 @@ class Proof:
                 ) from None
             found = Verification(False, False, "", str(error), not_possible=str(error))
         except GraphError as error:
-            if self.is_asked:
+            if self.is_asked or isinstance(error, LoadError):
                 raise
             found = Verification(False, False, "", str(error), not_possible=str(error))
         if not found.verified:

@@ -7,19 +7,11 @@ from collections.abc import Iterable
 
 from deploykit.serving.protocol.protos import MetaGraphDef
 from deploykit.serving.protocol.signatures import HIDDEN
-from deploykit.transforms.core.checks.side_effects import refuse_side_effects
-from deploykit.transforms.core.checks.validate import validate
+from deploykit.transforms.core.checks.side_effects import READING_OPS, refuse_side_effects
+from deploykit.transforms.core.checks.validate import check_ends, validate
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 
-# A model reads its own variables and vocabularies.
-_READING = (
-    "InitializeTableFromTextFile",
-    "InitializeTableFromTextFileV2",
-    "Restore",
-    "RestoreSlice",
-    "RestoreV2",
-)
 _INIT_KEYS = ("saved_model_main_op", "legacy_init_op")
 
 
@@ -30,14 +22,15 @@ def check_safe(meta: MetaGraphDef, allowed: Iterable[str] = ()) -> None:
     op that reaches beyond the model, unless it is among those `allowed`.
     """
     graph = Graph.from_graph_def(meta.graph_def)
+    validate(graph)  # all of it, as TensorFlow imports all of it
     wanted = list(dict.fromkeys(_run(meta)))
     for tensor in wanted:
         if tensor.split(":")[0].lstrip("^") not in graph:
             raise GraphError(f"a signature or init op names '{tensor}', but no such node exists")
     graph.inputs, graph.outputs = (), tuple(wanted)
+    check_ends(graph)
     graph.prune()
-    validate(graph)
-    refuse_side_effects(graph, [*_READING, *allowed])
+    refuse_side_effects(graph, [*READING_OPS, *allowed])
 
 
 def _run(meta: MetaGraphDef) -> Iterable[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.serving.protocol.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
+from deploykit.transforms.core.checks.wire import check_growth, decoded
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.files.reading import read_bytes
 from deploykit.transforms.core.tensors import type_name
@@ -48,13 +49,13 @@ def read_meta_graph(folder: Path) -> MetaGraphDef:
     FileError: there is no saved_model.pb, or it cannot be read. GraphError: it is no SavedModel, or
     has no graph tagged `serve`.
     """
-    from google.protobuf.message import DecodeError
-
     path = folder / "saved_model.pb"
     try:
-        model = SavedModel.FromString(read_bytes(path))
-    except DecodeError:
-        raise GraphError(f"{path}: this is no SavedModel; it may be cut short") from None
+        content = read_bytes(path)
+        check_growth(content, SavedModel)
+        model = decoded(content, SavedModel)
+    except GraphError as error:
+        raise GraphError(f"{path}: this is no SavedModel: {error}") from None
     for meta in model.meta_graphs:
         if list(meta.meta_info_def.tags) == [SERVE]:
             return meta

@@ -2,6 +2,7 @@
 
 Error                  2  wrong usage or a bad model
   GraphError           2  a graph that is not well formed, or that lacks what was asked for
+    LoadError          2  a graph that TensorFlow does not import
     CrashError         2  a graph on which TensorFlow's process died
   PipelineError        2  a transform string that cannot be run
   RefusedError         3  a graph that deploykit declines to touch, by policy
@@ -27,6 +28,10 @@ class Error(Exception):
 
 class GraphError(Error):
     """The graph is not well formed, or has no such node or tensor."""
+
+
+class LoadError(GraphError):
+    """TensorFlow does not import the graph, whatever it would be fed."""
 
 
 class CrashError(GraphError):

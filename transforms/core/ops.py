@@ -37,6 +37,8 @@ _SEEN_OPS = frozenset(
     }
 )  # fmt: skip
 
+MAX_PORTS = 1 << 20  # of one node; nothing honest comes near, TensorFlow takes all memory beyond
+GRAPH_VERSION = 2474  # what that TensorFlow calls the form of its graphs
 TABLE = Path(__file__).with_name("ops.pb.gz")
 
 
@@ -106,7 +108,9 @@ def _arg_types(node: Node, op_def: OpDef, arg: OpDef.ArgDef) -> list[DType] | No
         return list(types) if isinstance(types, list) else None
     type_ = type_name(arg.type) if arg.type else _attr(node, op_def, arg.type_attr)
     count = _attr(node, op_def, arg.number_attr) if arg.number_attr else 1
-    if not isinstance(type_, DType) or not isinstance(count, int) or count < 0:
+    if not isinstance(type_, DType) or not isinstance(count, int):
+        return None
+    if not 0 <= count <= MAX_PORTS:
         return None
     return [type_] * count
 

@@ -48,6 +48,7 @@ _TYPES = {
     25: ("float8_e4m3fn", "float8_e4m3fn", "float8_val"),
 }
 _REF = 100  # a reference type's number is its base type's plus this
+_ENUMERATION = TensorProto.DESCRIPTOR.fields_by_name["dtype"].enum_type.values_by_number
 _NUMBERS = {name: number for number, (name, _, _) in _TYPES.items()}
 _ALIASES = {"float": "float32", "double": "float64", "half": "float16"}
 
@@ -55,6 +56,11 @@ _ALIASES = {"float": "float32", "double": "float64", "half": "float16"}
 MAX_DECLARED_BYTES = 2 << 30
 MAX_RANK = 64  # NumPy's limit
 STRING_BYTES = 24  # what TensorFlow holds for each string beside its characters
+
+
+def is_type(number: int) -> bool:
+    """Say whether a tensor may be of the type with this number; reference types do not count."""
+    return 0 < number < _REF and number in _ENUMERATION
 
 
 @functools.lru_cache

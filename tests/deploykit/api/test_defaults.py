@@ -16,6 +16,7 @@ SHOWN = {"as_json", "output", "force"}
 COMMANDS = [
     ("freeze", "freeze", ["m"], {}, {"model"}),
     ("inspect", "inspect", ["m"], {}, {"model"}),
+    ("check", "check", ["m"], {}, {"model"}),
     ("diff", "diff", ["a", "b"], {}, {"first", "second"}),
     ("transform", "transform", ["--in_graph=a", "--out_graph=b", "--transforms=remove_device"],
      {"output_as_text": "as_text"}, {"in_graph", "out_graph", "transforms"}),

@@ -132,7 +132,7 @@ BAD = {
     ),
     "negative number of outputs": (
         [X, Node("y", "Unpack", ("x",)).with_attrs(T=FLOAT, num=-1)],
-        "node 'y' (Unpack) asks for -1 outputs",
+        "node 'y' (Unpack): attribute 'num' is -1, but its op demands at least 0",
     ),
     "missing attribute": (
         [X, Node("y", "Relu6", ("x",)), Node("z", "Cast", ("y",)).with_attrs(SrcT=FLOAT)],

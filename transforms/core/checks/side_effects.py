@@ -87,6 +87,25 @@ def effects_in(graph: Graph) -> list[Effect]:
     ]
 
 
+# A SavedModel reads its own variables and vocabularies.
+READING_OPS = (
+    "InitializeTableFromTextFile",
+    "InitializeTableFromTextFileV2",
+    "Restore",
+    "RestoreSlice",
+    "RestoreV2",
+)
+
+
+def effect_of(op: str, attrs: Mapping[str, AttrValue]) -> str | None:
+    """Return what a node does beyond the graph when it runs, in words; None: nothing."""
+    if op == "PrintV2" and "output_stream" in attrs and attrs["output_stream"].s[:5] == b"file:":
+        return "writes a file"
+    if op == "FixedUnigramCandidateSampler" and "vocab_file" in attrs and attrs["vocab_file"].s:
+        return "reads a file"
+    return _EFFECT_OF_OP.get(op)
+
+
 def refuse_side_effects(graph: Graph, allowed: Iterable[str] = ()) -> None:
     """Raise RefusedError if running the graph's outputs would reach beyond the graph.
 
@@ -120,20 +139,12 @@ def _run(graph: Graph) -> Graph:
 def _effects(graph: Graph) -> Iterator[tuple[str | None, Effect]]:
     """Yield what has effects, with the name of the node, or None in a function."""
     for node in graph:
-        if (does := _effect(node.op, node.attrs)) is not None:
+        if (does := effect_of(node.op, node.attrs)) is not None:
             yield node.name, Effect(f"node '{node.name}'", node.op, does)
     used = reachable(graph) if graph.library.function else ()
     for function in graph.library.function:
         if function.signature.name in used:
             for body_node in function.node_def:
-                if (does := _effect(body_node.op, body_node.attr)) is not None:
+                if (does := effect_of(body_node.op, body_node.attr)) is not None:
                     where = f"function '{function.signature.name}', node '{body_node.name}'"
                     yield None, Effect(where, body_node.op, does)
-
-
-def _effect(op: str, attrs: Mapping[str, AttrValue]) -> str | None:
-    if op == "PrintV2" and "output_stream" in attrs and attrs["output_stream"].s[:5] == b"file:":
-        return "writes a file"
-    if op == "FixedUnigramCandidateSampler" and "vocab_file" in attrs and attrs["vocab_file"].s:
-        return "reads a file"
-    return _EFFECT_OF_OP.get(op)

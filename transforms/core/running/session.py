@@ -4,7 +4,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deploykit.transforms.core.errors import GraphError, failed
+from deploykit.transforms.core.errors import GraphError, LoadError, failed, lacks_memory
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.tensors import Array
 
@@ -15,7 +15,7 @@ class Session:
     def __init__(
         self, graph_def: bytes | GraphDef, grappler: bool = False, config: Any = None
     ) -> None:
-        """Import the graph. GraphError: TensorFlow does not accept it, or the ConfigProto."""
+        """Import the graph. LoadError: TensorFlow refuses it. GraphError: the ConfigProto."""
         import tensorflow as tf
 
         self._errors = tf.errors
@@ -26,8 +26,9 @@ class Session:
             try:
                 tf.import_graph_def(graph_def, name="")
             except (ValueError, TypeError, MemoryError, tf.errors.OpError) as error:
-                raise failed(
-                    f"TensorFlow cannot load the graph: {sentence(error)}", error
+                message = f"TensorFlow cannot load the graph: {sentence(error)}"
+                raise (
+                    failed(message, error) if lacks_memory(error) else LoadError(message)
                 ) from None
         self._start(graph, grappler, config)
 

@@ -1,0 +1,118 @@
+"""Whether a model is sound, and what it would do beyond its graph, before anything of it runs."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from deploykit.freezing.checkpoints import meta_bytes
+from deploykit.freezing.freeze import naming_errors
+from deploykit.freezing.graph_files import graph_bytes
+from deploykit.freezing.interface import Source, source_of
+from deploykit.freezing.model_files import ModelFiles
+from deploykit.freezing.open_model import open_model, path_of
+from deploykit.freezing.saved_models import meta_graph_bytes
+from deploykit.inspection.soundness import GraphFacts, graph_facts, meta_graph_facts
+from deploykit.storage.files import read_bytes
+from deploykit.text.progress import working
+from deploykit.transforms.core.errors import Error, GraphError, RefusedError
+from deploykit.transforms.core.running.importing import ImportCheck
+
+
+@dataclass(frozen=True)
+class Soundness:
+    """What was found out about a model."""
+
+    source: str
+    graphs: tuple[GraphFacts, ...]
+    """Those of a SavedModel; any other model has one."""
+    bytes: int | None = None
+    """The size of its files; None: it was in memory."""
+
+    @property
+    def problems(self) -> list[str]:
+        """What is not sound."""
+        return [problem for graph in self.graphs for problem in graph.problems]
+
+    @property
+    def refused_ops(self) -> list[str]:
+        """The ops with effects beyond the graph that are not allowed."""
+        uses = [use for graph in self.graphs for use in graph.effects if not use.allowed]
+        return list(dict.fromkeys(use.op for use in uses))
+
+    @property
+    def error(self) -> Error | None:
+        """What whoever wants a sound and harmless model raises; None: it is one."""
+        if self.problems:
+            more = len(self.problems) - 1
+            others = f" (and {more} problem{'s' * (more > 1)} more)" if more else ""
+            return GraphError(f"{self.source}: {self.problems[0]}{others}")
+        if self.refused_ops:
+            options = " ".join(f"--allow-op {op}" for op in self.refused_ops)
+            return RefusedError(
+                f"{self.source}: it acts beyond its graph: {', '.join(self.refused_ops)} "
+                f"(allow it with {options})"
+            )
+        return None
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "sound": not self.problems,
+            "refused_ops": self.refused_ops,
+            "graphs": [graph.document() for graph in self.graphs],
+        }
+
+
+def check(model: Any, *, allowed_ops: Collection[str] = ()) -> Soundness:
+    """Say whether a model is sound, and what it would do beyond its graph. Nothing of it runs.
+
+    The bytes of its files are looked at before they are decoded, and then TensorFlow's own importer
+    is asked in a child process. All nodes count, and those of all functions, also what no output
+    needs; of a SavedModel and a checkpoint all graphs, but not what stores their variables. A file
+    of Keras has no graph of its own: it is frozen first.
+
+    Args:
+        model: whatever `open_model` takes.
+        allowed_ops: ops that may act on files, the network or processes.
+
+    A model that is not sound raises nothing: the result has `problems`, and `error` is what to
+    raise. FileError: a file is missing or unreadable.
+
+    Example:
+        >>> found = deploykit.check("fashion.keras")
+        >>> found.problems, found.refused_ops
+        ([], [])
+    """
+    source = source_of(model)
+    with working("check"), ImportCheck() as tensorflow:
+        if not path_of(source):
+            opened = open_model(source)
+            content = b"".join(opened.graph.serialized())
+            return Soundness(opened.source, (graph_facts(content, tensorflow, allowed_ops),))
+        files = ModelFiles(source)
+        with naming_errors(files.path):
+            try:
+                graphs = _graphs(files, source, tensorflow, allowed_ops)
+            except GraphError as error:
+                graphs = (GraphFacts(problems=[str(error).removeprefix(f"{files.path}: ")]),)
+        return Soundness(files.path, graphs, files.bytes)
+
+
+def _graphs(
+    files: ModelFiles, source: Source, tensorflow: ImportCheck, allowed_ops: Collection[str]
+) -> tuple[GraphFacts, ...]:
+    """Look at the graphs in a model's files. GraphError: they cannot be read at all."""
+    path = files.location.proto if source.graph is None else source.graph
+    if files.kind == "keras":
+        content = b"".join(open_model(source).graph.serialized())
+    elif files.kind == "graph" or source.graph is not None:
+        content = graph_bytes(read_bytes(path))
+    else:
+        metas = meta_graph_bytes if files.kind == "saved_model" else _one_meta_graph
+        found = metas(files.location.proto)
+        return tuple(meta_graph_facts(each, tensorflow, allowed_ops) for each in found)
+    return (graph_facts(content, tensorflow, allowed_ops),)
+
+
+def _one_meta_graph(path: Any) -> list[bytes]:
+    return [meta_bytes(path)]

@@ -1,0 +1,191 @@
+"""Whether a model is sound, and what it would do: found out of its bytes, before anything runs."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from deploykit.freezing.initializers import init_ops
+from deploykit.freezing.meta_graphs import meta_graph_nodes, signature_tensors, tags_of
+from deploykit.text.tables import size
+from deploykit.transforms.core.checks.side_effects import READING_OPS, effect_of
+from deploykit.transforms.core.checks.validate import survey
+from deploykit.transforms.core.checks.wire import decoded
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.functions import reachable
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node, producer_name
+from deploykit.transforms.core.protos import MetaGraphDef
+from deploykit.transforms.core.running.importing import ImportCheck
+
+_SAVING_OPS = frozenset({"MergeV2Checkpoints", "Save", "SaveSlices", "SaveV2"})
+
+
+@dataclass(frozen=True)
+class OpUse:
+    """An op, and the nodes of a graph and of its functions (`function/node`) that are of it."""
+
+    op: str
+    nodes: tuple[str, ...]
+    effect: str = ""
+    """What it does beyond the graph."""
+    allowed: bool = False
+
+
+@dataclass
+class GraphFacts:
+    """What is in one graph of a model; of one that is not sound, as far as it could be read."""
+
+    tags: tuple[str, ...] = ()
+    bytes: int = 0
+    nodes: int = 0
+    functions: int = 0
+    function_nodes: int = 0
+    call_depth: int = 0
+    """How many calls lie within each other at most."""
+    expanded_nodes: int = 0
+    """How many nodes there are with every call replaced by what it calls."""
+    largest_constant: str | None = None
+    largest_constant_bytes: int = 0
+    custom_ops: list[OpUse] = field(default_factory=list)
+    effects: list[OpUse] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return asdict(self)
+
+
+class _Survey:
+    """Takes note of the nodes that pass by."""
+
+    def __init__(self, facts: GraphFacts) -> None:
+        self._facts = facts
+        self._functions: set[str] = set()
+        self.custom: dict[str, list[str]] = {}
+        self.effects: dict[tuple[str, str], list[tuple[str, str]]] = {}
+
+    def __call__(self, function: str, node: Node, is_known: bool) -> None:
+        facts = self._facts
+        if function:
+            facts.function_nodes += 1
+            self._functions.add(function)
+            facts.functions = len(self._functions)
+        else:
+            facts.nodes += 1
+        name = f"{function}/{node.name}" if function else node.name
+        if not is_known:
+            self.custom.setdefault(node.op, []).append(name)
+        if effect := effect_of(node.op, node.attrs):
+            self.effects.setdefault((node.op, effect), []).append((function, node.name))
+        if node.op == "Const" and node.attrs["value"].ByteSize() > facts.largest_constant_bytes:
+            facts.largest_constant = name
+            facts.largest_constant_bytes = node.attrs["value"].ByteSize()
+
+
+def meta_graph_facts(
+    content: bytes, tensorflow: ImportCheck, allowed_ops: Collection[str]
+) -> GraphFacts:
+    """Return what is in the bytes of a MetaGraphDef, likewise; its saver does not count."""
+    return graph_facts(meta_graph_nodes(content), tensorflow, allowed_ops, content)
+
+
+def graph_facts(
+    graph_def: bytes,
+    tensorflow: ImportCheck,
+    allowed_ops: Collection[str],
+    meta: bytes | None = None,
+) -> GraphFacts:
+    """Return what is in the bytes of a GraphDef, which may be that of a MetaGraphDef.
+
+    LimitError: TensorFlow took more time or memory than allowed.
+    """
+    facts = GraphFacts(bytes=len(graph_def))
+    seen = _Survey(facts)
+    try:
+        if meta is not None:
+            facts.tags = tuple(tags_of(meta))
+        expansion = survey(graph_def, seen)
+        facts.call_depth, facts.expanded_nodes = expansion.depth, expansion.nodes
+        excused = _Excused(decoded(meta, MetaGraphDef)) if meta is not None else None
+        if not seen.custom:  # TensorFlow would name the first one, and no more
+            tensorflow.check(graph_def)
+    except GraphError as error:
+        facts.problems.append(str(error))
+        excused = None
+    facts.custom_ops = [OpUse(op, tuple(names)) for op, names in sorted(seen.custom.items())]
+    facts.problems += [_unknown(use) for use in facts.custom_ops]
+    for (op, effect), places in sorted(seen.effects.items()):
+        left = [place for place in places if excused is None or not excused.is_saver(op, *place)]
+        if left:
+            names = tuple(f"{function}/{name}" if function else name for function, name in left)
+            facts.effects.append(OpUse(op, names, effect, op in allowed_ops))
+    return facts
+
+
+def _unknown(use: OpUse) -> str:
+    more = f" and {len(use.nodes) - 1} more" if len(use.nodes) > 1 else ""
+    return f"node '{use.nodes[0]}'{more}: {use.op} is no op of TensorFlow, but a custom one"
+
+
+class _Excused:
+    """Tells the nodes that store and read back a model's own variables from those that act.
+
+    GraphError: a signature or an init op names a tensor that is not there.
+    """
+
+    def __init__(self, meta: MetaGraphDef) -> None:
+        live = Graph.from_graph_def(meta.graph_def)
+        wanted = [*signature_tensors(meta), *init_ops(meta)]
+        for tensor in wanted:
+            if producer_name(tensor) not in live:
+                raise GraphError(
+                    f"a signature or init op names '{tensor}', but no such node exists"
+                )
+        called = set(meta.object_graph_def.concrete_functions)
+        live.outputs = tuple(dict.fromkeys(map(producer_name, wanted)))
+        live.prune()
+        self._functions = reachable(live) | called
+        self._nodes = {node.name for node in live}
+
+    def is_saver(self, op: str, function: str, name: str) -> bool:
+        """Say whether a node reads the model's own files, or stores it where nobody else asks."""
+        if op in _SAVING_OPS:
+            return function not in self._functions if function else name not in self._nodes
+        return op in READING_OPS
+
+
+def lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what was found as text; the facts of the file are `input_file` and `bytes_in`."""
+    yield f"{document['input_file']}: {size(document['bytes_in'])}, {document['nodes_in']:,} nodes"
+    for graph in document["graphs"]:
+        yield from _graph_lines(graph)
+    verdict = "sound" if document["sound"] else "not sound"
+    refused = document["refused_ops"]
+    yield f"verdict:    {verdict}{', but it acts beyond its graph' if refused else ''}"
+
+
+def _graph_lines(facts: Mapping[str, Any]) -> Iterator[str]:
+    if facts["tags"]:
+        yield f"tags:       {', '.join(facts['tags'])}"
+    yield f"nodes:      {facts['nodes']:,}"
+    if facts["functions"]:
+        yield (
+            f"functions:  {facts['functions']} of {facts['function_nodes']:,} nodes; calls up to "
+            f"{facts['call_depth']} deep, {facts['expanded_nodes']:,} nodes with all calls inlined"
+        )
+    if facts["largest_constant"] is not None:
+        largest = size(facts["largest_constant_bytes"])
+        yield f"constants:  the largest is '{facts['largest_constant']}' with {largest}"
+    for use in facts["custom_ops"]:
+        yield f"custom op:  {_used(use)}"
+    for use in facts["effects"]:
+        allowed = " (allowed)" if use["allowed"] else ""
+        yield f"effect:     {_used(use)} {use['effect']}{allowed}"
+    for problem in facts["problems"]:
+        yield f"problem:    {problem}"
+
+
+def _used(use: Mapping[str, Any]) -> str:
+    nodes = use["nodes"]
+    more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
+    return f"{use['op']} ({', '.join(nodes[:3])}{more})"

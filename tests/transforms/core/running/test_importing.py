@@ -1,0 +1,199 @@
+"""TensorFlow's own importer, asked without Python's TensorFlow, says what Python's says."""
+
+import pytest
+
+from deploykit.transforms.core.checks.validate import validate
+from deploykit.transforms.core.errors import CrashError, GraphError, LoadError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.protos import AttrValue, GraphDef
+from deploykit.transforms.core.running.importing import ImportCheck
+
+
+def node(graph, name, op, *inputs, **attrs):
+    """Add a node: a number is a type, bytes are a text, a list holds whole numbers."""
+    added = graph.node.add(name=name, op=op, input=inputs)
+    for key, value in attrs.items():
+        if isinstance(value, AttrValue):
+            added.attr[key].CopyFrom(value)
+        elif isinstance(value, bytes):
+            added.attr[key].s = value
+        elif isinstance(value, list):
+            added.attr[key].list.i.extend(value)
+        else:
+            added.attr[key].type = value
+    return added
+
+
+def values(**kinds):
+    return AttrValue(list=AttrValue.ListValue(**kinds))
+
+
+def shape(*sizes):
+    return AttrValue(shape={"dim": [{"size": size} for size in sizes]})
+
+
+def pool(graph, **attrs):
+    node(graph, "i", "Placeholder", dtype=1)
+    ones = [1, 1, 1, 1]
+    node(graph, "y", "MaxPool", "i", **{"T": 1, "ksize": ones, "strides": ones, "padding": b"SAME"}
+         | attrs)  # fmt: skip
+
+
+def loop(graph, back="n"):
+    node(graph, "e", "Enter", "x", T=1, frame_name=b"loop")
+    node(graph, "m", "Merge", "e", back, T=1, N=AttrValue(i=2))
+    node(graph, "n", "NextIteration", "m", T=1)
+
+
+def relu(graph, **attrs):
+    return node(graph, "y", "Relu", "x", **{"T": 1} | attrs)
+
+
+def placed(graph, device):
+    relu(graph).device = device
+
+
+def old_batch_norm(graph, producer):
+    node(graph, "i", "Placeholder", dtype=1)
+    node(graph, "y", "BatchNormWithGlobalNormalization", *"iiiii", T=1,
+         variance_epsilon=AttrValue(f=0.1),
+         scale_after_normalization=AttrValue(b=True))  # fmt: skip
+    graph.versions.producer = producer
+
+
+# Adds something to a graph of one placeholder [2, 3], and whether TensorFlow takes it.
+GRAPHS = {
+    "a node": (relu, True),
+    "an unknown attribute": (lambda g: relu(g, note=b"mine"), True),
+    "a hidden attribute": (lambda g: relu(g, _note=b"mine"), True),
+    "odd colocation": (lambda g: relu(g, _class=values(s=[b"mine"])), True),
+    "colocation": (lambda g: relu(g, _class=values(s=[b"loc:@x"])), True),
+    "a loop": (loop, True),
+    "a reference that is read": (
+        lambda g: [
+            node(g, "v", "VariableV2", dtype=1, shape=shape(2)),
+            node(g, "y", "Relu", "v", T=1),
+        ],
+        True,
+    ),
+    "an old op of its time": (lambda g: old_batch_norm(g, 8), True),
+    "a later version": (lambda g: setattr(g.versions, "producer", 1 << 20), True),
+    "rank 254": (lambda g: node(g, "y", "Placeholder", dtype=1, shape=shape(*[1] * 254)), True),
+    "a private op": (
+        lambda g: node(g, "y", "_Arg", T=1, index=AttrValue(i=0)), True,
+    ),
+    "a device": (lambda g: placed(g, "/job:a/replica:0/task:1/device:GPU:0"), True),
+    "a short device": (lambda g: placed(g, "/gpu:0"), True),
+    "type 0": (lambda g: node(g, "y", "Placeholder", dtype=0), False),
+    "type 99": (lambda g: node(g, "y", "Placeholder", dtype=99), False),
+    "a reference type": (lambda g: node(g, "y", "Placeholder", dtype=101), False),
+    "type 99 in a list": (lambda g: node(g, "y", "IdentityN", "x", T=values(type=[99])), False),
+    "a type that is not allowed": (
+        lambda g: [node(g, "s", "Placeholder", dtype=7), node(g, "y", "Relu", "s", T=7)],
+        False,
+    ),
+    "another type": (lambda g: relu(g, T=2), False),
+    "a value as reference": (lambda g: node(g, "y", "Assign", "x", "x", T=1), False),
+    "a text that is not allowed": (lambda g: pool(g, padding=b"MINE"), False),
+    "too few elements": (lambda g: pool(g, ksize=[1]), False),
+    "elements of another kind": (lambda g: pool(g, ksize=values(f=[1] * 4)), False),
+    "elements of two kinds": (lambda g: pool(g, ksize=values(i=[1] * 4, f=[1])), False),
+    "too small a number": (lambda g: node(g, "y", "Pack", T=1, N=AttrValue(i=0)), False),
+    "colocation with nothing": (lambda g: relu(g, _class=values(s=[b"loc:@gone"])), False),
+    "colocation of another kind": (lambda g: relu(g, _class=b"loc:@x"), False),
+    "a negative size": (lambda g: node(g, "y", "Placeholder", dtype=1, shape=shape(-2)), False),
+    "rank 255": (lambda g: node(g, "y", "Placeholder", dtype=1, shape=shape(*[1] * 255)), False),
+    "sizes of an unknown rank": (
+        lambda g: node(g, "y", "Placeholder", dtype=1,
+                       shape=AttrValue(shape={"unknown_rank": True, "dim": [{"size": 1}]})),
+        False,
+    ),
+    "another TensorFlow": (lambda g: setattr(g.versions, "min_consumer", 1 << 20), False),
+    "no TensorFlow": (lambda g: setattr(g.versions, "producer", -3), False),
+    "an edge back to no merge": (
+        lambda g: [node(g, "y", "NextIteration", "z", T=1), node(g, "z", "Relu", "y", T=1)],
+        False,
+    ),
+    "no device": (lambda g: placed(g, "foo bar!!"), False),
+    "a name twice": (lambda g: [relu(g), relu(g)], False),
+    "no input": (lambda g: node(g, "y", "Relu", "", T=1), False),
+    "a port too many": (lambda g: node(g, "y", "Relu", "x:1", T=1), False),
+    "a missing attribute": (lambda g: node(g, "y", "Relu6", "x"), False),
+}  # fmt: skip
+
+# What TensorFlow alone finds.
+SHAPES = {
+    "factors that do not fit": lambda g: [
+        node(g, "b", "Placeholder", dtype=1, shape=shape(4, 5)),
+        node(g, "y", "MatMul", "x", "b", T=1),
+    ],
+    "an old op in a new graph": lambda g: old_batch_norm(g, 100),
+    "a shape that is noted wrong": lambda g: relu(
+        g, _output_shapes=values(shape=[{"dim": [{"size": 7}]}])
+    ),
+}  # fmt: skip
+
+
+def made(add):
+    graph = GraphDef()
+    node(graph, "x", "Placeholder", dtype=1, shape=shape(2, 3))
+    add(graph)
+    return graph
+
+
+def takes(act, error):
+    try:
+        act()
+    except error:
+        return False
+    return True
+
+
+@pytest.fixture(scope="module")
+def tensorflow():
+    with ImportCheck() as importer:
+        yield importer
+
+
+def python_takes(graph):
+    import tensorflow as tf
+
+    copy = GraphDef()
+    copy.CopyFrom(graph)
+    with tf.Graph().as_default():
+        refusals = ValueError, TypeError, tf.errors.OpError
+        return takes(lambda: tf.import_graph_def(copy, name=""), refusals)
+
+
+@pytest.mark.parametrize(("add", "is_sound"), GRAPHS.values(), ids=GRAPHS)
+def test_the_validator_says_what_tensorflow_says(tensorflow, add, is_sound):
+    graph = made(add)
+    content = graph.SerializeToString()
+    assert python_takes(graph) == is_sound
+    assert takes(lambda: validate(Graph.from_graph_def(graph)), GraphError) == is_sound
+    if add not in (GRAPHS["no device"][0], GRAPHS["colocation of another kind"][0]):
+        assert takes(lambda: tensorflow.check(content), LoadError) == is_sound  # Python says these
+
+
+@pytest.mark.parametrize("add", SHAPES.values(), ids=SHAPES)
+def test_what_tensorflow_alone_refuses(tensorflow, add):
+    graph = made(add)
+    validate(Graph.from_graph_def(graph))
+    assert not python_takes(graph)
+    with pytest.raises(LoadError, match="TensorFlow cannot load the graph: "):
+        tensorflow.check(graph.SerializeToString())
+
+
+def test_what_kills_tensorflow_is_an_error():
+    graph = made(relu)
+    function = graph.library.function.add()
+    function.signature.name = "f"
+    function.signature.input_arg.add(name="a", type=1)
+    function.signature.output_arg.add(name="r", type=1)
+    function.node_def.add(name="n", op="f", input=["a"])
+    function.ret["r"] = "n:r:0"
+    node(graph, "z", "f", "x")
+    with pytest.raises(GraphError, match="calls itself"):
+        validate(Graph.from_graph_def(graph))
+    with ImportCheck() as importer, pytest.raises(CrashError, match="TensorFlow died of SIG"):
+        importer.check(graph.SerializeToString())
