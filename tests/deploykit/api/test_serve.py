@@ -87,7 +87,7 @@ def test_a_version_that_cannot_be_loaded_may_come_later(tmp_path, caplog):
     (tmp_path / "m" / "1" / "saved_model.pb").write_bytes(b"no model")
     with api.serve(tmp_path / "m", port=0) as server:
         assert server.models == {"m": []}
-    assert "this is no SavedModel; it may be cut short" in caplog.text
+    assert "saved_model.pb: this is no SavedModel: it is damaged at byte" in caplog.text
 
 
 def test_a_list_that_cannot_be_served_is_an_error(tmp_path):

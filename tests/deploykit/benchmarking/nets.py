@@ -22,7 +22,7 @@ def dense(
     """Return a dense layer of 8 and its ReLU, which may wait for other nodes."""
     nodes = [
         placeholder(*shape),
-        Node.constant("w", np.ones((8, 8), np.float32)),
+        Node.constant("w", np.ones((shape[-1] if shape[-1] > 0 else 8, 8), np.float32)),
         Node("y", "MatMul", ("x", "w")).with_attrs(T=FLOAT, transpose_a=False, transpose_b=False),
         *others,
         Node("out", "Relu", reads).with_attrs(T=FLOAT),
