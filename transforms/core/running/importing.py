@@ -14,6 +14,7 @@ from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.running.session import Session
 
 _LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
+_UNREGISTERED = "Op type not registered"
 _POINTERS = (
     "TF_NewGraph",
     "TF_NewStatus",
@@ -63,10 +64,14 @@ class Importer:
 
     def check(self, graph_def: bytes) -> None:
         """Import a serialised GraphDef. LoadError: TensorFlow refuses it, and why."""
-        library = self._library
-        if library is None:
-            Session(graph_def)
-            return
+        fault = _UNREGISTERED if self._library is None else self._fault(self._library, graph_def)
+        if fault.startswith(_UNREGISTERED):
+            Session(graph_def)  # Python's part of TensorFlow brings a few more ops
+        elif fault:
+            raise LoadError(f"TensorFlow cannot load the graph: {fault}")
+
+    def _fault(self, library: ctypes.CDLL, graph_def: bytes) -> str:
+        """Return why TensorFlow refuses a graph, or an empty string."""
         graph, status, options = (
             ctypes.c_void_p(getattr(library, name)()) for name in _POINTERS[:3]
         )
@@ -74,11 +79,14 @@ class Importer:
             library.TF_NewBufferFromString(graph_def, ctypes.c_size_t(len(graph_def)))
         )
         library.TF_GraphImportGraphDef(graph, buffer, options, status)
+        text = ""
         if library.TF_GetCode(status):
-            text = (library.TF_Message(status) or b"").decode(errors="replace")
-            raise LoadError(f"TensorFlow cannot load the graph: {_sentence(text)}")
+            text = _sentence((library.TF_Message(status) or b"").decode(errors="replace"))
         library.TF_DeleteBuffer(buffer)
         library.TF_DeleteGraph(graph)
+        library.TF_DeleteStatus(status)
+        library.TF_DeleteImportGraphDefOptions(options)
+        return text
 
 
 def _sentence(text: str) -> str:

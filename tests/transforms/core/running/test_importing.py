@@ -197,3 +197,12 @@ def test_what_kills_tensorflow_is_an_error():
         validate(Graph.from_graph_def(graph))
     with ImportCheck() as importer, pytest.raises(CrashError, match="TensorFlow died of SIG"):
         importer.check(graph.SerializeToString())
+
+
+def test_ops_that_python_brings_are_known():
+    graph = made(lambda g: node(g, "y", "FloatOutput"))
+    with ImportCheck() as importer:
+        importer.check(graph.SerializeToString())
+        unknown = made(lambda g: node(g, "y", "Mine"))
+        with pytest.raises(LoadError, match="Mine"):
+            importer.check(unknown.SerializeToString())
