@@ -1,0 +1,83 @@
+"""Every hostile file, and what each command does with it."""
+
+import pytest
+
+from tests.hostile.__main__ import clean, drive
+from tests.hostile.asking import Asked, asks
+from tests.hostile.case import Case
+from tests.hostile.commands import commands
+from tests.hostile.corpus import cases
+from tests.hostile.judging import judge
+from tests.hostile.runner import Runner
+from tests.hostile.watching import Place
+
+CASES = list(cases())
+QUICK = {"check", "inspect", "optimize", "verify", "records", "records inspect", "records verify",
+         "input write", "label", "compare", "sensitivity", "freeze"}  # fmt: skip
+SERVED = ("warmup", "settings", "asked")  # which a server alone opens
+LIGHT = [case for case in CASES if not case.heavy and case.opened_as not in SERVED]
+SECONDS = 30
+
+
+@pytest.fixture(scope="module")
+def runner():
+    made = Runner()
+    yield made
+    made.close()
+
+
+def test_there_are_many_and_each_has_its_own_name():
+    assert len(CASES) >= 250
+    assert len({case.id for case in CASES}) == len(CASES)
+
+
+def test_they_are_the_same_bytes_each_time(tmp_path):
+    for case in LIGHT[::5]:
+        made = []
+        for number in (1, 2):
+            folder = tmp_path / f"{case.kind}{case.name[:40].replace('/', '')}{number}" / "case"
+            folder.mkdir(parents=True)
+            case.make(folder)
+            found = sorted(path for path in folder.rglob("*") if path.is_file())
+            made.append([str(path.relative_to(folder)) for path in found])
+            if case.kind not in (
+                "effects",
+                "keras_archives",
+                "hdf5_files",
+                "datasets",
+            ):  # with paths
+                made[-1] += [path.read_bytes() for path in found if not path.is_symlink()]
+        assert made[0] == made[1], case.id
+
+
+@pytest.mark.parametrize("case", LIGHT, ids=lambda case: case.id)
+def test_in_one_process(case: Case, runner, tmp_path):
+    place = Place(tmp_path)
+    opened = str(case.make(place.case) or next(place.case.iterdir()))
+    faults = []
+    lines = commands(case.opened_as, opened, place.goods, place.out)
+    for name in sorted(QUICK & set(lines)):
+        before = place.listing()
+        verdict = judge(case, name, runner.run(lines[name], place, SECONDS), place, before, opened)
+        faults += [f"{name}: {fault}" for fault in verdict.faults]
+        if verdict.named is False:
+            faults.append(f"{name}: unnamed: {verdict.ended.err[-300:]}")
+        clean(place)
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_every_command(case: Case):
+    faults = [f"{each.command}: {fault}" for each in drive(case) for fault in each.faults]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.slow
+def test_requests():
+    asked = Asked()
+    try:
+        faults = [f"{ask.name}: {fault}" for ask in asks() for fault in asked.ask(ask).faults]
+    finally:
+        asked.close()
+    assert not faults, "\n".join(faults)
