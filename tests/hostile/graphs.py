@@ -12,6 +12,7 @@ FLOAT, DOUBLE, INT32, UINT8, STRING, INT64, BOOL, VARIANT, RESOURCE = 1, 2, 3, 4
 FLOAT_REF = 101
 _TYPES = {"float32": FLOAT, "float64": DOUBLE, "int32": INT32, "uint8": UINT8, "int64": INT64,
           "bool": BOOL, "object": STRING}  # fmt: skip
+_NARROW = {float: np.float32, int: np.int32}  # which Python has not
 
 
 class Type(int):
@@ -28,7 +29,7 @@ class Func(str):
 
 def tensor(value: Any) -> TensorProto:
     """Return an array as a message, its bytes as they are."""
-    array = np.asarray(value)
+    array = np.asarray(value, _NARROW.get(type(value)))
     made = TensorProto(dtype=_TYPES[array.dtype.name])
     for size in array.shape:
         made.tensor_shape.dim.add(size=size)

@@ -14,6 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 TICK = 0.01  # seconds between two looks at the process
 MIB = 1 << 20
+MOST = 6 << 30  # bytes at which a process is ended, for the sake of the machine
 
 
 @dataclass
@@ -71,8 +72,8 @@ def run(arguments: list[str], place: "Place", deadline: float, watched=None) -> 
         if watched is not None and not asked and watched(said, time.monotonic() - begun):
             asked = True
             process.send_signal(signal.SIGTERM)
-        if time.monotonic() - begun > deadline:
-            ended.hung = True
+        ended.hung = time.monotonic() - begun > deadline
+        if ended.hung or max(ended.memory, ended.family) > MOST:
             kill(process.pid, *family)
         time.sleep(TICK)
     ended.status, ended.seconds = process.returncode, time.monotonic() - begun

@@ -84,7 +84,8 @@ CASES = (
     repeated("2,000,000 empty functions", b"\x12\x02\x0a\x00", 1_000_000, heavy=True),
     repeated("2,000,000 empty fields unknown", b"\xa2\x0c\x00", 2_000_000, heavy=True),
     Case(KIND, "2,000,000 empty inputs of a node",
-         lambda folder: written(folder, "model.pb", block(1, block(1, b"many") + block(2, b"NoOp")
+         lambda folder: written(folder, "model.pb", GOOD + block(1, block(1, b"many") + block(2,
+         b"NoOp")
                                                           + b"\x1a\x00" * 2_000_000)),
          culprit=("'many'",), heavy=True),
     Case(KIND, "a name of 4 MB",

@@ -112,9 +112,12 @@ ZERO = constant("zero", np.array(0, np.int64))
 OUT = {"output_types": [Type(STRING)], "output_shapes": [Shape(())]}
 SAVED = {"dtypes": [Type(FLOAT)]}
 
+DEAD = statuses(0, 3, check=(0, 3), inspect=0, label=(2, 3))
+"""What would act is not needed: a command may leave it out instead."""
+
 CASES = (
     case("WriteFile, live", lambda file: net(*writing(file), end="write")),
-    case("WriteFile, beside the output", lambda file: net(*writing(file))),
+    case("WriteFile, beside the output", lambda file: net(*writing(file)), right=DEAD),
     case("WriteFile in a function that is called", called),
     case("WriteFile in a PartitionedCall", lambda file: called(file, "PartitionedCall")),
     case("WriteFile in a function that is the op", called_by_name),
@@ -125,7 +128,7 @@ CASES = (
     case("WriteFile in a branch of the old kind", in_old_branch),
     case("WriteFile in a function that nobody calls",
          lambda file: net(functions=[in_function(file)]),
-         right=statuses(0, 3, check=(0, 3), inspect=0, label=(2, 3))),
+         right=DEAD),
     live("ReadFile", FILE, node("odd", "ReadFile", "file")),
     live("MatchingFiles", text("file", "/etc/*"), node("odd", "MatchingFiles", "file")),
     live("Abort", node("odd", "Abort", error_msg="stop", exit_without_error=False)),
@@ -147,7 +150,7 @@ CASES = (
                                      op_name="", output_slot=-1, tensor_debug_mode=4,
                                      debug_urls=[f"file://{file}"])], end="odd"), "'odd'"),
     case("DumpTensor",
-         lambda file: net(*[floats("odd", "DumpTensor", "weights", log_dir=file,
+         lambda file: net(*[floats("odd", "DumpTensor", "weights", log_dir_path=file,
                                      tensor_name="t")], end="odd"), "'odd'"),
     case("PrintV2 to a file",
          lambda file: net(*[text("line", "was run"), node(

@@ -92,7 +92,7 @@ CASES = (
     case("a function with the name of an op",
          lambda: using(function("Relu", [], results=[("y", FLOAT, "x")])), "'Relu'"),
     case("a function without a name",
-         lambda: net(functions=[function("", [], results=[("y", FLOAT, "x")])]), "function"),
+         lambda: net(functions=[function("", [], results=[("y", FLOAT, "x")])]), right=ODD),
     case("a function with a name of an escape",
          lambda: using(function("a\x1b[2J", [], results=[("y", FLOAT, "x")])), right=ODD),
     case("functions that double 2^40 times", lambda: tower(40, 2), "'f"),
