@@ -48,6 +48,11 @@ class Goods:
         return self._made("good.png", lambda: png(pixels))
 
     @property
+    def labels(self) -> Path:
+        """What the classes of `photos` are called."""
+        return self._made("labels.txt", lambda: b"red\ngreen\nblue\n")
+
+    @property
     def measured(self) -> Path:
         """Something like a result of `benchmark`."""
         return self._made("measured.json", lambda: json.dumps({"results": []}).encode())
@@ -129,7 +134,7 @@ def _model(case: object, goods: Goods, out: Path) -> dict[str, Arguments]:
         "quantize": ["quantize", case, "-o", out / "q.pb", "--minimum-size", 1, *LIMITS],
         "verify": ["verify", case, case, *LIMITS],
         "export": ["export", case, out / "served", *LIMITS],
-        "label": ["label", goods.image, "--model", case, *LIMITS],
+        "label": ["label", goods.image, "--model", case, "--labels", goods.labels, *LIMITS],
         "benchmark": ["benchmark", case, "--runs", 2, *LIMITS],
         "diff": ["diff", case, case, *LIMITS],
         "placement": ["placement", case, *LIMITS],
@@ -171,7 +176,7 @@ def _records(case: object, goods: Goods, out: Path) -> dict[str, Arguments]:
 def _image(case: object, goods: Goods, out: Path) -> dict[str, Arguments]:
     folder = Path(str(case)).parent
     return {
-        "label": ["label", case, "--model", goods.photos, *LIMITS],
+        "label": ["label", case, "--model", goods.photos, "--labels", goods.labels, *LIMITS],
         "calibrate": ["calibrate", goods.photos, "--data", folder, "-o", out / "r.json", *LIMITS],
         "records": ["records", "convert", folder, out / "records"],
         "verify": ["verify", goods.photos, goods.photos, "--data", folder, *LIMITS],
@@ -187,7 +192,8 @@ def _dataset(case: object, goods: Goods, out: Path) -> dict[str, Arguments]:
 def _preprocess(case: object, goods: Goods, out: Path) -> dict[str, Arguments]:
     model, image = goods.photos, goods.image
     return {
-        "label": ["label", image, "--model", model, "--preprocess", case, *LIMITS],
+        "label": ["label", image, "--model", model, "--labels", goods.labels, "--preprocess", case,
+                  *LIMITS],
         "calibrate": ["calibrate", model, "--data", goods.folder, "--preprocess", case,
                       "-o", out / "r.json", *LIMITS],
         "freeze": ["freeze", model, "--preprocess", case, "-o", out / "f.pb", *LIMITS],

@@ -151,7 +151,8 @@ CASES = (
                                      debug_urls=[f"file://{file}"])], end="odd"), "'odd'"),
     case("DumpTensor",
          lambda file: net(*[floats("odd", "DumpTensor", "weights", log_dir_path=file,
-                                     tensor_name="t")], end="odd"), "'odd'"),
+         file_name="t", enabled=True,
+                                     func_name="f", node_name="n")], end="odd"), "'odd'"),
     case("PrintV2 to a file",
          lambda file: net(*[text("line", "was run"), node(
              "odd", "PrintV2", "line", output_stream=f"file://{file}", end="")], end="odd"),

@@ -14,7 +14,8 @@ from tests.hostile.case import Case, Statuses, canary, statuses, written
 from tests.hostile.corpus.keras_archives import pickled
 
 KIND = "image_files"
-WRONG = statuses(2)
+WRONG = statuses(2, records=(0, 2))
+"""Records keep the bytes of pictures as they are."""
 ODD = statuses(0, 2, 5)
 GOOD = png(np.arange(192, dtype=np.uint8).reshape(8, 8, 3))
 

@@ -16,6 +16,9 @@ from tests.hostile.wire import block
 KIND = "record_files"
 WRONG = statuses(2, 4, 5)
 ODD = statuses(0, 2, 4, 5)
+SHARDS = {"records inspect": (0, 2, 4, 5), "input write": (0, 2, 4, 5)}
+DAMAGED = statuses(2, 4, 5, **SHARDS)
+"""These two read the index alone."""
 SHARD = "data-00000-of-00001.tfrecord"
 GOOD = records()
 FEATURES = {"x": {"dtype": "float32", "shape": [3]}}
@@ -51,7 +54,11 @@ def case(
         made = content() if callable(content) else content
         return folder_of(folder, made, index(made, **changes) if said is None else said)
 
-    return Case(KIND, name, write, "records", right, culprit or ("data",), heavy)
+    sound = said is None and not changes.keys() - {"count"}
+    if right is WRONG and (sound or (isinstance(said, dict) and said.get("shards"))):
+        right = DAMAGED
+    named = culprit or ("data", "'x'", "/set:")
+    return Case(KIND, name, write, "records", right, named, heavy)
 
 
 def of(*features: bytes) -> bytes:

@@ -29,6 +29,9 @@ KIND = "saved_models"
 MISSING = statuses(2, 4, serve=(0, 2, 4))
 DAMAGED = statuses(2, serve=(0, 2))
 ODD = statuses(0, 2, 4, 5)
+UNUSED = statuses(0, 2, check=2)
+"""What is wrong is not part of what is frozen."""
+OUTSIDE = statuses(2, 3, serve=(0, 2, 3))
 VALUES = np.linspace(-1, 1, 12, dtype=np.float32).tobytes()
 
 
@@ -242,15 +245,19 @@ CASES = (
     case("init op that writes a file, in a signature",
          lambda f: with_init(f, "", in_signature=True), "'write'", right=EFFECT),
     case("init op that is not there", changed(lambda s: s.meta_graphs[0].collection_def[
-        "saved_model_main_op"].node_list.value.append("gone")), "'gone'"),
-    case("asset outside the folder", lambda f: with_asset(f, "../../../etc/passwd"), "passwd"),
-    case("asset with an absolute path", lambda f: with_asset(f, "/etc/passwd"), "passwd"),
+        "saved_model_main_op"].node_list.value.append("gone")), "'gone'", right=UNUSED),
+    case("asset outside the folder", lambda f: with_asset(f, "../../../etc/passwd"), "passwd",
+         right=OUTSIDE),
+    case("asset with an absolute path", lambda f: with_asset(f, "/etc/passwd"), "passwd",
+         right=OUTSIDE),
     case("asset that is missing", lambda f: with_asset(f, "nothing.txt"), "nothing.txt",
-         right=MISSING),
-    case("asset with a null in its name", lambda f: with_asset(f, "a\0b"), "a\\x00b", "'a"),
+         right=ODD),
+    case("asset with a null in its name", lambda f: with_asset(f, "a\0b"), "a\\x00b", "'a",
+         right=OUTSIDE),
     case("asset outside the folder that fills a table",
-         lambda f: with_asset_in_table(f, "../../../../../../etc/passwd"), "passwd"),
-    case("variables missing", lambda _: with_variable(), "variables", right=MISSING),
+         lambda f: with_asset_in_table(f, "../../../../../../etc/passwd"), "passwd",
+         right=OUTSIDE),
+    case("variables missing", lambda _: with_variable(), "variables", "'w'", right=MISSING),
     case("index missing", lambda f: (variables(f), (f / "variables/variables.index").unlink(),
                                      with_variable())[-1], "variables.index", right=MISSING),
     case("values missing", stored(content=None), "variables", right=MISSING),
@@ -298,16 +305,17 @@ CASES = (
              "odd", "ReadVariableOp", "res", dtype=Type(FLOAT)))), right=ODD),
     case("a recursive function",
          changed(lambda s: s.meta_graphs[0].graph_def.library.function.add(
-             signature={"name": "f"}, node_def=[node("again", "f")])), "'f'"),
+             signature={"name": "f"}, node_def=[node("again", "f")])), "'f'",
+         right=UNUSED),
     case("a graph with a wrong constant",
          changed(lambda s: s.meta_graphs[0].graph_def.node.append(constant("odd", 1.0, of=3))),
-         "'odd'"),
+         "'odd'", right=UNUSED),
     case("a graph that reads a file",
          changed(lambda s: s.meta_graphs[0].graph_def.node.extend(
              [text("f", "/etc/passwd"), node("odd", "ReadFile", "f")])), "'odd'", right=EFFECT),
     case("a graph with a missing input",
          changed(lambda s: s.meta_graphs[0].graph_def.node.append(floats("odd", "Relu", "gone"))),
-         "'odd'", "'gone'"),
+         "'odd'", "'gone'", right=UNUSED),
     case("deep messages within messages",
          lambda _: GOOD + deep(200), right=BAD),
 )  # fmt: skip
