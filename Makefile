@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check docs golden bench ops clean
+.PHONY: help setup demo test test-slow check docs golden bench fuzz ops clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -48,8 +48,13 @@ golden: setup  ## run the tests marked golden, which write tests/golden/; then t
 bench: setup  ## run the benchmarks, print their tables, write JSON to benchmark-results/
 	$(BIN)/python -m tests.benchmarks
 
+MINUTES ?= 10
+
+fuzz: setup  ## change sound files at random for MINUTES=10, and keep in .fuzz/ what goes wrong
+	$(BIN)/python -m tests.hostile.fuzz --minutes $(MINUTES)
+
 ops: setup  ## rewrite the table of ops from the installed TensorFlow
 	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m deploykit.transforms.core.ops
 
 clean:  ## remove .venv and what tools left behind
-	rm -rf $(VENV) build dist .demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .demo .mypy_cache .pytest_cache .ruff_cache .hypothesis .fuzz

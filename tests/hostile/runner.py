@@ -26,32 +26,26 @@ class Runner:
 
     def run(self, arguments: list[str], place: Place, deadline: float) -> Ended:
         """Run a command line; `memory` is by how much the process grew."""
+        request = {"arguments": arguments, "folder": str(place.logs), "tmp": str(place.temporary)}
+        return self._send(request, deadline)
+
+    def refusal(self, graph: Path, deadline: float) -> str | None:
+        """Return why TensorFlow does not import a graph; None: it does."""
+        return self._send({"imports": str(graph)}, deadline).out or None
+
+    def _send(self, request: dict[str, Any], deadline: float) -> Ended:
         process = self._process or self._start()
         begun = time.monotonic()
-        request = {
-            "arguments": arguments,
-            "folder": str(place.logs),
-            "temporary": str(place.temporary),
-        }
-        ended = Ended(0, "", "", 0.0)
-        try:
+        with contextlib.suppress(BrokenPipeError):  # the answer will say so
             process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
-        except BrokenPipeError:
-            pass
-        ready = select.select([process.stdout], [], [], deadline)[0]
+        ready = bool(select.select([process.stdout], [], [], deadline)[0])
         line = process.stdout.readline() if ready else ""
-        ended.seconds = time.monotonic() - begun
+        seconds = time.monotonic() - begun
         if line:
-            answer: dict[str, Any] = json.loads(line)
-            ended.status, ended.memory = answer["status"], answer["memory"]
-            ended.out, ended.err = answer["out"], answer["err"]
-            return ended
-        ended.hung = not ready
+            return Ended(**json.loads(line), seconds=seconds)
         self.close()
-        ended.status = process.returncode
-        ended.err = (place.logs / ".err").read_text(errors="replace") if not ready else ""
-        return ended
+        return Ended(process.returncode, "", "", seconds, hung=not ready)
 
     def _start(self) -> subprocess.Popen[str]:
         self._process = subprocess.Popen(
@@ -64,45 +58,57 @@ class Runner:
         """End the process and its children."""
         if self._process is not None:
             below = descendants(self._process.pid)
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill() if self._process.poll() is None else None
+            if self._process.poll() is None:
+                self._process.kill()
             self._process.wait()
             kill(*below)
             self._process = None
 
 
-def resident() -> int:
-    """Return the bytes of memory that this process holds now."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 def serve() -> None:
     """Run the command lines that come in."""
     from deploykit.transforms.core.running import child
-    from tests.deploykit.conftest import command_line
     from tests.forking import Forks
 
     answers = os.fdopen(os.dup(1), "w")
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 1)
+    os.dup2(os.open(os.devnull, os.O_RDWR), 1)
     child.subprocess = Forks()
     for line in sys.stdin:
         request = json.loads(line)
-        os.chdir(request["folder"])
-        os.environ["TMPDIR"] = tempfile.tempdir = request["temporary"]
-        with contextlib.suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")
-        before = resident()
-        try:
-            outcome = command_line(*request["arguments"])
-            found = {"status": outcome.status, "out": outcome.stdout, "err": outcome.stderr}
-        except SystemExit as error:
-            found = {"status": error.code or 0, "out": "", "err": ""}
-        except BaseException as error:
-            found = {"status": 1, "out": "", "err": f"Traceback (most recent call last): {error!r}"}
-        found["memory"] = max(0, peak(os.getpid()) - before)
+        found = _refusal(request["imports"]) if "imports" in request else _run(**request)
         answers.write(json.dumps(found) + "\n")
         answers.flush()
+
+
+def _run(arguments: list[str], folder: str, tmp: str) -> dict[str, Any]:
+    from tests.deploykit.conftest import command_line
+
+    os.chdir(folder)
+    os.environ["TMPDIR"] = tempfile.tempdir = tmp
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # the peak is counted anew
+    before = _resident()
+    try:
+        outcome = command_line(*arguments)
+        found = {"status": outcome.status, "out": outcome.stdout, "err": outcome.stderr}
+    except BaseException as error:  # the real command line would show it too
+        said = f"Traceback (most recent call last): {type(error).__name__}: {error}"
+        found = {"status": 1, "out": "", "err": said}
+    return found | {"memory": max(0, peak(os.getpid()) - before)}
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _refusal(path: str) -> dict[str, Any]:
+    from deploykit.transforms.core.running import child
+
+    try:
+        said = child.call("tests.hostile.importing:refusal", Path(path).read_bytes())
+    except Exception as error:  # TensorFlow's process died
+        said = f"{type(error).__name__}: {error}"
+    return {"status": 0, "out": said or "", "err": ""}
 
 
 if __name__ == "__main__":
