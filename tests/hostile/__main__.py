@@ -6,7 +6,7 @@ import itertools
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,9 +15,11 @@ from tests.hostile.case import Case
 from tests.hostile.commands import ADDRESS, SECONDS, commands
 from tests.hostile.corpus import cases
 from tests.hostile.judging import Verdict, judge
+from tests.hostile.runner import Runner
 from tests.hostile.watching import MIB, Place, run
 
 DEADLINE = 3 * SECONDS
+SERVED = ("warmup", "settings", "asked")  # which a server alone opens
 
 
 def main() -> int:
@@ -27,6 +29,8 @@ def main() -> int:
     parser.add_argument("--commands", help="only these, with commas between them")
     parser.add_argument("--case", help="only cases whose name contains this")
     parser.add_argument("--jobs", type=int, default=2, help="cases at the same time")
+    parser.add_argument("--fast", action="store_true",
+                        help="all command lines in one process, and no heavy cases")  # fmt: skip
     parser.add_argument("--json", type=Path, help="write each verdict to this file, a line each")
     given = parser.parse_args()
     chosen = [
@@ -35,10 +39,15 @@ def main() -> int:
     ]  # fmt: skip
     wanted = set(given.commands.split(",")) if given.commands else None
     verdicts: list[Verdict] = []
+    runner = Runner() if given.fast else None
+    if runner is not None:
+        chosen = [case for case in chosen if not case.heavy and case.opened_as not in SERVED]
     with contextlib.ExitStack() as stack:
+        if runner is not None:
+            stack.callback(runner.close)
         lines = stack.enter_context(given.json.open("w")) if given.json else None
-        pool = stack.enter_context(ThreadPoolExecutor(given.jobs))
-        for found in pool.map(lambda case: list(drive(case, wanted)), chosen):
+        pool = stack.enter_context(ThreadPoolExecutor(1 if runner else given.jobs))
+        for found in pool.map(lambda case: list(drive(case, wanted, runner)), chosen):
             for verdict in found:
                 verdicts.append(verdict)
                 show(verdict)
@@ -49,8 +58,10 @@ def main() -> int:
     return int(any(verdict.faults for verdict in verdicts))
 
 
-def drive(case: Case, wanted: set[str] | None = None) -> Iterator[Verdict]:
-    """Yield what each command does with a case."""
+def drive(
+    case: Case, wanted: Container[str] | None = None, runner: Runner | None = None
+) -> Iterator[Verdict]:
+    """Yield what each command does with a case; with a runner, in its process."""
     root = Path(tempfile.mkdtemp(prefix="hostile-"))
     asked = Asked() if case.opened_as == "asked" else None
     address = asked.server.address if asked else ""
@@ -61,7 +72,10 @@ def drive(case: Case, wanted: set[str] | None = None) -> Iterator[Verdict]:
             if wanted is None or name in wanted:
                 before = place.listing()
                 line = [address if each == ADDRESS else each for each in line]
-                ended = run(line, place, DEADLINE, served() if name == "serve" else None)
+                if runner is not None:
+                    ended = runner.run(line, place, DEADLINE)
+                else:
+                    ended = run(line, place, DEADLINE, served() if name == "serve" else None)
                 yield judge(case, name, ended, place, before, opened)
                 clean(place)
     finally:

@@ -2,14 +2,11 @@
 
 import pytest
 
-from tests.hostile.__main__ import clean, drive
+from tests.hostile.__main__ import drive
 from tests.hostile.asking import Asked, asks
 from tests.hostile.case import Case
-from tests.hostile.commands import commands
 from tests.hostile.corpus import cases
-from tests.hostile.judging import judge
 from tests.hostile.runner import Runner
-from tests.hostile.watching import Place
 
 CASES = list(cases())
 QUICK = {
@@ -26,7 +23,6 @@ QUICK = {
 """What is run in one process: what reads it; and for some of the cases, what works with it."""
 SOME = 5  # every fifth case
 LIGHT = [case for case in CASES if not case.heavy and case.opened_as in QUICK]
-SECONDS = 30
 
 
 @pytest.fixture(scope="module")
@@ -67,19 +63,15 @@ def test_they_are_the_same_bytes_each_time(tmp_path):
 
 
 @pytest.mark.parametrize("case", LIGHT, ids=lambda case: case.id)
-def test_in_one_process(case: Case, runner, named, tmp_path):
-    place = Place(tmp_path)
-    opened = str(case.make(place.case) or next(place.case.iterdir()))
-    faults = []
-    lines = commands(case.opened_as, opened, place.goods, place.out)
+def test_in_one_process(case: Case, runner, named):
     first, *others = QUICK[case.opened_as]
-    for name in [first, *(others if LIGHT.index(case) % SOME == 0 else ())]:
-        before = place.listing()
-        verdict = judge(case, name, runner.run(lines[name], place, SECONDS), place, before, opened)
-        faults += [f"{name}: {fault}" for fault in verdict.faults]
+    some = others if LIGHT.index(case) % SOME == 0 else ()
+    faults = []
+    for verdict in drive(case, {first, *some}, runner):
+        faults += [f"{verdict.command}: {fault}" for fault in verdict.faults]
         if verdict.named is not None:
-            named.append((verdict.named, f"{case.id}: {name}: {verdict.ended.err[-200:].strip()}"))
-        clean(place)
+            said = f"{case.id}: {verdict.command}: {verdict.ended.err[-200:].strip()}"
+            named.append((verdict.named, said))
     assert not faults, "\n".join(faults)
 
 

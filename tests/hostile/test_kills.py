@@ -38,8 +38,9 @@ def killed_after(made: Writer, seconds: float, below: bool) -> None:
         family |= descendants(process.pid)
         time.sleep(0.01)
     family |= descendants(process.pid)
-    if below and family and process.poll() is None:
-        kill(max(filter(alive, family), default=process.pid))
+    victims = [pid for pid in family if alive(pid)]
+    if below and victims:
+        kill(max(victims))
         process.wait(30)
         assert process.returncode in (0, 2, 6), (made.place.logs / ".err").read_text()
     else:
