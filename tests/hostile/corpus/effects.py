@@ -53,7 +53,9 @@ def live(name: str, *nodes: NodeDef) -> Case:
 
 def in_function(file: str):
     """Return a function that writes a file."""
-    return function("writes", writing(file), results=[("y", FLOAT, "x")])
+    name, content, write = writing(file)
+    write.input[:] = ["file:output:0", "content:output:0"]
+    return function("writes", [name, content, write], results=[("y", FLOAT, "x")])
 
 
 def called(file: str, op: str = "StatefulPartitionedCall") -> GraphDef:
