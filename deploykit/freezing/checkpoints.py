@@ -8,8 +8,10 @@ from pathlib import Path, PureWindowsPath
 from deploykit.storage.files import check_regular, read_bytes
 from deploykit.transforms.core.checks.wire import check_growth
 from deploykit.transforms.core.errors import FileError, GraphError, naming
+from deploykit.transforms.core.files.reading import MOST_TEXT
 from deploykit.transforms.core.protos import MetaGraphDef
 
+_LONGEST_NAME = 255 - len(".data-00000-of-00000")  # in bytes; file systems allow 255
 _END = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})")
 
 
@@ -79,11 +81,14 @@ def find_checkpoint(source: str | os.PathLike[str]) -> Checkpoint | None:
 
 
 def _latest(folder: Path) -> Checkpoint:
-    found = re.search(rb'model_checkpoint_path: "([^"]*)"', read_bytes(folder / "checkpoint"))
+    content = read_bytes(folder / "checkpoint", MOST_TEXT, "list of checkpoints")
+    found = re.search(rb'model_checkpoint_path: "([^"]*)"', content)
     if found is None:
         raise GraphError(f"{folder}/checkpoint: it names no model_checkpoint_path")
     text = found.group(1).decode(errors="replace")
     written = PureWindowsPath(text.replace("\\\\", "\\")).name  # takes both kinds of slashes
+    if not written.isprintable() or len(written.encode()) > _LONGEST_NAME:
+        raise GraphError(f"{folder}/checkpoint: it names {written[:60]!a}, which no file is called")
     latest = Checkpoint(folder, "" if text.endswith("/") else written)
     if not latest.files:
         there = sorted(p.name[: -len(".index")] for p in folder.iterdir() if p.suffix == ".index")

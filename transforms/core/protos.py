@@ -39,10 +39,13 @@ with without_tensorflow_start():
     from tensorflow.core.framework.versions_pb2 import VersionDef
     from tensorflow.core.protobuf.meta_graph_pb2 import AssetFileDef, MetaGraphDef
     from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+    from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto, BundleHeaderProto
 
 __all__ = [
     "AssetFileDef",
     "AttrValue",
+    "BundleEntryProto",
+    "BundleHeaderProto",
     "Example",
     "FunctionDef",
     "FunctionDefLibrary",

@@ -144,7 +144,7 @@ def test_a_damaged_checkpoint(tmp_path):
     save(tmp_path)
     path = tmp_path / "model.ckpt.index"
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(GraphError, match="the checkpoint cannot be read: "):
+    with pytest.raises(GraphError, match=r"index: this is no sound index of a .*may be cut short"):
         freeze(tmp_path / "model.ckpt")
 
 

@@ -1,8 +1,10 @@
 """The values that a checkpoint holds, and which of them a graph restores."""
 
+import os
 from typing import TypeVar
 
 from deploykit.transforms.core.errors import GraphError, failed
+from deploykit.transforms.core.files.checkpoint_index import check_index
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split
 from deploykit.transforms.core.tensors import Array
@@ -29,10 +31,12 @@ def read_checkpoint(prefix: str, wanted: dict[T, tuple[str, str]]) -> dict[T, Ar
 
     `wanted` gives for each its key in the checkpoint, and which part of the tensor it is: empty for
     all of it, or sizes and a `start,length` or `-` for each axis, as in `10 4 0,5:-`.
-    GraphError: the checkpoint cannot be read, or lacks one of the keys.
+    GraphError: the checkpoint cannot be read, or lacks one of the keys. FileError: a file is none.
     """
     import tensorflow as tf
 
+    if os.path.lexists(f"{prefix}.index"):  # TensorFlow 0.x wrote none
+        check_index(prefix)
     try:
         reader = tf.compat.v1.train.NewCheckpointReader(prefix)
         keys = _keys(reader)
@@ -41,15 +45,16 @@ def read_checkpoint(prefix: str, wanted: dict[T, tuple[str, str]]) -> dict[T, Ar
             shown = ", ".join(f"'{key}'" for key in missing[:3])
             raise GraphError(f"the checkpoint lacks {len(missing)} variables, among them {shown}")
         types = reader.get_variable_to_dtype_map()
-        found = [keys[key] for key, _ in wanted.values()]
-        parts = [part for _, part in wanted.values()]
+        # Many may want the same one, which takes room once.
+        places = list(dict.fromkeys((keys[key], part) for key, part in wanted.values()))
         values = tf.raw_ops.RestoreV2(
             prefix=prefix,
-            tensor_names=found,
-            shape_and_slices=parts,
-            dtypes=[types[key] for key in found],
+            tensor_names=[key for key, _ in places],
+            shape_and_slices=[part for _, part in places],
+            dtypes=[types[key] for key, _ in places],
         )
-        return {name: value.numpy() for name, value in zip(wanted, values, strict=True)}
+        read = {place: value.numpy() for place, value in zip(places, values, strict=True)}
+        return {name: read[keys[key], part] for name, (key, part) in wanted.items()}
     except GraphError:
         raise
     except Exception as error:  # TensorFlow raises whatever the damage happens to cause
