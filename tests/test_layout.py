@@ -38,7 +38,7 @@ ORDER = {
     "serving.saved_model": "serving.protocol",
     "serving.telemetry": "transforms.core",
     "serving.lifecycle": "serving.protocol",
-    "serving.execution": "serving.protocol",
+    "serving.execution": "serving.protocol transforms",
     "serving.grpc_server": "serving.lifecycle serving.execution",
     "serving.rest": "serving.lifecycle serving.execution serving.telemetry",
     "serving.client": "serving.protocol",

@@ -18,8 +18,8 @@ from deploykit.freezing.saved_models import function_to_load
 from deploykit.freezing.training_switches import is_training_switch, tell_what_hides_batch_norms
 from deploykit.freezing.updates import settle_updates
 from deploykit.freezing.xla_convolutions import mark_convolutions, rewrite_convolutions
-from deploykit.storage.vocabularies import Vocabularies
 from deploykit.transforms.core import pipeline
+from deploykit.transforms.core.checks.vocabularies import Vocabularies
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.functions import Library, reachable
 from deploykit.transforms.core.graph import Graph

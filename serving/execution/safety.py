@@ -3,27 +3,42 @@
 It acts as soon as it is loaded, so its proto is checked before; this is no sandbox.
 """
 
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
 from deploykit.serving.protocol.protos import MetaGraphDef
 from deploykit.serving.protocol.signatures import HIDDEN
-from deploykit.transforms.core.checks.side_effects import READING_OPS, refuse_side_effects
+from deploykit.transforms.core.checks.side_effects import (
+    READING_OPS,
+    effects_in,
+    refuse_side_effects,
+)
 from deploykit.transforms.core.checks.validate import check_ends, validate
+from deploykit.transforms.core.checks.vocabularies import READING_FILES, Vocabularies
 from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.files.checkpoint_index import check_index
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.inline_functions import inline_functions
 
+_INIT = "__saved_model_init_op"
 _INIT_KEYS = ("saved_model_main_op", "legacy_init_op")
 
 
-def check_safe(meta: MetaGraphDef, allowed: Iterable[str] = ()) -> None:
-    """Check what loading and calling a model runs.
+def check_safe(meta: MetaGraphDef, folder: Path, allowed: Iterable[str] = ()) -> None:
+    """Check what loading and calling the model of a folder runs.
 
-    GraphError: a node that TensorFlow would die of, or a tensor that is not there. RefusedError: an
-    op that reaches beyond the model, unless it is among those `allowed`.
+    GraphError: a node or variables that TensorFlow would die of, or a tensor that is not there.
+    FileError: a file of its variables is missing. RefusedError: an op that reaches beyond the
+    model, unless it is among those `allowed`.
     """
+    variables = folder / "variables" / "variables"
+    if os.path.lexists(f"{variables}.index"):
+        check_index(str(variables))
     graph = Graph.from_graph_def(meta.graph_def)
     validate(graph)  # all of it, as TensorFlow imports all of it
-    wanted = list(dict.fromkeys(_run(meta)))
+    at_load, at_call = list(_run_at_load(meta)), list(_run_at_call(meta))
+    wanted = list(dict.fromkeys([*at_call, *at_load]))
     for tensor in wanted:
         if tensor.split(":")[0].lstrip("^") not in graph:
             raise GraphError(f"a signature or init op names '{tensor}', but no such node exists")
@@ -31,18 +46,39 @@ def check_safe(meta: MetaGraphDef, allowed: Iterable[str] = ()) -> None:
     check_ends(graph)
     graph.prune()
     refuse_side_effects(graph, [*READING_OPS, *allowed])
+    allowed = [*set(READING_OPS) - set(READING_FILES), *allowed]  # its own variables
+    if any(each.op in READING_FILES for each in effects_in(graph)):
+        # TensorFlow gives the paths of the model's own files to what it runs at load, no more.
+        _refuse_foreign_files(graph, at_load, Vocabularies.of(meta, folder), allowed)
+        _refuse_foreign_files(graph, at_call, Vocabularies(folder=folder), allowed)
 
 
-def _run(meta: MetaGraphDef) -> Iterable[str]:
-    """Yield the names of nodes that are run, one day or another."""
+def _refuse_foreign_files(
+    graph: Graph, outputs: list[str], files: Vocabularies, allowed: Iterable[str]
+) -> None:
+    """Raise RefusedError where outputs need a table that is filled from a file of others."""
+    run = graph.copy()
+    run.outputs = tuple(outputs)
+    if outputs:
+        run.prune()
+        inline_functions(run)  # what calls a function tells which file it reads
+        files.put_into(run)
+        files.refuse_side_effects(run, tuple(allowed))
+
+
+def _run_at_call(meta: MetaGraphDef) -> Iterable[str]:
+    """Yield the names of what answers."""
     for name, signature in meta.signature_def.items():
-        if name.startswith(HIDDEN) and name != "__saved_model_init_op":
-            continue
-        for info in signature.outputs.values():
-            if info.name:
-                yield info.name
+        if not name.startswith(HIDDEN):
+            yield from (info.name for info in signature.outputs.values() if info.name)
+
+
+def _run_at_load(meta: MetaGraphDef) -> Iterable[str]:
+    """Yield the names of what fills variables and tables."""
+    if _INIT in meta.signature_def:
+        yield from (info.name for info in meta.signature_def[_INIT].outputs.values() if info.name)
     for key in _INIT_KEYS:
-        for name in meta.collection_def[key].node_list.value if key in meta.collection_def else ():
-            yield name
+        if key in meta.collection_def:
+            yield from meta.collection_def[key].node_list.value
     if meta.saver_def.restore_op_name:
         yield meta.saver_def.restore_op_name

@@ -59,7 +59,7 @@ class Servable:
 
         self.name, self.version, self.folder = name, version, folder
         meta = read_meta_graph(folder)
-        check_safe(meta, loading.allowed_ops)
+        check_safe(meta, folder, loading.allowed_ops)
         self.signatures = signatures_of(meta)
         self._free = free_inputs(meta, self.signatures)
         self._needs_rows = needs_rows(meta)

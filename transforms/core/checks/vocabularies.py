@@ -5,15 +5,15 @@ the machine that freezes it would be in the frozen graph for everybody to see.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from deploykit.storage.files import check_regular
 from deploykit.transforms.core.checks.side_effects import Effect, effects_in
 from deploykit.transforms.core.errors import GraphError, RefusedError
+from deploykit.transforms.core.files.reading import check_regular
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, producer_name
 from deploykit.transforms.core.protos import AssetFileDef, MetaGraphDef
@@ -65,8 +65,12 @@ class Vocabularies:
                     graph.replace(graph[name], _constant(name, own))
 
     def effects(self, graph: Graph) -> list[Effect]:
-        """Return what a graph does besides reading the model's own files."""
-        found = [each for each in effects_in(graph) if each.op not in READING_FILES]
+        """Return what a graph does besides reading the model's own files.
+
+        Functions that are not inlined do not tell which file they read, so each counts.
+        """
+        nodes = {f"node '{node.name}'" for node in graph if node.op in READING_FILES}
+        found = [each for each in effects_in(graph) if each.where not in nodes]
         for node in graph:
             if node.op in READING_FILES and not self._is_own(path := _path_read(graph, node)):
                 said = f"the file {path}" if path else "a file whose name it computes"
@@ -78,10 +82,14 @@ class Vocabularies:
                 found.append(Effect(f"node '{node.name}'", node.op, does))
         return found
 
-    def refuse_side_effects(self, graph: Graph) -> None:
-        """Raise RefusedError if a graph does more than read the model's own files."""
+    def refuse_side_effects(self, graph: Graph, allowed: Container[str] = ()) -> None:
+        """Raise RefusedError if a graph does more than read the model's own files.
+
+        `allowed` are the ops that may.
+        """
         for effect in self.effects(graph):
-            raise RefusedError(f"{effect.where} ({effect.op}) {effect.does}")
+            if effect.op not in allowed:
+                raise RefusedError(f"{effect.where} ({effect.op}) {effect.does}")
 
     def refuse_paths(self, graph: Graph, before: Graph) -> None:
         """Raise GraphError where a frozen graph needs the path of a file, which it does not hold.
