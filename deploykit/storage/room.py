@@ -4,12 +4,8 @@ import os
 import resource
 
 from deploykit.transforms.core.errors import GraphError, LimitError
-from deploykit.transforms.core.files.reading import said
+from deploykit.transforms.core.files.reading import MOST_RATIO, MOST_UNPACKED, said
 from deploykit.transforms.core.running.child import limits
-
-# More than a gibibyte AND a hundred times the packed size is what no honest file unpacks to: the
-# values of models and samples hardly pack at all, and zeros that do are of no use.
-MOST_UNPACKED, MOST_RATIO = 1 << 30, 100
 
 
 def room() -> int:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from deploykit.serving.execution.call_inputs import as_set
+from deploykit.serving.protocol.codec import MAX_FILLED_BYTES
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import CLASSES, EXAMPLES, RESULTS, SCORES, Signature
 from deploykit.transforms.core.tensors import Array
@@ -52,6 +53,20 @@ def values_of(signature: Signature, examples: Sequence[bytes], run: Run) -> list
             f"[{len(examples)} 1] but got {list(found.shape)}",
         )
     return [float(value) for value in found.ravel().tolist()]
+
+
+def with_context(context: bytes, examples: Sequence[bytes]) -> list[bytes]:
+    """Return serialized tf.Examples, each with what is common to all: it is merged when parsed.
+
+    ServingError: that is far more in all than was sent.
+    """
+    if len(context) * len(examples) > MAX_FILLED_BYTES:
+        raise ServingError(
+            "INVALID_ARGUMENT",
+            f"the context has {len(context)} bytes, too many to be put into each of "
+            f"{len(examples)} examples; send fewer at once",
+        )
+    return [context + example for example in examples]
 
 
 def check_some(examples: Sequence[bytes]) -> None:

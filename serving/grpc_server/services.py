@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from deploykit.serving.execution.classify_regress import Class
+from deploykit.serving.execution.classify_regress import Class, with_context
 from deploykit.serving.execution.data_plane import Answer, Plane, Requester, Target
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.codec import decode_all, encode
@@ -163,11 +163,14 @@ def _spec(answer: Answer) -> Any:
 
 
 def examples_of(given: Input) -> list[bytes]:
-    """Return serialized tf.Examples, each with the context that is common to all."""
+    """Return serialized tf.Examples, each with the context that is common to all.
+
+    ServingError: that would be far more than was sent.
+    """
     if given.WhichOneof("kind") == "example_list_with_context":
         both = given.example_list_with_context
         common = both.context.SerializeToString()
-        return [common + each.SerializeToString() for each in both.examples]  # merged when parsed
+        return with_context(common, [each.SerializeToString() for each in both.examples])
     return [each.SerializeToString() for each in given.example_list.examples]
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from deploykit.serving.execution.classify_regress import with_context
 from deploykit.serving.protocol.protos import Example
 from deploykit.serving.rest.json_values import is_binary, kind, narrowed, refused, shown, to_bytes
 
@@ -13,7 +14,8 @@ EXAMPLES, CONTEXT = "examples", "context"
 def read_examples(document: dict[str, Any]) -> list[bytes]:
     """Return serialized tf.Examples, each with the context that is common to all.
 
-    ServingError: an example is no object, or a feature holds what no feature can.
+    ServingError: an example is no object, a feature holds what no feature can, or the context is
+    too large for so many.
     """
     context = _example(document[CONTEXT], CONTEXT) if CONTEXT in document else b""
     if EXAMPLES not in document:
@@ -24,7 +26,9 @@ def read_examples(document: dict[str, Any]) -> list[bytes]:
         raise refused(f"Expecting '{EXAMPLES}' value to be an list/array")
     if not examples:
         raise refused(f"'{EXAMPLES}' value is an empty array")
-    return [context + _example(each, f"example {n}") for n, each in enumerate(examples)]
+    return with_context(
+        context, [_example(each, f"example {n}") for n, each in enumerate(examples)]
+    )
 
 
 def _example(value: Any, where: str) -> bytes:

@@ -28,6 +28,8 @@ from deploykit.serving.rest.listener import Listener
 from deploykit.serving.rest.paths import parse_path, path_of
 from deploykit.serving.telemetry.monitoring import CONTENT_TYPE, ENTRYPOINT, Metrics
 
+# Of a packed body. Beyond either, no numbers that anybody sends pack as well.
+_MOST_UNPACKED, _MOST_RATIO = 8 << 20, 100
 _CORS = (
     ("Access-Control-Allow-Origin", "*"),
     ("Access-Control-Allow-Methods", "POST, GET"),
@@ -216,11 +218,16 @@ def _body(request: Request, limit: int) -> bytes:
     if coding != "gzip":
         raise refused(f"Content-Encoding is {coding}, expected gzip or none")
     try:
-        body = gzip.GzipFile(fileobj=io.BytesIO(request.body)).read(limit + 1)
+        most = min(limit, max(_MOST_UNPACKED, _MOST_RATIO * len(request.body)))
+        body = gzip.GzipFile(fileobj=io.BytesIO(request.body)).read(most + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise refused(f"Content-Encoding is gzip, but the body is not: {error}") from None
     if len(body) > limit:
         raise HttpError(413, f"the body is larger than the limit of {limit} bytes")
+    if len(body) > most:
+        raise HttpError(
+            413, f"the body unpacks to more than {_MOST_RATIO} times its size; send it as it is"
+        )
     return body
 
 

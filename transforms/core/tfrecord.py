@@ -14,7 +14,12 @@ from typing import IO, cast
 import google_crc32c
 
 from deploykit.transforms.core.errors import FileError, VerificationError
-from deploykit.transforms.core.files.reading import opened, read_up_to
+from deploykit.transforms.core.files.reading import (
+    MOST_RATIO,
+    MOST_UNPACKED,
+    opened,
+    read_up_to,
+)
 
 OVERHEAD = 16  # bytes that framing adds to a record
 MAX_RECORD = 2 << 30  # protobuf reads no message above 2 GiB
@@ -61,8 +66,10 @@ def read_records(path: str | os.PathLike[str], compressed: bool) -> Iterator[byt
     try:
         with opened(path) as raw:
             file = cast(IO[bytes], gzip.GzipFile(fileobj=raw) if compressed else raw)
+            size = os.fstat(raw.fileno()).st_size
+            most = max(MOST_UNPACKED, MOST_RATIO * size) if compressed else MAX_RECORD
             while True:
-                record = _next(file, f"{path}: record {number}")
+                record = _next(file, f"{path}: record {number}", most)
                 if record is None:
                     return
                 yield record
@@ -73,7 +80,7 @@ def read_records(path: str | os.PathLike[str], compressed: bool) -> Iterator[byt
         raise FileError(f"{path}: {error.strerror or error}") from None
 
 
-def _next(file: IO[bytes], where: str) -> bytes | None:
+def _next(file: IO[bytes], where: str, most: int) -> bytes | None:
     head = file.read(12)
     if not head:
         return None
@@ -84,6 +91,10 @@ def _next(file: IO[bytes], where: str) -> bytes | None:
         raise VerificationError(f"{where}: the checksum of its length is wrong")
     if length > MAX_RECORD:
         raise VerificationError(f"{where}: {length} bytes, more than protobuf reads")
+    if length > most:
+        raise VerificationError(
+            f"{where}: {length} bytes, more than {MOST_RATIO} times its file, which no record has"
+        )
     body = read_up_to(file, length + 4)
     if len(body) < length + 4:
         raise VerificationError(

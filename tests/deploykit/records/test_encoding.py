@@ -1,5 +1,7 @@
 """What is encoded by hand is what TensorFlow's own classes and reader write and read."""
 
+import gzip
+
 import google_crc32c
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 from deploykit.records import encoding
 from deploykit.records.features import Feature
 from deploykit.transforms.core import tfrecord
+from deploykit.transforms.core.errors import VerificationError
 
 NAMES = st.text(min_size=1, max_size=20)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -100,3 +103,20 @@ def test_a_record_as_long_as_gzip_begins(tmp_path):
 
 def test_the_check_value_of_crc32c():
     assert google_crc32c.value(b"123456789") == 0xE3069283
+
+
+@pytest.mark.parametrize("kib", [63, 65, 4000])
+def test_a_packed_record_of_far_more_than_its_file(kib, tmp_path, monkeypatch):
+    monkeypatch.setattr(tfrecord, "MOST_UNPACKED", 64 << 10)
+    monkeypatch.setattr(tfrecord, "MOST_RATIO", 10)
+    path = tmp_path / "a"
+    record = bytes(kib << 10)
+    path.write_bytes(gzip.compress(tfrecord.framed(record)))
+    assert 10 * path.stat().st_size < 64 << 10
+    if kib < 64:
+        assert list(tfrecord.read_records(path, True)) == [record]
+    else:
+        with pytest.raises(VerificationError, match=r"record 0: .* more than 10 times its file"):
+            list(tfrecord.read_records(path, True))
+    path.write_bytes(tfrecord.framed(record))
+    assert list(tfrecord.read_records(path, False)) == [record]

@@ -1,8 +1,14 @@
 """Requests to warm up with: what TensorFlow reads back is what was fed."""
 
+import random
+import struct
+import tracemalloc
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.protos import PredictionLog, SignatureDef
 from deploykit.serving.protocol.signatures import CLASSIFY, PREDICT, REGRESS, Tensor
 from deploykit.serving.saved_model import warmup_requests
@@ -13,8 +19,10 @@ from deploykit.serving.saved_model.warmup_requests import (
     requests,
     write_requests,
 )
+from deploykit.serving.server.replay_warmup import warm_up
 from deploykit.transforms.core.errors import GraphError, VerificationError
 from deploykit.transforms.core.tensors import DType, decode
+from deploykit.transforms.core.tfrecord import masked_crc
 
 FEEDS = [
     {"x": np.full((1, 2), n, np.float32), "ids": np.array([[n]], np.int32),
@@ -97,3 +105,61 @@ def test_bad_files(tmp_path, monkeypatch):
     path.write_bytes(warmup_requests.framed(b"\xff"))
     with pytest.raises(GraphError, match="record 0 is no PredictionLog"):
         list(read_requests(tmp_path))
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 1000, 5000])
+def test_damaged_files_end_in_one_sentence(tmp_path, count):
+    """Bits that are flipped, bytes that are cut off, garbage, and more requests than are run."""
+    good = b"".join(write_requests(requests("m", "s", signature(PREDICT), FEEDS)))
+    rng = random.Random(count)
+    path = tmp_path / FILE
+    path.parent.mkdir()
+    if count >= 1000:
+        path.write_bytes(warmup_requests.framed(b"") * count)
+        if count > 1000:
+            with pytest.raises(GraphError, match="more than 1000 records"):
+                list(read_requests(tmp_path))
+        else:
+            assert len(list(read_requests(tmp_path))) == count
+        return
+    for _ in range(100):
+        content = bytearray(good)
+        for _ in range(count):
+            content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        if count == 0:
+            content = bytearray(rng.randbytes(rng.randrange(1, 200)))
+        elif rng.random() < 0.3:
+            del content[rng.randrange(1, len(content)) :]
+        path.write_bytes(content)
+        try:
+            found = list(read_requests(tmp_path))
+        except (GraphError, VerificationError) as error:
+            assert "\n" not in str(error)  # noqa: PT017
+        else:  # it was cut between two records, or its bits were flipped back
+            assert good.startswith(bytes(content))
+            assert len(found) < len(FEEDS) or bytes(content) == good
+
+
+def test_a_record_of_2_gib_that_is_not_there(tmp_path):
+    path = tmp_path / FILE
+    path.parent.mkdir()
+    length = struct.pack("<Q", 1 << 31)
+    path.write_bytes(length + struct.pack("<I", masked_crc(length)) + bytes(1000))
+    tracemalloc.start()
+    with pytest.raises(VerificationError, match="record 0 is cut short"):
+        list(read_requests(tmp_path))
+    assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    tracemalloc.stop()
+
+
+def test_the_tensors_of_a_request_share_what_is_filled_in(tmp_path):
+    log = PredictionLog()
+    for number in range(1000):
+        tensor = log.predict_log.request.inputs[str(number)]
+        tensor.dtype = 1
+        tensor.tensor_shape.dim.add(size=8 << 20)  # 32 MiB each, of which nothing was sent
+    path = tmp_path / FILE
+    path.parent.mkdir()
+    path.write_bytes(warmup_requests.framed(log.SerializeToString()))
+    with pytest.raises(ServingError, match="record 0: tensor parsing error"):
+        warm_up(SimpleNamespace(folder=tmp_path))
