@@ -1,14 +1,15 @@
 """Whether a model is sound, and what it would do beyond its graph, before anything of it runs."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deploykit.freezing.checkpoints import meta_bytes
+from deploykit.freezing.checkpoints import Checkpoint, meta_bytes
 from deploykit.freezing.freeze import naming_errors
 from deploykit.freezing.graph_files import graph_bytes
 from deploykit.freezing.interface import Source, source_of
 from deploykit.freezing.model_files import ModelFiles
+from deploykit.freezing.model_path import Location
 from deploykit.freezing.open_model import open_model, path_of
 from deploykit.freezing.saved_models import meta_graph_bytes
 from deploykit.inspection.soundness import GraphFacts, graph_facts, meta_graph_facts
@@ -76,7 +77,8 @@ def check(model: Any, *, allowed_ops: Collection[str] = ()) -> Soundness:
         allowed_ops: ops that may act on files, the network or processes.
 
     A model that is not sound raises nothing: the result has `problems`, and `error` is what to
-    raise. FileError: a file is missing or unreadable.
+    raise. FileError: a file is missing or unreadable, those with the values of variables among
+    them.
 
     Example:
         >>> found = deploykit.check("fashion.keras")
@@ -110,8 +112,24 @@ def _graphs(
     else:
         metas = meta_graph_bytes if files.kind == "saved_model" else _one_meta_graph
         found = metas(files.location.proto)
-        return tuple(meta_graph_facts(each, tensorflow, allowed_ops) for each in found)
+        graphs = tuple(meta_graph_facts(each, tensorflow, allowed_ops) for each in found)
+        _check_values(files.location, graphs)
+        return graphs
     return (graph_facts(content, tensorflow, allowed_ops),)
+
+
+def _check_values(location: Location, graphs: Sequence[GraphFacts]) -> None:
+    """Look at the files with the values of a model's variables, and add what is wrong with them.
+
+    FileError: one is missing, or cannot be read.
+    """
+    values = location.checkpoint or Checkpoint(location.path / "variables", "variables")
+    if not any(graph.variables for graph in graphs) and not values.files:
+        return
+    try:
+        values.check()
+    except GraphError as error:
+        graphs[0].problems.append(str(error))
 
 
 def _one_meta_graph(path: Any) -> list[bytes]:

@@ -8,6 +8,7 @@ from pathlib import Path, PureWindowsPath
 from deploykit.storage.files import check_regular, read_bytes
 from deploykit.transforms.core.checks.wire import check_growth
 from deploykit.transforms.core.errors import FileError, GraphError, naming
+from deploykit.transforms.core.files.checkpoint_index import check_index
 from deploykit.transforms.core.files.reading import MOST_TEXT
 from deploykit.transforms.core.protos import MetaGraphDef
 
@@ -39,14 +40,14 @@ class Checkpoint:
         """The files that are there."""
         found = [
             path
-            for path in sorted(self.folder.iterdir())
+            for path in sorted(self.folder.iterdir() if self.folder.is_dir() else ())
             if path.name.startswith(self.base) and _END.fullmatch(path.name[len(self.base) :])
         ]
         whole = self.file("")
         return [whole, *found] if self.base and whole.is_file() else found
 
     def check(self) -> None:
-        """Raise FileError for a file that is missing or no regular file."""
+        """Raise FileError for a file that is missing, GraphError for an index that is not sound."""
         ends = [path.name[len(self.base) :] for path in self.files]
         if not ends:
             raise FileError(f"{self.prefix}.index: not found; the variables' values are missing")
@@ -60,6 +61,8 @@ class Checkpoint:
         for end in wanted:
             if end not in ends:
                 raise FileError(f"{self.prefix}{end}: not found; the checkpoint is not whole")
+        if ".index" in ends:
+            check_index(self.prefix)
 
 
 def find_checkpoint(source: str | os.PathLike[str]) -> Checkpoint | None:

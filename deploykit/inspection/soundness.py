@@ -14,6 +14,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.functions import reachable
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, producer_name
+from deploykit.transforms.core.ops import VARIABLE_OPS
 from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.running.importing import ImportCheck
 
@@ -44,6 +45,7 @@ class GraphFacts:
     """How many calls lie within each other at most."""
     expanded_nodes: int = 0
     """How many nodes there are with every call replaced by what it calls."""
+    variables: int = 0
     largest_constant: str | None = None
     largest_constant_bytes: int = 0
     custom_ops: list[OpUse] = field(default_factory=list)
@@ -73,6 +75,7 @@ class _Survey:
         else:
             facts.nodes += 1
         name = f"{function}/{node.name}" if function else node.name
+        facts.variables += node.op in VARIABLE_OPS
         if not is_known:
             self.custom.setdefault(node.op, []).append(name)
         if effect := effect_of(node.op, node.attrs):

@@ -30,9 +30,9 @@ def check_free(folder: Path, name: str, force: bool) -> None:
 def alone(folder: Path, name: str) -> Iterator[None]:
     """Make a folder, and let no other process write records of this name there meanwhile.
 
-    FileError: one does, or the folder cannot be made.
+    Where nothing was written, a folder that was made goes again. FileError: one does, or the folder cannot be made.
     """
-    path = folder / f".{name}.lock"
+    path, made = folder / f".{name}.lock", not folder.exists()
     is_ours: bool | None = False
     while is_ours is False:
         try:
@@ -50,6 +50,9 @@ def alone(folder: Path, name: str) -> Iterator[None]:
                 yield
             finally:
                 path.unlink(missing_ok=True)
+                if made:
+                    with contextlib.suppress(OSError):  # it holds something
+                        folder.rmdir()
 
 
 def prepared(folder: Path, name: str, bound: Mapping[str, Any], force: bool) -> State:
