@@ -18,6 +18,7 @@ from deploykit.transforms.core.ops import VARIABLE_OPS
 from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.running.importing import ImportCheck
 
+_LISTED = 1000  # ops, and nodes of each
 _SAVING_OPS = frozenset({"MergeV2Checkpoints", "Save", "SaveSlices", "SaveV2"})
 
 
@@ -26,7 +27,10 @@ class OpUse:
     """An op, and the nodes of a graph and of its functions (`function/node`) that are of it."""
 
     op: str
+    count: int
+    """How many nodes there are."""
     nodes: tuple[str, ...]
+    """Of thousands, the first ones."""
     effect: str = ""
     """What it does beyond the graph."""
     allowed: bool = False
@@ -64,6 +68,7 @@ class _Survey:
         self._facts = facts
         self._functions: set[str] = set()
         self.custom: dict[str, list[str]] = {}
+        self.unlisted = 0  # nodes of still more custom ops
         self.effects: dict[tuple[str, str], list[tuple[str, str]]] = {}
 
     def __call__(self, function: str, node: Node, is_known: bool) -> None:
@@ -76,8 +81,10 @@ class _Survey:
             facts.nodes += 1
         name = f"{function}/{node.name}" if function else node.name
         facts.variables += node.op in VARIABLE_OPS
-        if not is_known:
+        if not is_known and (node.op in self.custom or len(self.custom) < _LISTED):
             self.custom.setdefault(node.op, []).append(name)
+        elif not is_known:
+            self.unlisted += 1
         if effect := effect_of(node.op, node.attrs):
             self.effects.setdefault((node.op, effect), []).append((function, node.name))
         if node.op == "Const" and node.attrs["value"].ByteSize() > facts.largest_constant_bytes:
@@ -115,18 +122,23 @@ def graph_facts(
     except GraphError as error:
         facts.problems.append(str(error))
         excused = None
-    facts.custom_ops = [OpUse(op, tuple(names)) for op, names in sorted(seen.custom.items())]
+    facts.custom_ops = [
+        OpUse(op, len(names), tuple(names[:_LISTED])) for op, names in sorted(seen.custom.items())
+    ]
     facts.problems += [_unknown(use) for use in facts.custom_ops]
+    if seen.unlisted:
+        facts.problems.append(f"{seen.unlisted} nodes are of still more custom ops")
     for (op, effect), places in sorted(seen.effects.items()):
         left = [place for place in places if excused is None or not excused.is_saver(op, *place)]
         if left:
             names = tuple(f"{function}/{name}" if function else name for function, name in left)
-            facts.effects.append(OpUse(op, names, effect, op in allowed_ops))
+            allowed = op in allowed_ops
+            facts.effects.append(OpUse(op, len(names), names[:_LISTED], effect, allowed))
     return facts
 
 
 def _unknown(use: OpUse) -> str:
-    more = f" and {len(use.nodes) - 1} more" if len(use.nodes) > 1 else ""
+    more = f" and {use.count - 1} more" if use.count > 1 else ""
     return f"node '{use.nodes[0]}'{more}: {use.op} is no op of TensorFlow, but a custom one"
 
 
@@ -189,6 +201,5 @@ def _graph_lines(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _used(use: Mapping[str, Any]) -> str:
-    nodes = use["nodes"]
-    more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
-    return f"{use['op']} ({', '.join(nodes[:3])}{more})"
+    more = f" and {use['count'] - 3} more" if use["count"] > 3 else ""
+    return f"{use['op']} ({', '.join(use['nodes'][:3])}{more})"

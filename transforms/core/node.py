@@ -60,7 +60,7 @@ class Node:
     @classmethod
     def from_proto(cls, proto: NodeDef) -> "Node":
         """Read a NodeDef."""
-        inputs = tuple(normal(i) if ":" in i else i for i in proto.input)
+        inputs = tuple([normal(i) if ":" in i else i for i in proto.input])
         return cls(proto.name, proto.op, inputs, dict(proto.attr), proto.device)
 
     def to_proto(self, into: NodeDef | None = None) -> NodeDef:

@@ -54,6 +54,8 @@ class AttrRule:
     def fault(self, value: AttrValue) -> str:
         """Return what is wrong with a value, to follow the attribute's name; or an empty string."""
         kind = value.WhichOneof("value") or "nothing"
+        if kind == "type" == self.field and value.type in self.allowed:
+            return ""
         if kind != self.field:
             held, wanted = (_TYPE_OF_FIELD.get(each, each) for each in (kind, self.field))
             return f"holds {held}, but its op demands {wanted}"

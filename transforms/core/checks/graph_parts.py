@@ -13,6 +13,8 @@ from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import MAX_PORTS
 from deploykit.transforms.core.protos import FunctionDef, NodeDef, VersionDef
 
+MAX_FUNCTIONS = 100_000  # nothing honest comes near, and each takes 1000 bytes and more
+
 _LONG_NODE = 1 << 20  # bytes; of a shorter node the inputs need not be counted
 _NODE, _LIBRARY, _VERSIONS = 1, 2, 4  # the fields of a GraphDef
 _FUNCTION, _BODY = 1, 3  # of a FunctionDefLibrary, and of a FunctionDef
@@ -51,6 +53,11 @@ class GraphParts:
     def read(cls, content: bytes) -> "GraphParts":
         """Return the parts of a serialised GraphDef. GraphError: it is damaged."""
         library = field_bytes(content, _LIBRARY)
+        count = sum(1 for _ in fields(library, _FUNCTION))
+        if count > MAX_FUNCTIONS:
+            raise GraphError(
+                f"the graph's library has {count} functions, but at most {MAX_FUNCTIONS} are read"
+            )
         functions = [_read_function(library[b:e]) for _, b, e in fields(library, _FUNCTION)]
         versions = decoded(field_bytes(content, _VERSIONS), VersionDef)
         return cls(lambda: _nodes(content, _NODE), functions, versions)

@@ -78,9 +78,8 @@ def without_field(content: bytes, unwanted: int) -> bytes:
 
 def decoded(content: bytes, kind: type[Kind]) -> Kind:
     """Return a message. GraphError: its bytes are damaged, such as a text that is no text."""
-    message: Kind = kind()
     try:
-        message.ParseFromString(content)
+        message: Kind = kind.FromString(content)
     except DecodeError:
         raise GraphError(f"a {kind.DESCRIPTOR.name} in it is damaged") from None
     return message
