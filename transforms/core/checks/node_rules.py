@@ -94,6 +94,8 @@ class NodeRules:
         demanded = rule.attrs.get(name)
         if demanded is not None and (fault := demanded.fault(value)):
             raise GraphError(f"node '{node.name}' ({node.op}): attribute '{name}' {fault}")
+        if demanded is not None and demanded.field == "type":
+            return
         if fault := content_fault(value):
             raise GraphError(f"node '{node.name}': {fault}")
         if demanded is None or demanded.field not in ("func", "list"):

@@ -29,6 +29,8 @@ class Ports:
 
     def type_of(self, port: int) -> int:
         """Return the number of the type of a port."""
+        if self.few is not None:
+            return self.few[port]
         place = bisect_right(self.starts, port) - 1
         run = self.runs[place]
         return run if isinstance(run, int) else run[port - self.starts[place]]
