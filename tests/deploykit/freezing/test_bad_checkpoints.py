@@ -73,6 +73,7 @@ def entry(shape=(3, 4), parts=(), **fields) -> bytes:
 
 
 B = entry((4,), offset=48, size=16)
+C = (b"c", entry())  # the values of parts are in entries of their own
 
 
 def written(folder, index, data=DATA) -> str:
@@ -144,9 +145,9 @@ BAD = {
     "shard 9": forged(entry(shard_id=9)),
     "shard -1": forged(entry(shard_id=-1)),
     "bytes of another": table([(b"", header()), (b"a", entry()), (b"b", entry())]),
-    "a part outside": forged(entry(parts=[[(0, 2), (3, 2)]])),
-    "a negative part": forged(entry(parts=[[(0, 2), (-1, -2)]])),
-    "a part of another rank": forged(entry(parts=[[(0, 1)]])),
+    "a part outside": forged(entry(parts=[[(0, 2), (3, 2)]]), more=[C]),
+    "a negative part": forged(entry(parts=[[(0, 2), (-1, -2)]]), more=[C]),
+    "a part of another rank": forged(entry(parts=[[(0, 1)]]), more=[C]),
     "a part larger than all": forged(entry((1 << 40,), parts=[[(0, 1)]])),
 }  # fmt: skip
 

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from deploykit.serving.execution.servable import Loading, Servable
+from deploykit.transforms.core.checks.vocabularies import Vocabularies
 from deploykit.transforms.core.errors import FileError, GraphError, RefusedError
+from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import SavedModel
 from deploykit.transforms.core.running.child import call
@@ -104,6 +106,25 @@ def test_a_model_does_not_read_that_of_others(form, tmp_path):
     with pytest.raises(RefusedError, match=f"reads the file {secret}, which is none of the"):
         served(folder)
     assert served(folder, ("InitializeTableFromTextFileV2",)) == [-1, 0, -1]
+
+
+def test_a_file_that_a_branch_reads_is_none_of_the_models():
+    """A function that is not inlined does not tell which file it is given."""
+    import tensorflow as tf
+
+    def filled():
+        table = tf.raw_ops.HashTableV2(key_dtype=tf.string, value_dtype=tf.int64)
+        tf.raw_ops.InitializeTableFromTextFileV2(
+            table_handle=table, filename="/etc/passwd", key_index=-2, value_index=-1
+        )
+        return 1
+
+    with tf.Graph().as_default() as made:
+        tf.cond(tf.compat.v1.placeholder(tf.bool, [], name="x"), filled, lambda: 0, name="y")
+    graph = Graph.from_graph_def(made.as_graph_def())
+    graph.outputs = ("y",)
+    with pytest.raises(RefusedError, match=r"function .* \(InitializeTableFromTextFileV2\) reads"):
+        Vocabularies().refuse_side_effects(graph)
 
 
 def test_what_is_read_at_each_call_is_no_asset(tmp_path):
