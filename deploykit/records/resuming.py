@@ -30,7 +30,8 @@ def check_free(folder: Path, name: str, force: bool) -> None:
 def alone(folder: Path, name: str) -> Iterator[None]:
     """Make a folder, and let no other process write records of this name there meanwhile.
 
-    Where nothing was written, a folder that was made goes again. FileError: one does, or the folder cannot be made.
+    Where nothing was written, a folder that was made goes again. FileError: another process does,
+    or the folder cannot be made.
     """
     path, made = folder / f".{name}.lock", not folder.exists()
     is_ours: bool | None = False

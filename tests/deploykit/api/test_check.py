@@ -1,5 +1,7 @@
 """What `deploykit.check` finds in models of every form."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -140,6 +142,7 @@ def saved(tmp_path_factory):
 
 def changed(saved, tmp_path, edit):
     """Return a copy of a SavedModel whose proto has been edited."""
+    shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
     model = SavedModel.FromString((saved / "saved_model.pb").read_bytes())
     edit(model)
     (tmp_path / "saved_model.pb").write_bytes(model.SerializeToString())
