@@ -15,7 +15,10 @@ from deploykit.freezing.saved_models import meta_graph_bytes
 from deploykit.inspection.soundness import GraphFacts, graph_facts, meta_graph_facts
 from deploykit.storage.files import read_bytes
 from deploykit.text.progress import working
+from deploykit.transforms.core.checks.vocabularies import Vocabularies
+from deploykit.transforms.core.checks.wire import decoded
 from deploykit.transforms.core.errors import Error, GraphError, RefusedError
+from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.running.importing import ImportCheck
 
 
@@ -78,7 +81,7 @@ def check(model: Any, *, allowed_ops: Collection[str] = ()) -> Soundness:
 
     A model that is not sound raises nothing: the result has `problems`, and `error` is what to
     raise. FileError: a file is missing or unreadable, those with the values of variables among
-    them.
+    them. RefusedError: an asset file lies elsewhere.
 
     Example:
         >>> found = deploykit.check("fashion.keras")
@@ -113,6 +116,8 @@ def _graphs(
         metas = meta_graph_bytes if files.kind == "saved_model" else _one_meta_graph
         found = metas(files.location.proto)
         graphs = tuple(meta_graph_facts(each, tensorflow, allowed_ops) for each in found)
+        for each in found:
+            Vocabularies.of(decoded(each, MetaGraphDef), files.location.path)
         _check_values(files.location, graphs)
         return graphs
     return (graph_facts(content, tensorflow, allowed_ops),)

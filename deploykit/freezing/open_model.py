@@ -29,7 +29,7 @@ from deploykit.storage.parameters import with_options
 from deploykit.storage.resume_file import digest
 from deploykit.transforms.core.checks.side_effects import Effect, effects_in, refuse
 from deploykit.transforms.core.checks.validate import check_ends, read_graph
-from deploykit.transforms.core.errors import naming
+from deploykit.transforms.core.errors import GraphError, naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.importing import ImportCheck
 
@@ -226,6 +226,10 @@ def _signatures(files: ModelFiles, source: Source, graph: Graph) -> dict[str, Si
     fed, fetched = signature_sides(files.meta, name)
     if source.inputs:
         fed = {alias: fed.get(alias, alias) for alias in source.inputs}
+    if not fetched:
+        raise GraphError(
+            f"the signature '{name}' has no outputs; name another --signature, or --outputs"
+        )
     outputs = dict(zip(source.outputs or fetched, graph.outputs, strict=True))
     method = files.meta.signature_def[name].method_name
     found = SignatureNames(inputs_by_alias(graph, fed), outputs)

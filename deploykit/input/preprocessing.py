@@ -5,6 +5,7 @@ the deviation; or split into tokens, truncate, pad to the longest of the batch. 
 them, alike in every style.
 """
 
+import contextlib
 import json
 import os
 import shlex
@@ -28,6 +29,7 @@ from deploykit.verification.samples import names_of_inputs
 
 FORMAT = 1
 _SIZES = ("resize", "crop")
+_MOST = 1 << 16  # pixels along a side, and channels: no image has as many
 _INT8, _HALF = PhotoRange(-128.0, 127.0), PhotoRange(0.0, 127.0)
 
 
@@ -236,7 +238,9 @@ def _steps(name: str, document: Any) -> Steps:
 
 
 def _can_be(key: str, value: Any) -> bool:
-    if key in ("feature", "split", "dtype"):
+    if key == "dtype":
+        return isinstance(value, str) and (not value or _is_type(value))
+    if key in ("feature", "split"):
         return isinstance(value, str)
     if key in _SIZES:
         return isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_count, value))
@@ -245,11 +249,19 @@ def _can_be(key: str, value: Any) -> bool:
         return several and all(_is_number(v) and (v != 0 or key == "mean") for v in value)
     if key == "corners":
         return isinstance(value, bool)
+    if key == "length":
+        return type(value) is int and value > 0
     return _is_number(value) if key == "scale" else _is_count(value)
 
 
+def _is_type(name: str) -> bool:
+    with contextlib.suppress(GraphError):
+        return bool(numpy_type(name))
+    return False
+
+
 def _is_count(value: Any) -> bool:
-    return type(value) is int and value > 0
+    return type(value) is int and 0 < value <= _MOST
 
 
 def _is_number(value: Any) -> bool:

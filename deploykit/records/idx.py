@@ -10,6 +10,7 @@ from typing import IO, cast
 import numpy as np
 
 from deploykit.records.arrays import Arrays
+from deploykit.storage.arrays import MOST_AXES
 from deploykit.storage.room import check_unpacked
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.files.reading import opened, read_up_to
@@ -42,7 +43,12 @@ def read_idx(path: Path) -> Array:
         with opened(path) as raw:
             file = cast(IO[bytes], gzip.GzipFile(fileobj=raw) if is_gzip(path) else raw)
             magic = file.read(4)
-            if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in TYPES or not magic[3]:
+            if (
+                len(magic) < 4
+                or magic[:2] != b"\0\0"
+                or magic[2] not in TYPES
+                or not 0 < magic[3] <= MOST_AXES
+            ):
                 raise GraphError(f"{path}: this is no IDX file (it begins with {magic.hex(' ')})")
             sizes = file.read(4 * magic[3])
             if len(sizes) < 4 * magic[3]:

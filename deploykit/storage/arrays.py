@@ -110,7 +110,7 @@ def _problem(shape: tuple[int, ...], dtype: Any) -> str:
     if dtype.names is not None or dtype.subdtype is not None:
         return f"is of records with fields ({str(dtype)[:60]}), expected plain numbers or texts"
     sizes = [size for size in shape if size]
-    if len(shape) > MOST_AXES or any(size < 0 for size in shape):
+    if len(shape) > MOST_AXES or any(type(n) is not int or n < 0 for n in shape):
         return f"has the shape {str(list(shape))[:60]}, which is none"
     is_empty = not dtype.itemsize or len(sizes) < len(shape)
     if is_empty and math.prod(sizes) > MOST_EMPTY:

@@ -7,6 +7,7 @@ and adds nothing to what they accept.
 import contextlib
 import ctypes
 import importlib.util
+import re
 from pathlib import Path
 
 from deploykit.transforms.core.errors import LoadError
@@ -68,7 +69,9 @@ class Importer:
         if fault.startswith(_UNREGISTERED):
             Session(graph_def)  # Python's part of TensorFlow brings a few more ops
         elif fault:
-            raise LoadError(f"TensorFlow cannot load the graph: {fault}")
+            node = re.search(r"\{\{(?:function_)?node ([^}\s]+)", fault)
+            where = "" if node is None else f"node '{node[1]}': "
+            raise LoadError(f"{where}TensorFlow cannot load the graph: {fault}")
 
     def _fault(self, library: ctypes.CDLL, graph_def: bytes) -> str:
         """Return why TensorFlow refuses a graph, or an empty string."""
