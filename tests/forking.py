@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Mapping
 from typing import Any
@@ -139,6 +140,7 @@ def _be_child(request: bytes, questions: int, answers: int, log: int) -> None:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    tempfile.tempdir = None  # the parent may have looked for it elsewhere
     try:
         child._serve(questions, answers)
     except BaseException:

@@ -174,12 +174,12 @@ def _records(case: object, goods: Goods, out: Path) -> dict[str, Arguments]:
 
 
 def _image(case: object, goods: Goods, out: Path) -> dict[str, Arguments]:
-    folder = Path(str(case)).parent
+    model, folder, steps = goods.photos, Path(str(case)).parent, ["--preprocess", "0..1"]
     return {
-        "label": ["label", case, "--model", goods.photos, "--labels", goods.labels, *LIMITS],
-        "calibrate": ["calibrate", goods.photos, "--data", folder, "-o", out / "r.json", *LIMITS],
+        "label": ["label", case, "--model", model, "--labels", goods.labels, *LIMITS],
+        "calibrate": ["calibrate", model, "--data", folder, *steps, "-o", out / "r.json", *LIMITS],
         "records": ["records", "convert", folder, out / "records"],
-        "verify": ["verify", goods.photos, goods.photos, "--data", folder, *LIMITS],
+        "verify": ["verify", model, model, "--data", folder, *steps, *LIMITS],
     }
 
 

@@ -42,6 +42,8 @@ class Runner:
         ready = bool(select.select([process.stdout], [], [], deadline)[0])
         line = process.stdout.readline() if ready else ""
         seconds = time.monotonic() - begun
+        for path in Path(request.get("tmp", "/nonexistent")).glob("__autograph_generated_file*"):
+            path.unlink()  # TensorFlow's; a real command has a folder of its own, which goes
         if line:
             return Ended(**json.loads(line), seconds=seconds)
         self.close()

@@ -4,7 +4,7 @@ import pytest
 
 from tests.hostile.__main__ import drive
 from tests.hostile.asking import Asked, asks
-from tests.hostile.case import Case
+from tests.hostile.case import Case, Statuses
 from tests.hostile.corpus import cases
 from tests.hostile.runner import Runner
 
@@ -41,6 +41,8 @@ def named():
 def test_there_are_many_and_each_has_its_own_name():
     assert len(CASES) >= 250
     assert len({case.id for case in CASES}) == len(CASES)
+    assert all(isinstance(case.right, Statuses) for case in CASES)
+    assert all(isinstance(case.culprit, tuple) for case in CASES)
 
 
 def test_they_are_the_same_bytes_each_time(tmp_path):

@@ -66,7 +66,8 @@ def case(
 ) -> Case:  # fmt: skip
     """Return a case of a picture."""
     return Case(KIND, name, lambda folder: written(
-        folder, f"photos/{file}", content() if callable(content) else content), "image", right, (),
+        folder, f"photos/{file}", content() if callable(content) else content), "image", right,
+        ("odd",),
         heavy)  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from deploykit.transforms.core.protos import SavedModel
 from tests.hostile.bundles import entry, index
 from tests.hostile.case import BAD, EFFECT, HARMLESS, Case, Statuses, canary, statuses, written
 from tests.hostile.commands import saved_model
+from tests.hostile.corpus.effects import DEAD
 from tests.hostile.graphs import (
     FLOAT,
     RESOURCE,
@@ -312,7 +313,7 @@ CASES = (
          "'odd'", right=UNUSED),
     case("a graph that reads a file",
          changed(lambda s: s.meta_graphs[0].graph_def.node.extend(
-             [text("f", "/etc/passwd"), node("odd", "ReadFile", "f")])), "'odd'", right=EFFECT),
+             [text("f", "/etc/passwd"), node("odd", "ReadFile", "f")])), "'odd'", right=DEAD),
     case("a graph with a missing input",
          changed(lambda s: s.meta_graphs[0].graph_def.node.append(floats("odd", "Relu", "gone"))),
          "'odd'", "'gone'", right=UNUSED),
