@@ -179,7 +179,7 @@ CASES = (
          lambda _: whole(sequential(layer("Dense", units=-5)))),
     case("config of a layer of 2^40 units",
          lambda _: whole(sequential(layer("Dense", units=1 << 40, name="odd"))),
-        right=statuses(2, 3, 6)),
+        right=statuses(2, 3, 6), heavy=True),
     case("config of models within models, 150 deep", lambda _: whole(nested(150))),
     case("Lambda with code", lambda f: whole(sequential(lambda_layer(f))), "odd", "Lambda",
          right=REFUSED),

@@ -56,8 +56,8 @@ def chain(count: int):
 
 
 ENTER = {"frame_name": "f", "is_constant": False, "parallel_iterations": 10}
-RUNS = statuses(0, 2, 5, 6, check=0, inspect=0, diff=0, export=0, freeze=0)
-"""It may be read and rewritten, but running it never ends, or says what is wrong with it."""
+RUNS = statuses(0, 2, 5, 6)
+"""It may be refused, or rewritten; running it may never end, or say what is wrong with it."""
 
 CASES = (
     case("no node", graph()),
