@@ -95,7 +95,8 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
     how.manifests.check(base)
     check_free(base / name, how.version)
     opened, callee = open_named_model(source)
-    replace(opened, graph=callee.graph).refuse_effects(how.allowed_ops)
+    for each in (opened, replace(opened, graph=callee.graph)):  # all of its signatures too
+        each.refuse_effects(how.allowed_ops)
     how.manifests.check_inputs(callee.inputs)
     origin = _origin(opened)  # before the graph is changed
     signatures = signatures_for(callee, how.method)

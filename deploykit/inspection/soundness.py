@@ -8,7 +8,7 @@ from deploykit.freezing.initializers import init_ops
 from deploykit.freezing.meta_graphs import meta_graph_nodes, signature_tensors, tags_of
 from deploykit.text.tables import size
 from deploykit.transforms.core.checks.side_effects import READING_OPS, effect_of
-from deploykit.transforms.core.checks.validate import survey
+from deploykit.transforms.core.checks.validate import check_ends, survey
 from deploykit.transforms.core.checks.wire import decoded
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.functions import reachable
@@ -157,7 +157,8 @@ class _Excused:
                     f"a signature or init op names '{tensor}', but no such node exists"
                 )
         called = set(meta.object_graph_def.concrete_functions)
-        live.outputs = tuple(dict.fromkeys(map(producer_name, wanted)))
+        live.outputs = tuple(dict.fromkeys(wanted))
+        check_ends(live)
         live.prune()
         self._functions = reachable(live) | called
         self._nodes = {node.name for node in live}

@@ -5,6 +5,7 @@ constants that an input meets (`open_sizes`); values are what its readers take (
 `texts`).
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -33,6 +34,8 @@ LARGEST_BATCH = 64  # a first size above it is no number of samples
 UNKNOWN_SIZE = 96  # for sizes that nothing tells; the smallest that InceptionV3 takes
 
 Shaped = Mapping[str, Sequence[int]]
+
+_MOST = 1 << 32  # values of one input; nothing honest comes near
 
 
 def type_and_shape(graph: Graph, tensor: str) -> tuple[str, tuple[int, ...] | None, str]:
@@ -142,6 +145,10 @@ class MadeUp:
 
     def of(self, tensor: str, type_: str, sizes: Sequence[int]) -> Array:
         """Return values for an input: floats over the range, ids that their tables have, words."""
+        if math.prod(sizes) > _MOST:
+            raise GraphError(
+                f"input '{tensor}' of shape {list(sizes)} is too large to be made up; give data"
+            )
         default = _default(self._graph, tensor)
         return default if default is not None else self._of(self._graph, tensor, type_, sizes)
 

@@ -32,6 +32,8 @@ DAMAGED = statuses(2, serve=(0, 2))
 """Likewise; a server of one bad model says so, and waits for a better version."""
 ODD = statuses(0, 2)
 """Some may take it and some not, for good reasons; nothing else may happen."""
+UNREAD = statuses(2, check=(0, 2), inspect=(0, 2), serve=(0, 2))
+"""Only who reads the values of variables finds it."""
 HARMLESS = statuses(0)
 """Nothing is wrong with it: the checks must not be stricter than TensorFlow."""
 EFFECT = statuses(3, check=3, inspect=0, diff=(0, 3), label=(2, 3), serve=(0, 3))

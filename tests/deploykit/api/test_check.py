@@ -93,7 +93,9 @@ def test_what_tensorflow_alone_refuses_is_a_problem(path):
     placeholder = X.with_attrs(shape=(2, 3))
     product = Node("y", "MatMul", ("x", "x")).with_attrs(T=DType("float32"))
     found = deploykit.check(written(path, [placeholder, product]))
-    assert "TensorFlow cannot load the graph: Dimensions must be equal" in found.problems[0]
+    assert (
+        "node 'y': TensorFlow cannot load the graph: Dimensions must be equal" in found.problems[0]
+    )
     with pytest.raises(GraphError, match="Dimensions must be equal"):
         deploykit.inspect(path)
     deploykit.load_graph(path)  # which does not start TensorFlow

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.hostile.bundles import entry, index
-from tests.hostile.case import HARMLESS, Case, Statuses, statuses, written
+from tests.hostile.case import HARMLESS, UNREAD, Case, Statuses, statuses, written
 from tests.hostile.corpus.saved_models import VALUES, with_variable
 from tests.hostile.graphs import FLOAT
 
@@ -91,7 +91,7 @@ CASES = (
         {f"k{i}": entry(FLOAT, (), 0, 4) for i in range(20_000)})), "'w'", "model"),
     case("values missing", lambda f: files(f, content=None), "model.data"),
     case("values truncated", lambda f: files(f, content=VALUES[:10]), "model"),
-    case("values of other bits", lambda f: files(f, content=bytes(48)), "model"),
+    case("values of other bits", lambda f: files(f, content=bytes(48)), "model", right=UNREAD),
     case("meta file empty", lambda f: files(f, meta_file=b""), "model.meta", right=WRONG),
     case("meta file of garbage", lambda f: files(f, meta_file=b"\xff" * 90), "model.meta"),
     case("meta file truncated", lambda f: files(f, meta_file=meta()[:-9]), "model.meta"),

@@ -8,7 +8,17 @@ import numpy as np
 
 from deploykit.transforms.core.protos import SavedModel
 from tests.hostile.bundles import entry, index
-from tests.hostile.case import BAD, EFFECT, HARMLESS, Case, Statuses, canary, statuses, written
+from tests.hostile.case import (
+    BAD,
+    EFFECT,
+    HARMLESS,
+    UNREAD,
+    Case,
+    Statuses,
+    canary,
+    statuses,
+    written,
+)
 from tests.hostile.commands import saved_model
 from tests.hostile.corpus.effects import DEAD
 from tests.hostile.graphs import (
@@ -264,12 +274,13 @@ CASES = (
     case("values missing", stored(content=None), "variables", right=MISSING),
     case("values empty", stored(content=b""), "variables", right=MISSING),
     case("values truncated", stored(content=VALUES[:-3]), "variables", right=MISSING),
-    case("values with a wrong checksum", stored(content=b"\1" + VALUES[1:]), "variables"),
+    case("values with a wrong checksum", stored(content=b"\1" + VALUES[1:]), "variables",
+         right=UNREAD),
     case("index empty", stored(index_file=b""), "variables"),
     case("index of garbage", stored(index_file=b"\xff" * 500), "variables"),
     case("index of zeros", stored(index_file=bytes(500)), "variables"),
     case("index truncated", stored(index_file=index({})[:-9]), "variables"),
-    case("index without the variable", stored(index_file=index({})), "'w'"),
+    case("index without the variable", stored(index_file=index({})), "'w'", right=UNREAD),
     case("index of a million shards", stored(index_file=index({"w": TIB}, 1_000_000)), "variables",
          "'w'"),
     case("variable of 1 TiB", stored((1 << 20, 1 << 18), of=TIB), "'w'", "variables"),
@@ -283,11 +294,11 @@ CASES = (
     case("variable of another shape", stored((4, 3), of=entry(FLOAT, (3, 4), 0, 48, VALUES)),
          "'w'"),
     case("variable of another type", stored(of=entry(3, (3, 4), 0, 48, VALUES)), "'w'",
-         "variables"),
+         "variables", right=UNREAD),
     case("variable of an unknown type", stored(of=entry(99, (3, 4), 0, 48, VALUES)), "'w'",
          "variables"),
     case("variable of texts of 1 GiB each", stored(of=entry(STRING, (3, 4), 0, 48, None)), "'w'",
-         "variables"),
+         "variables", right=UNREAD),
     Case(KIND, "saved_model.pb is a folder",
          lambda folder: ((folder / "1/saved_model.pb").mkdir(parents=True), folder / "1")[1],
          "served", statuses(2, 4, serve=(0, 2, 4))),

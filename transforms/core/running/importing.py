@@ -7,12 +7,11 @@ and adds nothing to what they accept.
 import contextlib
 import ctypes
 import importlib.util
-import re
 from pathlib import Path
 
 from deploykit.transforms.core.errors import LoadError
 from deploykit.transforms.core.running.child import Worker
-from deploykit.transforms.core.running.session import Session
+from deploykit.transforms.core.running.session import Session, refusal
 
 _LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
 _UNREGISTERED = "Op type not registered"
@@ -69,9 +68,7 @@ class Importer:
         if fault.startswith(_UNREGISTERED):
             Session(graph_def)  # Python's part of TensorFlow brings a few more ops
         elif fault:
-            node = re.search(r"\{\{(?:function_)?node ([^}\s]+)", fault)
-            where = "" if node is None else f"node '{node[1]}': "
-            raise LoadError(f"{where}TensorFlow cannot load the graph: {fault}")
+            raise LoadError(refusal(fault))
 
     def _fault(self, library: ctypes.CDLL, graph_def: bytes) -> str:
         """Return why TensorFlow refuses a graph, or an empty string."""

@@ -1,6 +1,7 @@
 """Run a GraphDef in TensorFlow. These functions are meant for a child process: see `child.call`."""
 
 import copy
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ class Session:
             try:
                 tf.import_graph_def(graph_def, name="")
             except (ValueError, TypeError, MemoryError, tf.errors.OpError) as error:
-                message = f"TensorFlow cannot load the graph: {sentence(error)}"
+                message = refusal(sentence(error))
                 raise (
                     failed(message, error) if lacks_memory(error) else LoadError(message)
                 ) from None
@@ -110,6 +111,13 @@ class Session:
 def full_name(tensor: str) -> str:
     """Return a tensor's name with its port, as TensorFlow wants it."""
     return tensor if ":" in tensor else f"{tensor}:0"
+
+
+def refusal(said: str) -> str:
+    """Return TensorFlow's reason not to import a graph as a sentence that begins with the node."""
+    node = re.search(r"\{\{(?:function_)?node ([^}\s]+)", said)
+    where = "" if node is None else f"node '{node[1]}': "
+    return f"{where}TensorFlow cannot load the graph: {said}"
 
 
 def sentence(error: Any) -> str:
