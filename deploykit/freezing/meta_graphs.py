@@ -105,7 +105,7 @@ def answering_graph(whole: Graph, meta: MetaGraphDef, interface: Interface) -> G
         graph.outputs = guess_outputs(graph)
         logger.info("output guessed: %s (name others with --outputs)", ", ".join(graph.outputs))
     graph.inputs = tuple(fed.get(i, i) for i in interface.inputs)
-    for tensor in (*graph.inputs, *graph.outputs):
+    for tensor in (*graph.inputs, *graph.outputs, *fed.values()):
         graph.producer(tensor)
     graph.prune()
     if not graph.inputs:
