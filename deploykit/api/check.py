@@ -52,9 +52,10 @@ class Soundness:
             return GraphError(f"{self.source}: {self.problems[0]}{others}")
         if self.refused_ops:
             options = " ".join(f"--allow-op {op}" for op in self.refused_ops)
+            uses = [use for graph in self.graphs for use in graph.effects if not use.allowed]
             return RefusedError(
-                f"{self.source}: it acts beyond its graph: {', '.join(self.refused_ops)} "
-                f"(allow it with {options})"
+                f"{self.source}: node '{uses[0].nodes[0]}': it acts beyond its graph: "
+                f"{', '.join(self.refused_ops)} (allow it with {options})"
             )
         return None
 

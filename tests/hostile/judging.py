@@ -79,7 +79,8 @@ def judge(
 
 def is_named(case: Case, said: str, opened: str) -> bool:
     """Say whether what was said names the culprit, or else the file."""
-    return any(each in said for each in case.culprit or (opened, Path(opened).name))
+    culprits = case.culprit or (opened, Path(opened).name)
+    return any(each in said or f"/{each[1:]}" in said for each in culprits)  # of a function, too
 
 
 def _judge_files(found: Verdict, place: Place, before: dict[str, str]) -> None:

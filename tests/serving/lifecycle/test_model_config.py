@@ -191,7 +191,7 @@ def test_files_that_are_no_list(read, text, reason):
 def test_files_that_cannot_be_read(tmp_path, reader):
     with pytest.raises(FileError, match="No such file or directory"):
         reader(tmp_path / "gone")
-    with pytest.raises(FileError, match="Is a directory"):
+    with pytest.raises(FileError, match="this is a folder"):
         reader(tmp_path)
 
 
