@@ -16,10 +16,9 @@ from deploykit.freezing.checkpoints import Checkpoint
 from deploykit.freezing.meta_graphs import trained_variables
 from deploykit.freezing.updates import Updates
 from deploykit.freezing.variables import fill_variables
-from deploykit.transforms.core.checks.side_effects import Effect
+from deploykit.transforms.core.checks.side_effects import READING_FILES, Effect
 from deploykit.transforms.core.checks.validate import validate
 from deploykit.transforms.core.checks.vocabularies import (
-    READING_FILES,
     Vocabularies,
     forget_reading,
 )

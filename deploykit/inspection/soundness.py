@@ -7,7 +7,7 @@ from typing import Any
 from deploykit.freezing.initializers import init_ops
 from deploykit.freezing.meta_graphs import meta_graph_nodes, signature_tensors, tags_of
 from deploykit.text.tables import size
-from deploykit.transforms.core.checks.side_effects import READING_OPS, effect_of
+from deploykit.transforms.core.checks.side_effects import READING_OPS, SAVING_OPS, effect_of
 from deploykit.transforms.core.checks.validate import check_ends, survey
 from deploykit.transforms.core.checks.wire import decoded
 from deploykit.transforms.core.errors import GraphError
@@ -19,7 +19,6 @@ from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.running.importing import ImportCheck
 
 _LISTED = 1000  # ops, and nodes of each
-_SAVING_OPS = frozenset({"MergeV2Checkpoints", "Save", "SaveSlices", "SaveV2"})
 
 
 @dataclass(frozen=True)
@@ -165,7 +164,7 @@ class _Excused:
 
     def is_saver(self, op: str, function: str, name: str) -> bool:
         """Say whether a node reads the model's own files, or stores it where nobody else asks."""
-        if op in _SAVING_OPS:
+        if op in SAVING_OPS:
             return function not in self._functions if function else name not in self._nodes
         return op in READING_OPS
 

@@ -10,12 +10,14 @@ from pathlib import Path
 from deploykit.serving.protocol.protos import MetaGraphDef
 from deploykit.serving.protocol.signatures import HIDDEN
 from deploykit.transforms.core.checks.side_effects import (
+    READING_FILES,
     READING_OPS,
+    RESTORING_OPS,
     effects_in,
     refuse_side_effects,
 )
 from deploykit.transforms.core.checks.validate import check_ends, validate
-from deploykit.transforms.core.checks.vocabularies import READING_FILES, Vocabularies
+from deploykit.transforms.core.checks.vocabularies import Vocabularies
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.files.checkpoint_index import check_index
 from deploykit.transforms.core.graph import Graph
@@ -46,7 +48,7 @@ def check_safe(meta: MetaGraphDef, folder: Path, allowed: Iterable[str] = ()) ->
     check_ends(graph)
     graph.prune()
     refuse_side_effects(graph, [*READING_OPS, *allowed])
-    allowed = [*set(READING_OPS) - set(READING_FILES), *allowed]  # its own variables
+    allowed = [*RESTORING_OPS, *allowed]  # its own variables
     if any(each.op in READING_FILES for each in effects_in(graph)):
         # TensorFlow gives the paths of the model's own files to what it runs at load, no more.
         _refuse_foreign_files(graph, at_load, Vocabularies.of(meta, folder), allowed)

@@ -53,10 +53,13 @@ SIDE_EFFECTS = {
 _EFFECT_OF_OP = {op: effect for effect, ops in SIDE_EFFECTS.items() for op in ops.split()}
 
 
-# What a training graph keeps to write and read its checkpoints, beside what answers.
-_CHECKPOINT_OPS = frozenset(
-    ["MergeV2Checkpoints", "Restore", "RestoreSlice", "RestoreV2", "Save", "SaveSlices", "SaveV2"]
-)
+# A model reads its own vocabularies and variables; a training graph keeps what writes and reads its
+# checkpoints, beside what answers.
+READING_FILES = ("InitializeTableFromTextFile", "InitializeTableFromTextFileV2")
+RESTORING_OPS = ("Restore", "RestoreSlice", "RestoreV2")
+READING_OPS = (*READING_FILES, *RESTORING_OPS)
+SAVING_OPS = ("MergeV2Checkpoints", "Save", "SaveSlices", "SaveV2")
+CHECKPOINT_OPS = (*SAVING_OPS, *RESTORING_OPS)
 
 
 @dataclass(frozen=True)
@@ -83,18 +86,11 @@ def effects_in(graph: Graph) -> list[Effect]:
     return [
         effect
         for name, effect in _effects(graph)
-        if effect.op not in _CHECKPOINT_OPS or run is None or name is None or name in run
+        if effect.op not in (*SAVING_OPS, *RESTORING_OPS)
+        or run is None
+        or name is None
+        or name in run
     ]
-
-
-# A SavedModel reads its own variables and vocabularies.
-READING_OPS = (
-    "InitializeTableFromTextFile",
-    "InitializeTableFromTextFileV2",
-    "Restore",
-    "RestoreSlice",
-    "RestoreV2",
-)
 
 
 def effect_of(op: str, attrs: Mapping[str, AttrValue]) -> str | None:

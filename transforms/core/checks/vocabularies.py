@@ -11,14 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from deploykit.transforms.core.checks.side_effects import Effect, effects_in
+from deploykit.transforms.core.checks.side_effects import READING_FILES, Effect, effects_in
 from deploykit.transforms.core.errors import GraphError, RefusedError
 from deploykit.transforms.core.files.reading import check_regular
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, producer_name
 from deploykit.transforms.core.protos import AssetFileDef, MetaGraphDef
-
-READING_FILES = ("InitializeTableFromTextFile", "InitializeTableFromTextFileV2")
 
 
 @dataclass(frozen=True)
