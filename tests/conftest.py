@@ -6,6 +6,7 @@ Golden files know their tests.
 import contextlib
 import os
 import subprocess
+import sys
 
 import pytest
 
@@ -26,6 +27,13 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_runtest_setup(item):
     support.running = item
+
+
+@pytest.fixture(autouse=True)
+def control_flow_of_today():
+    """Build conditions and loops as functions, whatever the test before has set."""
+    if setting := sys.modules.get("tensorflow.python.ops.control_flow_util"):
+        setting.ENABLE_CONTROL_FLOW_V2 = True
 
 
 @pytest.fixture(scope="session", autouse=True)

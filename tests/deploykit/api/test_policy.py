@@ -90,7 +90,8 @@ def told(self, allowed):
     raise RefusedError(f"allowed: {list(allowed)}")
 
 
-def test_with_the_name_of_its_op_it_is_written(tmp_path):
+def test_with_the_name_of_its_op_it_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the proof runs it
     for name, function in (("a.pb", deploykit.optimize), ("b.pb", deploykit.freeze)):
         function(graph("before"), output=tmp_path / name, allowed_ops=["WriteFile"])
     with pytest.raises(RefusedError):
