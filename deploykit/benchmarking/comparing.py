@@ -1,14 +1,14 @@
 """Two benchmark results side by side: what became faster, by how much, and how sure that is."""
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import asdict, dataclass
-from math import isfinite
+from dataclasses import dataclass
 from typing import Any
 
+from deploykit.benchmarking.judging import Judgement, judge_apart
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.settings import CONFIDENCE
-from deploykit.benchmarking.statistics import Ratio, ratio, summary
+from deploykit.benchmarking.statistics import Ratio, summary
 from deploykit.transforms.core.errors import GraphError, VerificationError
 
 _MACHINE = ("platform", "cpu", "cores", "cpus", "affinity", "flags", "governor", "cpu_limit")
@@ -17,11 +17,16 @@ _MACHINE = ("platform", "cpu", "cores", "cpus", "affinity", "flags", "governor",
 
 @dataclass(frozen=True)
 class Speedup:
-    """A measurement of a, its partner in b, and how often b runs while a runs once."""
+    """A measurement of a, its partner in b, and what they tell."""
 
     a: Measurement
     b: Measurement
-    ratio: Ratio
+    judgement: Judgement
+
+    @property
+    def ratio(self) -> Ratio:
+        """How often b runs while a runs once, by the wall clock."""
+        return self.judgement.wall
 
     @property
     def name(self) -> str:
@@ -29,15 +34,15 @@ class Speedup:
         return self.a.name if self.a.name == self.b.name else f"{self.a.name} -> {self.b.name}"
 
     def document(self) -> dict[str, Any]:
-        """Return it as plain data; where too few rounds give no interval, its ends are null."""
-        known = isfinite(self.ratio.high)
-        ends = {} if known else {"low": None, "high": None}
+        """Return it as plain data."""
         return {
             "a": self.a.name,
             "b": self.b.name,
             "p50_a": summary(self.a).p50,
             "p50_b": summary(self.b).p50,
-            "ratio": asdict(self.ratio) | ends,
+            "cpu_ms_a": self.a.cpu_ms,
+            "cpu_ms_b": self.b.cpu_ms,
+            **self.judgement.document(),
         }
 
 
@@ -67,14 +72,17 @@ class Speedups:
         }
 
     def check(self, fail_below: float) -> None:
-        """Raise VerificationError where a whole interval lies below this speed."""
-        slow = [pair for pair in self.pairs if pair.ratio.high < fail_below]
+        """Raise VerificationError where something is slower than this for sure.
+
+        That is where the whole interval of the CPU time lies below, or that of the wall clock by
+        more than the machine itself may have changed.
+        """
+        slow = [pair for pair in self.pairs if pair.judgement.is_below(fail_below)]
         if slow:
-            worst = min(slow, key=lambda pair: pair.ratio.high)
+            worst = min(slow, key=lambda pair: pair.ratio.value)
             raise VerificationError(
-                f"{self.b} is slower than {self.a} allows: {worst.name} has "
-                f"{worst.ratio.value:.3f} times the speed ({worst.ratio.low:.3f} to "
-                f"{worst.ratio.high:.3f}), asked for at least {fail_below:g}"
+                f"{self.b} is slower than {self.a} allows: {worst.name}: "
+                f"{worst.judgement.verdict}; asked for at least {fail_below:g} times the speed"
             )
 
 
@@ -92,8 +100,8 @@ def find_speedups(
     Example:
         >>> before = deploykit.load_result("before.json")
         >>> found = deploykit.compare(before, deploykit.load_result("after.json"))
-        >>> [(round(pair.ratio.value, 1), pair.ratio.significant) for pair in found.pairs]
-        [(1.5, True)]
+        >>> [(round(pair.ratio.value, 1), pair.judgement.kind) for pair in found.pairs]
+        [(1.5, 'faster')]
     """
     only_a, only_b = list(a.measurements), list(b.measurements)
     found = _matched(only_a, only_b, lambda each: (each.name, each.settings))
@@ -105,8 +113,12 @@ def find_speedups(
         raise GraphError(
             "{} and {}: no measurement has a partner: there are {} and {}".format(*names, *there)
         )
+    slower, busy = 1.0, ""
+    if a.conditions is not None and b.conditions is not None:
+        slower = b.conditions.reference_ms / a.conditions.reference_ms
+        busy = a.conditions.busy or b.conditions.busy
     pairs = tuple(
-        Speedup(x, y, ratio(x.rounds_ms, y.rounds_ms, confidence, paired=False))
+        Speedup(x, y, judge_apart(x, y, slower=slower, confidence=confidence, busy=busy))
         for x, y in sorted(found, key=lambda pair: a.measurements.index(pair[0]))
     )
     left_a, left_b = (tuple(each.name for each in side) for side in (only_a, only_b))

@@ -4,7 +4,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from deploykit.benchmarking.settings import Settings
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Who took a round, and what it cost besides time."""
+
+    block: int
+    """In each block, every session has one turn, in random order."""
+    process: int
+    session: int
+    """The number of the session in its measurement."""
+    cpu_ms: float
+    """Time of the process on all CPUs, of all its threads, user and system."""
+    voluntary: int
+    """How often a thread waited for something, and another took its CPU."""
+    involuntary: int
+    """How often another took the CPU although the thread could have gone on."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +45,11 @@ class Measurement:
     settled: bool
     """Whether a steady state was seen within the time for it."""
     rounds_ms: tuple[tuple[float, ...], ...]
-    """The calls of each round; between two rounds, the other measurements had theirs."""
+    """The calls of each round, which is a turn of one session."""
     rounds_seconds: tuple[float, ...]
     """How long each round took; with several calls in flight this is less than their sum."""
+    turns: tuple[Turn, ...] = ()
+    """One for each round; empty where it is not known, in results of old."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Of the process: versions, threads, environment, memory."""
 
@@ -36,6 +57,14 @@ class Measurement:
     def latencies_ms(self) -> tuple[float, ...]:
         """All calls in the steady state."""
         return tuple(latency for each in self.rounds_ms for latency in each)
+
+    @property
+    def cpu_ms(self) -> float | None:
+        """CPU time of a call, of all threads, in milliseconds; None: it is not known."""
+        if not self.turns:
+            return None
+        calls = [len(each) for each in self.rounds_ms]
+        return float(np.median([t.cpu_ms / n for t, n in zip(self.turns, calls, strict=True)]))
 
     @property
     def items_per_second(self) -> float:

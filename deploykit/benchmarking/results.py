@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.conditions import Conditions
+from deploykit.benchmarking.measurement import Measurement, Turn
 from deploykit.benchmarking.settings import Settings
 from deploykit.storage.documents import FORMAT, load_document
 from deploykit.transforms.core.errors import GraphError
 
 if TYPE_CHECKING:
+    from deploykit.benchmarking.judging import Judgement
     from deploykit.benchmarking.profiling.profile import Profile
     from deploykit.freezing.open_model import OpenedModel
 
@@ -32,12 +34,34 @@ class BenchmarkResult:
     """What was measured, by the model's name in a measurement; they are not read again."""
     fed: Mapping[str, str] = field(default_factory=dict)
     """What became of files on the way to each input, in words."""
+    conditions: Conditions | None = None
+    """What else the machine did meanwhile; None: it is not known, in results of old."""
+
+    def judgements(self) -> "list[Judgement | None]":
+        """Return how fast each is beside the first with as many samples and calls in flight.
+
+        None: it is that first one.
+        """
+        from deploykit.benchmarking.judging import judge, partners
+
+        busy = self.conditions.busy if self.conditions else ""
+        pairs = zip(partners(self.measurements), self.measurements, strict=True)
+        return [None if first is None else judge(first, each, busy=busy) for first, each in pairs]
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data, with the statistics that a reader would compute first."""
+        from deploykit.benchmarking.judging import RULE, partners
         from deploykit.benchmarking.statistics import summary
 
         found = []
+        firsts = partners(self.measurements)
+        comparisons = [
+            {"a": first.name, "b": each.name} | judgement.document()
+            for first, each, judgement in zip(
+                firsts, self.measurements, self.judgements(), strict=True
+            )
+            if first is not None and judgement is not None
+        ]
         for each in self.measurements:
             settings = {"settings": each.settings.document()}
             found.append(asdict(each) | settings | {"summary": asdict(summary(each))})
@@ -51,7 +75,10 @@ class BenchmarkResult:
             "started": self.started,
             "interrupted": self.interrupted,
             "machine": dict(self.machine),
+            "conditions": self.conditions and self.conditions.document(),
+            "left_out": RULE,
             "measurements": found,
+            "comparisons": comparisons,
         }
 
 
@@ -69,7 +96,9 @@ def load_result(path: str | os.PathLike[str]) -> BenchmarkResult:
     try:
         found = tuple(_measurement(each) for each in document["measurements"])
         machine, started = dict(document["machine"]), str(document["started"])
-        return BenchmarkResult(found, machine, started, bool(document.get("interrupted")))
+        conditions = document.get("conditions") and Conditions.of(document["conditions"])
+        interrupted = bool(document.get("interrupted"))
+        return BenchmarkResult(found, machine, started, interrupted, conditions=conditions)
     except GraphError as error:
         raise GraphError(f"{path}: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -97,6 +126,9 @@ def _measurement(document: Mapping[str, Any]) -> Measurement:
         raise ValueError("a measurement lacks calls")
     if not all(0 < each < math.inf for times in (seconds, *rounds) for each in times):
         raise ValueError("a time is not above zero")
+    turns = tuple(Turn(**each) for each in document.get("turns", ()))
+    if len(turns) not in (0, len(rounds)) or any(each.cpu_ms < 0 for each in turns):
+        raise ValueError("a round lacks its turn")
     return Measurement(
         name=str(document["name"]),
         model=str(document["model"]),
@@ -109,5 +141,6 @@ def _measurement(document: Mapping[str, Any]) -> Measurement:
         settled=bool(document["settled"]),
         rounds_ms=rounds,
         rounds_seconds=seconds,
+        turns=turns,
         facts=dict(document.get("facts", {})),
     )

@@ -46,7 +46,7 @@ class Runner:
         self.job, asked = job, job.settings.device
         devices = job.devices or devices_for(asked, gpus() if asked != "cpu" else ())
         self.config = config(job.settings, devices)
-        self.bytes_before = _status("VmRSS")
+        self.bytes_before = status("VmRSS")
         start = time.perf_counter_ns()
         self.graph = tf.Graph()
         try:
@@ -107,7 +107,7 @@ class Runner:
             "environment": environment(),
             "load_ns": self.load,
             "bytes_before": self.bytes_before,
-            "bytes_peak": _status("VmHWM"),
+            "bytes_peak": status("VmHWM"),
         }
 
     def go_on_with(self, job: Job) -> None:
@@ -192,7 +192,7 @@ def _loop(
     return calls
 
 
-def _status(field: str) -> int:
+def status(field: str) -> int:
     """Return a field of the process's status in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{field}:"):

@@ -1,8 +1,4 @@
-"""What latencies tell: percentiles, intervals, where the warm-up ends, and whether two differ.
-
-Intervals rest on the medians of rounds, not on calls: the calls of a round resemble each other, so
-there are fewer independent ones than it seems, and a spike does not move a median.
-"""
+"""What latencies tell: percentiles, where the median lies, and where the warm-up ends."""
 
 import math
 from collections.abc import Sequence
@@ -12,15 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from deploykit.benchmarking.measurement import Measurement
+    from deploykit.benchmarking.measurement import Measurement, Turn
     from deploykit.transforms.core.tensors import Array
-
-# Two processes of one model differ by where their memory lies, which no number of rounds averages
-# away. Measured on 18 pairs of a 0.7 ms net, by the calls that nobody disturbed (5th percentile):
-# 0.9 % in the median, 2.6 % at most.
-FLOOR_IN_TURN = 0.03
-# And a shared machine changes: the same calls of that net by 8 % from one minute to the next.
-FLOOR_APART = 0.10
 
 ENOUGH_CALLS = 20
 LARGEST_DRIFT = 0.10  # of the level, between the first and the last third of the rounds
@@ -29,8 +18,6 @@ LARGEST_SPREAD = 1.5  # p90 / p50
 _WINDOW = 5  # calls; its median passes over two spikes
 _STEADY_CALLS = 10
 _LEAST_TOLERANCE = 0.05
-_RESAMPLES = 1000
-_MOST_PAIRS = 100
 
 
 @dataclass(frozen=True)
@@ -54,35 +41,47 @@ class Summary:
     warm_up_calls: int
     warm_up_ms: float
     bytes_peak: int | None
-    """The most memory that the process held."""
+    """The most memory that a process with one session holds."""
+    cpu_ms: float | None
+    """CPU time of a call, of all threads; None: it is not known."""
+    core_seconds_per_1000: float | None
+    """What a thousand samples cost: seconds of one CPU core."""
     verdict: str
     """`stable`, or `unstable: ` and why."""
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """How often b runs while a runs once: the median of a / the median of b.
-
-    Above 1, b is faster.
-    """
+    """How often one thing is done while another is done once; above 1, the one is faster."""
 
     value: float
     low: float
     high: float
-    """Infinite, and `low` 0, where there are too few rounds to tell."""
-    significant: bool
-    """Whether the whole interval lies further from 1 than two processes of one model do."""
+    """Infinite, and `low` 0, where there is too little to tell."""
+
+    @classmethod
+    def around(cls, centre: float, reach: float) -> "Ratio":
+        """Return the ratio of a logarithm that is known within a reach."""
+        return cls(math.exp(centre), math.exp(centre - reach), math.exp(centre + reach))
+
+    @property
+    def reach(self) -> float:
+        """How far from 1 it may be, either way: 0.05 is 5 %."""
+        return max(self.high, 1 / self.low if self.low else math.inf) - 1
+
+    def document(self) -> dict[str, float | None]:
+        """Return it as plain data; the ends of an interval that is not known are null."""
+        known = math.isfinite(self.high)
+        return {"value": self.value, "low": self.low if known else None,
+                "high": self.high if known else None}  # fmt: skip
 
 
 def summary(measurement: "Measurement") -> Summary:
     """Return the figures of a measurement."""
     calls = np.asarray(measurement.latencies_ms)
     p50, p90, p99, p99_9 = (float(p) for p in np.percentile(calls, [50, 90, 99, 99.9]))
-    levels = _levels(measurement.rounds_ms)
-    interval = None
-    if len(levels) > 1:
-        reach = _student(0.95, _blocks(len(levels)) - 1) * _standard_error(levels)
-        interval = p50 * math.exp(-reach), p50 * math.exp(reach)
+    levels = np.log([np.median(each) for each in measurement.rounds_ms])
+    interval, cpu_ms = _interval(p50, levels, measurement.turns), measurement.cpu_ms
     return Summary(
         calls=len(calls),
         p50=p50,
@@ -99,6 +98,8 @@ def summary(measurement: "Measurement") -> Summary:
         warm_up_calls=len(measurement.warm_up_ms),
         warm_up_ms=sum(measurement.warm_up_ms),
         bytes_peak=measurement.facts.get("bytes_peak"),
+        cpu_ms=cpu_ms,
+        core_seconds_per_1000=None if cpu_ms is None else cpu_ms / measurement.samples,
         verdict=_verdict(measurement, levels, p90 / p50),
     )
 
@@ -144,91 +145,24 @@ def steady_from(latencies: Sequence[float]) -> int | None:
     return start if is_level[start] and len(calls) - start >= _STEADY_CALLS else None
 
 
-def ratio(
-    rounds_a: Sequence[Sequence[float]],
-    rounds_b: Sequence[Sequence[float]],
-    confidence: float = 0.99,
-    *,
-    paired: bool,
-) -> Ratio:
-    """Return the median of a / the median of b, and its interval.
+def _interval(p50: float, levels: "Array", turns: "Sequence[Turn]") -> tuple[float, float] | None:
+    """Return where the median lies, at 95 %, by the medians of sessions; of rounds without them.
 
-    `paired`: round i of both were taken in turn, so what befell the machine hit both. The value is
-    then the centre of the rounds' own ratios, which is not quite that of the two medians. Otherwise
-    the two were measured at different times, and the machine itself may have changed meanwhile.
+    None: there is one alone.
     """
-    a, b = _levels(rounds_a), _levels(rounds_b)
-    if paired:
-        both = min(len(a), len(b))  # a benchmark that was interrupted may lack a turn
-        centre, reach_low, reach_high = _signed_rank(a[:both] - b[:both], confidence)
-    else:
-        centre = float(np.median(a) - np.median(b))
-        reach_low = reach_high = math.inf
-        if min(len(a), len(b)) > 1:
-            error = math.hypot(_standard_error(a), _standard_error(b))
-            degrees = min(_blocks(len(a)), _blocks(len(b))) - 1
-            reach_low = reach_high = _student(confidence, degrees) * error
-    low, high = centre - reach_low, centre + reach_high
-    floor = math.log1p(FLOOR_IN_TURN if paired else FLOOR_APART)
-    return Ratio(
-        math.exp(centre),
-        math.exp(low),
-        math.exp(high),
-        significant=low > floor or high < -floor,
-    )
+    if turns:
+        by_session: dict[int, list[float]] = {}
+        for level, turn in zip(levels, turns, strict=True):
+            by_session.setdefault(turn.session, []).append(float(level))
+        levels = np.array([np.median(each) for each in by_session.values()])
+    if len(levels) < 2:
+        return None
+    error = float(np.std(levels, ddof=1)) / math.sqrt(len(levels))
+    reach = student(0.95, len(levels) - 1) * error
+    return p50 * math.exp(-reach), p50 * math.exp(reach)
 
 
-def _levels(rounds: Sequence[Sequence[float]]) -> "Array":
-    """Return the logarithm of each round's median."""
-    return np.log([np.median(each) for each in rounds])
-
-
-def _signed_rank(differences: "Array", confidence: float) -> tuple[float, float, float]:
-    """Return the centre of differences and how far its interval reaches below and above it.
-
-    The centre is the Hodges-Lehmann estimate, the median of the means of all pairs; the interval is
-    that of Wilcoxon's signed-rank test, or Student's where there are too few rounds for it. Source:
-    M. Hollander, D. Wolfe, E. Chicken, Nonparametric Statistical Methods, 3rd ed., 3.1 to 3.3.
-    """
-    if len(differences) > _MOST_PAIRS:  # neighbours as one, which also makes them less alike
-        parts = np.array_split(differences, _MOST_PAIRS)
-        differences = np.array([np.median(part) for part in parts])
-    count = len(differences)
-    means = (differences[:, None] + differences)[np.triu_indices(count)] / 2
-    means.sort()
-    centre = float(np.median(means))
-    chances = np.ones(1)  # of each sum of ranks, if either sign were as likely
-    for rank in range(1, count + 1):
-        chances = (np.pad(chances, (0, rank)) + np.pad(chances, (rank, 0))) / 2
-    outside = int(np.searchsorted(np.cumsum(chances), (1 - confidence) / 2, side="right"))
-    if outside:
-        return centre, centre - float(means[outside - 1]), float(means[-outside]) - centre
-    if count < 2:
-        return centre, math.inf, math.inf
-    error = float(np.std(differences, ddof=1)) / math.sqrt(count)
-    reach = _student(confidence, count - 1) * error
-    return centre, reach, reach
-
-
-def _standard_error(levels: "Array") -> float:
-    """Return the standard error of the median of rounds, by a block bootstrap with a fixed seed.
-
-    Blocks of neighbouring rounds are drawn as one, so that a slow drift counts. Source: H. Kuensch,
-    The jackknife and the bootstrap for general stationary observations, 1989.
-    """
-    count, blocks = len(levels), _blocks(len(levels))
-    length = math.ceil(count / blocks)
-    starts = np.random.default_rng(0).integers(count, size=(_RESAMPLES, blocks, 1))
-    drawn = (starts + np.arange(length)).reshape(_RESAMPLES, -1)[:, :count] % count
-    return float(np.std(np.median(levels[drawn], axis=1)))
-
-
-def _blocks(count: int) -> int:
-    """Return how many blocks so many rounds make; the length of one is their cube root."""
-    return math.ceil(count / max(1, round(math.cbrt(count))))
-
-
-def _student(confidence: float, degrees: int) -> float:
+def student(confidence: float, degrees: int) -> float:
     """Return how far Student's t lies from 0 at most, with this confidence."""
     angles = np.linspace(0, math.pi / 2, 100_001)[:-1]  # t = sqrt(degrees) * tan(angle)
     mass = np.cumsum(np.cos(angles) ** (degrees - 1))

@@ -7,18 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from deploykit.benchmarking.judging import Judgement, judge
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.scaling import scaling_efficiency
 from deploykit.benchmarking.settings import Settings
-from deploykit.benchmarking.statistics import Ratio, Summary, ratio, summary
+from deploykit.benchmarking.statistics import Summary, summary
 from deploykit.text.tables import new_table, size
 
 if TYPE_CHECKING:
     from deploykit.text.tables import Table
 
-_RATIO = "ratio: runs while the first with its batch runs once, and a 99 % interval"
-_NONE = 0.9  # an interval that reaches further from 1 does not show that there is no effect
+_RATIO = (
+    "ratio: to the first line with its batch, above 1 is faster; below it, its 99.8 % interval"
+)
+_COST = "core-s/1000: seconds of one CPU core that a thousand samples cost"
 
 
 def tables(result: BenchmarkResult) -> "list[str | Table]":
@@ -27,25 +30,14 @@ def tables(result: BenchmarkResult) -> "list[str | Table]":
     There are two tables, because one would be too wide for a terminal of 80 columns.
     """
     found = [summary(each) for each in result.measurements]
-    lines = [_RATIO] if len(found) > 1 else []
-    lines += [machine_line(result), _warm_up_line(found), *_unstable_lines(result, found)]
+    lines = [*_verdict_lines(result), _RATIO] if len(found) > 1 else []
+    lines += [_COST, machine_line(result), _warm_up_line(found), *_unstable_lines(result, found)]
     lines += [*openmp_lines(result), *_device_lines(result), *_scaling_lines(result)]
+    if result.conditions is not None and result.conditions.busy:
+        lines.append(f"{result.conditions.busy}: latencies hold for such a machine")
     if result.interrupted:
         lines.append("interrupted: this is what was measured until then")
     return [_speed(result, found), _start(result, found), *lines]
-
-
-def ratios(result: BenchmarkResult) -> list[Ratio | None]:
-    """Return how fast each is beside the first with as many samples and as many calls in flight.
-
-    None: it is that first one.
-    """
-    firsts: dict[tuple[int, int], Measurement] = {}
-    found = []
-    for each in result.measurements:
-        first = firsts.setdefault((each.samples, each.settings.concurrency), each)
-        found.append(None if first is each else _ratio(first, each))
-    return found
 
 
 def machine_line(result: BenchmarkResult) -> str:
@@ -72,18 +64,19 @@ def openmp_lines(result: BenchmarkResult) -> list[str]:
             without[each.model, bare] = each
         elif (other := without.get((each.model, bare))) is not None:
             pairs.append((other, each))
-    lines = []
+    lines, busy = [], result.conditions.busy if result.conditions else ""
     for other, each in pairs:
         names = each.settings.environment.keys() - other.settings.environment.keys()
         start = f"{other.name}, " if len(pairs) > 1 else ""
-        lines.append(f"{start}{', '.join(sorted(names))}: {_effect(other, each)}")
+        lines.append(f"{start}{', '.join(sorted(names))}: {_effect(other, each, busy)}")
     return lines
 
 
 def csv_lines(result: BenchmarkResult) -> list[str]:
     """Return a header and a line for each measurement, with the names that the JSON has too."""
     rows = [
-        _row(each, beside) for each, beside in zip(result.measurements, ratios(result), strict=True)
+        _row(each, beside)
+        for each, beside in zip(result.measurements, result.judgements(), strict=True)
     ]
     return [_csv(line) for line in (list(rows[0]), *(row.values() for row in rows))]
 
@@ -96,19 +89,14 @@ def number(value: float) -> str:
     return f"{value:.{max(0, 2 - exponent)}f}"
 
 
-def _ratio(first: Measurement, other: Measurement) -> Ratio:
-    """Compare round by round; one that was interrupted may have had one less."""
-    count = min(len(first.rounds_ms), len(other.rounds_ms))
-    return ratio(first.rounds_ms[:count], other.rounds_ms[:count], paired=True)
-
-
 def _speed(result: BenchmarkResult, found: Sequence[Summary]) -> "Table":
-    columns = ["", "p50 ms", "p90 ms", "p99 ms", "items/s", *(["ratio"] if len(found) > 1 else [])]
-    table = new_table(*columns)
-    for each, figures, beside in zip(result.measurements, found, ratios(result), strict=True):
+    columns = ["", "p50 ms", "p90 ms", "p99 ms", "CPU ms", "items/s"]
+    table = new_table(*columns, *(["ratio"] if len(found) > 1 else []))
+    for each, figures, beside in zip(result.measurements, found, result.judgements(), strict=True):
         cells = [each.name, number(figures.p50), number(figures.p90), number(figures.p99)]
         if figures.p50_interval is not None:
             cells[1] += f"\n{_interval(*figures.p50_interval)}"
+        cells += ["?" if figures.cpu_ms is None else number(figures.cpu_ms)]
         cells.append(number(figures.items_per_second))
         if len(found) > 1:
             cells.append(_ratio_words(beside))
@@ -117,20 +105,31 @@ def _speed(result: BenchmarkResult, found: Sequence[Summary]) -> "Table":
 
 
 def _start(result: BenchmarkResult, found: Sequence[Summary]) -> "Table":
-    table = new_table("", "load ms", "first run ms", "peak memory", "verdict")
+    table = new_table("", "load ms", "first run ms", "peak memory", "core-s/1000", "verdict")
     for each, figures in zip(result.measurements, found, strict=True):
-        cells = (number(figures.load_ms), number(figures.first_run_ms), size(figures.bytes_peak))
+        cost = figures.core_seconds_per_1000
+        cells = (number(figures.load_ms), number(figures.first_run_ms), size(figures.bytes_peak),
+                 "?" if cost is None else number(cost))  # fmt: skip
         table.add_row(each.name, *cells, figures.verdict.partition(":")[0])
     return table
 
 
-def _ratio_words(found: Ratio | None) -> str:
+def _ratio_words(found: Judgement | None) -> str:
     if found is None:
         return "1"
-    if math.isinf(found.high):
-        return f"{number(found.value)}\ntoo few rounds"
-    interval = _interval(found.low, found.high)
-    return f"{number(found.value) if found.significant else 'not significant'}\n{interval}"
+    ratio = found.wall
+    if math.isinf(ratio.high):
+        return f"{number(ratio.value)}\ntoo few turns"
+    return f"{number(ratio.value)}\n{_interval(ratio.low, ratio.high)}"
+
+
+def _verdict_lines(result: BenchmarkResult) -> list[str]:
+    """Say of each what it is beside the first."""
+    return [
+        f"{each.name}: {judgement.verdict}"
+        for each, judgement in zip(result.measurements, result.judgements(), strict=True)
+        if judgement is not None
+    ]
 
 
 def _warm_up_line(found: Sequence[Summary]) -> str:
@@ -169,21 +168,16 @@ def _scaling_lines(result: BenchmarkResult) -> list[str]:
     ]
 
 
-def _effect(without: Measurement, other: Measurement) -> str:
-    found = _ratio(without, other)
-    if math.isinf(found.high):
-        return "too few rounds to tell an effect"
+def _effect(without: Measurement, other: Measurement, busy: str) -> str:
     libraries = other.facts.get("openmp", ())
     runtime = f"this TensorFlow loads {', '.join(libraries) or 'no OpenMP runtime'}"
-    figures = f"ratio {number(found.value)}, {_interval(found.low, found.high)}"
-    if not found.significant:
-        narrow = found.low > _NONE and found.high < 1 / _NONE
-        return f"no {'' if narrow else 'significant '}effect ({figures}): {runtime}"
-    change = "faster" if found.value > 1 else "slower"
-    return f"{change} ({figures}){':' if libraries else ', although'} {runtime}"
+    found = judge(without, other, busy=busy)
+    return (
+        f"{found.verdict}{', although' if found.significant and not libraries else ';'} {runtime}"
+    )
 
 
-def _row(measurement: Measurement, beside: Ratio | None) -> dict[str, Any]:
+def _row(measurement: Measurement, beside: Judgement | None) -> dict[str, Any]:
     row = {name: getattr(measurement, name) for name in ("name", "model", "sha256", "samples")}
     figures = asdict(summary(measurement))
     low_high = figures.pop("p50_interval") or (None, None)
@@ -191,8 +185,9 @@ def _row(measurement: Measurement, beside: Ratio | None) -> dict[str, Any]:
     if (threads := measurement.settings.threads) is not None:
         row["threads"] = "{}x{}".format(*threads)
     row |= figures | dict(zip(("p50_low", "p50_high"), low_high, strict=True))
-    ratio_names = ("value", "low", "high", "significant")
-    row |= {f"ratio_{name}": getattr(beside, name, None) for name in ratio_names}
+    for name, ratio in (("ratio", beside and beside.wall), ("cpu_ratio", beside and beside.cpu)):
+        row |= {f"{name}_{end}": getattr(ratio, end, None) for end in ("value", "low", "high")}
+    row |= {f"ratio_{name}": getattr(beside, name, None) for name in ("verdict", "significant")}
     facts: Mapping[str, Any] = measurement.facts
     return row | {"tensorflow": facts.get("tensorflow"), "onednn_in_force": facts.get("onednn")}
 

@@ -19,19 +19,20 @@ MARGIN = 1.3  # comparing took up to twice what it should, on a machine that did
 
 @dataclass(frozen=True)
 class Depth:
-    """How thoroughly graphs are compared: rounds, and seconds of each graph."""
+    """How thoroughly graphs are compared: seconds of each graph."""
 
-    rounds: int
     seconds: float
     warm_up: float
 
-    def cost(self, call: float) -> float:
-        """Return what a graph takes, of which a call takes so many seconds."""
-        share = self.seconds / self.rounds
-        return call + self.warm_up + self.rounds * (max(0.05, call) + max(share, call))
+    def cost(self, start: float, call: float) -> float:
+        """Return what a graph takes, where a start and a call take so many seconds.
+
+        Each is in two processes, and some of the time goes to further sessions.
+        """
+        return 2 * start + self.warm_up + 1.4 * self.seconds + 6 * call
 
 
-DEPTHS = (Depth(12, 2.0, 2.0), Depth(8, 1.0, 1.0), Depth(6, 0.6, 0.5), Depth(4, 0.4, 0.25))
+DEPTHS = (Depth(6.0, 2.0), Depth(3.0, 1.0), Depth(1.5, 0.5), Depth(0.6, 0.25))
 
 
 @dataclass
@@ -80,7 +81,7 @@ class Budget:
 
     def to_compare(self, depth: Depth, graphs: int = GRAPHS) -> float:
         """Return the seconds to compare so many graphs."""
-        return MARGIN * graphs * (self.start + depth.cost(self.call))
+        return MARGIN * graphs * depth.cost(self.start, self.call)
 
     def to_time(self, rounds: int) -> float:
         """Return the seconds to time layers: four starts at once, then traced calls of three."""

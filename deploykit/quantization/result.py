@@ -105,13 +105,7 @@ class Quantized:
             "notes": list(self.notes),
         }
         if self.gain is not None:
-            ratio = self.gain.ratio
-            found["speed"] = {
-                "times_as_fast": ratio.value,
-                "low": _finite(ratio.low),
-                "high": _finite(ratio.high),
-                "against": self.gain.rival,
-            }
+            found["speed"] = self.gain.document()
         return found
 
 

@@ -4,13 +4,17 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.measuring import Advance, Contestant, measure, spill
+from deploykit.benchmarking.judging import FASTER, LOOK_CONFIDENCE, Judgement, judge
+from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.measuring import Advance, measure, spill
 from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.benchmarking.settings import Settings
-from deploykit.benchmarking.statistics import FLOOR_IN_TURN, Ratio, ratio
+from deploykit.benchmarking.seating import Contestant
+from deploykit.benchmarking.settings import CONFIDENCE, Settings
+from deploykit.benchmarking.statistics import Ratio
 from deploykit.quantization.budget import DEPTHS, Depth
 from deploykit.quantization.layer_times import Times, with_onednn_kernels
 from deploykit.quantization.min_cut import FLOAT, NEVER, Border, Part, cheapest, total
@@ -41,30 +45,46 @@ class Int8Choice:
 class Gain:
     """How fast the 8-bit graph is, beside the faster of two ways to run the float graph."""
 
-    ratio: Ratio
-    """Of the float graph's time to that of the 8-bit graph."""
+    judgement: Judgement
+    """Of the float graph beside the 8-bit graph."""
     rival: str
     """The faster float one: PLAIN, WITHOUT_ONEDNN or ON_ONEDNN_KERNELS."""
-    result: BenchmarkResult
     name: str = INT8
-    """The 8-bit graph that is meant: INT8, or FEWER where that is clearly faster."""
+    """The 8-bit graph that is meant: INT8, or FEWER where that is faster."""
+    result: BenchmarkResult | None = None
+
+    @property
+    def ratio(self) -> Ratio:
+        """How often the 8-bit graph runs while the float graph runs once."""
+        return self.judgement.wall
 
     @property
     def is_kept(self) -> bool:
-        """Whether the 8-bit graph is worth keeping for its speed.
-
-        Its ratio has to be above what two processes of one model differ by. The whole interval need
-        not: on a busy machine that would give away most of a gain, to avoid the loss of a little.
-        """
-        return self.ratio.value > 1 + FLOOR_IN_TURN
+        """Whether the 8-bit graph is faster for sure, which alone makes it worth keeping."""
+        return self.judgement.kind == FASTER
 
     def __str__(self) -> str:
-        """Return it as one sentence."""
-        found, low, high = self.ratio.value, self.ratio.low, self.ratio.high
-        return (
-            f"8 bits run {found:.2f} times ({low:.2f} to {high:.2f}) as fast as {self.rival}, "
-            f"so the {'8-bit' if self.is_kept else 'float'} graph is kept"
-        )
+        """Return it as one sentence, and what would decide it where it is not."""
+        words = f"8 bits beside {self.rival}: {self.judgement.verdict}"
+        kept = f"so the {'8-bit' if self.is_kept else 'float'} graph is kept"
+        if not self.judgement.is_decided:
+            kept += "; more minutes (--budget) or a quieter machine would decide it"
+        return f"{words}, {kept}"
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        found = self.judgement.document()
+        ratio = found.pop("ratio")
+        of = {each.name: each.cpu_ms for each in self.result.measurements} if self.result else {}
+        return {
+            "times_as_fast": ratio["value"],
+            "low": ratio["low"],
+            "high": ratio["high"],
+            "against": self.rival,
+            "cpu_ms": of.get(self.name),
+            "cpu_ms_against": of.get(self.rival),
+            **found,
+        }
 
 
 def choose(graph: Graph, plan: Plan, times: Times, stay_float: Collection[str] = ()) -> Int8Choice:
@@ -157,24 +177,29 @@ def faster(
         result = measure(
             contestants,
             seconds=depth.seconds,
-            rounds=depth.rounds,
             warm_up=depth.warm_up,
             advance=advance,
+            decided=lambda found: gain(found, LOOK_CONFIDENCE).judgement.is_decided,
         )
     if result.interrupted:
         raise KeyboardInterrupt
-    return gain(result)
+    busy = result.conditions.busy if result.conditions else ""
+    return replace(gain(result.measurements, busy=busy), result=result)
 
 
-def gain(result: BenchmarkResult) -> Gain:
+def gain(
+    measurements: Sequence[Measurement], confidence: float = CONFIDENCE, busy: str = ""
+) -> Gain:
     """Return what measurements of 8-bit and of float graphs tell, which were taken in turn.
 
-    Times of single layers are uncertain, so fewer of them in 8 bits have to be clearly faster.
+    Times of single layers are uncertain, so fewer of them in 8 bits have to be faster for sure.
     """
-    rounds = {each.name: each.rounds_ms for each in result.measurements}
-    own, fewer, name = rounds.pop(INT8), rounds.pop(FEWER, None), INT8
-    if fewer is not None and ratio(own, fewer, paired=True).value > 1 + FLOOR_IN_TURN:
+    rivals = {each.name: each for each in measurements}
+    own, fewer, name = rivals.pop(INT8), rivals.pop(FEWER, None), INT8
+    if fewer is not None and judge(own, fewer, confidence=confidence).kind == FASTER:
         own, name = fewer, FEWER
-    found = {rival: ratio(each, own, paired=True) for rival, each in rounds.items()}
-    rival = min(found, key=lambda each: found[each].value)
-    return Gain(found[rival], rival, result, name)
+    found = {
+        rival: judge(each, own, confidence=confidence, busy=busy) for rival, each in rivals.items()
+    }
+    rival = min(found, key=lambda each: found[each].wall.value)
+    return Gain(found[rival], rival, name)

@@ -1,16 +1,25 @@
 """What tuning recommends: settings for each goal, as measured beside the defaults."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from deploykit.benchmarking.judging import (
+    FASTER,
+    Figure,
+    Judgement,
+    judge,
+    latency,
+    seconds_an_item,
+)
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.settings import Settings
-from deploykit.benchmarking.statistics import Ratio, ratio, summary
+from deploykit.benchmarking.statistics import summary
 from deploykit.benchmarking.tuning.searching import GOALS, SettingsTrial
 from deploykit.freezing.open_model import OpenedModel
+from deploykit.hardware.machine import usable_cores
 from deploykit.storage.documents import FORMAT
 
 
@@ -40,21 +49,41 @@ class Recommendation:
 
     @property
     def latency(self) -> Measurement:
-        """The lowest median of those that take as many samples at once as the default, alone."""
-        batch = self.default.settings.batch
-        alone = (
-            each
-            for each in self.final.measurements
-            if (each.settings.batch, each.settings.concurrency) == (batch, 1)
-        )
-        return min(alone, key=lambda each: summary(each).p50)
+        """What is faster than the default, alone and with as many samples; else the default."""
+        shape = self.default.settings.batch, 1
+        alone = [e for e in self.final.measurements
+                 if (e.settings.batch, e.settings.concurrency) == shape]  # fmt: skip
+        return self._best(alone, latency) or self.default
 
     @property
     def throughput(self) -> Measurement | None:
-        """The most items a second of those that keep to the limit; None: none does."""
+        """What has more items a second and keeps to the limit; None: nothing keeps to it."""
         limit = math.inf if self.latency_limit is None else self.latency_limit
         fit = [each for each in self.final.measurements if summary(each).p99 <= limit]
-        return max(fit, key=lambda each: each.items_per_second, default=None)
+        return self._best(fit, seconds_an_item)
+
+    def _best(self, candidates: Sequence[Measurement], figure: Figure) -> Measurement | None:
+        """Return the one with the fewest changes that no other beats for sure.
+
+        What is not faster than the default for sure is no candidate, so that two searches
+        recommend the same unless their measurements contradict each other.
+        """
+        default = self.default
+        found = [
+            each
+            for each in candidates
+            if each is default
+            or default not in candidates
+            or judge(default, each, figure=figure).kind == FASTER
+        ]
+        found.sort(key=lambda each: len(changes(default.settings, each.settings)))
+        unbeaten = (
+            each
+            for each in found
+            if not any(judge(each, other, figure=figure).kind == FASTER for other in found)
+        )
+        best = min(found, key=lambda each: summary(each).p50, default=None)
+        return next(unbeaten, best)
 
     @property
     def settings(self) -> Settings:
@@ -77,6 +106,7 @@ class Recommendation:
             **{goal: self._choice(getattr(self, goal)) for goal in ("default", *GOALS)},
             "not_searched": {name: list(held) for name, held in self.kept.items()},
             "complete": self.complete,
+            "impossible": self.impossible,
             "trials": [each.document() for each in self.trials],
         }
 
@@ -91,24 +121,74 @@ class Recommendation:
             "p99_ms": figures.p99,
             "items_per_second": figures.items_per_second,
             "verdict": figures.verdict,
+            "cpu_ms": figures.cpu_ms,
+            "core_seconds_per_1000": figures.core_seconds_per_1000,
             "times_faster": _document(self.faster(chosen)),
-            "times_the_items": _document(self.more(chosen)),
+            "times_the_items": _document(self.more(chosen)) | {"at_most": self.at_most(chosen)},
         }
 
-    def faster(self, chosen: Measurement) -> Ratio:
+    def faster(self, chosen: Measurement) -> Judgement:
         """Return how often a choice runs while the default settings run once."""
-        return ratio(self.default.rounds_ms, chosen.rounds_ms, paired=True)
+        return self._judged(chosen, latency)
 
-    def more(self, chosen: Measurement) -> Ratio:
+    def more(self, chosen: Measurement) -> Judgement:
         """Return how many items a choice does in the time of one by the default settings."""
-        return ratio(seconds_an_item(self.default), seconds_an_item(chosen), paired=True)
+        return self._judged(chosen, seconds_an_item)
+
+    def _judged(self, chosen: Measurement, figure: Figure) -> Judgement:
+        busy = self.final.conditions.busy if self.final.conditions else ""
+        return judge(self.default, chosen, figure=figure, busy=busy)
+
+    def at_most(self, chosen: Measurement) -> float | None:
+        """Return how many times the items the cores allow; None: CPU times are not known.
+
+        That is all cores busy with a choice, and one alone with the default settings. What was
+        measured beyond is what something else held up.
+        """
+        default, other = (summary(each).core_seconds_per_1000 for each in (self.default, chosen))
+        if not default or not other:
+            return None
+        return usable_cores() * default / other
+
+    @property
+    def impossible(self) -> str:
+        """Say where more was measured than the cores allow; empty: nowhere."""
+        for chosen in (self.latency, self.throughput):
+            if chosen is None or chosen is self.default:
+                continue
+            gain, most = self.more(chosen).wall, self.at_most(chosen)
+            if most is not None and gain.value > most:
+                return (
+                    f"{chosen.settings}: {gain.value:.2f} times the items is more than the cores "
+                    f"allow ({most:.2f} times): the default settings were held up by something "
+                    "else, so measure again on a quieter machine"
+                )
+        return ""
 
 
-def seconds_an_item(measured: Measurement) -> list[list[float]]:
-    """Return one figure for each round."""
-    pairs = zip(measured.rounds_seconds, measured.rounds_ms, strict=True)
-    return [[seconds / (measured.samples * len(calls))] for seconds, calls in pairs]
+def changes(default: Settings, settings: Settings) -> list[str]:
+    """Return the names of the settings that are others than the default's."""
+    return [
+        each.name
+        for each in fields(Settings)
+        if getattr(default, each.name) != getattr(settings, each.name)
+    ]
 
 
-def _document(found: Ratio) -> dict[str, Any]:
-    return {k: v if math.isfinite(v) else None for k, v in asdict(found).items()}
+def without_one(default: Settings, settings: Settings) -> Iterator[Settings]:
+    """Yield settings with each change of theirs taken back, if there are several.
+
+    A change that does not show when it is taken back is not worth making. Threads and calls in
+    flight are one, as the threads are there for the calls.
+    """
+    names = changes(default, settings)
+    together = [n for n in names if n in ("threads", "concurrency")]
+    parts = [[n] for n in names if n not in together] + ([together] if together else [])
+    for part in parts if len(parts) > 1 else ():
+        yield replace(settings, **{name: getattr(default, name) for name in part})
+
+
+def _document(found: Judgement) -> dict[str, Any]:
+    document = found.document()
+    cpu = {"cpu_ratio": document["cpu_ratio"], "verdict": document["verdict"]}
+    return {**document["ratio"], **cpu}

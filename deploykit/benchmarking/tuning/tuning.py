@@ -18,15 +18,10 @@ from typing import Any
 from deploykit.benchmarking.feeding import MADE_UP, Feeding
 from deploykit.benchmarking.inputs import samples_in
 from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.measuring import (
-    ROUNDS,
-    Advance,
-    Contestant,
-    measure,
-    spill,
-)
+from deploykit.benchmarking.measuring import ROUNDS, Advance, measure, spill
+from deploykit.benchmarking.seating import Contestant
 from deploykit.benchmarking.settings import Settings
-from deploykit.benchmarking.tuning.recommendation import Recommendation
+from deploykit.benchmarking.tuning.recommendation import Recommendation, without_one
 from deploykit.benchmarking.tuning.searching import Coordinate, Search, SettingsTrial
 from deploykit.benchmarking.tuning.trials import Trials
 from deploykit.benchmarking.tuning.tune_options import TuneOptions
@@ -40,7 +35,8 @@ from deploykit.transforms.core.running.child import limits
 logger = logging.getLogger("deploykit")
 
 BATCHES = (8, 32)  # besides one, where the batch is open
-FINALISTS = 3  # default, lowest latency, highest throughput
+FINALISTS = 5  # default, lowest latency, highest throughput, and these less a change
+MOST_LAST = 6
 LATE_CALLS = 2 + 1.5 * ROUNDS  # first calls, and what ends a round or begins one
 _THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
@@ -55,7 +51,7 @@ class _Pace:
     @property
     def measured(self) -> float:
         """How long each of the best is measured in the end."""
-        return max(1.0, min(10.0, self.seconds / 20))
+        return max(1.0, min(10.0, self.seconds / 30))
 
     @property
     def warm_up(self) -> float:
@@ -70,7 +66,8 @@ class _Pace:
     def last(self, start_seconds: float, best: Sequence[SettingsTrial]) -> float:
         """Return how long the last measurement takes, if the best stay what they are."""
         late = sum(each.figures.p50_ms for each in best if each.figures) / 1000
-        return FINALISTS * (start_seconds + self.warm_up + self.measured) + LATE_CALLS * late
+        each = 2 * start_seconds + self.warm_up + 1.4 * self.measured  # two processes of each
+        return FINALISTS * each + LATE_CALLS * late
 
 
 def tune_model(
@@ -101,13 +98,14 @@ def tune_model(
         kept_trials = State(state, "tuning", _bound(graph, sha256_of_graph, feeding))
         search, last = _searched(job, sizes, pace, how.latency_limit, kept_trials, advance)
         with _explained(state, search):
-            chosen = [each.settings for each in search.finalists]
+            chosen = _measured_last(search)
             left = (pace.left - last + FINALISTS * pace.measured) / len(chosen)
             final = measure(
                 [Contestant(str(each), model.source, model.sha256, job(each)) for each in chosen],
                 seconds=max(1.0, min(pace.measured, left)),
                 warm_up=pace.warm_up,
                 advance=lambda name, steps: advance(name, steps and len(search.trials) + steps),
+                decided=lambda found: False,  # candidates are compared with each other too
             )
             if final.interrupted:
                 raise KeyboardInterrupt
@@ -116,6 +114,15 @@ def tune_model(
     return Recommendation(
         model, how.goal, how.latency_limit, final, search.trials, kept, search.complete
     )
+
+
+def _measured_last(search: Search) -> list[Settings]:
+    """Return what is measured in the end: default, the best, and the best less a change each."""
+    found = dict.fromkeys(each.settings for each in search.finalists)
+    for settings in list(found):
+        found |= dict.fromkeys(without_one(search.start, settings))
+    tried = {each.settings for each in search.trials if each.failure}
+    return [each for each in found if each not in tried][:MOST_LAST]
 
 
 def _searched(
@@ -201,10 +208,10 @@ def coordinates(
     found: list[tuple[str, Coordinate]] = [
         ("onednn", [{"onednn": not onednn}, {"onednn": None}]),
         ("caller_thread", [{"caller_thread": True}, {"caller_thread": None}]),
+        ("keep_memory", [{"keep_memory": True}, {"keep_memory": None}]),
         ("streams", streams),
         ("batch", [{"batch": size} for size in sizes]),
         ("threads", [{"threads": each} for each in (usual, *alone)]),
-        ("keep_memory", [{"keep_memory": True}, {"keep_memory": None}]),
     ]
     return [changes for name, changes in found if name not in kept]
 

@@ -4,9 +4,10 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from deploykit.benchmarking.judging import Judgement
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.settings import Settings
-from deploykit.benchmarking.statistics import Ratio, summary
+from deploykit.benchmarking.statistics import summary
 from deploykit.benchmarking.tuning.recommendation import Recommendation
 from deploykit.benchmarking.tuning.searching import GOALS
 from deploykit.text.tables import new_table
@@ -41,6 +42,12 @@ def lines(found: Recommendation, tuned: str) -> "Iterator[str | Table]":
         if chosen is not None and chosen is not found.default:
             yield f"{_TITLES[goal]}: {chosen.settings}"
             yield from _to_copy(found.model.source, chosen.settings)
+    if found.latency is found.throughput is found.default:
+        yield "no difference: nothing that was tried is faster than the defaults for sure"
+    if found.final.conditions is not None and found.final.conditions.busy:
+        yield f"{found.final.conditions.busy}: more would be found on a quieter one"
+    if found.impossible:
+        yield f"unstable: {found.impossible}"
     yield f"{tuned} recommends: {found.settings}"
     for name, held in found.kept.items():
         yield f"not searched: {_WORDS[name]} ({', '.join(held)} is set)"
@@ -65,7 +72,7 @@ def _to_copy(model: str, settings: Settings) -> Iterator[str]:
 
 
 def _table(found: Recommendation) -> "Table":
-    table = new_table("tune", "p50 ms", "p99 ms", "items/s", "against the defaults")
+    table = new_table("tune", "p50 ms", "p99 ms", "CPU ms", "items/s", "against the defaults")
     for goal in ("default", *GOALS):
         chosen: Measurement | None = getattr(found, goal)
         if chosen is None:
@@ -77,8 +84,8 @@ def _table(found: Recommendation) -> "Table":
             gain = f"{_shown(found.faster(chosen))} as fast"
         elif goal == "throughput":
             gain = f"{_shown(found.more(chosen))} the items"
-        cells = (figures.p50, figures.p99, figures.items_per_second)
-        shown = [f"{each:.4g}" for each in cells]
+        cells = (figures.p50, figures.p99, figures.cpu_ms, figures.items_per_second)
+        shown = ["?" if each is None else f"{each:.4g}" for each in cells]
         table.add_row(_TITLES[goal], *shown, gain)
     return table
 
@@ -102,6 +109,7 @@ def _assignments(environment: Mapping[str, str | None]) -> str:
     return " ".join(f"{name}={value}" for name, value in environment.items() if value is not None)
 
 
-def _shown(found: Ratio) -> str:
-    text = f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}] x"
-    return text if found.significant else f"{text} (not significant)"
+def _shown(found: Judgement) -> str:
+    ratio = found.wall
+    text = f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] x"
+    return text if found.significant else f"{text} ({found.kind})"

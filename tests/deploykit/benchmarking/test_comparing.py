@@ -48,7 +48,7 @@ def test_no_partners_at_all():
 def test_b_is_faster_above_1():
     (pair,) = compare(result(named("x", factor=2)), result(named("x"))).pairs
     assert pair.ratio.value == pytest.approx(2)
-    assert pair.ratio.significant
+    assert pair.judgement.significant
 
 
 @pytest.mark.parametrize(
@@ -90,13 +90,20 @@ def test_command(deploykit, file):
     assert outcome.status == 0
     assert "x" in outcome.stdout
     assert "2.000" in outcome.stdout
-    assert "not significant" not in outcome.stdout
+    assert "x: faster: 2 times as fast" in outcome.stdout
     assert outcome.stdout.endswith("only in a: p\nonly in b: q\n")
 
 
-def test_not_significant(deploykit, file):
-    outcome = deploykit("compare", file("a", named("x", factor=1.02)), file("b", named("x")))
-    assert "not significant" in outcome.stdout
+@pytest.mark.parametrize(
+    ("factor", "says"),
+    [
+        (1.0, "undecided: the calls scatter; 1 times as fast (0.8"),
+        (1.2, "undecided: a machine itself changes by up to 10 % between two results"),
+    ],
+)
+def test_what_is_not_sure_is_said(deploykit, file, factor, says):
+    outcome = deploykit("compare", file("a", named("x", factor=factor)), file("b", named("x")))
+    assert f"x: {says}" in outcome.stdout
 
 
 @pytest.mark.parametrize(("bar", "status"), [(0.4, 0), (0.7, 5)])
@@ -107,7 +114,7 @@ def test_fail_below(deploykit, file, bar, status):
     (found,) = outcome.document["comparisons"]
     assert found["ratio"]["high"] < 0.7
     if status:
-        assert "x has 0.500 times the speed" in outcome.stderr
+        assert "x: slower: 0.5 times as fast" in outcome.stderr
         assert outcome.stderr.count("\n") == 1
 
 

@@ -2,11 +2,13 @@
 
 import hashlib
 import os
+from types import SimpleNamespace
 
 import pytest
 
-from deploykit.benchmarking import runner
+from deploykit.benchmarking import playing, sessions
 from deploykit.benchmarking.measuring import measure_models, spill
+from deploykit.benchmarking.seating import Contestant, Course
 from deploykit.benchmarking.settings import Settings
 from deploykit.freezing.open_model import open_model
 from deploykit.transforms.core.errors import GraphError
@@ -20,31 +22,49 @@ def benchmark(models, *arguments, **options):
 
 @pytest.fixture(scope="module")
 def in_turn():
-    """Two models in four rounds of three or four calls, and the steps that were announced."""
+    """Two models in eight rounds of three or four calls, and the steps that were announced."""
     steps = []
     result = benchmark(
         {"a": dense(), "b": dense()},
         [Settings(batch=3)],
-        runs=14,
-        rounds=4,
+        runs=28,
+        rounds=8,
         advance=lambda name, count: steps.append((name, count)),
     )
     return result, steps
 
 
-def test_models_take_turns(in_turn):
+def test_what_comes_next_is_announced(in_turn):
     _, steps = in_turn
-    assert [name for name, count in steps if count] == [
-        "load a", "load b", "a", "b", "b", "a", "a", "b", "b", "a",
-    ]  # fmt: skip
-    assert {count for _, count in steps if count} == {10}
+    names = [name for name, count in steps if count]
+    assert names[:3] == ["load a", "load b", "load further sessions"]
+    assert set(names[3:]) == {"turns"}
+    (count,) = {count for _, count in steps if count}
+    assert len(names) <= count
 
 
 def test_as_many_calls_as_asked_for(in_turn):
     result, _ = in_turn
     for each in result.measurements:
-        assert [len(calls) for calls in each.rounds_ms] == [3, 4, 3, 4]
-        assert len(each.rounds_seconds) == 4
+        assert [len(calls) for calls in each.rounds_ms] == [3, 4, 3, 4, 3, 4, 3, 4]
+        assert len(each.rounds_seconds) == len(each.turns) == 8
+
+
+def test_who_agrees_in_what_tensorflow_starts_with_shares_processes(in_turn):
+    result, _ = in_turn
+    a, b = result.measurements
+    assert {turn.process for turn in a.turns} == {turn.process for turn in b.turns} == {0}
+    assert [turn.session for turn in a.turns] == [0, 1] * 4
+    assert [turn.block for turn in a.turns] == [turn.block for turn in b.turns] == [*range(8)]
+    assert all(turn.cpu_ms > 0 for turn in a.turns)
+
+
+def test_other_threads_are_other_processes():
+    settings = [Settings(threads=(1, 1)), Settings(threads=(2, 1))]
+    found = benchmark({"a": dense()}, settings, runs=8, rounds=8).measurements
+    ours, others = ({turn.process for turn in each.turns} for each in found)
+    assert len(ours) == len(others) == 2
+    assert not ours & others
 
 
 def test_phases_are_kept_apart(in_turn):
@@ -72,17 +92,23 @@ class Stub:
 
     pid = os.getpid()
     asked: list  # set by each test
+    now = 0.0
 
-    def __init__(self, kind, job, forced=None):
-        self.job = job
+    def __init__(self, kind, forced=None):
+        self.sessions = 0
 
     def ask(self, method, *arguments):
         self.asked.append((method, *arguments))
+        if method == "open":
+            self.sessions += 1
+            return self.sessions - 1
         if method == "facts":
-            return {"towers": ["/CPU:0"], "load_ns": 1_000_000}
-        seconds, runs = arguments
+            memory = {"bytes_before": 1 << 28, "bytes_peak": 1 << 29}
+            return {"towers": ["/CPU:0"], "load_ns": 1_000_000, **memory}
+        _, seconds, runs, *_ = (*arguments, None)
         count = min(runs or 10**9, max(1, round(seconds / 0.002)))
-        return [2_000_000] * count, count * 2_000_000
+        Stub.now += 0.002 * count
+        return [2_000_000] * count, count * 2_000_000, count * 2_000_000, 0, 0
 
     def close(self):
         self.asked.append(("close",))
@@ -92,7 +118,8 @@ class Stub:
 def asked(monkeypatch):
     """Take made-up processes, to see what is asked of them without a clock."""
     Stub.asked = []
-    monkeypatch.setattr(runner, "Worker", Stub)
+    monkeypatch.setattr(sessions, "Worker", Stub)
+    monkeypatch.setattr(playing, "time", SimpleNamespace(monotonic=lambda: Stub.now))
     return Stub.asked
 
 
@@ -104,45 +131,61 @@ def test_calls_are_shared_among_rounds(asked, runs, expected):
     assert [len(calls) for calls in found.rounds_ms] == expected
 
 
-def test_seconds_are_shared_among_rounds(asked):
-    (found,) = benchmark({"a": dense()}, seconds=2, rounds=4).measurements
-    assert [len(calls) for calls in found.rounds_ms] == [250] * 4
-    assert found.rounds_seconds == (0.5,) * 4
+def test_turns_are_short_and_many(asked):
+    (found,) = benchmark({"a": dense()}, seconds=2).measurements
+    assert set(found.rounds_seconds) == {playing.TURN + 0.001}  # 8 calls of 2 ms
+    assert 2 <= sum(found.rounds_seconds) < 2.1
     assert found.settled
     assert asked[-1] == ("close",)
+
+
+def test_every_session_has_one_turn_in_a_block(asked):
+    a, b = benchmark({"a": dense(), "b": dense()}, seconds=2).measurements
+    whole = max(turn.block for turn in a.turns)
+    orders = set()
+    for block in range(whole):
+        of_block = [[t.session for t in each.turns if t.block == block] for each in (a, b)]
+        assert sorted(of_block[0]) == sorted(of_block[1]) == list(range(16))
+        orders.add(tuple(of_block[0]))
+    assert len(orders) > whole / 2  # in random order
+
+
+def test_models_that_are_alike_take_the_time_they_have(asked):
+    """Their calls take the same time to the nanosecond, so it is decided at once."""
+    a, _ = benchmark({"a": dense(), "b": dense()}, seconds=4).measurements
+    assert 1.8 < sum(a.rounds_seconds) < 2.5 or sum(a.rounds_seconds) < 1.5
+
+
+def test_long_calls_get_fewer_sessions_and_turns_of_one_call(asked, monkeypatch):
+    course = Course(Contestant("a", "a", "0", None), call_seconds=0.5)
+    course.contestant = SimpleNamespace(job=SimpleNamespace(settings=Settings()))
+    assert playing._length(course) == playing.TURN
+    course.call_seconds = 0.02
+    assert playing._length(course) == pytest.approx(0.03)
 
 
 def test_an_interruption_keeps_what_was_measured(asked):
     def interrupt(name, count):
         seen.append(name)
-        if seen.count("b") == 2:
+        if seen.count("turns") == 4:
             raise KeyboardInterrupt
 
     seen: list[str] = []
-    result = benchmark({"a": dense(), "b": dense()}, seconds=1, rounds=4, advance=interrupt)
+    result = benchmark({"a": dense(), "b": dense()}, seconds=2, advance=interrupt)
     assert result.interrupted
-    assert [len(each.rounds_ms) for each in result.measurements] == [1, 1]
-    assert asked.count(("close",)) == 2
+    assert all(each.rounds_ms for each in result.measurements)
+    assert sum(sum(each.rounds_seconds) for each in result.measurements) < 1.0
+    assert asked.count(("close",)) == 1
 
 
-def test_who_had_no_round_yet_is_left_out(asked):
-    def interrupt(name, count):
-        if name == "b":
-            raise KeyboardInterrupt
-
-    result = benchmark({"a": dense(), "b": dense()}, seconds=1, rounds=4, advance=interrupt)
-    assert result.interrupted
-    assert [each.name for each in result.measurements] == ["a"]
-
-
-@pytest.mark.parametrize("when", ["load b", "a"])
+@pytest.mark.parametrize("when", ["load b", "turns"])
 def test_an_interruption_before_the_first_round_is_one(asked, when):
     def interrupt(name, count):
         if name == when:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        benchmark({"a": dense(), "b": dense()}, seconds=1, rounds=4, advance=interrupt)
+        benchmark({"a": dense(), "b": dense()}, seconds=1, advance=interrupt)
     assert ("close",) in asked
 
 

@@ -5,17 +5,20 @@ import dataclasses
 
 import pytest
 
+from deploykit.benchmarking.conditions import Conditions
+from deploykit.benchmarking.judging import judge
+from deploykit.benchmarking.measurement import Turn
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.settings import Settings, Sweep
-from deploykit.benchmarking.statistics import ratio, summary
+from deploykit.benchmarking.statistics import summary
 from deploykit.benchmarking.tables import (
     csv_lines,
     machine_line,
     number,
     openmp_lines,
-    ratios,
     tables,
 )
+from deploykit.hardware.activity import Activity
 from deploykit.text.tables import drawn
 from tests.deploykit.benchmarking.made_up_results import FACTS, measurement, result
 
@@ -47,8 +50,9 @@ def test_the_tables_hold_the_figures():
     one = measurement()
     figures = summary(one)
     speed, start = cells(shown(result(one)), "a.pb")
-    assert speed == ["6.00", number(figures.p90), number(figures.p99), number(1000 / figures.mean)]
-    assert start == ["98.2", "444", "512", "MB", "stable"]
+    assert speed == ["6.00", number(figures.p90), number(figures.p99), "?",
+                     number(1000 / figures.mean)]  # fmt: skip
+    assert start == ["98.2", "444", "512", "MB", "?", "stable"]
     low, high = figures.p50_interval
     assert f"{number(low)} to {number(high)}" in shown(result(one))
 
@@ -64,16 +68,37 @@ def test_a_ratio_stands_beside_the_first():
     fast = measurement("fast.pb", 4.0, seed=1)
     text = shown(result(measurement(), fast))
     assert cells(text, "a.pb")[0][-1] == "1"
-    found = ratio(measurement().rounds_ms, fast.rounds_ms, paired=True)
-    assert cells(text, "fast.pb")[0][-1] == number(found.value)
-    assert abs(found.value - 1.5) < 0.01
-    assert f"{number(found.low)} to {number(found.high)}" in text
-    assert "not significant" not in text
+    found = judge(measurement(), fast)
+    assert cells(text, "fast.pb")[0][-1] == number(found.wall.value)
+    assert abs(found.wall.value - 1.5) < 0.01
+    assert f"{number(found.wall.low)} to {number(found.wall.high)}" in text
+    assert f"fast.pb: {found.verdict}" in " ".join(text.split())
 
 
-def test_what_is_not_significant_has_no_ratio():
+def test_what_makes_no_difference_is_said():
     text = shown(result(measurement(), measurement("again.pb", 6.001, seed=1)))
-    assert cells(text, "again.pb")[0][-2:] == ["not", "significant"]
+    assert "again.pb: no difference above 0." in text
+
+
+def turns(*cpu_ms: float) -> tuple[Turn, ...]:
+    return tuple(Turn(block, 0, block, each, 0, 0) for block, each in enumerate(cpu_ms))
+
+
+def test_what_it_costs_stands_beside_the_latency():
+    one = measurement(settings=Settings(batch=4), turns=turns(*[41 * 8.0] * 10))
+    assert (summary(one).cpu_ms, summary(one).core_seconds_per_1000) == (8.0, 2.0)
+    speed, start = cells(shown(result(one)), "a.pb")
+    assert (speed[3], start[4]) == ("8.00", "2.00")
+    assert "core-s/1000: seconds of one CPU core" in shown(result(one))
+    assert (rows(result(one))[0]["cpu_ms"], rows(result(one))[0]["ratio_verdict"]) == ("8.0", "")
+
+
+def test_a_busy_machine_is_told():
+    activity = Activity(10, busy=2.0, idle=0, iowait=0, steal=0, waiting=0.9)
+    conditions = Conditions(activity, own_cores=0.8, reference_ms=1.0)
+    text = shown(result(measurement(), conditions=conditions))
+    assert "the machine is busy (other processes took 1.2 of 2 cores): latencies hold" in text
+    assert "busy" not in shown(result(measurement()))
 
 
 def test_too_few_rounds_are_said():
@@ -81,7 +106,8 @@ def test_too_few_rounds_are_said():
         dataclasses.replace(measurement(name, p50), rounds_ms=((p50,) * 3,), rounds_seconds=(1,))
         for name, p50 in (("a.pb", 6.0), ("b.pb", 3.0))
     ]
-    assert "too few rounds" in shown(result(*short))
+    assert "too few turns" in shown(result(*short))
+    assert "b.pb: undecided: there are too few sessions" in shown(result(*short))
     assert rows(result(*short))[1]["ratio_high"] == "inf"
 
 
@@ -91,7 +117,7 @@ def test_ratios_compare_what_has_the_same_batch():
         for name, p50 in (("a.pb", 6.0), ("b.pb", 3.0))
         for batch in (1, 8)
     ]
-    values = [each and round(each.value, 2) for each in ratios(result(*found))]
+    values = [each and round(each.wall.value, 2) for each in result(*found).judgements()]
     assert values == [None, None, 2.0, 2.0]
 
 
@@ -101,14 +127,14 @@ def test_a_round_that_one_lacks_is_left_out():
         other, rounds_ms=other.rounds_ms[:-1], rounds_seconds=other.rounds_seconds[:-1]
     )
     found = result(first, other, interrupted=True)
-    assert ratios(found)[1].significant
+    assert found.judgements()[1].significant
     assert "interrupted" in shown(found)
 
 
 def test_a_long_name_is_folded_and_no_figure_is():
     name = f"efficientnet_lite0.frozen.optimized.quantized.pb, {Settings(8, (2, 1), False)}"
     text = shown(result(measurement(name), measurement("b.pb", 3.0)))
-    assert max(map(len, text.partition("ratio: ")[0].splitlines())) <= 80
+    assert max(map(len, text.partition("b.pb: ")[0].splitlines())) <= 80
     low, high = summary(measurement(name)).p50_interval
     assert f"{number(low)} to {number(high)}" in text
 
@@ -140,33 +166,31 @@ def openmp(*p50s, openmp=()):
 
 def test_openmp_variables_without_a_runtime_have_no_effect():
     (line,) = openmp_lines(openmp(6.0, 6.0))
-    assert line.startswith("KMP_BLOCKTIME, OMP_NUM_THREADS: no effect (ratio ")
-    assert line.endswith("): this TensorFlow loads no OpenMP runtime")
+    assert line.startswith("KMP_BLOCKTIME, OMP_NUM_THREADS: no difference above ")
+    assert line.endswith("; this TensorFlow loads no OpenMP runtime")
     assert line in shown(openmp(6.0, 6.0))
 
 
-@pytest.mark.parametrize(
-    ("p50", "change"), [(4.0, "faster (ratio 1.5"), (9.0, "slower (ratio 0.6")]
-)
+@pytest.mark.parametrize(("p50", "change"), [(4.0, "faster: 1.5 times"), (9.0, "slower: 0.667")])
 def test_openmp_variables_with_an_effect(p50, change):
     (line,) = openmp_lines(openmp(6.0, p50, openmp=["libiomp5.so"]))
     assert f"OMP_NUM_THREADS: {change}" in line
-    assert line.endswith("): this TensorFlow loads libiomp5.so")
+    assert line.endswith("; this TensorFlow loads libiomp5.so")
     (line,) = openmp_lines(openmp(6.0, p50))
-    assert line.endswith("), although this TensorFlow loads no OpenMP runtime")
+    assert line.endswith(", although this TensorFlow loads no OpenMP runtime")
 
 
 def test_a_wide_interval_does_not_show_that_there_is_no_effect():
     first, other = openmp(6.0, 6.0).measurements
     wild = tuple((each,) * 3 for each in [3.0, 12.0] * 5)
     (line,) = openmp_lines(result(first, dataclasses.replace(other, rounds_ms=wild)))
-    assert "no significant effect (ratio " in line
+    assert "undecided: the calls scatter" in line
 
 
 def test_openmp_variables_are_compared_within_a_batch():
     first, second = openmp_lines(openmp(6.0, 6.0, 48.0, 24.0))
-    assert first.startswith("0, KMP_BLOCKTIME, OMP_NUM_THREADS: no effect")
-    assert second.startswith("2, KMP_BLOCKTIME, OMP_NUM_THREADS: faster (ratio 2.0")
+    assert first.startswith("0, KMP_BLOCKTIME, OMP_NUM_THREADS: no difference")
+    assert second.startswith("2, KMP_BLOCKTIME, OMP_NUM_THREADS: faster: ")
     assert not openmp_lines(result(measurement(), measurement("b.pb")))
 
 

@@ -1,0 +1,103 @@
+"""What else the machine did while something was measured, and how fast it was."""
+
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deploykit.hardware.activity import Activity, Look
+
+BUSY = 0.15
+"""Cores that others take, from which on a machine counts as busy."""
+_ELEMENTS, _TIMES = 1 << 14, 200  # 64 KiB an array, about a millisecond
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """The state of a machine during the turns of a benchmark."""
+
+    activity: Activity
+    own_cores: float
+    """Cores in use by what was measured."""
+    reference_ms: float
+    """CPU time of a fixed piece of arithmetic between the turns, the median: by it, results of
+    different hours are compared."""
+    mhz: float | None = None
+    """Of the CPUs, the mean; None: the kernel does not tell."""
+
+    @property
+    def foreign_cores(self) -> float:
+        """Cores that other processes took, or the host."""
+        return self.activity.foreign(self.own_cores)
+
+    @property
+    def busy(self) -> str:
+        """What makes the machine busy, in words; empty where nothing does."""
+        if self.foreign_cores < BUSY:
+            return ""
+        cores = self.activity.busy + self.activity.idle + self.activity.iowait + self.activity.steal
+        words = [f"other processes took {self.foreign_cores:.1f} of {cores:.0f} cores"]
+        if self.activity.steal >= BUSY:
+            words = [f"others took {self.foreign_cores:.1f} of {cores:.0f} cores, of them the host "
+                     f"of this virtual machine {self.activity.steal:.1f}"]  # fmt: skip
+        return f"the machine is busy ({', '.join(words)})"
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "activity": self.activity.document(),
+            "own_cores": round(self.own_cores, 3),
+            "foreign_cores": round(self.foreign_cores, 3),
+            "reference_ms": self.reference_ms,
+            "mhz": self.mhz,
+            "busy": self.busy,
+        }
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> "Conditions":
+        """Read what `document` gave. KeyError, TypeError, ValueError: it is something else."""
+        activity: dict[str, Any] = {**document["activity"]}
+        return cls(
+            Activity(**activity),
+            float(document["own_cores"]),
+            float(document["reference_ms"]),
+            document.get("mhz"),
+        )
+
+
+@dataclass
+class Watch:
+    """Looks at the machine from its making until `conditions` is asked for."""
+
+    began: Look = field(default_factory=Look.now)
+    _references: list[float] = field(default_factory=list)
+    _array: Any = field(default_factory=lambda: np.linspace(0.5, 1.5, _ELEMENTS, dtype=np.float32))
+
+    def refer(self) -> None:
+        """Do the fixed piece of arithmetic, and note its CPU time."""
+        result = np.empty_like(self._array)
+        start = time.thread_time_ns()
+        for _ in range(_TIMES):
+            np.multiply(self._array, self._array, out=result)
+        self._references.append((time.thread_time_ns() - start) / 1e6)
+
+    def conditions(self, own_seconds: float) -> Conditions:
+        """Return what was seen; what is measured used the CPUs for so many seconds."""
+        activity = Look.now().since(self.began)
+        while not self._references:
+            self.refer()
+        reference = statistics.median(self._references)
+        return Conditions(activity, own_seconds / activity.seconds, reference, _mhz())
+
+
+def _mhz() -> float | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return statistics.mean(float(each.partition(":")[2]) for each in lines
+                               if each.startswith("cpu MHz"))  # fmt: skip
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,244 @@
+"""Who sits where: every contestant has several sessions, in processes that contestants share.
+
+What TensorFlow reads when it starts, such as threads and the environment, is one for a process, so
+only contestants that agree in it share one. Each process is there several times, because two
+processes of one model differ, by where their memory lies.
+"""
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import psutil
+
+from deploykit.benchmarking.inputs import samples_in
+from deploykit.benchmarking.job import Job
+from deploykit.benchmarking.measurement import Measurement, Turn
+from deploykit.benchmarking.sessions import Outcome, started
+from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.statistics import steady_from
+from deploykit.transforms.core.errors import CrashError, Error, LimitError
+from deploykit.transforms.core.running.child import Worker, limits
+
+WARM_UP_BLOCK = 0.25
+MOST_SESSIONS = 16
+SHORT = 5.0
+"""Seconds of measuring a contestant, below which more processes would take longer than that."""
+_LOADING = 0.4  # of the time to measure, at most, for loading more sessions
+_MEMORY = 0.5  # of what is free, at most
+_AGAIN = 0.05  # seconds that a further session runs before its first turn
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A model with one set of settings, as it is measured."""
+
+    name: str
+    model: str
+    sha256: str
+    job: Job
+
+    @property
+    def process(self) -> tuple[Settings, tuple[str, ...]]:
+        """What those who share a process agree in."""
+        return replace(self.job.settings, batch=None, concurrency=1), self.job.devices
+
+
+@dataclass
+class Process:
+    """A process with sessions; `number` tells it from all others of the run."""
+
+    number: int
+    worker: Worker
+
+
+@dataclass
+class Course:
+    """A contestant, its sessions, and what they have done so far."""
+
+    contestant: Contestant
+    seats: list["Seat"] = field(default_factory=list)
+    load_seconds: float = 0.0
+    first_run_ms: float = 0.0
+    call_seconds: float = 0.0
+    warm_up_ms: list[float] = field(default_factory=list)
+    settled: bool = False
+    rounds_ms: list[tuple[float, ...]] = field(default_factory=list)
+    rounds_seconds: list[float] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def open(self, process: Process) -> "Seat":
+        """Make a session in a process."""
+        seat = Seat(self, process, len(self.seats))
+        seat.number = seat.ask("open", self.contestant.job)
+        self.seats.append(seat)
+        return seat
+
+    def warm_up(self, limit: float) -> None:
+        """Run the first session until it is steady, which the last of its first calls may be."""
+        seat = self.seats[0]
+        first, *_ = seat.ask("turn", seat.number, 0, 1)
+        self.first_run_ms = max(first) / 1e6  # of the first call of each thread
+        calls: list[float] = []
+        start, passed = None, 0.0
+        while start is None and passed < limit:
+            found, taken, *_ = seat.ask("turn", seat.number, WARM_UP_BLOCK)
+            calls += (each / 1e6 for each in found)
+            passed += taken / 1e9
+            start = steady_from(calls)
+        self.settled = start is not None
+        self.warm_up_ms = calls[:start]
+        self.call_seconds = sorted(calls[start:] or calls or [self.first_run_ms])[0] / 1e3
+        self.facts = seat.ask("facts", seat.number)
+        self.load_seconds = self.facts["load_ns"] / 1e9
+
+    @property
+    def cpu_use(self) -> dict[str, Any]:
+        """What the process took of one core, in percent, in the mean and at most in a turn."""
+        shares = [
+            turn.cpu_ms / seconds / 10
+            for turn, seconds in zip(self.turns, self.rounds_seconds, strict=True)
+        ]
+        if not shares:
+            return {"samples": []}
+        return {"percent": {"mean": sum(shares) / len(shares), "max": max(shares)}, "samples": []}
+
+    def measurement(self) -> Measurement:
+        """Return what was found."""
+        contestant = self.contestant
+        return Measurement(
+            name=contestant.name,
+            model=contestant.model,
+            sha256=contestant.sha256,
+            settings=contestant.job.settings,
+            samples=samples_in(contestant.job.batches[0]) * len(self.facts["towers"]),
+            load_ms=1e3 * self.load_seconds,
+            first_run_ms=self.first_run_ms,
+            warm_up_ms=tuple(self.warm_up_ms),
+            settled=self.settled,
+            rounds_ms=tuple(self.rounds_ms),
+            rounds_seconds=tuple(self.rounds_seconds),
+            turns=tuple(self.turns),
+            facts=self.facts,
+        )
+
+
+@dataclass
+class Seat:
+    """A session of a contestant."""
+
+    course: Course
+    process: Process
+    session: int
+    """Its number in the course."""
+    number: int = 0
+    """Its number in the process."""
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Ask the process; LimitError: TensorFlow died or hung."""
+        name = self.course.contestant.name
+        try:
+            return self.process.worker.ask(method, *arguments)
+        except CrashError as error:
+            raise LimitError(f"{name}: {error}") from None
+        except Error as error:
+            raise type(error)(f"{name}: {error}") from None
+
+    def take_a_turn(self, block: int, seconds: float, runs: int | None, resume: bool) -> None:
+        """Run for so long, or so often, and note what was found."""
+        outcome: Outcome = self.ask("turn", self.number, seconds, runs, resume)
+        latencies, taken, cpu, waited, pushed = outcome
+        course = self.course
+        course.rounds_ms.append(tuple(each / 1e6 for each in latencies))
+        course.rounds_seconds.append(taken / 1e9)
+        course.turns.append(
+            Turn(block, self.process.number, self.session, cpu / 1e6, waited, pushed)
+        )
+
+
+class Seating:
+    """All contestants, their sessions and processes, until the stack that holds them ends."""
+
+    def __init__(self, contestants: Sequence[Contestant], stack: contextlib.ExitStack) -> None:
+        """Start nothing yet."""
+        self.courses = [Course(each) for each in contestants]
+        self.processes: list[Process] = []
+        self._stack = stack
+        self._groups: dict[Any, list[Course]] = {}
+        for course in self.courses:
+            self._groups.setdefault(course.contestant.process, []).append(course)
+
+    @property
+    def seats(self) -> list[Seat]:
+        """All sessions."""
+        return [seat for course in self.courses for seat in course.seats]
+
+    def open_first(self, warm_up: float) -> Iterator[str]:
+        """Open a session of each contestant, and warm it up; yield the name of each before.
+
+        One after another: a start beside a measurement spoils it.
+        """
+        found: dict[Any, Process] = {}
+        for course in self.courses:
+            yield course.contestant.name
+            group = course.contestant.process
+            if group not in found:
+                found[group] = self._start(course)
+            course.open(found[group])
+            course.warm_up(warm_up)
+
+    def open_more(self, seconds: float | None, most: int, tell: Callable[[], None]) -> None:
+        """Open further sessions, as many as fit the time to measure and the memory that is free.
+
+        `seconds` is None where calls are counted, not time.
+        """
+        wanted = self._sessions(seconds, most)
+        is_long, few = seconds is not None and seconds >= SHORT, len(self._groups) <= 3
+        copies = 3 if is_long and few else 2 if is_long or len(self._groups) > 1 else 1
+        copies = min(copies, most)
+        order = random.Random(0)
+        for courses in self._groups.values():
+            processes = [courses[0].seats[0].process]
+            processes += [self._start(courses[0]) for _ in range(1, copies)]
+            for number in range(max(wanted, copies)):
+                process = processes[number % copies]
+                for course in order.sample(courses, len(courses)):
+                    if number:
+                        tell()
+                        seat = course.open(process)
+                        seat.ask("turn", seat.number, 0, 1)
+                        seat.ask("turn", seat.number, _AGAIN)
+
+    def own_seconds(self) -> float:
+        """Return the CPU time that all processes have used."""
+        total = 0.0
+        for each in self.processes:
+            with contextlib.suppress(psutil.Error):
+                times = psutil.Process(each.worker.pid).cpu_times()
+                total += times.user + times.system
+        return total
+
+    def _start(self, course: Course) -> Process:
+        worker = started(course.contestant.job)
+        self._stack.callback(worker.close)
+        self.processes.append(Process(len(self.processes), worker))
+        return self.processes[-1]
+
+    def _sessions(self, seconds: float | None, most: int) -> int:
+        """Return how many sessions each contestant gets."""
+        free = _MEMORY * (limits.memory or psutil.virtual_memory().available)
+        bytes_each = sum(
+            each.facts["bytes_peak"] - each.facts["bytes_before"] for each in self.courses
+        )
+        most = min(most, MOST_SESSIONS, 1 + int(free / max(bytes_each, 1)))
+        if seconds is None:
+            return most
+        cost = max(each.load_seconds + each.first_run_ms / 1e3 + _AGAIN for each in self.courses)
+        call = max(each.call_seconds for each in self.courses)
+        share = _LOADING if len(self.courses) > 1 else _LOADING / 2
+        by_time = 1 + int(share * seconds / cost)
+        by_calls = max(1, int(seconds / (6 * call)))
+        return max(1, min(most, by_time, by_calls))
