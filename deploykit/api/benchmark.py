@@ -39,9 +39,9 @@ def benchmark(
 ) -> BenchmarkResult | InputResult:
     """Measure how fast models are, each with each of the settings, in turn.
 
-    Each runs in a process of its own, and in rounds (A B B A ...), so that a drift of the machine
-    hits all alike. Where data are files, or `piping` says how they are read, one model is measured
-    behind each style of input while they are read.
+    Each has several sessions, which take short turns in random order, so that whatever else the
+    machine does hits all alike; `judgements` of the result say what is faster. Where data are
+    files, or `piping` is given, one model is measured behind each style of input.
 
     Args:
         models: whatever `open_model` takes; several in a list, or by name in a mapping.
@@ -49,9 +49,9 @@ def benchmark(
         feeding: data or made-up values. Ops that act on files or processes are refused but for
             `allowed_ops`.
         piping: how files reach the model, and what of it is run.
-        seconds: how long each model, or each style of input, is measured, in all rounds together.
+        seconds: how long each model or style of input is measured at most; less if all is decided.
         runs: how many calls instead.
-        rounds: how often each has its turn; default: 20, and 5 for styles of input.
+        rounds: turns into which `runs` are divided (20), or of each style of input (5).
         profile: whether some calls of each are traced afterwards, in a pass of their own.
         options: fields of `Sweep`, `Feeding` and `Piping`, such as `batch`, `threads`, `data` and
             `shuffle`, or of `Source`, such as `outputs`, which then count for all models.

@@ -32,7 +32,8 @@ def tune(
     """Search the settings with the lowest latency, and those with the most items a second.
 
     Short trials come first, each in turns with TensorFlow's defaults; the best are then measured
-    beside them. What is set in the environment already is left as it is.
+    beside them, and only what is faster for sure is recommended. What is set in the environment
+    already is left as it is.
 
     Args:
         model: whatever `open_model` takes.

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from deploykit.benchmarking.comparison.speed_verdict import decided_beside_the_first
 from deploykit.benchmarking.conditions import Watch
 from deploykit.benchmarking.devices import check_devices
 from deploykit.benchmarking.feeding import MADE_UP, Feeding
 from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.judging import decided_beside_the_first
 from deploykit.benchmarking.playing import SLICES, TURNS_EACH, Decided, Play
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.sampling import Sampler, open_devices

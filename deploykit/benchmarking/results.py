@@ -13,7 +13,7 @@ from deploykit.storage.documents import FORMAT, load_document
 from deploykit.transforms.core.errors import GraphError
 
 if TYPE_CHECKING:
-    from deploykit.benchmarking.judging import Judgement
+    from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict
     from deploykit.benchmarking.profiling.profile import Profile
     from deploykit.freezing.open_model import OpenedModel
 
@@ -37,12 +37,12 @@ class BenchmarkResult:
     conditions: Conditions | None = None
     """What else the machine did meanwhile; None: it is not known, in results of old."""
 
-    def judgements(self) -> "list[Judgement | None]":
+    def judgements(self) -> "list[SpeedVerdict | None]":
         """Return how fast each is beside the first with as many samples and calls in flight.
 
         None: it is that first one.
         """
-        from deploykit.benchmarking.judging import judge, partners
+        from deploykit.benchmarking.comparison.speed_verdict import judge, partners
 
         busy = self.conditions.busy if self.conditions else ""
         pairs = zip(partners(self.measurements), self.measurements, strict=True)
@@ -50,7 +50,7 @@ class BenchmarkResult:
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data, with the statistics that a reader would compute first."""
-        from deploykit.benchmarking.judging import RULE, partners
+        from deploykit.benchmarking.comparison.speed_verdict import RULE, partners
         from deploykit.benchmarking.statistics import summary
 
         found = []
@@ -92,7 +92,11 @@ def load_result(path: str | os.PathLike[str]) -> BenchmarkResult:
         >>> [each.name for each in result.measurements]
         ['fashion.pb']
     """
-    document = load_document(path, "benchmark")
+    return result_of(load_document(path, "benchmark"), path)
+
+
+def result_of(document: Mapping[str, Any], path: str | os.PathLike[str]) -> BenchmarkResult:
+    """Read what `BenchmarkResult.document` gave, from a file. GraphError: it is something else."""
     try:
         found = tuple(_measurement(each) for each in document["measurements"])
         machine, started = dict(document["machine"]), str(document["started"])

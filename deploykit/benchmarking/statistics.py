@@ -15,6 +15,7 @@ ENOUGH_CALLS = 20
 LARGEST_DRIFT = 0.10  # of the level, between the first and the last third of the rounds
 LARGEST_SPREAD = 1.5  # p90 / p50
 
+_ENDLESS = 20.0  # of a logarithm: e to this power is half a thousand million
 _WINDOW = 5  # calls; its median passes over two spikes
 _STEADY_CALLS = 10
 _LEAST_TOLERANCE = 0.05
@@ -62,6 +63,8 @@ class Ratio:
     @classmethod
     def around(cls, centre: float, reach: float) -> "Ratio":
         """Return the ratio of a logarithm that is known within a reach."""
+        if reach > _ENDLESS:
+            reach = math.inf
         return cls(math.exp(centre), math.exp(centre - reach), math.exp(centre + reach))
 
     @property

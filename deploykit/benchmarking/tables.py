@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from deploykit.benchmarking.judging import Judgement, judge
+from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict, judge
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.scaling import scaling_efficiency
@@ -18,9 +18,7 @@ from deploykit.text.tables import new_table, size
 if TYPE_CHECKING:
     from deploykit.text.tables import Table
 
-_RATIO = (
-    "ratio: to the first line with its batch, above 1 is faster; below it, its 99.8 % interval"
-)
+_RATIO = "ratio: to the first line with its batch, above 1 is faster; below it, its 99.8 % interval"
 _COST = "core-s/1000: seconds of one CPU core that a thousand samples cost"
 
 
@@ -114,7 +112,7 @@ def _start(result: BenchmarkResult, found: Sequence[Summary]) -> "Table":
     return table
 
 
-def _ratio_words(found: Judgement | None) -> str:
+def _ratio_words(found: SpeedVerdict | None) -> str:
     if found is None:
         return "1"
     ratio = found.wall
@@ -177,7 +175,7 @@ def _effect(without: Measurement, other: Measurement, busy: str) -> str:
     )
 
 
-def _row(measurement: Measurement, beside: Judgement | None) -> dict[str, Any]:
+def _row(measurement: Measurement, beside: SpeedVerdict | None) -> dict[str, Any]:
     row = {name: getattr(measurement, name) for name in ("name", "model", "sha256", "samples")}
     figures = asdict(summary(measurement))
     low_high = figures.pop("p50_interval") or (None, None)

@@ -6,9 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from deploykit.benchmarking.comparison.speed_verdict import (
+    FASTER,
+    LOOK_CONFIDENCE,
+    SpeedVerdict,
+    judge,
+)
 from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.judging import FASTER, LOOK_CONFIDENCE, Judgement, judge
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.measuring import Advance, measure, spill
 from deploykit.benchmarking.results import BenchmarkResult
@@ -45,7 +50,7 @@ class Int8Choice:
 class Gain:
     """How fast the 8-bit graph is, beside the faster of two ways to run the float graph."""
 
-    judgement: Judgement
+    judgement: SpeedVerdict
     """Of the float graph beside the 8-bit graph."""
     rival: str
     """The faster float one: PLAIN, WITHOUT_ONEDNN or ON_ONEDNN_KERNELS."""
@@ -65,11 +70,14 @@ class Gain:
 
     def __str__(self) -> str:
         """Return it as one sentence, and what would decide it where it is not."""
-        words = f"8 bits beside {self.rival}: {self.judgement.verdict}"
-        kept = f"so the {'8-bit' if self.is_kept else 'float'} graph is kept"
-        if not self.judgement.is_decided:
+        found, kept = self.judgement, f"so the {'8-bit' if self.is_kept else 'float'} graph is kept"
+        if found.significant:
+            low, high = self.ratio.low, self.ratio.high
+            between = f"{self.ratio.value:.2f} times ({low:.2f} to {high:.2f})"
+            return f"8 bits run {between} as fast as {self.rival}, {kept}"
+        if not found.is_decided:
             kept += "; more minutes (--budget) or a quieter machine would decide it"
-        return f"{words}, {kept}"
+        return f"8 bits beside {self.rival}: {found.verdict}, {kept}"
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data."""

@@ -7,7 +7,7 @@ from tests.benchmarks.figures import show
 
 # Each is a module here with a function `figures()`.
 NAMES = (
-    "start_up", "large_graphs", "resnet50", "real_models", "transforms", "overhead", "significance",
+    "start_up", "large_graphs", "resnet50", "real_models", "transforms", "overhead", "judge",
     "tuning", "records", "input", "speed", "int8", "peers", "serving",
 )  # fmt: skip
 

@@ -20,7 +20,6 @@ import deploykit as api
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.runner import started
 from deploykit.benchmarking.settings import Settings
-from deploykit.benchmarking.statistics import ratio
 from deploykit.transforms.core.running.child import Worker, call
 from tests.benchmarks.figures import RESULTS, Figure
 from tests.benchmarks.measuring import deploykit, run
@@ -207,7 +206,8 @@ def _beside(place: str, rounds: Rounds, asked: dict[str, float]) -> list[Figure]
     int8 = [each for each in rounds if each.form == "int8"]
     for ours, peer in itertools.product(int8, int8):
         if ours.settings is not None and peer.settings is None:
-            faster = ratio(rounds[peer], rounds[ours], paired=True).value
+            turns = zip(rounds[peer], rounds[ours], strict=True)
+            faster = float(np.median([np.median(theirs) / np.median(own) for theirs, own in turns]))
             bar = asked.get(peer.runtime.rpartition(" ")[0])
             what = f"{place}: our int8 / {peer.name}"
             found.append(Figure(what, "x", [faster], at_least=bar))

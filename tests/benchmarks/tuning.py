@@ -10,9 +10,8 @@ import tempfile
 from pathlib import Path
 
 import deploykit as api
+from deploykit.benchmarking.comparison.speed_verdict import judge, seconds_an_item
 from deploykit.benchmarking.settings import Settings
-from deploykit.benchmarking.statistics import ratio
-from deploykit.benchmarking.tuning.recommendation import seconds_an_item
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.measuring import deploykit, run
 from tests.benchmarks.nets import made_by
@@ -35,8 +34,8 @@ def figures() -> list[Figure]:
         ).measurements
     faster = found["latency"]["times_faster"]["value"]
     items = found["throughput"]["times_the_items"]["value"]
-    over_off = ratio(off.rounds_ms, alone.rounds_ms, paired=True).value
-    items_over_off = ratio(seconds_an_item(off), seconds_an_item(many), paired=True).value
+    over_off = judge(off, alone).wall.value
+    items_over_off = judge(off, many, figure=seconds_an_item).wall.value
     return [
         Figure(f"lowest latency ({chosen[0]}): as fast", "x", [faster], at_least=FASTER),
         Figure(f"most items ({chosen[1]}): items/s", "x", [items], at_least=ITEMS),

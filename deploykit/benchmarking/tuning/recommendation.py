@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from deploykit.benchmarking.judging import (
+from deploykit.benchmarking.comparison.speed_verdict import (
     FASTER,
     Figure,
-    Judgement,
+    SpeedVerdict,
     judge,
     latency,
     seconds_an_item,
@@ -127,15 +127,15 @@ class Recommendation:
             "times_the_items": _document(self.more(chosen)) | {"at_most": self.at_most(chosen)},
         }
 
-    def faster(self, chosen: Measurement) -> Judgement:
+    def faster(self, chosen: Measurement) -> SpeedVerdict:
         """Return how often a choice runs while the default settings run once."""
         return self._judged(chosen, latency)
 
-    def more(self, chosen: Measurement) -> Judgement:
+    def more(self, chosen: Measurement) -> SpeedVerdict:
         """Return how many items a choice does in the time of one by the default settings."""
         return self._judged(chosen, seconds_an_item)
 
-    def _judged(self, chosen: Measurement, figure: Figure) -> Judgement:
+    def _judged(self, chosen: Measurement, figure: Figure) -> SpeedVerdict:
         busy = self.final.conditions.busy if self.final.conditions else ""
         return judge(self.default, chosen, figure=figure, busy=busy)
 
@@ -188,7 +188,7 @@ def without_one(default: Settings, settings: Settings) -> Iterator[Settings]:
         yield replace(settings, **{name: getattr(default, name) for name in part})
 
 
-def _document(found: Judgement) -> dict[str, Any]:
+def _document(found: SpeedVerdict) -> dict[str, Any]:
     document = found.document()
     cpu = {"cpu_ratio": document["cpu_ratio"], "verdict": document["verdict"]}
     return {**document["ratio"], **cpu}

@@ -25,7 +25,8 @@ from deploykit.input.piping import Piping
 @options.sweep
 @options.piping
 @click.option("--duration", type=Finite(above=0), default=SECONDS, show_default=True,
-              metavar="SECONDS", help="How long each model and setting is measured.")  # fmt: skip
+              metavar="SECONDS", help="How long each model and setting is measured at "
+              "most.")  # fmt: skip
 @click.option("--runs", type=Whole(1), metavar="N", help="Measure this many calls instead of "
               "--duration.")  # fmt: skip
 @click.option("--profile", is_flag=True, help="Also trace some calls: time, memory and operations "
@@ -62,9 +63,14 @@ def benchmark(
 ) -> None:
     """Measure how fast models run, with one or several settings.
 
-    Every model with every combination of settings runs in its own process. They take turns in
-    rounds (A B B A ...), so that a machine that becomes slower slows all of them alike. Each is
-    warmed up until its latencies are steady. A ratio compares medians and has a 99 % interval.
+    Every model with every combination of settings gets several sessions, which take turns of some
+    15 milliseconds in random order, so that whatever else the machine does hits all of them alike.
+    Models with the same threads and environment share processes. Each is warmed up until its
+    latencies are steady. It ends early once every comparison is decided.
+
+    Each model is compared with the first one that has the same batch. It is "faster" if the wall
+    clock says so, and "slower" if the wall clock or the CPU time of a call says so; otherwise there
+    is "no difference" above so many percent, or the comparison is "undecided" and it says why.
 
     With --data DIR, files are read while the model runs: by Python, through queues and through
     tf.data, one after another. For each, the rates of reading alone and of computing alone are

@@ -44,8 +44,9 @@ def tune(
     It tries threads, oneDNN, whether the calling thread does a share of oneDNN's work, whether the
     C library keeps freed memory, batches, and calls at the same time: for the lowest median latency
     and for the most items a second. Settings that the environment has already stay as they are. At
-    the end, the best settings take turns with TensorFlow's defaults; the figures shown are of this
-    comparison.
+    the end, the best settings, and the same without one of their changes, take turns with
+    TensorFlow's defaults: the figures shown are of this comparison, and only what is faster for
+    sure is recommended, with as few changes as it takes.
 
     `deploykit benchmark --tuned` takes the file. After Ctrl-C, the same command continues the
     search.

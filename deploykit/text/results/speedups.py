@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from deploykit.benchmarking.comparing import Speedups
+from deploykit.benchmarking.comparison.comparing import Speedups
 from deploykit.benchmarking.statistics import summary
 from deploykit.text.tables import new_table
 

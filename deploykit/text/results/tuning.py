@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from deploykit.benchmarking.judging import Judgement
+from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import summary
@@ -109,7 +109,7 @@ def _assignments(environment: Mapping[str, str | None]) -> str:
     return " ".join(f"{name}={value}" for name, value in environment.items() if value is not None)
 
 
-def _shown(found: Judgement) -> str:
+def _shown(found: SpeedVerdict) -> str:
     ratio = found.wall
     text = f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] x"
     return text if found.significant else f"{text} ({found.kind})"

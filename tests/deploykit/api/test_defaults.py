@@ -29,7 +29,7 @@ COMMANDS = [
     ("export", "export", ["m", "d"], {}, {"model", "base_dir", "manifests", "batching", "tuned"}),
     ("benchmark", "benchmark", ["m"], {"duration": "seconds"},
      {"models", "top", "csv_file", "plot_file", "trace_file"}),
-    ("compare", "compare", ["a", "b"], {}, {"a", "b", "fail_below"}),
+    ("compare", "compare", ["a", "b"], {}, {"a", "b"}),
     ("doctor", "doctor", [], {}, set()),
     ("input write", "write_input", ["d"], {}, {"data"}),
     ("placement", "placement", ["m"], {"no_soft_placement": "soft_placement"}, {"model", "log"}),

@@ -4,54 +4,35 @@ Processes that measure are made up: each call takes 2 ms, so the figures are the
 """
 
 import json
-import os
 
 import numpy as np
 import pytest
 
 import deploykit as api
-from deploykit.benchmarking import runner
 from deploykit.input import input_runner
 from deploykit.input.input_runner import Stretch
 from deploykit.transforms.core.errors import FileError, GraphError, VerificationError
 from tests.deploykit.benchmarking import made_up
+from tests.deploykit.benchmarking.made_up_process import MadeUpProcess, take_made_up_processes
 from tests.deploykit.benchmarking.nets import dense, written
 from tests.deploykit.input import made_up as data_made_up
 
 REPORTED = ("schema", "command", "inputs", "outputs", "input_file", "output_file", "bytes_in",
             "bytes_out", "nodes_in", "nodes_out", "seconds", "fed")  # fmt: skip
-CLOCKED = ("started", "machine")
+CLOCKED = ("started", "machine", "conditions")
 
 
-class MadeUp:
-    """A process whose calls all take 2 ms."""
-
-    pid = os.getpid()
-
-    def __init__(self, kind, job, forced=None):
-        self.job = job
+class MadeUpInput(MadeUpProcess):
+    """A process that runs a style of input."""
 
     def ask(self, method, *arguments):
-        if method == "facts":
-            fed = [list(each.shape) for each in self.job.batches[0]]
-            return {"towers": ["/CPU:0"], "load_ns": 1_000_000, "onednn": True, "fed": fed}
-        if method == "go_on_with":
-            (self.job,) = arguments
-            return None
-        if isinstance(arguments[0], str):  # a phase of a style of input
-            return Stretch(40, 10, 0.5, 0.25)
-        seconds, *runs = arguments
-        count = min((runs and runs[0]) or 10**9, max(1, round(seconds / 0.002)))
-        return [2_000_000] * count, count * 2_000_000
-
-    def close(self):
-        pass
+        return Stretch(40, 10, 0.5, 0.25)
 
 
 @pytest.fixture
 def processes(monkeypatch):
-    for module in (runner, input_runner):
-        monkeypatch.setattr(module, "Worker", MadeUp)
+    take_made_up_processes(monkeypatch)
+    monkeypatch.setattr(input_runner, "Worker", MadeUpInput)
 
 
 @pytest.fixture

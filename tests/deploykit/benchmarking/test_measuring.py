@@ -6,12 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from deploykit.benchmarking import playing, sessions
+from deploykit.benchmarking import playing
 from deploykit.benchmarking.measuring import measure_models, spill
 from deploykit.benchmarking.seating import Contestant, Course
 from deploykit.benchmarking.settings import Settings
 from deploykit.freezing.open_model import open_model
 from deploykit.transforms.core.errors import GraphError
+from tests.deploykit.benchmarking.made_up_process import take_made_up_processes
 from tests.deploykit.benchmarking.nets import dense, written
 
 
@@ -87,40 +88,10 @@ def test_phases_are_kept_apart(in_turn):
     assert result.machine["affinity"] == sorted(os.sched_getaffinity(0))
 
 
-class Stub:
-    """A process that is made up: what is asked of it is kept, and every call takes 2 ms."""
-
-    pid = os.getpid()
-    asked: list  # set by each test
-    now = 0.0
-
-    def __init__(self, kind, forced=None):
-        self.sessions = 0
-
-    def ask(self, method, *arguments):
-        self.asked.append((method, *arguments))
-        if method == "open":
-            self.sessions += 1
-            return self.sessions - 1
-        if method == "facts":
-            memory = {"bytes_before": 1 << 28, "bytes_peak": 1 << 29}
-            return {"towers": ["/CPU:0"], "load_ns": 1_000_000, **memory}
-        _, seconds, runs, *_ = (*arguments, None)
-        count = min(runs or 10**9, max(1, round(seconds / 0.002)))
-        Stub.now += 0.002 * count
-        return [2_000_000] * count, count * 2_000_000, count * 2_000_000, 0, 0
-
-    def close(self):
-        self.asked.append(("close",))
-
-
 @pytest.fixture
 def asked(monkeypatch):
     """Take made-up processes, to see what is asked of them without a clock."""
-    Stub.asked = []
-    monkeypatch.setattr(sessions, "Worker", Stub)
-    monkeypatch.setattr(playing, "time", SimpleNamespace(monotonic=lambda: Stub.now))
-    return Stub.asked
+    return take_made_up_processes(monkeypatch)
 
 
 @pytest.mark.parametrize(

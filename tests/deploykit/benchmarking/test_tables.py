@@ -5,8 +5,8 @@ import dataclasses
 
 import pytest
 
+from deploykit.benchmarking.comparison.speed_verdict import judge
 from deploykit.benchmarking.conditions import Conditions
-from deploykit.benchmarking.judging import judge
 from deploykit.benchmarking.measurement import Turn
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.settings import Settings, Sweep

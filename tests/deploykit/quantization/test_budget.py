@@ -89,8 +89,8 @@ def test_with_time_nothing_is_left_out():
 def test_with_little_time_the_least_is_done():
     budget = budget_of(0.1, 4, 0.05)
     said = budget.shortfall(LEAST)
-    assert said.startswith("this needs about 0.")
-    assert "TensorFlow starts 7 times more, 4.0 seconds each" in said
+    assert said.startswith("this needs about 1.")
+    assert "TensorFlow starts 10 times more, 4.0 seconds each" in said
     assert "a sample takes 50 ms" in said
     found = spend(budget, 50, 12)
     assert found == {"ranked": 0, "trials": 1, "rounds": 0, "depth": 3, "samples": LEAST}

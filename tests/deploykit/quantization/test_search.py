@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import deploykit
-from deploykit.benchmarking.results import BenchmarkResult
+from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict
 from deploykit.benchmarking.statistics import Ratio
 from deploykit.quantization import calibrated_graph, search
 from deploykit.quantization.layer_times import Line, PartTimes, Times
@@ -74,8 +74,8 @@ class Clock:
     def faster(self, graph, int8, onednn_is_on, settings, *, data, depth, advance):
         self.asked.append(tuple(int8))
         name = FEWER if FEWER in int8 and self.fewer_wins else INT8
-        ratio = Ratio(self.gain, self.gain - 0.1, self.gain + 0.1, True)
-        return Gain(ratio, PLAIN, BenchmarkResult((), {}, ""), name)
+        ratio = Ratio(self.gain, 0.95 * self.gain, 1.05 * self.gain)
+        return Gain(SpeedVerdict(ratio, None), PLAIN, name)
 
 
 @pytest.fixture

@@ -147,8 +147,8 @@ def test_force_replaces_a_file_and_text_is_a_table(net, deploykit, tmp_path):
     for word in ("net.pb", "p50 ms", "p99 ms", "items/s", "load ms", "peak memory", "warm-up"):
         assert word in found.stdout
     (measured,) = load_result(output).measurements
-    assert len(measured.rounds_ms) == 20
-    assert sum(measured.rounds_seconds) >= 0.3
+    assert len(measured.rounds_ms) == len(measured.turns)
+    assert 0.1 < sum(measured.rounds_seconds) < 3
 
 
 WRONG = [
@@ -309,7 +309,7 @@ def test_ctrl_c_in_the_rounds_keeps_what_was_measured(net):
     os.close(end)
     shown = b""
     try:
-        while b"14%" not in shown:  # 3 of 21 steps: the start, the first round, and the second
+        while b"14%" not in shown:  # 3 of 22 steps: two of loading, and the first turns
             shown += os.read(terminal, 4096)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         process.send_signal(signal.SIGINT)
@@ -326,7 +326,7 @@ def test_ctrl_c_in_the_rounds_keeps_what_was_measured(net):
     assert "interrupted: this is what was measured until then" in stdout
     result = load_result(output)
     assert result.interrupted
-    assert 1 <= len(result.measurements[0].rounds_ms) < 20
+    assert 0 < sum(result.measurements[0].rounds_seconds) < 10
     assert children
     assert not [pid for pid in children if Path("/proc", pid).exists()]
 

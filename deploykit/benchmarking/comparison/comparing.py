@@ -4,14 +4,14 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deploykit.benchmarking.judging import Judgement, judge_apart
+from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict, judge_apart
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.settings import CONFIDENCE
 from deploykit.benchmarking.statistics import Ratio, summary
 from deploykit.transforms.core.errors import GraphError, VerificationError
 
-_MACHINE = ("platform", "cpu", "cores", "cpus", "affinity", "flags", "governor", "cpu_limit")
+MACHINE = ("platform", "cpu", "cores", "cpus", "affinity", "flags", "governor", "cpu_limit")
 """What of a machine makes another speed; its load and free memory are never the same."""
 
 
@@ -21,7 +21,7 @@ class Speedup:
 
     a: Measurement
     b: Measurement
-    judgement: Judgement
+    judgement: SpeedVerdict
 
     @property
     def ratio(self) -> Ratio:
@@ -71,14 +71,19 @@ class Speedups:
             "confidence": self.confidence,
         }
 
+    def slower_than(self, speed: float) -> list[Speedup]:
+        """Return what is slower than this for sure."""
+        return [pair for pair in self.pairs if pair.judgement.is_below(speed)]
+
     def check(self, fail_below: float) -> None:
-        """Raise VerificationError where something is slower than this for sure.
+        """Raise VerificationError where something is slower for sure, or nothing was compared.
 
         That is where the whole interval of the CPU time lies below, or that of the wall clock by
         more than the machine itself may have changed.
         """
-        slow = [pair for pair in self.pairs if pair.judgement.is_below(fail_below)]
-        if slow:
+        if not self.pairs:
+            raise VerificationError(f"nothing was compared: {'; '.join(self.warnings)}")
+        if slow := self.slower_than(fail_below):
             worst = min(slow, key=lambda pair: pair.ratio.value)
             raise VerificationError(
                 f"{self.b} is slower than {self.a} allows: {worst.name}: "
@@ -125,6 +130,15 @@ def find_speedups(
     return Speedups(*names, confidence, pairs, left_a, left_b, tuple(_warnings(a, b, pairs)))
 
 
+def different(a: BenchmarkResult, b: BenchmarkResult, names: Sequence[str]) -> list[str]:
+    """Return in which of these facts the machines of two results differ, in words."""
+    return [
+        f"{name} {a.machine.get(name)} and {b.machine.get(name)}"
+        for name in names
+        if a.machine.get(name) != b.machine.get(name)
+    ]
+
+
 def _matched(
     only_a: list[Measurement],
     only_b: list[Measurement],
@@ -147,12 +161,7 @@ def _matched(
 def _warnings(a: BenchmarkResult, b: BenchmarkResult, pairs: Sequence[Speedup]) -> list[str]:
     """Return what besides the models may explain a ratio, one sentence each."""
     found = []
-    changes = [
-        f"{name} {a.machine.get(name)} and {b.machine.get(name)}"
-        for name in _MACHINE
-        if a.machine.get(name) != b.machine.get(name)
-    ]
-    if changes:
+    if changes := different(a, b, MACHINE):
         found.append(f"the machines differ: {', '.join(changes)}")
     for result, side in ((a, "a"), (b, "b")):
         match result.machine:

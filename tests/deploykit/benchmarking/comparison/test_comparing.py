@@ -8,7 +8,7 @@ import pytest
 from deploykit.api.compare import compare
 from deploykit.benchmarking.settings import Settings
 from deploykit.transforms.core.errors import GraphError
-from tests.deploykit.benchmarking.made_up import measurement, result, times
+from tests.deploykit.benchmarking.made_up import in_turns, measurement, result, times
 
 ON, OFF = Settings(onednn=True), Settings(onednn=False)
 
@@ -191,3 +191,72 @@ def test_wrong_numbers(deploykit, file, option, says):
     assert (outcome.status, outcome.stdout) == (2, "")
     assert says in outcome.stderr
     assert outcome.stderr.count("\n") == 1
+
+
+def several(factor, seed, **machine):
+    """Return a result of three processes with their sessions, slower by a factor."""
+    _, each = in_turns(seed, "plain", slowdown=factor, processes="apart", copies=3)
+    return result(replace(each, name="x"), **machine)
+
+
+def saved(path, found):
+    path.write_text(json.dumps(found.document()))
+    return path
+
+
+def test_a_baseline_grows_by_what_is_not_slower(deploykit, tmp_path):
+    baseline = tmp_path / "baseline.json"
+    first = saved(tmp_path / "first.json", several(1.0, 0))
+    outcome = deploykit("compare", first, "--baseline", baseline)
+    assert outcome.status == 0, outcome.stderr
+    assert "had no result of this machine, so" in outcome.stderr
+    for seed in (1, 2):
+        outcome = deploykit("compare", saved(tmp_path / f"{seed}.json", several(1.0, seed)),
+                            "--baseline", baseline, "--fail-below", 0.95, "--json")  # fmt: skip
+        assert outcome.status == 0, outcome.stderr
+        assert len(outcome.document["comparisons"]) == 1
+    assert len(json.loads(baseline.read_text())["results"]) == 3
+    slow = saved(tmp_path / "slow.json", several(1.15, 3))
+    outcome = deploykit("compare", slow, "--baseline", baseline, "--fail-below", 0.95)
+    assert outcome.status == 5
+    assert "x: slower: " in outcome.stdout
+    assert len(json.loads(baseline.read_text())["results"]) == 3, "a slower one is kept out"
+    assert deploykit("compare", slow, "--baseline", baseline).status == 0
+    assert len(json.loads(baseline.read_text())["results"]) == 4
+
+
+def test_a_baseline_is_one_of_this_machine(deploykit, tmp_path):
+    baseline = tmp_path / "baseline.json"
+    here = saved(tmp_path / "here.json", several(1.0, 0))
+    there = saved(tmp_path / "there.json", several(9.0, 0, cpu="another"))
+    for path in (there, here):
+        outcome = deploykit("compare", path, "--baseline", baseline, "--fail-below", 0.95)
+        assert outcome.status == 5
+        assert "nothing was compared" in outcome.stderr, "a green light means a comparison"
+    assert deploykit("compare", here, "--baseline", baseline, "--fail-below", 0.95).status == 0
+
+
+def test_a_baseline_keeps_the_last_ten(tmp_path):
+    baseline = tmp_path / "baseline.json"
+    for seed in range(12):
+        compare(several(1.0, seed), baseline=baseline)
+    kept = json.loads(baseline.read_text())["results"]
+    assert len(kept) == 10
+    assert kept[-1] == json.loads(json.dumps(several(1.0, 11).document()))
+
+
+@pytest.mark.parametrize("arguments", [[], ["b.json", "--baseline", "c.json"]])
+def test_one_result_is_compared_with_one_thing(deploykit, file, arguments):
+    outcome = deploykit("compare", file("a", named("x")), *arguments)
+    assert outcome.status == 2
+    assert "give either B.json or --baseline" in outcome.stderr
+
+
+@pytest.mark.parametrize("content", ["{}", '{"kind": "history", "format": 1, "results": [3]}', "x"])
+def test_a_baseline_that_is_none(deploykit, file, tmp_path, content):
+    baseline = tmp_path / "wrong.json"
+    baseline.write_text(content)
+    outcome = deploykit("compare", file("a", named("x")), "--baseline", baseline)
+    assert outcome.status == 2
+    assert outcome.stderr.startswith(f"deploykit: error: {baseline}: ")
+    assert baseline.read_text() == content

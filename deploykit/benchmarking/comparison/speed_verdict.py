@@ -47,7 +47,7 @@ Figure = Callable[["Measurement"], Sequence[float]]
 
 
 @dataclass(frozen=True)
-class Judgement:
+class SpeedVerdict:
     """What two measurements tell: how often the second runs while the first runs once."""
 
     wall: Ratio
@@ -150,14 +150,14 @@ def judge(
     figure: Figure = latency,
     confidence: float = CONFIDENCE,
     busy: str = "",
-) -> Judgement:
+) -> SpeedVerdict:
     """Compare two measurements that were taken in turn.
 
     `figure` is what the wall clock is asked; `busy` is what the machine did besides, in words.
     """
     wall = _compare(a, b, figure, confidence)
     known = all(each.turns and each.settings.device == "cpu" for each in (a, b))
-    return Judgement(wall, _compare(a, b, cpu_time, confidence) if known else None, busy)
+    return SpeedVerdict(wall, _compare(a, b, cpu_time, confidence) if known else None, busy)
 
 
 def partners(measurements: "Sequence[Measurement]") -> "list[Measurement | None]":
@@ -196,7 +196,7 @@ def judge_apart(
     slower: float = 1.0,
     confidence: float = CONFIDENCE,
     busy: str = "",
-) -> Judgement:
+) -> SpeedVerdict:
     """Compare two measurements that were taken at different times.
 
     `slower` is how much longer a fixed piece of work took the machine when b was measured. How much
@@ -212,7 +212,7 @@ def judge_apart(
         found = Ratio.around(difference, reach)
         low, high = found.low * min(1.0, slower), found.high * max(1.0, slower)
         ratios.append(Ratio(found.value, low, high))
-    return Judgement(ratios[0], ratios[1] if known else None, busy, DRIFT)
+    return SpeedVerdict(ratios[0], ratios[1] if known else None, busy, DRIFT)
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from deploykit.benchmarking import judging
-from deploykit.benchmarking.judging import (
+from deploykit.benchmarking.comparison import speed_verdict
+from deploykit.benchmarking.comparison.speed_verdict import (
     ALIKE,
     FASTER,
     SLOWER,
     UNDECIDED,
-    Judgement,
+    SpeedVerdict,
     decided_beside_the_first,
     judge,
     judge_apart,
@@ -127,7 +127,7 @@ def test_disturbed_turns_are_left_out_by_the_rule():
 def test_leaving_out_disturbed_turns_narrows_the_interval(monkeypatch):
     pairs = [in_turns(seed, "contended") for seed in range(20)]
     narrow = np.median([judge(*pair).wall.reach for pair in pairs])
-    monkeypatch.setattr(judging, "DISTURBED", math.inf)
+    monkeypatch.setattr(speed_verdict, "DISTURBED", math.inf)
     assert np.median([judge(*pair).wall.reach for pair in pairs]) > 1.5 * narrow
 
 
@@ -170,7 +170,7 @@ INTERVALS = some.builds(
 @given(INTERVALS, some.none() | INTERVALS, some.sampled_from(["", BUSY]),
        some.sampled_from([0.0, 0.1]))  # fmt: skip
 def test_a_verdict_says_what_its_intervals_do(wall, cpu, busy, drift):
-    found = Judgement(wall, cpu, busy, drift)
+    found = SpeedVerdict(wall, cpu, busy, drift)
     kind = found.kind
     assert found.verdict.startswith(kind)
     assert found.significant == (kind in (FASTER, SLOWER))
