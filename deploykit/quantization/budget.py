@@ -146,6 +146,6 @@ class Budget:
             return ""
         return (
             f"this needs about {math.ceil(needed / 6) / 10:g} minutes, because TensorFlow starts "
-            f"{2 + 2 * GRAPHS + RUNS} times more, {self.start:.1f} seconds each with this model, and "
-            f"a sample takes {1e3 * self.sample:.0f} ms: little is ranked and timed"
+            f"{2 + 2 * GRAPHS + RUNS} times more, {self.start:.1f} seconds each with this model, "
+            f"and a sample takes {1e3 * self.sample:.0f} ms: little is ranked and timed"
         )
