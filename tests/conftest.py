@@ -4,6 +4,7 @@ Golden files know their tests.
 """
 
 import contextlib
+import gc
 import os
 import subprocess
 import sys
@@ -23,6 +24,10 @@ from tests.forking import Forks  # noqa: E402
 @pytest.hookimpl(tryfirst=True)  # before `-m` and `-k` take some away
 def pytest_collection_modifyitems(config, items):
     config.stash[support.COLLECTED] = tuple(items)
+
+
+def pytest_collection_finish():
+    gc.freeze()  # what has been imported stays, and is not looked through again and again
 
 
 def pytest_runtest_setup(item):

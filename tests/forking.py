@@ -7,6 +7,8 @@ to fork from for each set of these. A child whose log is shown is started as out
 """
 
 import contextlib
+import gc
+import importlib
 import os
 import pickle
 import signal
@@ -21,6 +23,13 @@ from typing import Any
 from deploykit.hardware import machine
 from deploykit.transforms.core.running import child
 
+# What children do most, beside TensorFlow.
+_IMPORTED = (
+    "tensorflow",
+    "deploykit.freezing.keras.keras_files",
+    "deploykit.transforms.core.running.importing",
+    "deploykit.verification.running",
+)
 _READ_WHEN_LOADED = ("PYTHONPATH", *machine._VARIABLES)
 _AT_ONCE = 3  # parents, each of which takes 0.2 GB of memory
 _NUMBER = 8  # bytes of a process id and of a status
@@ -151,7 +160,8 @@ def _be_child(request: bytes, questions: int, answers: int, log: int) -> None:
 
 
 if __name__ == "__main__":
-    import tensorflow as tf  # noqa: F401
-
+    for _name in _IMPORTED:
+        importlib.import_module(_name)
+    gc.freeze()  # no child has to look through all this, nor to copy its pages
     with socket.socket(fileno=int(sys.argv[1])) as inlet:
         _answer_requests(inlet)
