@@ -6,16 +6,17 @@ import pytest
 from deploykit.input.data import open_data
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import Preprocessing, steps_for
-from deploykit.input.service import Servers, check_epoch, distributed, reachable, service
+from deploykit.input.service import check_epoch, distributed, reachable, service
 from deploykit.transforms.core.errors import GraphError, VerificationError
 
 FILES, LINES = 5, 7
 
 
 @pytest.fixture(scope="module")
-def servers():
-    """Two workers in this process: one start of TensorFlow for all tests."""
-    return Servers(2)
+def address():
+    """Where two workers serve for all tests; they end at once, as their process does."""
+    with service(2) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -37,19 +38,19 @@ def arrays(tmp_path_factory):
     return path
 
 
-def test_an_epoch_is_every_record_once(servers, lines, arrays):
+def test_an_epoch_is_every_record_once(address, lines, arrays):
     folder, count = lines
-    assert check_epoch(open_data(str(folder)), servers.address()) == count
-    assert check_epoch(open_data(str(arrays)), servers.address()) == 50
+    assert check_epoch(open_data(str(folder)), address) == count
+    assert check_epoch(open_data(str(arrays)), address) == 50
 
 
-def test_workers_that_do_not_share_the_files_are_caught(servers, lines):
+def test_workers_that_do_not_share_the_files_are_caught(address, lines):
     folder, count = lines
     with pytest.raises(VerificationError, match=f"gave {count} records, and {count} times one"):
-        check_epoch(open_data(str(folder)), servers.address(), "OFF")
+        check_epoch(open_data(str(folder)), address, "OFF")
 
 
-def test_a_lost_record_is_caught(servers, lines, monkeypatch):
+def test_a_lost_record_is_caught(address, lines, monkeypatch):
     import tensorflow as tf
 
     from deploykit.input import service
@@ -60,27 +61,27 @@ def test_a_lost_record_is_caught(servers, lines, monkeypatch):
         service, "_ids", lambda data: whole(data).filter(lambda each: tf.not_equal(each, 3))
     )
     with pytest.raises(VerificationError, match=f"lost 1 of {count} records"):
-        check_epoch(open_data(str(folder)), servers.address())
+        check_epoch(open_data(str(folder)), address)
 
 
-def test_the_pipeline_of_the_workers_gives_each_record_once_an_epoch(servers, lines):
+def test_the_pipeline_of_the_workers_gives_each_record_once_an_epoch(address, lines):
     from deploykit.input.tfdata import batches_eagerly
 
     folder, count = lines
     data = open_data(str(folder))
     steps = steps_for(data, None, Preprocessing())
-    pipeline = Pipeline(data, steps, 4, epochs=2, threads=2, shuffle=1, service=servers.address())
+    pipeline = Pipeline(data, steps, 4, epochs=2, threads=2, shuffle=1, service=address)
     found = np.concatenate([batch["x"][:, 0] for batch in batches_eagerly(pipeline)])
     assert sorted(found) == sorted([*range(count)] * 2)
 
 
-def test_batches_are_whole_where_the_model_demands_it(servers, lines):
+def test_batches_are_whole_where_the_model_demands_it(address, lines):
     from deploykit.input.tfdata import batches_eagerly
 
     folder, count = lines
     data = open_data(str(folder))
     steps = steps_for(data, None, Preprocessing())
-    pipeline = Pipeline(data, steps, 8, whole=True, service=servers.address())
+    pipeline = Pipeline(data, steps, 8, whole=True, service=address)
     sizes = [len(batch["x"]) for batch in batches_eagerly(pipeline)]
     assert sizes == [8] * (count // 8)
 
@@ -110,10 +111,10 @@ def test_what_is_no_address_is_refused(address):
         reachable(address)
 
 
-def test_a_dataset_may_be_distributed_by_hand(servers):
+def test_a_dataset_may_be_distributed_by_hand(address):
     import tensorflow as tf
 
-    numbers = distributed(tf.data.Dataset.range(20), servers.address())
+    numbers = distributed(tf.data.Dataset.range(20), address)
     assert sorted(numbers.as_numpy_iterator()) == [*range(20)]
 
 
@@ -144,9 +145,9 @@ def test_benchmark_runs_behind_a_service_of_its_own(deploykit, lines, net):
 
 
 @pytest.mark.slow  # three starts of TensorFlow
-def test_benchmark_runs_behind_a_service_that_runs_already(deploykit, lines, net, servers):
+def test_benchmark_runs_behind_a_service_that_runs_already(deploykit, lines, net, address):
     folder, count = lines
-    address = servers.address().removeprefix("grpc://")
+    address = address.removeprefix("grpc://")
     found = deploykit("benchmark", net, "--data", folder, "--input", "tfdata", "--service-address",
                       address, "--duration", "1")  # fmt: skip
     assert found.status == 0, found.stderr
