@@ -21,8 +21,9 @@ setup: $(READY)  ## create .venv and install deploykit with what its tests need
 demo: setup  ## run the main job on the embedded model
 	$(BIN)/python models/fashion/demo.py
 
-# Several processes, of which each starts TensorFlow once and takes whole files.
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+# Several processes, of which each starts TensorFlow once and takes whole files, in their order: by
+# default those with the fewest tests come last, and one process would wait for the longest of them.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test: setup  ## run the quick tests
 	$(PYTEST)

@@ -30,7 +30,10 @@ def save(name: str, path: str) -> None:
     model.save(path)
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize(
+    "name",  # the one whose batch norms are all of one kind, and take longest, is for the slow
+    [pytest.param(name, marks=pytest.mark.slow if name == "inception" else ()) for name in NETS],
+)
 def test_every_batch_norm_folds_and_the_numbers_are_kept(name, tmp_path):
     path = tmp_path / "net.keras"
     call("tests.models.test_fashion_nets:save", name, str(path))

@@ -1,13 +1,14 @@
 """Large graphs go through the default pipeline: nothing recurses, nothing is quadratic."""
 
 import numpy as np
+import pytest
 
 import deploykit
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
 
-COUNT = 100_000
+COUNTS = pytest.mark.parametrize("count", [20_000, pytest.param(100_000, marks=pytest.mark.slow)])
 
 
 def relu(name, *inputs):
@@ -17,18 +18,20 @@ def relu(name, *inputs):
 X = Node("x", "Placeholder").with_attrs(dtype=DType("float32"), shape=(2, 3))
 
 
-def test_chain():
+@COUNTS
+def test_chain(count):
     nodes = [X]
-    for number in range(COUNT):
+    for number in range(count):
         nodes.append(relu(f"n{number}", nodes[-1].name))
     graph = deploykit.optimize(Graph(nodes, ["x"], [nodes[-1].name]))
-    assert len(graph) == COUNT + 1
+    assert len(graph) == count + 1
 
 
-def test_fan_out_of_constants_and_identities():
+@COUNTS
+def test_fan_out_of_constants_and_identities(count):
     attrs = {"T": DType("float32")}
     nodes = [X, Node.constant("c", np.ones((2, 3), np.float32))]
-    for number in range(COUNT // 4):
+    for number in range(count // 4):
         nodes.append(Node(f"i{number}", "Identity", ("x",)).with_attrs(**attrs))
         nodes.append(Node(f"d{number}", "Neg", ("c",)).with_attrs(**attrs))
         nodes.append(Node(f"a{number}", "AddV2", (f"i{number}", f"d{number}")).with_attrs(**attrs))

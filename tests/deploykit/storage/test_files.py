@@ -108,10 +108,12 @@ RACE = """
 import os, sys, time
 from deploykit.storage.files import write
 from deploykit.transforms.core.errors import FileError
-path, mine, start, links = sys.argv[1], sys.argv[2].encode(), float(sys.argv[3]), sys.argv[4]
+path, mine, links = sys.argv[1], sys.argv[2].encode(), sys.argv[3]
 if links == "none":
     def link(*paths): raise PermissionError(1, "Operation not permitted")
     os.link = link
+print("ready", flush=True)
+start = float(input())
 while time.time() < start: pass
 try: write(path, [mine * 1000])
 except FileError as error: print(error)
@@ -124,14 +126,18 @@ def test_of_many_writers_of_one_name_one_does(tmp_path, links):
     """Also where the file system has no hard links, as on a memory stick."""
     for turn in range(3):
         path = tmp_path / f"{turn}.pb"
-        start = time.time() + 1.5  # when all have started
         writers = [
             subprocess.Popen(
-                [sys.executable, "-c", RACE, str(path), letter, str(start), links],
-                stdout=subprocess.PIPE, text=True,
+                [sys.executable, "-c", RACE, str(path), letter, links],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             )
             for letter in "abcdef"
         ]  # fmt: skip
+        assert {writer.stdout.readline() for writer in writers} == {"ready\n"}
+        start = time.time() + 0.1
+        for writer in writers:
+            writer.stdin.write(f"{start}\n")
+            writer.stdin.flush()
         said = [writer.communicate()[0].strip() for writer in writers]
         (won,) = [each for each in said if each.startswith("written")]
         assert path.read_text() == won[-1] * 1000
