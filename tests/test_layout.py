@@ -1,6 +1,7 @@
 """The house keeps its shape: rooms in an order, no circles, names that say what is inside."""
 
 import ast
+import functools
 import inspect
 import re
 import subprocess
@@ -69,10 +70,15 @@ def name_of(path: Path) -> str:
     return ".".join(home + parts).removesuffix(".__init__")
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imported(path: Path, modules: set[str]) -> set[str]:
     """Return the modules of ours that a module imports, wherever in it."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -196,7 +202,7 @@ def test_packages_for_the_terminal_stay_where_they_belong(package, rooms):
     users = {
         room(name_of(path))
         for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in (
             [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module]
@@ -209,7 +215,7 @@ def test_packages_for_the_terminal_stay_where_they_belong(package, rooms):
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_tensorflow_is_imported_inside_functions_only(path):
     if path.name != "protos.py":
-        tree = ast.parse(path.read_text())
+        tree = parsed(path)
         found = set()
         for node in tree.body:
             if isinstance(node, ast.Import | ast.ImportFrom):
@@ -260,7 +266,7 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
 def test_functions_are_short_and_take_little():
     long, wide = [], []
     for path in MODULES:
-        for each in functions(ast.parse(path.read_text())):
+        for each in functions(parsed(path)):
             where = f"{path.relative_to(ROOT)}: {each.name}"
             if int(each.end_lineno or 0) - each.lineno >= LINES:
                 long.append(where)
@@ -272,7 +278,7 @@ def test_functions_are_short_and_take_little():
 def test_no_two_classes_share_a_name():
     homes: dict[str, list[str]] = {}
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef):
                 homes.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
     assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
@@ -281,7 +287,7 @@ def test_no_two_classes_share_a_name():
 def commands() -> Iterator[tuple[str, ast.FunctionDef]]:
     """Yield the modules of the command line and their commands."""
     for path in sorted((ROOT / "deploykit" / "cli" / "commands").glob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.FunctionDef) and any(
                 ".command(" in ast.unparse(each) for each in node.decorator_list
             ):
@@ -315,7 +321,7 @@ def test_a_command_is_one_call_of_the_public_api(module, command):
 
 def test_every_module_starts_with_a_docstring():
     for path in MODULES:
-        assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
+        assert ast.get_docstring(parsed(path)), f"{path} has no docstring"
 
 
 def test_tests_lie_where_the_code_lies():
