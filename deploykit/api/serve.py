@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+from deploykit.api.tuned_flags import check_batch, tuned_flags
 from deploykit.benchmarking.results import load_tuned
 from deploykit.benchmarking.settings import Settings
 from deploykit.serving.protocol.errors import ServingError
@@ -35,8 +36,10 @@ def serve(
             models that hold such folders; default: what `model_base_path` or `model_config_file`
             says.
         flags: the flags of TensorFlow Serving, and some more.
-        tuned: what `tune` found, or its file: threads and calls at once; flags win. The variables
-            in it are for a process that has not begun, so only the command line sets them.
+        tuned: what `tune` found, or its file: threads, calls at once, and the batch that calls are
+            put together to; what flags or the environment set wins, and a line of the log says so.
+            The variables in it are for a process that has not begun, so only the command line sets
+            them. What no server has is refused.
         options: fields of `ServerFlags`, such as `port` and `rest_api_port`.
 
     Error: flags contradict each other. FileError: a file or folder cannot be read, or a port is
@@ -50,11 +53,15 @@ def serve(
         [[3.0]]
     """
     (flags,) = with_options("serve", options, flags)
-    if tuned is None:
-        tuned = Settings()
-    elif not isinstance(tuned, Settings):
-        tuned = load_tuned(os.fspath(tuned))
-    settings = settings_of(base_dir, flags, tuned.threads, tuned.concurrency)
+    name, batch = "tuned", None
+    if tuned is not None and not isinstance(tuned, Settings):
+        name = os.fspath(tuned)
+        tuned = load_tuned(name)
+    if tuned is not None:
+        flags, batch = tuned_flags(flags, tuned, name)
+    settings = settings_of(base_dir, flags, batch)
+    if batch is not None:
+        check_batch(settings.models, batch, name)
     try:
         if settings.workers > 1:
             return workers.start(settings)

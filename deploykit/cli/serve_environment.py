@@ -4,6 +4,7 @@ import os
 import sys
 
 from deploykit.benchmarking.settings import KEEP_MEMORY, Settings
+from deploykit.benchmarking.tuning.for_server import to_set
 from deploykit.transforms.core.errors import PipelineError
 
 
@@ -12,19 +13,13 @@ def prepare_environment(tuned: Settings, show_log: bool) -> None:
 
     Those of the C library it has read already: with them, the program is started once more.
     """
+    wanted = to_set(tuned, os.environ)
+    os.environ.update(wanted)
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "GRPC_VERBOSITY": "NONE"}
     ours = {"TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD": "1"} | ({} if show_log else quiet)
     for name, value in ours.items():
         os.environ.setdefault(name, value)
-    wanted = tuned.environment
-    late = any(os.environ.get(name) != value for name, value in wanted.items()
-               if name in KEEP_MEMORY)  # fmt: skip
-    for name, changed in wanted.items():
-        if changed is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = changed
-    if late:
+    if wanted.keys() & KEEP_MEMORY.keys():
         try:
             os.execv(sys.executable, sys.orig_argv)
         except OSError as error:

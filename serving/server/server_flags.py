@@ -67,7 +67,8 @@ class ServerFlags(PlainFlags):
     """Key and certificates as PEM text in a text file (SSLConfig)."""
     monitoring_config_file: str | PathLike[str] | None = None
     """A page for Prometheus on the port of REST (MonitoringConfig)."""
-    enable_batching: bool = False
+    enable_batching: bool | None = None
+    """None: no, unless `tune` recommends a batch."""
     batching_parameters_file: str | PathLike[str] | None = None
     """How calls share a batch (BatchingParameters)."""
     tensorflow_intra_op_parallelism: int | None = None

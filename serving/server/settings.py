@@ -43,23 +43,22 @@ class ServerSettings(PlainFlags):
 def settings_of(
     base_dir: str | os.PathLike[str] | None,
     flags: ServerFlags,
-    threads: tuple[int, int] | None = None,
-    concurrency: int = 1,
+    batch: int | None = None,
 ) -> ServerSettings:
     """Return what flags say.
 
     Args:
         base_dir: the folder of a model or of models, if no flag says where they are.
         flags: what wins over the rest.
-        threads: inside an op, and ops at once, as they were found best.
-        concurrency: calls in flight, likewise.
+        batch: samples that calls are put together to, where the flags do not say; more in one call
+            are computed in parts.
 
     Error: flags contradict each other, or what they name is not what it should be.
     """
     _check(flags)
     models, file = _models(base_dir, flags)
-    loading = _loading(flags, threads)
-    slots = concurrency if concurrency > 1 else max(cores() // max(loading.intra_op, 1), 1)
+    loading = _loading(flags)
+    slots = max(cores() // max(loading.intra_op, 1), 1)
     plain = {each.name: getattr(flags, each.name) for each in fields(PlainFlags)}
     plain["max_in_flight"] = min(filter(None, (flags.max_in_flight, flags.grpc_max_threads)))
     return ServerSettings(
@@ -72,7 +71,7 @@ def settings_of(
         if flags.monitoring_config_file
         else Monitoring(),
         loading=loading,
-        batching=_batching(flags),
+        batching=_batching(flags, batch),
         slots=flags.slots or slots,
         **plain,
     )
@@ -104,15 +103,21 @@ def _models(
     raise Error("give one of BASE_DIR, --model_base_path and --model_config_file")
 
 
-def _batching(flags: ServerFlags) -> Batching | None:
+def _batching(flags: ServerFlags, batch: int | None) -> Batching | None:
+    if flags.enable_batching is None and batch is not None:
+        return Batching(
+            max_batch_size=max(batch, Batching.max_batch_size),
+            enable_large_batch_splitting=True,
+            max_execution_batch_size=batch,
+        )
     if not flags.enable_batching:
         return None
     path = flags.batching_parameters_file
     return read_batching(Path(path)) if path else Batching()
 
 
-def _loading(flags: ServerFlags, best: tuple[int, int] | None) -> Loading:
-    """Return the threads of a session: what is given, else what was found best, else ours."""
+def _loading(flags: ServerFlags) -> Loading:
+    """Return the threads of a session: what is given, else ours."""
     both = flags.tensorflow_session_parallelism
     intra, inter = flags.tensorflow_intra_op_parallelism, flags.tensorflow_inter_op_parallelism
     if both is not None and (intra is not None or inter is not None):
@@ -121,7 +126,6 @@ def _loading(flags: ServerFlags, best: tuple[int, int] | None) -> Loading:
             "and --tensorflow_inter_op_parallelism"
         )
     ours = Loading(allowed_ops=tuple(flags.allowed_ops))
-    threads = [next(each for each in (one, both, found) if each is not None)
-               for one, found in zip((intra, inter), best or (ours.intra_op, ours.inter_op),
-                                     strict=True)]  # fmt: skip
+    threads = [next(each for each in (one, both, usual) if each is not None)
+               for one, usual in ((intra, ours.intra_op), (inter, ours.inter_op))]  # fmt: skip
     return replace(ours, intra_op=threads[0], inter_op=threads[1])

@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from deploykit.benchmarking.settings import Settings as Tuned
 from deploykit.cli import options
 from deploykit.cli.options.serving_flags import Flags, switch
 from deploykit.cli.options.types import Finite, PathName, TextOutput, Whole
@@ -84,7 +83,8 @@ _watching = options.under("Monitoring")
            "this file; - is standard output.")  # fmt: skip
 @_watching("--monitoring_config_file", type=PathName("FILE"),
            help="Serve a page for Prometheus on the REST port (MonitoringConfig).")  # fmt: skip
-@switch("enable_batching", "Let calls share a batch.", "Batching")
+@switch("enable_batching", "Let calls share a batch [default: no, unless --tuned "
+        "recommends a batch].", "Batching")  # fmt: skip
 @_batching("--batching_parameters_file", type=PathName("FILE"),
            help="How calls share a batch (BatchingParameters).")  # fmt: skip
 @switch("enable_model_warmup", "Replay a version's warm-up requests before it serves.", "Warm-up")
@@ -99,8 +99,9 @@ _watching = options.under("Monitoring")
        "[default: 0].")  # fmt: skip
 @_load("--tensorflow_session_parallelism", type=_THREADS, metavar="N",
        help="Sets both of these.")  # fmt: skip
-@_load("--tuned", type=PathName("FILE"), callback=options.tuned, help="Take threads, calls at the "
-       "same time and environment from what deploykit tune found; flags win.")  # fmt: skip
+@_load("--tuned", type=PathName("FILE"), help="Take threads, calls at the same time, batches and "
+       "environment from what deploykit tune found; flags and variables that are set "
+       "win.")  # fmt: skip
 @_load("--workers", type=Whole(1, 256), metavar="N",
        help="Processes that share the port, up to 256; worth it for very small "
        "models.")  # fmt: skip
@@ -111,7 +112,7 @@ _watching = options.under("Monitoring")
 @switch("use_alts_credentials", "Not possible here; use --ssl_config_file.", "Network",
         callback=_impossible, expose_value=False, default=False, show_default=True)  # fmt: skip
 @options.everywhere
-def serve(base_dir: str | None, tuned: Tuned, as_json: bool, **flags: Any) -> None:
+def serve(base_dir: str | None, tuned: str | None, as_json: bool, **flags: Any) -> None:
     """Serve models over TensorFlow Serving's gRPC and REST API.
 
     BASE_DIR holds the versions of one model (folders with numbers as names), or several such
@@ -126,11 +127,13 @@ def serve(base_dir: str | None, tuned: Tuned, as_json: bool, **flags: Any) -> No
     SIGTERM or Ctrl-C stops the server when all running calls are answered; a second one stops it at
     once.
     """
+    from deploykit.benchmarking.results import load_tuned
+    from deploykit.benchmarking.settings import Settings
     from deploykit.cli.report import Report, show
     from deploykit.cli.serve_environment import prepare_environment
     from deploykit.transforms.core.running.child import limits
 
-    prepare_environment(tuned, limits.show_log)
+    prepare_environment(Settings() if tuned is None else load_tuned(tuned), limits.show_log)
     import deploykit
     from deploykit.serving.server.process import own_process
     from deploykit.text.server_start import lines

@@ -10,6 +10,7 @@ import click
 import grpc
 import pytest
 
+from deploykit.api.tuned_flags import tuned_flags
 from deploykit.benchmarking.settings import Settings as Tuned
 from deploykit.cli.options.serving_flags import WITHOUT_EFFECT, Flags, switch
 from deploykit.serving.lifecycle.base_path import models_in
@@ -179,7 +180,7 @@ def settings(*arguments, tuned=Tuned()):  # noqa: B008
     base_dir = given.pop("base_dir")
     names = [field.name for field in fields(ServerFlags)]
     flags = ServerFlags(**{name: given[name] for name in names})
-    return settings_of(base_dir, flags, tuned.threads, tuned.concurrency)
+    return settings_of(base_dir, *tuned_flags(flags, tuned, "tuned.json"))
 
 
 def test_threads(base):
@@ -347,17 +348,21 @@ def test_a_second_signal_ends_at_once_and_a_long_call_is_cut_off(tmp_path):
 def test_tuned_settings_and_those_that_the_c_library_reads(tmp_path, empty):
     """The process is started once more for them; it is the same process, with the same number."""
     tuned = tmp_path / "tuned.json"
-    document = {"kind": "tuned", "format": 1,
-                "settings": {"keep_memory": True, "onednn": False, "threads": [1, 1]}}  # fmt: skip
-    tuned.write_text(json.dumps(document))
-    server = Served(empty, f"--tuned={tuned}", MALLOC_TOP_PAD_="1")
+    recommended = {"keep_memory": True, "onednn": False, "caller_thread": False, "threads": [1, 1]}
+    tuned.write_text(json.dumps({"kind": "tuned", "format": 1, "settings": recommended}))
+    server = Served(empty, f"--tuned={tuned}", TF_ENABLE_ONEDNN_OPTS="1")
     try:
         assert server.document["pid"] == server.process.pid
         with open(f"/proc/{server.process.pid}/environ") as file:
             environment = dict(each.split("=", 1) for each in file.read().split("\0") if each)
-        assert environment["MALLOC_TOP_PAD_"] == "268435456"  # what was asked for here wins
-        assert environment["TF_ENABLE_ONEDNN_OPTS"] == "0"
-        assert environment["TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD"] == "1"
-        assert server.end()[0] == 0
+        assert environment["MALLOC_TOP_PAD_"] == "268435456"
+        assert environment["TF_ENABLE_ONEDNN_OPTS"] == "1"
+        assert environment["TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD"] == "0"
+        status, said = server.end()
+        assert status == 0
+        assert said == (
+            f"deploykit: {tuned} recommends oneDNN off; TF_ENABLE_ONEDNN_OPTS=1 is set, and stays\n"
+            f"{DRAINING}"
+        )
     finally:
         server.kill()

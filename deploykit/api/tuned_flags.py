@@ -1,0 +1,106 @@
+"""The flags of a server that follow what `tune` recommends; what the user has set wins."""
+
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.tuning.for_server import check_served, unlike
+from deploykit.serving.execution.batching import may_share
+from deploykit.serving.lifecycle.model_config import ModelSettings
+from deploykit.serving.lifecycle.version_folders import find_versions
+from deploykit.serving.protocol.signatures import read_meta_graph, signatures_of
+from deploykit.serving.server.server_flags import ServerFlags
+from deploykit.transforms.core.errors import Error, GraphError
+
+logger = logging.getLogger("deploykit")
+
+_INTRA = ("tensorflow_intra_op_parallelism", "TF_NUM_INTRAOP_THREADS")
+_INTER = ("tensorflow_inter_op_parallelism", "TF_NUM_INTEROP_THREADS")
+_BOTH = "tensorflow_session_parallelism"
+
+
+def tuned_flags(flags: ServerFlags, tuned: Settings, name: str) -> tuple[ServerFlags, int | None]:
+    """Return flags with what is recommended and not set otherwise, and the batch to put together.
+
+    One line says of each recommendation that gives way to what. GraphError: a server cannot have
+    one of them; `name` is where they come from.
+    """
+    check_served(tuned, name)
+    for words in unlike(tuned, os.environ):
+        logger.info("%s recommends %s", name, words)
+    flags = _threads(flags, tuned, name)
+    flags = _calls(flags, tuned.concurrency, name)
+    batch = tuned.batch if tuned.batch is not None and tuned.batch > 1 else None
+    if batch is None or flags.enable_batching is None:
+        return flags, batch
+    given = "--enable_batching" if flags.enable_batching else "--noenable_batching"
+    if flags.batching_parameters_file:
+        given = f"--batching_parameters_file={flags.batching_parameters_file}"
+    _gives_way(name, f"batch {batch}", given)
+    return flags, None
+
+
+def check_batch(models: Iterable[ModelSettings], batch: int, name: str) -> None:
+    """Raise GraphError for a model of which calls cannot share a batch; one that comes later may.
+
+    What cannot be read says so when it is loaded.
+    """
+    for model in models:
+        try:
+            folders = find_versions(model.base_path, model.policy).versions
+            metas = [read_meta_graph(folder) for folder in folders.values()]
+        except Error:
+            continue
+        for signatures in map(signatures_of, metas):
+            if signatures and not any(map(may_share, signatures.values())):
+                raise GraphError(
+                    f"{name} recommends batch {batch}, but each call of the model {model.name} "
+                    "takes a fixed number of samples, so calls cannot share a batch; give "
+                    "--noenable_batching to serve it without, or export it with an open batch"
+                )
+
+
+def _threads(flags: ServerFlags, tuned: Settings, name: str) -> ServerFlags:
+    if tuned.threads is None:
+        return flags
+    found = {}
+    for (flag, variable), wanted in zip((_INTRA, _INTER), tuned.threads, strict=True):
+        given = {each: getattr(flags, each) for each in (flag, _BOTH)}
+        said = [f"--{each}={value}" for each, value in given.items() if value is not None]
+        if not said and variable in os.environ:
+            said, value = [f"{variable}={os.environ[variable]}"], _whole(os.environ, variable)
+            found[flag] = value
+        elif not said:
+            found[flag] = wanted
+        if said and next((v for v in (*given.values(), found.get(flag)) if v is not None), 0) != (
+            wanted
+        ):
+            _gives_way(name, "threads {}x{}".format(*tuned.threads), said[0])
+    return replace(flags, **found)  # type: ignore[arg-type]
+
+
+def _whole(variables: Mapping[str, str], name: str) -> int:
+    """Return the number in a variable; 0 leaves it to TensorFlow to judge it."""
+    return int(variables[name]) if variables[name].isdecimal() else 0
+
+
+def _calls(flags: ServerFlags, concurrency: int, name: str) -> ServerFlags:
+    """Return flags with so many calls at once, over all workers."""
+    if concurrency == 1:
+        return flags
+    words, slots = f"{concurrency} in flight", -(-concurrency // flags.workers)
+    most = {"max_in_flight": flags.max_in_flight, "grpc_max_threads": flags.grpc_max_threads}
+    for flag, value in most.items():
+        if value is not None and value < slots:
+            _gives_way(name, words, f"--{flag}={value}")
+    if flags.slots is None:
+        return replace(flags, slots=slots)
+    if flags.slots != slots:
+        _gives_way(name, words, f"--slots={flags.slots}")
+    return flags
+
+
+def _gives_way(name: str, words: str, given: str) -> None:
+    logger.info("%s recommends %s; %s is set, and stays", name, words, given)

@@ -1,0 +1,67 @@
+"""What `tune` recommends, as a server can have it: variables, and what it cannot do at all."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+
+from deploykit.benchmarking.settings import KEEP_MEMORY, Settings
+from deploykit.transforms.core.errors import GraphError
+
+_TUNABLES, _OF_MALLOC = "GLIBC_TUNABLES", "glibc.malloc."
+_GPUS = "CUDA_VISIBLE_DEVICES"
+_NO_GPU = ("", "-1")
+_ONE_GPU = ("gpu", "gpu:0")
+
+
+def check_served(settings: Settings, name: str, gpu: bool = True) -> None:
+    """Raise GraphError for a setting that no server has; `name` is where it comes from.
+
+    `gpu` says whether it may be one that runs on the first GPU.
+    """
+    device = settings.device == "cpu" or (gpu and settings.device in _ONE_GPU)
+    refused = {"bf16": settings.bf16, "input": settings.input != "feed", "device": not device}
+    for field, is_refused in refused.items():
+        if is_refused:
+            raise GraphError(
+                f"{name} recommends {field} {getattr(settings, field)}, which a server does not "
+                f'have; take "{field}" out of its settings, or tune without it'
+            )
+
+
+def to_set(settings: Settings, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables to set beside those that are set: of no setting that these hold."""
+    found: dict[str, str] = {}
+    for part in _parts(settings):
+        if not _held(part, variables):
+            found |= {name: value for name, value in part.environment.items() if value is not None}
+    return found
+
+
+def unlike(settings: Settings, variables: Mapping[str, str]) -> Iterator[str]:
+    """Yield in words what is recommended, and otherwise in these variables."""
+    for part in _parts(settings):
+        wanted = part.environment
+        held = {n: v for n, v in _held(part, variables).items() if n == _TUNABLES or v != wanted[n]}
+        if part.device != "cpu":
+            held = {n: v for n, v in _held(part, variables).items() if v in _NO_GPU}
+        unset = [f"{n}={v}" for n, v in wanted.items() if v is not None and n not in variables]
+        if held:
+            said = " and ".join(f"{n}={v}" for n, v in held.items())
+            yield f"{part}; {said} {'is set, and stays' if len(held) == 1 else 'are set, and stay'}"
+        elif unset:
+            yield f"{part}; this process began without {' '.join(unset)}, and cannot change that"
+
+
+def _parts(settings: Settings) -> Iterator[Settings]:
+    """Yield what is set by variables, one setting at a time."""
+    for field in fields(Settings):
+        part = replace(Settings(), **{field.name: getattr(settings, field.name)})
+        if part.environment:
+            yield part
+
+
+def _held(part: Settings, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that are set already and hold a setting."""
+    found = {name: variables[name] for name in part.environment if name in variables}
+    if KEEP_MEMORY.keys() <= part.environment.keys() and _OF_MALLOC in variables.get(_TUNABLES, ""):
+        found[_TUNABLES] = variables[_TUNABLES]
+    return found

@@ -1,0 +1,197 @@
+"""What `tune` recommends for a server is used, gives way to the user in one line, or is refused."""
+
+import os
+import random
+from dataclasses import fields, replace
+
+import pytest
+
+import deploykit as api
+from deploykit.api.tuned_flags import check_batch, tuned_flags
+from deploykit.benchmarking.settings import KEEP_MEMORY, Settings
+from deploykit.benchmarking.tuning.for_server import to_set
+from deploykit.serving.lifecycle.model_config import ModelSettings
+from deploykit.serving.server.server_flags import ServerFlags
+from deploykit.serving.server.settings import settings_of
+from deploykit.transforms.core.errors import GraphError
+from tests.serving.small_models import half_plus
+
+RECOMMENDED = {
+    "batch": 8, "threads": (2, 3), "onednn": False, "caller_thread": False, "keep_memory": True,
+    "kmp_blocktime": "0", "kmp_affinity": "compact", "omp_num_threads": 3, "xla": True,
+    "bf16": True, "concurrency": 5, "input": "tfdata", "device": "all",
+}  # fmt: skip
+REFUSED = ("bf16", "input", "device")
+BY_OPTION = {
+    "batch": {"enable_batching": False},
+    "threads": {"tensorflow_session_parallelism": 1},
+    "concurrency": {"slots": 4},
+}
+BY_VARIABLE = {
+    "threads": {"TF_NUM_INTRAOP_THREADS": "7"},
+    "onednn": {"TF_ENABLE_ONEDNN_OPTS": "1"},
+    "caller_thread": {"TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD": "1"},
+    "keep_memory": {"MALLOC_TOP_PAD_": "1"},
+    "kmp_blocktime": {"KMP_BLOCKTIME": "9"},
+    "kmp_affinity": {"KMP_AFFINITY": "none"},
+    "omp_num_threads": {"OMP_NUM_THREADS": "9"},
+    "xla": {"TF_XLA_FLAGS": "--tf_xla_auto_jit=0"},
+}
+READ = {name for variables in BY_VARIABLE.values() for name in variables} | {*KEEP_MEMORY}
+
+
+@pytest.fixture
+def base(tmp_path):
+    half_plus(tmp_path / "half_plus_two", 2)
+    return tmp_path / "half_plus_two"
+
+
+@pytest.fixture
+def served(base, monkeypatch, caplog):
+    """Do as the command does; return its settings, the variables, and what it has said."""
+
+    def serve(tuned, flags=None, variables=None):
+        caplog.clear()
+        for name in (*READ, "GLIBC_TUNABLES", "CUDA_VISIBLE_DEVICES"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in (variables or {}).items():
+            monkeypatch.setenv(name, value)
+        for name, value in to_set(tuned, os.environ).items():
+            monkeypatch.setenv(name, value)
+        with caplog.at_level("INFO", "deploykit"):
+            found = settings_of(base, *tuned_flags(ServerFlags(**(flags or {})), tuned, "t.json"))
+        held = {name: os.environ[name] for name in READ if name in os.environ}
+        return found, held, [record.getMessage() for record in caplog.records]
+
+    return serve
+
+
+def tuned_for(*names):
+    return replace(Settings(), **{name: RECOMMENDED[name] for name in names})
+
+
+def test_every_setting_is_here():
+    assert {field.name for field in fields(Settings)} == set(RECOMMENDED)
+    assert {*BY_OPTION, *BY_VARIABLE, *REFUSED} == set(RECOMMENDED)
+
+
+@pytest.mark.parametrize("name", RECOMMENDED)
+def test_set_by_nobody_it_is_used_or_refused(name, served):
+    if name in REFUSED:
+        with pytest.raises(GraphError, match=rf't.json recommends {name} .*take "{name}" out'):
+            served(tuned_for(name))
+        return
+    before, after = served(Settings()), served(tuned_for(name))
+    assert after[:2] != before[:2]
+    assert after[2] == []
+
+
+@pytest.mark.parametrize("name", BY_OPTION)
+def test_an_option_wins_and_that_is_said(name, served):
+    before, after = (served(tuned, BY_OPTION[name]) for tuned in (Settings(), tuned_for(name)))
+    assert after[:2] == before[:2]
+    for said in after[2]:
+        assert said.startswith(f"t.json recommends {tuned_for(name)}; --")
+        assert said.endswith(" is set, and stays")
+    assert after[2]
+
+
+@pytest.mark.parametrize("name", BY_VARIABLE)
+def test_a_variable_wins_and_that_is_said(name, served):
+    ((variable, value),) = BY_VARIABLE[name].items()
+    found, held, said = served(tuned_for(name), variables=BY_VARIABLE[name])
+    assert held == BY_VARIABLE[name]
+    assert said == [f"t.json recommends {tuned_for(name)}; {variable}={value} is set, and stays"]
+    if name == "threads":  # ops at once are not set, and follow the file
+        assert (found.loading.intra_op, found.loading.inter_op) == (7, 3)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_of_them_together(seed, served):
+    """As many lines as the user holds settings; the others are used."""
+    chance = random.Random(seed)
+    able = [name for name in RECOMMENDED if name not in REFUSED]
+    names = [name for name in able if chance.random() < 0.7]
+    flags, variables, holding = {}, {}, []
+    for name in names:
+        way = chance.choice(["nobody", "option", "variable"])
+        if way == "option" and name in BY_OPTION:
+            flags |= BY_OPTION[name]
+        elif way == "variable" and name in BY_VARIABLE:
+            variables |= BY_VARIABLE[name]
+        else:
+            continue
+        holding.append(name)
+    found, held, said = served(tuned_for(*names), flags, variables)
+    assert {line.split(";")[0] for line in said} == {
+        f"t.json recommends {tuned_for(name)}" for name in holding
+    }
+    assert variables.items() <= held.items()
+    wanted = tuned_for(*(name for name in names if name not in holding))
+    assert wanted.environment.items() <= held.items()
+    if wanted.batch:
+        assert found.batching.largest == wanted.batch
+    if wanted.concurrency > 1:
+        assert found.slots == wanted.concurrency
+    if wanted.threads:
+        assert (found.loading.intra_op, found.loading.inter_op) == wanted.threads
+
+
+def test_what_is_set_to_what_is_recommended_needs_no_word(served):
+    flags = {"tensorflow_intra_op_parallelism": 2, "tensorflow_inter_op_parallelism": 3, "slots": 5}
+    tuned = tuned_for("threads", "concurrency", "onednn")
+    assert served(tuned, flags, {"TF_ENABLE_ONEDNN_OPTS": "0"})[2] == []
+
+
+def test_calls_at_once_are_those_of_all_workers_and_no_more_than_are_let_in(served):
+    found, _, said = served(tuned_for("concurrency"), {"workers": 2, "max_in_flight": 2})
+    assert found.slots == 3
+    assert said == ["t.json recommends 5 in flight; --max_in_flight=2 is set, and stays"]
+
+
+def test_other_variables_of_the_c_library_hold_its_memory_too(served):
+    tunables = {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1"}
+    _, held, said = served(tuned_for("keep_memory"), variables=tunables)
+    assert held == {}
+    assert said == ["t.json recommends keep memory on; GLIBC_TUNABLES=glibc.malloc.arena_max=1 "
+                    "is set, and stays"]  # fmt: skip
+
+
+def test_one_gpu_is_used_unless_it_is_hidden(served):
+    assert served(Settings(device="gpu"))[2] == []
+    said = served(Settings(device="gpu"), variables={"CUDA_VISIBLE_DEVICES": "-1"})[2]
+    assert said == ["t.json recommends gpu; CUDA_VISIBLE_DEVICES=-1 is set, and stays"]
+
+
+def test_a_process_that_has_begun_says_which_variables_it_lacks(base, monkeypatch, caplog):
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
+    with (
+        caplog.at_level("INFO", "deploykit"),
+        api.serve(base, port=0, tuned=Settings(onednn=False, batch=8)) as server,
+    ):
+        assert server.settings.batching.largest == 8
+        rows = [[float(number)] for number in range(20)]  # more than a batch: in parts
+        found = api.predict(server.address, "half_plus_two", {"x": rows})
+        assert len(found.outputs["y"]) == 20
+    assert ("tuned recommends oneDNN off; this process began without TF_ENABLE_ONEDNN_OPTS=0, and "
+            "cannot change that") in caplog.messages  # fmt: skip
+
+
+def test_a_batch_is_refused_where_calls_bring_a_fixed_number(tmp_path):
+    from deploykit.transforms.core.graph import Graph
+    from deploykit.transforms.core.node import Node
+    from deploykit.transforms.core.tensors import DType
+
+    dtype = DType("float32")
+    x = Node("x", "Placeholder").with_attrs(dtype=dtype, shape=(2, 3))
+    graph = Graph([x, Node("y", "Relu", ("x",)).with_attrs(T=dtype)], ["x"], ["y"])
+    api.export(graph, tmp_path, name="fixed")
+    said = (
+        "tuned recommends batch 8, but each call of the model fixed takes a fixed number of "
+        "samples, so calls cannot share a batch; give --noenable_batching"
+    )
+    with pytest.raises(GraphError, match=said):
+        api.serve(tmp_path, port=0, tuned=Settings(batch=8))
+    check_batch([ModelSettings("later", tmp_path / "nothing")], 8, "tuned")
+    with api.serve(tmp_path, port=0, tuned=Settings(batch=8), enable_batching=False) as server:
+        assert server.settings.batching is None
