@@ -1,17 +1,21 @@
 """Files that run exported models elsewhere, written beside them as a user's options say."""
 
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 
 from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.tuning.for_server import check_served
 from deploykit.exporting.manifests import Deployment, manifests, names
 from deploykit.hardware.machine import usable_cores
 from deploykit.serving.protocol.signatures import Tensor
 from deploykit.serving.saved_model.write_version import models_in
 from deploykit.storage.files import check_output, write
 from deploykit.transforms.core.errors import GraphError
+
+logger = logging.getLogger("deploykit")
 
 _MIB = 1 << 20
 _SERVER_MIB = 512
@@ -28,23 +32,48 @@ class Manifests:
     batching: bool = False
     """Whether requests that wait are put together."""
     settings: Settings = field(default_factory=Settings)
-    """What `deploykit tune` found to be fast."""
+    """What `deploykit tune` found to be fast; a batch above one turns batching on."""
     force: bool = False
     """Whether existing files are replaced."""
+    settings_from: str = "tuned"
+    """What the settings are called in a message, such as their file."""
+
+    @property
+    def batches(self) -> bool:
+        """Whether requests that wait are put together, also because it was found to be fast."""
+        return self.batching or (bool(self.kinds) and self._tuned_batch)
+
+    @property
+    def _tuned_batch(self) -> bool:
+        return self.settings.batch is not None and self.settings.batch > 1
 
     def check(self, base: Path) -> None:
-        """Raise FileError now for a file that could not be written when the version is."""
+        """Raise FileError now for a file that could not be written when the version is.
+
+        GraphError: the settings are for no file, or no server has one of them.
+        """
+        if self.settings != Settings() and not (self.kinds or self.batching):
+            raise GraphError(f"{self.settings_from} is for files that run the model elsewhere; say "
+                             "which with --manifests")  # fmt: skip
+        check_served(self.settings, self.settings_from, gpu=False)
+        self._tell_what_is_left_out()
         if base.is_dir():
-            for name in names(self.kinds, self.batching):
+            for name in names(self.kinds, self.batches):
                 check_output(base / name, self.force)
 
     def check_inputs(self, inputs: Mapping[str, Tensor]) -> None:
         """Raise GraphError if requests cannot be put together."""
-        for alias, tensor in inputs.items() if self.batching else ():
+        wanted = "leave out --batching"
+        if self._tuned_batch and not self.batching:
+            wanted = (
+                f'{self.settings_from} recommends batch {self.settings.batch}: take "batch" out of '
+                "its settings, or open the batch"
+            )
+        for alias, tensor in inputs.items() if self.batches else ():
             if tensor.shape is not None and (not tensor.shape or tensor.shape[0] >= 0):
                 raise GraphError(
                     f"input '{alias}' has the shape {list(tensor.shape)}, so requests cannot be "
-                    "put together; leave out --batching"
+                    f"put together; {wanted}"
                 )
 
     def write(self, base: Path, version: int) -> list[Path]:
@@ -57,8 +86,9 @@ class Manifests:
             version=version,
             cores=usable_cores(),
             memory=_memory(list(models.values())),
-            batching=self.batching,
+            batching=self.batches,
             batch=self.settings.batch,
+            batch_threads=self.settings.concurrency if self.settings.concurrency > 1 else None,
             threads=self.settings.threads,
             environment=settings,
             deploykit=metadata.version("deploykit"),
@@ -67,6 +97,25 @@ class Manifests:
         for name, text in files.items():
             write(base / name, [text.encode()], self.force)
         return [base / name for name in files]
+
+    def _tell_what_is_left_out(self) -> None:
+        """Say what is recommended and cannot be written into the files that are asked for."""
+        others = replace(self.settings, batch=None, concurrency=1)
+        if others != Settings() and not self.kinds:
+            logger.info("%s recommends %s; batching.config cannot hold that, other files can "
+                        "(--manifests)", self.settings_from, others)  # fmt: skip
+        if self.settings.concurrency > 1 and not self.batches:
+            logger.info(
+                "%s recommends %d in flight; TensorFlow Serving computes all calls that come, and "
+                "has no flag for that without --batching",
+                self.settings_from, self.settings.concurrency,
+            )  # fmt: skip
+        if self._tuned_batch and "kserve" in self.kinds:
+            logger.info(
+                "%s recommends batch %d; kserve.yaml cannot bring the file of parameters that "
+                "TensorFlow Serving needs for that",
+                self.settings_from, self.settings.batch,
+            )  # fmt: skip
 
 
 def _memory(folders: Sequence[Path]) -> int:

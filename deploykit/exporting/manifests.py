@@ -30,6 +30,8 @@ class Deployment:
     batching: bool = False
     batch: int | None = None
     """Samples at once, at most."""
+    batch_threads: int | None = None
+    """Batches at once; None: one a core."""
     threads: tuple[int, int] | None = None
     """Threads inside an op, and ops at once."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -104,6 +106,7 @@ def _values(deployment: Deployment) -> dict[str, object]:
         "cores": deployment.cores,
         "memory": deployment.memory,
         "batch": deployment.batch or BATCH,
+        "batch_threads": deployment.batch_threads or deployment.cores,
         "queue": _QUEUE_OF_EACH_CORE * deployment.cores,
         "metrics": METRICS,
         "probe": f"/v1/models/{sorted(deployment.models)[0]}/metadata",

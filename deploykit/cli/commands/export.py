@@ -52,7 +52,7 @@ def _kinds(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
 @_elsewhere("--batching", is_flag=True, help="Write batching.config too, and turn batching on in "
             "the other files.")  # fmt: skip
 @_elsewhere("--tuned", type=PathName("FILE"), help="Take threads, batches and environment of these "
-            "files from what deploykit tune wrote.")  # fmt: skip
+            "files from what deploykit tune wrote; a batch above 1 turns batching on.")  # fmt: skip
 @options.output_option("--force", is_flag=True, help="Replace existing files in BASE_DIR, but "
                        "never a version.")  # fmt: skip
 @options.allowed_ops
@@ -100,7 +100,7 @@ def export(
         warmup=warmup,
         warmup_samples=warmup_samples,
         preprocess=preprocess,
-        manifests=Manifests(manifests, batching, settings, force),
+        manifests=Manifests(manifests, batching, settings, force, tuned or "tuned"),
         allowed_ops=allowed_ops,
     )
     report.output_file = str(found.folder)

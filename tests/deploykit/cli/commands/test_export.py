@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import deploykit as public
+from deploykit.benchmarking.settings import Settings
 from deploykit.serving.execution.servable import Loading, Servable
 from deploykit.serving.protocol.protos import SavedModel
 from deploykit.serving.protocol.signatures import read_meta_graph, signatures_of
@@ -418,6 +420,60 @@ def test_manifests_lie_beside(deploykit, small, tmp_path):
     assert deploykit(*asked, "--name=other", "--force").status == 0
     assert '"/models/other"' in (base / "models.config").read_text()
     assert '"/models/small"' in (base / "models.config").read_text()
+
+
+RECOMMENDED = {
+    "batch": (8, "max_batch_size { value: 8 }"),
+    "threads": ([2, 3], "--tensorflow_inter_op_parallelism=3"),
+    "onednn": (False, 'TF_ENABLE_ONEDNN_OPTS="0"'),
+    "caller_thread": (True, 'TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD="1"'),
+    "keep_memory": (True, 'MALLOC_TOP_PAD_="268435456"'),
+    "kmp_blocktime": ("0", 'KMP_BLOCKTIME="0"'),
+    "kmp_affinity": ("compact", 'KMP_AFFINITY="compact"'),
+    "omp_num_threads": (3, 'OMP_NUM_THREADS="3"'),
+    "xla": (True, "--tf_xla_auto_jit=2"),
+    "bf16": (True, ""),
+    "concurrency": (5, ""),
+    "input": ("tfdata", ""),
+    "device": ("gpu", ""),
+}
+"""Each setting with a value, and what stands for it in the files; "": it is refused or told."""
+
+
+@pytest.mark.parametrize("manifests", ["--manifests=docker", "--batching", ""])
+@pytest.mark.parametrize("name", RECOMMENDED)
+def test_nothing_that_is_recommended_is_left_out_without_a_word(
+    name, manifests, deploykit, small, tmp_path
+):
+    assert {field.name for field in fields(Settings)} == set(RECOMMENDED)
+    value, written = RECOMMENDED[name]
+    tuned, base = tmp_path / "tuned.json", tmp_path / "base"
+    tuned.write_text(json.dumps({"format": 1, "kind": "tuned", "settings": {name: value}}))
+    found = deploykit("export", small, base, "--tuned", tuned, *filter(None, [manifests]))
+    if name in ("bf16", "input", "device") or not manifests:
+        assert found.status == 2
+        assert str(tuned) in found.stderr
+        assert not base.exists()
+        return
+    assert found.status == 0, found.stderr
+    texts = "".join(path.read_text() for path in base.iterdir() if path.is_file())
+    is_told = f"{tuned} recommends" in found.stderr
+    if manifests == "--batching" and name == "concurrency":
+        written = "num_batch_threads { value: 5 }"
+    assert is_told != bool(written and written in texts)
+    is_batched = (base / "batching.config").exists()
+    assert is_batched == (name == "batch" or manifests == "--batching")
+
+
+def test_a_batch_that_is_recommended_is_refused_where_requests_cannot_share_it(deploykit, tmp_path):
+    model, tuned = tmp_path / "model.pb", tmp_path / "tuned.json"
+    public.save_graph(fixed_graph(), model)
+    tuned.write_text(json.dumps({"format": 1, "kind": "tuned", "settings": {"batch": 8}}))
+    options = ("--outputs=y", "--manifests=docker", "--tuned", tuned)
+    found = deploykit("export", model, tmp_path / "base", *options)
+    assert found.status == 2
+    assert f'{tuned} recommends batch 8: take "batch" out of its settings' in found.stderr
+    assert not (tmp_path / "base").exists()
 
 
 def fixed_graph() -> Graph:
