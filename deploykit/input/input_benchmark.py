@@ -8,9 +8,10 @@ import contextlib
 import datetime
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from deploykit.benchmarking.devices import check_devices
 from deploykit.benchmarking.measuring import spill
@@ -18,6 +19,7 @@ from deploykit.benchmarking.sampling import Sampler, open_devices
 from deploykit.benchmarking.settings import SECONDS, Settings
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.hardware.machine import machine, usable_cores
+from deploykit.hardware.page_cache import forget, not_in_memory
 from deploykit.input.damage import without_damaged
 from deploykit.input.data import Data, open_data
 from deploykit.input.input_result import InputResult, Round, StyleResult
@@ -40,6 +42,8 @@ _MOST_THREADS = 8
 _WARM_UP_STEPS = 3
 _SHARES = {"compute": 0.25, "input": 0.25, "both": 0.5}  # of the time of a round
 _SETTLING = 0.2  # of a phase: what reads ahead may not have filled its buffers yet
+_DRAINING = 2  # phases at most, in which batches that lay ready are taken
+_LEAST = 4  # steps of a phase; where they are slow, it may take twice its time
 
 Advance = Callable[[str, int], None]
 
@@ -123,7 +127,7 @@ def measure_input(
     sampler = Sampler(open_devices(), lambda line: advance(line, 0))
     with (
         tempfile.TemporaryDirectory(prefix="deploykit-") as folder,
-        serving(piping.workers, piping.address) as service,
+        serving(piping.workers, piping.address) as (service, helpers),
     ):
         pipeline, skipped = _sound(pipeline, piping.on_error, Path(folder), advance)
         pipeline.say()
@@ -132,27 +136,17 @@ def measure_input(
         spill(graph, path)
         init, wait_ms = tuple(piping.init), piping.wait_ms
         jobs = [
-            InputJob(style, pipeline, str(path), graph.outputs, init, wait_ms, settings)
+            InputJob(style, pipeline, str(path), graph.outputs, init, wait_ms, settings, helpers)
             for style in styles
         ]
-        found, interrupted = _in_turn(jobs, seconds, rounds, sampler, advance)
+        cold = not_in_memory(pipeline.data.files)
+        course = _Turns(seconds / rounds, rounds, sampler, advance, cold)
+        interrupted = course.run(jobs)
     computes = "simulated" if wait_ms is not None else settings.device.partition(":")[0]
-    results = _results(found, opened.kind, computes, sampler)
     return InputResult(
-        results, model, pipeline, wait_ms, skipped, seen, start, interrupted, distinct
-    )
-
-
-def _results(
-    found: Mapping[str, Sequence[Round]], kind: str, computes: str, sampler: Sampler
-) -> tuple[StyleResult, ...]:
-    """Return what was found of each style that had a turn."""
-    cores = float(usable_cores())
-    return tuple(
-        StyleResult(style, kind, tuple(turns), cores, sampler.facts(style)["devices"], computes)
-        for style, turns in found.items()
-        if turns
-    )
+        course.results(opened.kind, computes), model, pipeline, wait_ms, skipped, seen, start,
+        interrupted, distinct, len(cold),
+    )  # fmt: skip
 
 
 def _sound(
@@ -179,58 +173,87 @@ def _served(pipeline: Pipeline, service: str, advance: Advance) -> tuple[Pipelin
     return replace(pipeline, service=service), distinct
 
 
-def _in_turn(
-    jobs: Sequence[InputJob], seconds: float, rounds: int, sampler: Sampler, advance: Advance
-) -> tuple[dict[str, list[Round]], bool]:
-    """Return the rounds of each style, and whether Ctrl-C ended them early.
+@dataclass
+class _Turns:
+    """Styles that have their turns, round by round."""
 
-    KeyboardInterrupt: there is none yet.
-    """
-    found: dict[str, list[Round]] = {job.style: [] for job in jobs}
-    steps = len(jobs) * (1 + rounds)
-    with contextlib.ExitStack() as stack:
-        courses: list[tuple[str, Worker]] = []
-        try:
-            for job in jobs:  # one after another: a start beside another takes its cores
-                advance(f"load {job.style}", steps)
-                worker = started(job)
-                stack.callback(worker.close)
-                courses.append((job.style, worker))
-                for phase in ("compute", "both"):
-                    _ask(job.style, worker, phase, 1e9, _WARM_UP_STEPS)
-            for number in range(rounds):
-                for style, worker in courses if number % 2 == 0 else reversed(courses):
-                    advance(style, steps)
-                    found[style].append(_round(style, worker, seconds / rounds, sampler))
-        except KeyboardInterrupt:
-            if not any(found.values()):
-                raise
-            return found, True
-    return found, False
+    seconds: float
+    """Of a turn."""
+    rounds: int
+    sampler: Sampler
+    advance: Advance
+    cold: Sequence[str]
+    """Files that did not lie in memory at the start, and do not at the start of any turn."""
+    found: dict[str, list[Round]] = field(default_factory=dict)
+    decoding: dict[str, float | None] = field(default_factory=dict)
 
+    def run(self, jobs: Sequence[InputJob]) -> bool:
+        """Run all rounds; return whether Ctrl-C ended them early.
 
-def _round(style: str, worker: Worker, seconds: float, sampler: Sampler) -> Round:
-    """Return what a style does in its turn."""
-    found: dict[str, Stretch] = {}
-    for phase, share in _SHARES.items():
-        limit = share * seconds
-        if phase == "compute":
-            _ask(style, worker, phase, _SETTLING * limit)
-        else:
-            _ask(style, worker, phase, limit, BUFFERED[style])
-        watching = sampler.watching(style, worker.pid)
-        with watching if phase == "both" else contextlib.nullcontext():
-            found[phase] = _ask(style, worker, phase, limit)
-    return Round(**found)
+        KeyboardInterrupt: there is none yet.
+        """
+        self.found = {job.style: [] for job in jobs}
+        steps = len(jobs) * (1 + self.rounds)
+        with contextlib.ExitStack() as stack:
+            workers: list[tuple[str, Worker]] = []
+            try:
+                for job in jobs:  # one after another: a start beside another takes its cores
+                    self.advance(f"load {job.style}", steps)
+                    worker = started(job)
+                    stack.callback(worker.close)
+                    workers.append((job.style, worker))
+                    self.decoding[job.style] = _asked(job.style, worker, "decoding")
+                    for phase in ("compute", "both"):
+                        _ask(job.style, worker, phase, 1e9, _WARM_UP_STEPS)
+                for number in range(self.rounds):
+                    for style, worker in workers if number % 2 == 0 else reversed(workers):
+                        self.advance(style, steps)
+                        self.found[style].append(self._turn(style, worker))
+            except KeyboardInterrupt:
+                if not any(self.found.values()):
+                    raise
+                return True
+        return False
+
+    def _turn(self, style: str, worker: Worker) -> Round:
+        """Return what a style does in its turn."""
+        found: dict[str, Stretch] = {}
+        forget(self.cold)
+        for phase, share in _SHARES.items():
+            limit = share * self.seconds
+            if phase == "compute":
+                _ask(style, worker, phase, _SETTLING * limit)
+            else:
+                _ask(style, worker, phase, _DRAINING * limit, BUFFERED[style])
+            watching = self.sampler.watching(style, worker.pid)
+            with watching if phase == "both" else contextlib.nullcontext():
+                found[phase] = _ask(style, worker, phase, limit, None, _LEAST)
+        return Round(**found)
+
+    def results(self, kind: str, computes: str) -> tuple[StyleResult, ...]:
+        """Return what was found of each style that had a turn, over data of a kind."""
+        cores = float(usable_cores())
+        return tuple(
+            StyleResult(
+                style, kind, tuple(turns), cores, self.sampler.facts(style)["devices"], computes,
+                self.decoding.get(style),
+            )
+            for style, turns in self.found.items()
+            if turns
+        )  # fmt: skip
 
 
 def _ask(style: str, worker: Worker, *arguments: object) -> Stretch:
     """Run a phase in a style's process; LimitError: TensorFlow died or hung."""
+    answer: Stretch = _asked(style, worker, "run", *arguments)
+    return answer
+
+
+def _asked(style: str, worker: Worker, method: str, *arguments: object) -> Any:
     try:
-        answer: Stretch = worker.ask("run", *arguments)
+        return worker.ask(method, *arguments)
     except (CrashError, LimitError) as error:
         raise LimitError(f"{style}: {error}") from None
-    return answer
 
 
 def refuse_own_queues(graph: Graph, fetches: Sequence[str]) -> None:

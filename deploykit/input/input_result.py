@@ -1,15 +1,29 @@
 """What a measurement of input styles found, as a value with a JSON form."""
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from deploykit.freezing.open_model import OpenedModel
-from deploykit.input.input_runner import Stretch
+from deploykit.input.input_runner import PHASES, Stretch
+from deploykit.input.judging.advice import ReadingCost
+from deploykit.input.judging.verdict import Rates, Verdict, undecided, verdict
 from deploykit.input.pipeline import Pipeline
-from deploykit.input.verdict import Rates, Verdict, verdict
 from deploykit.storage.documents import FORMAT
+
+_AGREEING = 0.4  # of the rounds beside other work; fewer do not decide
+_SLOWEST = 1e-9  # items a second, where a phase gave none
+
+
+def _per_second(stretch: Stretch, count: int | None) -> float | None:
+    return None if count is None else count / stretch.seconds
+
+
+def _idle_share(stretch: Stretch) -> float | None:
+    """Return for which part of the time no thread ran or could have run, at least."""
+    return None if stretch.wanted is None else max(0.0, 1 - stretch.wanted)
 
 
 @dataclass(frozen=True)
@@ -35,28 +49,72 @@ class StyleResult:
     computes: str = "cpu"
     """Where the model does: cpu, gpu or simulated."""
 
+    decoding: float | None = None
+    """Share of the CPU time of reading an image that goes into decoding it; None: there is none."""
+
     @property
     def rates(self) -> Rates:
         """The medians of the rounds."""
-        return Rates(
-            both=self._median(lambda each: each.both.items / each.both.seconds),
-            compute=self._median(lambda each: each.compute.items / each.compute.seconds),
-            input=self._median(lambda each: each.input.items / each.input.seconds),
-            cpu=self._median(lambda each: each.both.cpu_seconds / each.both.seconds),
-            cores=self.cores,
-        )
+        return self._of(self.rounds)
 
     @property
     def verdict(self) -> Verdict:
         """What limits it."""
-        return verdict(self.style, self.kind, self.rates, self.computes)
+        found = self._judged(self.rates)
+        limits = Counter(self._judged(self._of([each])).limit for each in self.rounds)
+        if self.rates.crowded and limits[found.limit] < _AGREEING * len(self.rounds):
+            return undecided(self.rates, limits)
+        return found
 
-    def _median(self, figure: Callable[[Round], float]) -> float:
-        return statistics.median(figure(each) for each in self.rounds)
+    def _judged(self, rates: Rates) -> Verdict:
+        return verdict(self.style, self.kind, rates, self.computes)
+
+    def _of(self, rounds: Sequence[Round]) -> Rates:
+        def each(
+            phase: str, figure: Callable[[Stretch], float | None], least: float = 0.0
+        ) -> float | None:
+            values = [figure(getattr(turn, phase)) for turn in rounds]
+            known = [max(least, value) for value in values if value is not None]
+            return statistics.median(known) if known else None
+
+        def rate(phase: str) -> float:
+            return each(phase, lambda stretch: stretch.items / stretch.seconds, _SLOWEST) or 0.0
+
+        reading = ReadingCost(
+            cpu=each("input", lambda stretch: stretch.cores) or 0.0,
+            idle_share=each("input", _idle_share),
+            read=each("input", lambda stretch: _per_second(stretch, stretch.read_bytes)),
+            asked=each("input", lambda stretch: _per_second(stretch, stretch.asked_bytes)),
+            iowait=each("input", lambda stretch: stretch.iowait),
+            decoding=self.decoding,
+        )
+        return Rates(
+            both=rate("both"),
+            compute=rate("compute"),
+            input=rate("input"),
+            cpu=each("both", lambda stretch: stretch.cores) or 0.0,
+            cores=self.cores,
+            idle=each("both", lambda stretch: stretch.idle),
+            iowait=each("both", lambda stretch: stretch.iowait),
+            foreign=each("both", lambda stretch: stretch.foreign),
+            wanted=each("both", lambda stretch: stretch.wanted),
+            reading=reading,
+        )
+
+    @property
+    def spread(self) -> dict[str, tuple[float, float]]:
+        """The smallest and the largest rate of each phase."""
+        found = {}
+        for phase in PHASES:
+            stretches = [getattr(each, phase) for each in self.rounds]
+            rates = [each.items / each.seconds for each in stretches]
+            found[phase] = (min(rates), max(rates))
+        return found
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data."""
         rates = self.rates
+        reading = rates.reading
         return {
             "style": self.style,
             "items_per_second": rates.both,
@@ -67,6 +125,20 @@ class StyleResult:
             "share_of_ceiling": rates.share,
             "cpu": rates.cpu,
             "cores": rates.cores,
+            "machine": {
+                "idle": rates.idle,
+                "iowait": rates.iowait,
+                "foreign": rates.foreign,
+            },
+            "reading": {
+                "cpu": reading.cpu,
+                "idle_share": reading.idle_share,
+                "bytes_per_second": reading.bytes,
+                "storage_bytes_per_second": reading.read,
+                "decoding_share": reading.decoding,
+            },
+            "spread": {phase: list(ends) for phase, ends in self.spread.items()},
+            "unstable": rates.unstable,
             **self.verdict.document(),
             "devices": list(self.devices),
             "rounds": [asdict(each) for each in self.rounds],
@@ -89,6 +161,8 @@ class InputResult:
     interrupted: bool = False
     distinct: int | None = None
     """Records of the epoch that a tf.data service gave, each once; None: there was no service."""
+    cold_files: int = 0
+    """Files that did not lie in memory, and were read from the disk anew in each turn."""
 
     @property
     def fed(self) -> Mapping[str, str]:
@@ -108,6 +182,7 @@ class InputResult:
             "simulated_accelerator_ms": self.wait_ms,
             "skipped": list(self.skipped),
             "service_epoch": self.distinct,
+            "cold_files": self.cold_files,
             "shuffle": pipeline.shuffle,
             "cache": pipeline.cache,
             "buckets": list(pipeline.buckets),

@@ -6,14 +6,16 @@ batch that lies ready; `both`, the model on the batches as they come.
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from deploykit.benchmarking.devices import devices_for, gpus
 from deploykit.benchmarking.session_config import config
 from deploykit.benchmarking.settings import Settings
-from deploykit.input.feed import batches, check_records, placeholders
+from deploykit.hardware.activity import Look
+from deploykit.hardware.own_use import OwnLook
+from deploykit.input.feed import batches, check_records, decoding_share, placeholders
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.queues import BATCHES, Queue
 from deploykit.input.tfdata import PREFETCHED, TfData
@@ -45,16 +47,44 @@ class InputJob:
     wait_ms: float | None = None
     """How long a step waits instead of computing, without a CPU."""
     settings: Settings = field(default_factory=Settings)
+    helpers: tuple[int, ...] = ()
+    """Processes that read for it, whose CPU time and bytes count as its own."""
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """A stretch of steps: how many records, how long, and how many seconds of CPU they took."""
+    """A stretch of steps: how many records, how long, and what they and the machine did."""
 
     items: int
     steps: int
     seconds: float
     cpu_seconds: float
+    """Of one's own processes."""
+    waited_seconds: float | None = None
+    """In which one's own threads could run, but had no core, all threads together."""
+    read_bytes: int | None = None
+    """From storage, not from memory."""
+    asked_bytes: int | None = None
+    """Of files, wherever they lay."""
+    busy: float | None = None
+    """Cores at work for any process of the machine; None: the kernel does not tell."""
+    idle: float | None = None
+    iowait: float | None = None
+    """Cores without work while a process waited for a disk."""
+    foreign: float | None = None
+    """Cores that other processes took, or the host of a virtual machine."""
+
+    @property
+    def cores(self) -> float:
+        """Cores in use by one's own processes."""
+        return self.cpu_seconds / self.seconds
+
+    @property
+    def wanted(self) -> float | None:
+        """Own threads that ran, or could have run had a core been free; None: nobody knows."""
+        if self.waited_seconds is None:
+            return None
+        return (self.cpu_seconds + self.waited_seconds) / self.seconds
 
 
 def started(job: InputJob) -> Worker:
@@ -189,17 +219,20 @@ class InputRunner:
                 raise StopIteration from None
         return [batch[name] for name in self._names]
 
-    def run(self, phase: str, seconds: float, steps: int | None = None) -> Stretch:
+    def run(self, phase: str, seconds: float, steps: int | None = None, least: int = 0) -> Stretch:
         """Run a phase for so long, or so many steps; less if the epochs are over.
+
+        Where fewer than `least` steps were made in this time, it goes on for as long again.
 
         FileError, GraphError: what is read is damaged, or the model cannot be run.
         """
         step = self._step(phase)
         items = done = 0
-        cpu, start = time.process_time(), time.perf_counter()
-        end = start + seconds
+        own, machine = OwnLook.now(self.job.helpers), Look.now()
+        start = time.perf_counter()
+        end, latest = start + seconds, start + 2 * seconds
         try:
-            while done != steps and time.perf_counter() < end:
+            while done != steps and time.perf_counter() < (end if done >= least else latest):
                 items += step()
                 done += 1
         except StopIteration:
@@ -209,7 +242,19 @@ class InputRunner:
         except self._failures as error:
             self._explain(error)
         taken = time.perf_counter() - start
-        return Stretch(items, done, taken, time.process_time() - cpu)
+        activity = Look.now().since(machine)
+        use = OwnLook.now(self.job.helpers).since(own)
+        stretch = Stretch(items, done, taken, **vars(use))
+        if not (activity.busy or activity.idle or activity.iowait):
+            return stretch
+        foreign = activity.foreign(use.cpu_seconds / activity.seconds)
+        return replace(
+            stretch, busy=activity.busy, idle=activity.idle, iowait=activity.iowait, foreign=foreign
+        )
+
+    def decoding(self) -> float | None:
+        """Return the share of reading's CPU time that goes into decoding images, if there are."""
+        return decoding_share(self.job.pipeline)
 
     def stop(self) -> None:
         """End what reads ahead; raises what it failed with."""
@@ -234,8 +279,13 @@ class InputRunner:
             time.sleep(wait)
             return count
 
+        def waited() -> int:
+            time.sleep(wait)
+            return len(self._ready[0])
+
         if phase == "compute":
-            return lambda: computed(self._ready)
+            simulated = self.job.wait_ms is not None and self.job.style != "feed"
+            return waited if simulated else lambda: computed(self._ready)
         if self._batches is None:
             return pulled if phase == "both" else lambda: int(self._take()[0])
         waiting = ([batch[name] for name in self._names] for batch in self._batches)

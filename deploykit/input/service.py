@@ -30,21 +30,24 @@ def service(workers: int) -> Iterator[str]:
 
     They listen on all interfaces, without authentication: TensorFlow offers no other way.
     """
-    with contextlib.closing(child.Worker("deploykit.input.service:Servers", workers)) as servers:
-        yield servers.ask("address")
+    with serving(workers, None) as (address, _):
+        yield address
 
 
 @contextlib.contextmanager
-def serving(workers: int | None, address: str | None) -> Iterator[str]:
+def serving(workers: int | None, address: str | None) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield where a service listens: one of so many workers, or one that runs; "" for neither.
+
+    The second value is the processes that were started for it.
 
     GraphError: nothing listens at the address.
     """
     if workers is not None:
-        with service(workers) as found:
-            yield found
+        servers = child.Worker("deploykit.input.service:Servers", workers)
+        with contextlib.closing(servers):
+            yield servers.ask("address"), (servers.pid,)
     else:
-        yield reachable(address) if address is not None else ""
+        yield reachable(address) if address is not None else "", ()
 
 
 class Servers:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from deploykit.hardware.machine import usable_cores
 from deploykit.input.input_runner import InputJob, started
-from deploykit.input.verdict import Rates
+from deploykit.input.judging.verdict import Rates
 from tests.benchmarks.figures import Figure
 
 ROUNDS = 5

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from deploykit.input.judging.verdict import COMPUTE, INPUT, SHARING
 from deploykit.input.pipeline import STYLES
-from deploykit.input.verdict import COMPUTE, INPUT, SHARING
 from deploykit.records.features import Feature
 from deploykit.storage.arrays import load_data
 from tests.deploykit.benchmarking.nets import hanging, written

@@ -1,0 +1,91 @@
+"""What processes of one's own took between two looks: CPU, waiting for one, and bytes of files.
+
+Sources: proc_pid_stat(5), proc_pid_io(5), and Linux's Documentation/scheduler/sched-stats.rst for
+the time in which a thread could run and had to wait for a CPU.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class OwnUse:
+    """What processes have taken; None: the kernel does not tell."""
+
+    cpu_seconds: float
+    waited_seconds: float | None
+    """In which threads could run, but no CPU was free, of all threads together."""
+    read_bytes: int | None
+    """That came from storage, not from memory."""
+    asked_bytes: int | None
+    """That were asked of files and pipes, wherever they came from."""
+
+
+@dataclass(frozen=True)
+class OwnLook:
+    """What the kernel has counted for this process, and for others that belong to it."""
+
+    cpu: float
+    waits: dict[tuple[int, str], int] | None
+    """Nanoseconds by process and thread."""
+    io: dict[str, int] | None
+
+    @classmethod
+    def now(cls, helpers: Sequence[int] = ()) -> "OwnLook":
+        """Look at this process and its helpers, which are given by their numbers."""
+        every = (os.getpid(), *helpers)
+        cpu = time.process_time() + sum(map(_cpu_of, helpers))
+        return cls(cpu, _waits(every), _io(every))
+
+    def since(self, earlier: "OwnLook") -> OwnUse:
+        """Return what was taken from an earlier look to this one."""
+        waited = None
+        if self.waits is not None and earlier.waits is not None:
+            waited = sum(
+                max(0, nanoseconds - earlier.waits.get(thread, 0))
+                for thread, nanoseconds in self.waits.items()
+            ) / 1e9  # fmt: skip
+        read = asked = None
+        if self.io is not None and earlier.io is not None:
+            read, asked = (
+                max(0, self.io[name] - earlier.io[name]) for name in ("read_bytes", "rchar")
+            )
+        return OwnUse(max(0.0, self.cpu - earlier.cpu), waited, read, asked)
+
+
+def _cpu_of(process: int) -> float:
+    """Return the seconds of CPU of another process; 0 where it is gone."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _waits(processes: Sequence[int]) -> dict[tuple[int, str], int] | None:
+    found = {}
+    for process in processes:
+        tasks = Path(f"/proc/{process}/task")
+        with contextlib.suppress(OSError):
+            for thread in tasks.iterdir():
+                with contextlib.suppress(OSError, ValueError, IndexError):  # it may just have ended
+                    counts = (thread / "schedstat").read_text().split()
+                    found[process, thread.name] = int(counts[1])
+    return found or None
+
+
+def _io(processes: Sequence[int]) -> dict[str, int] | None:
+    found = {"read_bytes": 0, "rchar": 0}
+    try:
+        for process in processes:
+            for line in Path(f"/proc/{process}/io").read_text().splitlines():
+                name, _, count = line.partition(":")
+                if name in found:
+                    found[name] += int(count)
+    except (OSError, ValueError):
+        return None
+    return found

@@ -1,0 +1,1 @@
+"""What limits a run behind its input, and what to try next."""
