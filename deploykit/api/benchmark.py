@@ -77,7 +77,7 @@ def benchmark(
             model, only = _only(models, chosen)
             more |= {"styles": piping.styles(style), "rounds": rounds or INPUT_ROUNDS}
             opened = open_runnable(model, piping, feeding.allowed_ops, **part)
-            return measure_input(opened, str(feeding.path), piping, only, **more)
+            return measure_input(opened, feeding.path, piping, only, **more)
         more |= {"runs": runs, "rounds": rounds or ROUNDS, "profile_runs": RUNS if profile else 0}
         every = _opened(models, part)
         for each in every.values():

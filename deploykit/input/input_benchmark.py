@@ -6,6 +6,7 @@ and does both. Batches that lay ready before its turn do not count.
 
 import contextlib
 import datetime
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -24,16 +25,19 @@ from deploykit.input.damage import without_damaged
 from deploykit.input.data import Data, open_data
 from deploykit.input.input_result import InputResult, Round, StyleResult
 from deploykit.input.input_runner import BUFFERED, InputJob, Stretch, started
+from deploykit.input.own_pipeline import OWN, OwnPipeline, own_pipeline
 from deploykit.input.pipeline import STYLES, Pipeline
-from deploykit.input.piping import PLAIN, Piping
+from deploykit.input.piping import PIPELINE, PLAIN, Piping
 from deploykit.input.preprocessing import Preprocessing, plan
 from deploykit.input.service import serving
 from deploykit.input.tfdata import check_cache
-from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
+from deploykit.transforms.core.errors import CrashError, FileError, GraphError, LimitError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import producer_name
 from deploykit.transforms.core.running.child import Worker, call
 from deploykit.verification.sample_inputs import demanded_batch
+
+logger = logging.getLogger("deploykit")
 
 ROUNDS = 5
 BATCH = 32
@@ -43,7 +47,7 @@ _WARM_UP_STEPS = 3
 _SHARES = {"compute": 0.25, "input": 0.25, "both": 0.5}  # of the time of a round
 _SETTLING = 0.2  # of a phase: what reads ahead may not have filled its buffers yet
 _DRAINING = 2  # phases at most, in which batches that lay ready are taken
-_LEAST = 4  # steps of a phase; where they are slow, it may take twice its time
+_LEAST = 4  # steps of computing alone
 
 Advance = Callable[[str, int], None]
 
@@ -91,7 +95,7 @@ def pipeline_for(
 
 def measure_input(
     model: OpenedModel,
-    data: str,
+    data: str | None,
     piping: Piping = PLAIN,
     settings: Settings = Settings(),  # noqa: B008  it is frozen
     *,
@@ -104,10 +108,10 @@ def measure_input(
 
     Args:
         model: frozen, or with variables that `piping.init` sets.
-        data: the path of files, as `open_data` takes it.
+        data: the path of files, as `open_data` takes it; None: one's own pipeline needs none.
         piping: how they are read, and what of the model is run.
         settings: of the session: batch, threads, device, oneDNN.
-        styles: feed, queue, tfdata, which have their turns.
+        styles: feed, queue, tfdata, pipeline, which have their turns.
         seconds: how long each style is measured, in all rounds together.
         rounds: how often each has its turn.
         advance: called with what comes next, and how many steps there are.
@@ -118,8 +122,7 @@ def measure_input(
     """
     graph = model.graph
     check_cache(os.fspath(piping.cache or ""))
-    opened = open_data(data, piping.declared(graph).columns)
-    pipeline = pipeline_for(opened, graph, batch=settings.batch, piping=piping)
+    pipeline, own, styles = _planned(graph, data, piping, settings.batch, tuple(styles))
     refuse_own_queues(graph, (*graph.outputs, *piping.init))
     check_devices([settings.device])
     start = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
@@ -130,23 +133,50 @@ def measure_input(
         serving(piping.workers, piping.address) as (service, helpers),
     ):
         pipeline, skipped = _sound(pipeline, piping.on_error, Path(folder), advance)
-        pipeline.say()
+        if pipeline.data.kind != OWN:
+            pipeline.say()
         pipeline, distinct = _served(pipeline, service, advance)
         path = Path(folder, "model.pb")
         spill(graph, path)
         init, wait_ms = tuple(piping.init), piping.wait_ms
-        jobs = [
-            InputJob(style, pipeline, str(path), graph.outputs, init, wait_ms, settings, helpers)
-            for style in styles
-        ]
+        jobs = []
+        for style in styles:
+            owns = own if style == PIPELINE else None
+            job = InputJob(style, pipeline, str(path), graph.outputs, init, wait_ms, settings)
+            jobs.append(replace(job, helpers=helpers, own=owns))
         cold = not_in_memory(pipeline.data.files)
         course = _Turns(seconds / rounds, rounds, sampler, advance, cold)
         interrupted = course.run(jobs)
     computes = "simulated" if wait_ms is not None else settings.device.partition(":")[0]
+    found = course.results(pipeline.data.kind, computes)
     return InputResult(
-        course.results(opened.kind, computes), model, pipeline, wait_ms, skipped, seen, start,
-        interrupted, distinct, len(cold),
-    )  # fmt: skip
+        found, model, pipeline, wait_ms, skipped, seen, start, interrupted, distinct, len(cold)
+    )
+
+
+def _planned(
+    graph: Graph, data: str | None, piping: Piping, batch: int | None, styles: tuple[str, ...]
+) -> tuple[Pipeline, OwnPipeline | None, tuple[str, ...]]:
+    """Return deploykit's pipeline, one's own, and which styles can be measured.
+
+    Where one's own reads data that deploykit cannot, it is measured alone.
+    """
+    own = None
+    if piping.pipeline is not None:
+        own = own_pipeline(piping.pipeline, data, batch, graph)
+        if data is None:
+            return own.alone(), own, (PIPELINE,)
+    assert data is not None
+    try:
+        opened = open_data(data, piping.declared(graph).columns)
+        return pipeline_for(opened, graph, batch=batch, piping=piping), own, styles
+    except (FileError, GraphError) as error:
+        if own is None or not set(styles) <= {"tfdata", PIPELINE}:
+            raise
+        if styles != (PIPELINE,):
+            logger.info("%s is measured alone, because tfdata cannot read its data: %s", own.name,
+                        error)  # fmt: skip
+        return own.alone(), own, (PIPELINE,)
 
 
 def _sound(
@@ -155,7 +185,7 @@ def _sound(
     """Return the pipeline over records that can be used, and where the others lie."""
     if on_error not in ON_ERROR:
         raise GraphError(f"on_error '{on_error}' is neither {' nor '.join(ON_ERROR)}")
-    if on_error == "stop":
+    if on_error == "stop" or pipeline.data.kind == OWN:
         return pipeline, ()
     advance("look for damage", 0)
     return without_damaged(pipeline, folder)
@@ -227,7 +257,8 @@ class _Turns:
                 _ask(style, worker, phase, _DRAINING * limit, BUFFERED[style])
             watching = self.sampler.watching(style, worker.pid)
             with watching if phase == "both" else contextlib.nullcontext():
-                found[phase] = _ask(style, worker, phase, limit, None, _LEAST)
+                least = _LEAST if phase == "compute" else BUFFERED[style]
+                found[phase] = _ask(style, worker, phase, limit, None, least)
         return Round(**found)
 
     def results(self, kind: str, computes: str) -> tuple[StyleResult, ...]:

@@ -10,15 +10,12 @@ from deploykit.freezing.open_model import OpenedModel
 from deploykit.input.input_runner import PHASES, Stretch
 from deploykit.input.judging.advice import ReadingCost
 from deploykit.input.judging.verdict import Rates, Verdict, undecided, verdict
+from deploykit.input.own_pipeline import OWN
 from deploykit.input.pipeline import Pipeline
 from deploykit.storage.documents import FORMAT
 
 _AGREEING = 0.4  # of the rounds beside other work; fewer do not decide
 _SLOWEST = 1e-9  # items a second, where a phase gave none
-
-
-def _per_second(stretch: Stretch, count: int | None) -> float | None:
-    return None if count is None else count / stretch.seconds
 
 
 def _idle_share(stretch: Stretch) -> float | None:
@@ -80,18 +77,29 @@ class StyleResult:
         def rate(phase: str) -> float:
             return each(phase, lambda stretch: stretch.items / stretch.seconds, _SLOWEST) or 0.0
 
+        def pooled(phase: str) -> float:
+            stretches: list[Stretch] = [getattr(turn, phase) for turn in rounds]
+            items = sum(stretch.items for stretch in stretches)
+            return max(_SLOWEST, items / sum(stretch.seconds for stretch in stretches))
+
+        def bytes_of(name: str) -> float | None:
+            counts = [getattr(turn.input, name) for turn in rounds]
+            seconds = sum(turn.input.seconds for turn in rounds)
+            return None if None in counts else sum(counts) / seconds
+
         reading = ReadingCost(
             cpu=each("input", lambda stretch: stretch.cores) or 0.0,
             idle_share=each("input", _idle_share),
-            read=each("input", lambda stretch: _per_second(stretch, stretch.read_bytes)),
-            asked=each("input", lambda stretch: _per_second(stretch, stretch.asked_bytes)),
+            read=bytes_of("read_bytes"),
+            asked=bytes_of("asked_bytes"),
             iowait=each("input", lambda stretch: stretch.iowait),
             decoding=self.decoding,
         )
         return Rates(
-            both=rate("both"),
+            # What a disk gives comes in bursts, of which a median would miss some.
+            both=pooled("both") if reading.waiting else rate("both"),
             compute=rate("compute"),
-            input=rate("input"),
+            input=pooled("input") if reading.waiting else rate("input"),
             cpu=each("both", lambda stretch: stretch.cores) or 0.0,
             cores=self.cores,
             idle=each("both", lambda stretch: stretch.idle),
@@ -167,7 +175,7 @@ class InputResult:
     @property
     def fed(self) -> Mapping[str, str]:
         """What becomes of the data on the way to each input, in words."""
-        return self.pipeline.fed
+        return {} if self.pipeline.data.kind == OWN else self.pipeline.fed
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data."""

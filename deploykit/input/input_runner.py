@@ -16,6 +16,7 @@ from deploykit.benchmarking.settings import Settings
 from deploykit.hardware.activity import Look
 from deploykit.hardware.own_use import OwnLook
 from deploykit.input.feed import batches, check_records, decoding_share, placeholders
+from deploykit.input.own_pipeline import OWN, OwnDataset, OwnPipeline
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.queues import BATCHES, Queue
 from deploykit.input.tfdata import PREFETCHED, TfData
@@ -25,9 +26,12 @@ from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.running.session import full_name, sentence
 from deploykit.transforms.core.tensors import Array
 
+_LONGEST = 4  # times what a phase should take
 PHASES = ("input", "compute", "both")
 _SCOPE = "deploykit_input"  # keeps the names of the graph free
-BUFFERED = {"feed": 1, "queue": BATCHES + 2, "tfdata": PREFETCHED + 8}
+BUFFERED = {
+    "feed": 1, "queue": BATCHES + 2, "tfdata": PREFETCHED + 8, "pipeline": PREFETCHED + 8,
+}  # fmt: skip
 """Batches that may lie ready when nobody takes any: what is prefetched, and what threads hold."""
 
 
@@ -36,7 +40,7 @@ class InputJob:
     """What is run behind which style of input."""
 
     style: str
-    """feed, queue or tfdata."""
+    """feed, queue, tfdata or pipeline."""
     pipeline: Pipeline
     model: str | None = None
     """A GraphDef file; None: nothing computes, and steps only wait."""
@@ -49,6 +53,8 @@ class InputJob:
     settings: Settings = field(default_factory=Settings)
     helpers: tuple[int, ...] = ()
     """Processes that read for it, whose CPU time and bytes count as its own."""
+    own: OwnPipeline | None = None
+    """The user's function, where the style is `pipeline`."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +116,7 @@ class InputRunner:
         (self._device, *_) = devices_for(asked, gpus() if asked != "cpu" else ())
         self._names = list(job.pipeline.steps)
         try:
+            self._own = None if job.own is None else OwnDataset(job.own)
             self._style = self._behind_input() if job.style != "feed" else None
             self._compute = self._fed_session()
             self._batches = batches(job.pipeline) if self._style is None else None
@@ -117,9 +124,10 @@ class InputRunner:
         except self._failures as error:
             self._explain(error)
         except StopIteration:
-            raise GraphError(
-                f"{job.pipeline.data.path}: the data hold no whole batch of {job.pipeline.batch}"
-            ) from None
+            said = f"{job.pipeline.data.path}: the data hold no whole batch of {job.pipeline.batch}"
+            if job.own is not None:
+                said = f"pipeline {job.own.name}: its dataset has no element"
+            raise GraphError(said) from None
 
     def _behind_input(self) -> "Queue | TfData":
         """Open a session in which the model reads what the style gives.
@@ -132,8 +140,10 @@ class InputRunner:
         graph = tf.Graph()
         with graph.as_default():
             with tf.name_scope(_SCOPE):
-                style = (
-                    Queue(pipeline) if self.job.style == "queue" else TfData(pipeline, self._device)
+                style: Queue | TfData = (
+                    Queue(pipeline)
+                    if self.job.style == "queue"
+                    else TfData(pipeline, self._device, self._own)
                 )
                 count = tf.shape(style.tensors[self._names[0]])[0]
                 arrived = tf.group(*(style.tensors[name] for name in self._names))
@@ -222,7 +232,7 @@ class InputRunner:
     def run(self, phase: str, seconds: float, steps: int | None = None, least: int = 0) -> Stretch:
         """Run a phase for so long, or so many steps; less if the epochs are over.
 
-        Where fewer than `least` steps were made in this time, it goes on for as long again.
+        Where fewer than `least` steps were made in this time, it goes on for up to four times it.
 
         FileError, GraphError: what is read is damaged, or the model cannot be run.
         """
@@ -230,7 +240,7 @@ class InputRunner:
         items = done = 0
         own, machine = OwnLook.now(self.job.helpers), Look.now()
         start = time.perf_counter()
-        end, latest = start + seconds, start + 2 * seconds
+        end, latest = start + seconds, start + _LONGEST * seconds
         try:
             while done != steps and time.perf_counter() < (end if done >= least else latest):
                 items += step()
@@ -254,7 +264,8 @@ class InputRunner:
 
     def decoding(self) -> float | None:
         """Return the share of reading's CPU time that goes into decoding images, if there are."""
-        return decoding_share(self.job.pipeline)
+        known = self.job.pipeline.data.kind != OWN
+        return decoding_share(self.job.pipeline) if known else None
 
     def stop(self) -> None:
         """End what reads ahead; raises what it failed with."""
@@ -298,6 +309,9 @@ class InputRunner:
 
         Ops of a graph tell neither file nor line, so the records are gone through in Python.
         """
+        if self.job.own is not None:
+            name, said = self.job.own.name, sentence(error)
+            raise failed(f"pipeline {name}: TensorFlow cannot run this: {said}", error)
         if self.job.style != "feed":  # where Python has read them already
             check_records(self.job.pipeline)
         raise failed(f"{self.job.style}: TensorFlow cannot run this: {sentence(error)}", error)

@@ -40,6 +40,10 @@ class Piping:
     """How many workers of a tf.data service are started, to read for the style tfdata."""
     address: str | None = None
     """HOST:PORT, where such a service runs already."""
+    pipeline: Any = None
+    """One's own tf.data function, `module:function` or the function itself, which is called with
+    the data's path, and with `batch` and `epochs` where it takes them. It is measured beside the
+    style tfdata, and alone without data, or with data that only it can read."""
 
     def declared(self, graph: "Graph | None") -> "Preprocessing":
         """Return what becomes of the features. FileError, GraphError: it cannot be read."""
@@ -54,6 +58,8 @@ class Piping:
         """
         asked = self != PLAIN or style not in (None, *INPUTS)
         path = os.fspath(data) if isinstance(data, str | os.PathLike) else None
+        if self.pipeline is not None and data is None and style in (None, PIPELINE):
+            return True
         if path is not None:
             from deploykit.input.data import is_arrays
 
@@ -73,19 +79,27 @@ class Piping:
         """Return the styles of input that are measured. GraphError: options contradict them."""
         from deploykit.input.pipeline import STYLES
 
-        if style not in (None, "all", *STYLES):
+        if style not in (None, "all", PIPELINE, *STYLES):
             raise GraphError(f"input '{style}' is not one of {', '.join(map(repr, STYLES))}, 'all'")
+        if style == PIPELINE and self.pipeline is None:
+            raise GraphError("input 'pipeline' is a tf.data function of your own; name it: "
+                             "module:function (--pipeline)")  # fmt: skip
         served = self.workers is not None or self.address is not None
-        if served and style != "tfdata":
+        if served and (style != "tfdata" or self.pipeline is not None):
             raise GraphError("a tf.data service feeds tf.data alone; give input tfdata (--input)")
         if (self.cache or self.buckets or self.private_threads or served) and style not in (
-            None, "all", "tfdata",
+            None, "all", "tfdata", PIPELINE,
         ):  # fmt: skip
             raise GraphError("cache, buckets and private threads are for input tfdata (--input)")
         if self.workers is not None and self.address is not None:
             raise GraphError("a tf.data service is given twice: by its workers and its address; "
                              "give one")  # fmt: skip
-        return STYLES if style in (None, "all") else (str(style),)
+        if self.pipeline is None:
+            return STYLES if style in (None, "all") else (str(style),)
+        beside = {"all": STYLES, None: ("tfdata",), PIPELINE: ()}.get(style, (str(style),))
+        return (*beside, PIPELINE)
 
 
+PIPELINE = "pipeline"
+"""The style of one's own tf.data function."""
 PLAIN = Piping()

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from deploykit.input.own_pipeline import OwnDataset
 from deploykit.input.parsing import example_spec, inputs_of, parsed_lines
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import result_of
@@ -43,19 +44,22 @@ def check_cache(cache: str) -> None:
 class TfData:
     """An iterator over a dataset in the current graph: its tensors by input, what starts it."""
 
-    def __init__(self, pipeline: Pipeline, device: str = _CPU) -> None:
-        """Build the dataset; its batches arrive on the device."""
+    def __init__(
+        self, pipeline: Pipeline, device: str = _CPU, own: OwnDataset | None = None
+    ) -> None:
+        """Build the dataset, or the user's own one; its batches arrive on the device."""
         import tensorflow as tf
 
         with tf.device(_CPU):
-            self._feeds: dict[Any, Array] = {}
-            found = dataset(pipeline, self._feeds)
+            self._feeds: dict[Any, Any] = {}
+            found = dataset(pipeline, self._feeds) if own is None else own.dataset(self._feeds)
             holds_text = any(each.dtype == "string" for each in pipeline.steps.values())
             if device != _CPU and not holds_text:  # which no GPU takes
                 found = found.apply(tf.data.experimental.prefetch_to_device(device))
         with tf.device(device if not holds_text else _CPU):
             iterator = tf.compat.v1.data.make_initializable_iterator(found)
-            self.tensors: dict[str, Any] = iterator.get_next()
+            element = iterator.get_next()
+            self.tensors: dict[str, Any] = element if own is None else own.inputs_of(element)
         self._initializer = iterator.initializer
 
     def start(self, session: Any) -> None:

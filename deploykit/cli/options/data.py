@@ -106,4 +106,8 @@ piping = as_one(
             "checked. They listen on all network interfaces."),
     _piping("--service-address", "address", metavar="HOST:PORT",
             help="Use the workers of a tf.data service that is already running."),
+    _piping("--pipeline", metavar="MODULE:FUNCTION", help="Measure a tf.data function of your own, "
+            "which this runs: it is called with the path that --data gives, and with batch and "
+            "epochs where it takes them. It is compared with --input tfdata, or, with --input "
+            "pipeline, without --data, or with data that only it can read, measured alone."),
 )  # fmt: skip

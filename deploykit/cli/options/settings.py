@@ -48,9 +48,10 @@ sweep = as_one(
              help="Set OMP_NUM_THREADS, likewise."),
     _setting("--xla", is_flag=True, help="Compile with XLA (auto-clustering)."),
     _setting("--bf16", is_flag=True, help="Let oneDNN compute in bfloat16."),
-    _setting("--input", type=click.Choice((*INPUTS, "queue", "all")), help="How data reach the "
-             "model: fed with each call, or through tf.data with prefetch [default: feed]. From "
-             "files (--data DIR) also through queues, or all in turn [default: all]."),
+    _setting("--input", type=click.Choice((*INPUTS, "queue", "pipeline", "all")),
+             help="How data reach the model: fed with each call, or through tf.data with prefetch "
+             "[default: feed]. From files (--data DIR) also through queues, or all in turn "
+             "[default: all], or through --pipeline alone."),
     _setting("--device", type=DeviceName(), help="Device to run on; all: a copy of the model on "
              "every GPU, compared with gpu:0 alone [default: cpu]. To compare layouts, use "
              "deploykit transform --transforms 'convert_layout(to=NCHW)'."),
