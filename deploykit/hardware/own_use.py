@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+_QUIET = 0.1  # seconds
+
 
 @dataclass(frozen=True)
 class OwnUse:
@@ -55,6 +57,14 @@ class OwnLook:
                 max(0, self.io[name] - earlier.io[name]) for name in ("read_bytes", "rchar")
             )
         return OwnUse(max(0.0, self.cpu - earlier.cpu), waited, read, asked)
+
+
+def wait_for_quiet(processes: Sequence[int], longest: float) -> None:
+    """Wait until none of some processes reads files any more, at most so many seconds."""
+    end, before = time.monotonic() + longest, None
+    while (now := _io(processes)) != before and now is not None and time.monotonic() < end:
+        before = now
+        time.sleep(_QUIET)
 
 
 def _cpu_of(process: int) -> float:

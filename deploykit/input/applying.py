@@ -1,7 +1,8 @@
 """The steps of an input applied: to tensors of a graph, or to values in Python.
 
 Both compute the same in float32 and in the same order; a division by the deviation is a product
-with its reciprocal in both, as TensorFlow would make it one on its own.
+with its reciprocal in Python, as TensorFlow makes it one on its own. What the graph has is what
+`writing.py` writes as Python, op by op.
 """
 
 from collections.abc import Callable
@@ -35,16 +36,16 @@ def in_graph(steps: Steps, feature: Feature, value: Any) -> Any:
     if steps.resize is not None:
         value = _resize(steps)(value, steps.resize)
     if steps.crop is not None:
-        value = _cropped(steps, value, tf.shape(value)[-3:-1])
-    factor, mean, reciprocal = _numbers(steps)
-    if factor is not None or mean is not None or reciprocal is not None:
+        value = _cropped(steps, value, steps.resize or tf.shape(value)[-3:-1])
+    factor, mean, deviation = _numbers(steps)
+    if value.dtype != tf.float32 and any(n is not None for n in (factor, mean, deviation)):
         value = tf.cast(value, tf.float32)
     if factor is not None:
         value = value * factor
     if mean is not None:
         value = value - mean
-    if reciprocal is not None:
-        value = value * reciprocal
+    if deviation is not None:
+        value = value / deviation
     value = tf.cast(value, steps.dtype) if value.dtype != steps.dtype else value
     shape = result_of(steps, feature).shape
     ahead = value.shape.rank - len(shape)  # 1 in a batch
@@ -83,15 +84,15 @@ def in_python(steps: Steps, feature: Feature, value: Any) -> Array:
         value = _resized(steps, value)
     if steps.crop is not None:
         value = _cropped(steps, value, value.shape[-3:-1])
-    factor, mean, reciprocal = _numbers(steps)
-    if factor is not None or mean is not None or reciprocal is not None:
+    factor, mean, deviation = _numbers(steps)
+    if factor is not None or mean is not None or deviation is not None:
         value = value.astype(np.float32)
     if factor is not None:
         value = value * factor
     if mean is not None:
         value = value - mean
-    if reciprocal is not None:
-        value = value * reciprocal
+    if deviation is not None:
+        value = value * (1 / deviation)
     found: Array = value if steps.dtype == "string" else value.astype(numpy_type(steps.dtype))
     return found
 
@@ -109,11 +110,13 @@ def together(arrays: list[Array]) -> Array:
 
 
 def _numbers(steps: Steps) -> tuple[Array | None, Array | None, Array | None]:
-    """Return factor, mean and reciprocal of the deviation as float32."""
+    """Return factor, mean and deviation as float32: one number, or one for each channel."""
     factor = None if steps.scale is None else np.asarray(steps.scale, np.float32)
-    mean = np.asarray(steps.mean, np.float32) if steps.mean else None
-    reciprocal = 1 / np.asarray(steps.std, np.float32) if steps.std else None
-    return factor, mean, reciprocal
+    mean, deviation = (
+        np.asarray(each if len(each) > 1 else each[0], np.float32) if each else None
+        for each in (steps.mean, steps.std)
+    )
+    return factor, mean, deviation
 
 
 def _cropped(steps: Steps, value: Any, sizes: Any) -> Any:

@@ -45,6 +45,11 @@ class Data:
         return sum(self.counts) if self.counts else None
 
     @property
+    def labelled(self) -> bool:
+        """Whether the images have classes."""
+        return "label" in self.features
+
+    @property
     def width(self) -> int:
         """How many numbers a line of a CSV file holds."""
         return max(_ends(each)[1] for each in self.columns.values())

@@ -20,6 +20,7 @@ from deploykit.benchmarking.sampling import Sampler, open_devices
 from deploykit.benchmarking.settings import SECONDS, Settings
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.hardware.machine import machine, usable_cores
+from deploykit.hardware.own_use import wait_for_quiet
 from deploykit.hardware.page_cache import forget, not_in_memory
 from deploykit.input.damage import without_damaged
 from deploykit.input.data import Data, open_data
@@ -238,6 +239,8 @@ class _Turns:
                 for number in range(self.rounds):
                     for style, worker in workers if number % 2 == 0 else reversed(workers):
                         self.advance(style, steps)
+                        # What another style still reads ahead would take the disk from this one.
+                        wait_for_quiet([each.pid for _, each in workers], self.seconds)
                         self.found[style].append(self._turn(style, worker))
             except KeyboardInterrupt:
                 if not any(self.found.values()):

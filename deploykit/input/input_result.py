@@ -83,9 +83,9 @@ class StyleResult:
             return max(_SLOWEST, items / sum(stretch.seconds for stretch in stretches))
 
         def bytes_of(name: str) -> float | None:
-            counts = [getattr(turn.input, name) for turn in rounds]
-            seconds = sum(turn.input.seconds for turn in rounds)
-            return None if None in counts else sum(counts) / seconds
+            read = [stretch for turn in rounds for stretch in (turn.input, turn.both)]
+            counts = [getattr(stretch, name) for stretch in read]
+            return None if None in counts else sum(counts) / sum(each.seconds for each in read)
 
         reading = ReadingCost(
             cpu=each("input", lambda stretch: stretch.cores) or 0.0,

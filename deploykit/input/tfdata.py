@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from deploykit.input.data import Data
 from deploykit.input.own_pipeline import OwnDataset
 from deploykit.input.parsing import example_spec, inputs_of, parsed_lines
 from deploykit.input.pipeline import Pipeline
@@ -123,7 +124,8 @@ def _records(pipeline: Pipeline, feeds: dict[Any, Array]) -> Any:
             {name: _slot(as_objects(arrays[name]), feeds) for name in pipeline.features}
         )
     elif data.kind == "images":
-        found = tf.data.Dataset.from_tensor_slices((list(data.files), list(data.labels)))
+        listed = (list(data.files), list(data.labels))
+        found = tf.data.Dataset.from_tensor_slices(listed if data.labelled else listed[0])
     else:
         names = list(data.files)
         if seed is not None and pipeline.service:
@@ -139,8 +141,13 @@ def _records(pipeline: Pipeline, feeds: dict[Any, Array]) -> Any:
             deterministic=pipeline.threads == 1,
         )
     if seed is not None:
-        found = found.shuffle(min(data.records or NEARBY, NEARBY), seed)
+        found = found.shuffle(nearby(data), seed)
     return found
+
+
+def nearby(data: Data) -> int:
+    """Return among how many records one changes its place when they are shuffled."""
+    return min(data.records or NEARBY, NEARBY)
 
 
 def _slot(array: Array, feeds: dict[Any, Array]) -> Any:
@@ -159,7 +166,8 @@ def _opened(pipeline: Pipeline, file: Any) -> Any:
 
     data = pipeline.data
     if data.kind == "csv":
-        return tf.data.TextLineDataset(file).skip(int(data.header))
+        lines = tf.data.TextLineDataset(file)
+        return lines.skip(1) if data.header else lines
     return tf.data.TFRecordDataset(file, data.compression)
 
 
@@ -186,7 +194,7 @@ def _one_by_one(pipeline: Pipeline, records: Any) -> Any:
     def parse(*record: Any) -> dict[str, Any]:
         data = pipeline.data
         if data.kind == "images":
-            features = {"image": tf.io.read_file(record[0]), "label": record[1]}
+            features = {"image": tf.io.read_file(record[0]), "label": record[-1]}
         elif data.kind == "records":
             features = tf.io.parse_single_example(record[0], example_spec(pipeline.features))
         else:

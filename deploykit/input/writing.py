@@ -10,13 +10,25 @@ from typing import Any
 from deploykit.input.data import IMAGE_ENDS, LABELS, Data
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import Steps, result_of
+from deploykit.input.tfdata import MEMORY, PREFETCHED, nearby
 from deploykit.records.features import Feature
 from deploykit.records.index import shard_name
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.node import split
 
 STYLES = ("tfdata",)
-_TAKEN = {"tf", "np", "found", "numbers", "lines", "arrays", "examples", "example", "file"}
+_TAKEN = {
+    "tf",
+    "np",
+    "found",
+    "numbers",
+    "lines",
+    "middle",
+    "arrays",
+    "examples",
+    "example",
+    "file",
+}
 
 
 @dataclass(frozen=True)
@@ -53,11 +65,23 @@ def written(pipeline: Pipeline) -> str:
         rest=", drop_remainder=True" if pipeline.whole else "",
         one_by_one=pipeline.one_by_one,
         padded=pipeline.padded,
+        cuts=any(each.crop and not each.resize for each in pipeline.steps.values()),
         width=data.width if data.kind == "csv" else 0,
         shards=_shards(data),
         labels=_labels(data),
         listed=LABELS if Path(data.path, LABELS).exists() else "",
         ends=IMAGE_ENDS,
+        threads=pipeline.threads,
+        deterministic=pipeline.threads == 1,
+        shuffle=pipeline.shuffle is not None,
+        seed=pipeline.shuffle or 0,
+        nearby=nearby(data),
+        cache=pipeline.cache,
+        cache_file=_quoted(pipeline.cache) if pipeline.cache not in ("", MEMORY) else "",
+        buckets=list(pipeline.buckets),
+        long=next((each.key for each in inputs if None in each.result.shape), ""),
+        private_threads=pipeline.private_threads,
+        prefetched=PREFETCHED,
     )
 
 
@@ -117,7 +141,7 @@ def _statements(
         said.append(f"{resize}({{}}, {list(steps.resize)})")
         dtype = "float32"
     if steps.crop is not None:
-        said.append(f"tf.image.resize_with_crop_or_pad({{}}, {steps.crop[0]}, {steps.crop[1]})")
+        said += _cropped(steps.crop, steps.resize)
     computed = [
         f"{{}} {sign} {_numbers(values)}"
         for sign, values in (("*", steps.scale), ("-", steps.mean), ("/", steps.std))
@@ -136,6 +160,15 @@ def _statements(
     if feature.content == "image":  # which decode_image does not know
         lines.insert(1, f"{name}.set_shape([None, None, {steps.channels}])")
     return lines
+
+
+def _cropped(crop: tuple[int, int], resize: tuple[int, int] | None) -> list[str]:
+    """Return what cuts the middle out, in one statement, or two where sizes differ."""
+    height, width = crop
+    if resize is not None:
+        top, left = (resize[0] - height) // 2, (resize[1] - width) // 2
+        return [f"{{}}[..., {top}:{top + height}, {left}:{left + width}, :]"]
+    return [f"middle({{}}, {height}, {width})"]
 
 
 def _numbers(values: Any) -> str:

@@ -8,6 +8,7 @@ from deploykit.cli import options
 from deploykit.cli.options.outputs import writes
 from deploykit.cli.options.types import PathName, TextOutput, Whole
 from deploykit.freezing.interface import Interface, Source
+from deploykit.input.piping import Piping
 
 
 @click.group(name="input")
@@ -25,8 +26,7 @@ def input() -> None:  # noqa: A001  the command's name
 @options.model_option("--model", type=PathName("MODEL"), help="Make batches that fit the inputs of "
                       "this model [default: a tensor for each feature of the data].")  # fmt: skip
 @options.interface
-@options.data_option("--preprocess", type=PathName("FILE.json|LO..HI"),
-                     help="How each feature becomes an input: sizes, ranges, tokens.")  # fmt: skip
+@options.written_piping
 @click.option("--batch", type=Whole(1), metavar="N", help="Records in a batch [default: what the "
               "model demands, or 32].")  # fmt: skip
 @writes(
@@ -40,7 +40,7 @@ def write(
     style: str,
     model: str | None,
     interface: Interface,
-    preprocess: str | None,
+    piping: Piping,
     batch: int | None,
     output: str | None,
     force: bool,
@@ -49,8 +49,10 @@ def write(
     """Write the recommended tf.data function for data, to stdout or a file.
 
     DIR is a folder of TFRecords (deploykit records), of CSV files or of images, or an .npz file.
-    The code is short, imports only TensorFlow (and NumPy for .npz), and gives the same batches as
-    `deploykit benchmark --input tfdata`.
+    The code is short, imports only TensorFlow (and NumPy for .npz), and builds the very dataset
+    that `deploykit benchmark --input tfdata` measures with the same options on this machine.
+    `deploykit benchmark MODEL --data DIR --pipeline FILE:dataset` measures the file, here without
+    its .py.
     """
     import deploykit
     from deploykit.cli.report import Report, show
@@ -59,7 +61,7 @@ def write(
     found = deploykit.write_input(
         data,
         model=None if model is None else Source.of(model, interface),
-        preprocess=preprocess,
+        piping=piping,
         batch=batch,
         style=style,
         output=output,

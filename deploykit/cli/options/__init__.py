@@ -8,6 +8,7 @@ from deploykit.cli.options.data import (
     feeding_or_files,
     piping,
     preprocess,
+    written_piping,
 )
 from deploykit.cli.options.headings import (
     Helped,
@@ -51,4 +52,5 @@ __all__ = [
     "tuned",
     "under",
     "which_version",
+    "written_piping",
 ]

@@ -80,6 +80,17 @@ feeding_or_files = as_one(
 
 
 _piping = under("Input from files")
+_built = (
+    _piping("--shuffle", is_flag=True, help="Shuffle the files, and records that lie near each "
+            "other, as for training."),
+    _piping("--cache", type=PathName("memory|FILE"), help="tf.data: keep parsed records in memory "
+            "or in a file, so that later epochs read no data files."),
+    _piping("--buckets", type=Counts(), default=(), help="tf.data: batch texts with others of "
+            "similar length, divided at these lengths, so that less padding is computed."),
+    _piping("--private-threads", type=Whole(1), metavar="N", help="tf.data: read on this many "
+            "threads of its own instead of the model's."),
+)  # fmt: skip
+written_piping = as_one("piping", Piping, preprocess, *_built)
 piping = as_one(
     "piping",
     Piping,
@@ -93,14 +104,7 @@ piping = as_one(
     _piping("--on-error", type=click.Choice(("stop", "skip")), default=Piping.on_error,
             show_default=True, help="Whether a damaged image, in a file or a TFRecord, ends the "
             "run or is skipped."),
-    _piping("--shuffle", is_flag=True, help="Shuffle the files, and records that lie near each "
-            "other, as for training."),
-    _piping("--cache", type=PathName("memory|FILE"), help="tf.data: keep parsed records in memory "
-            "or in a file, so that later epochs read no data files."),
-    _piping("--buckets", type=Counts(), default=(), help="tf.data: batch texts with others of "
-            "similar length, divided at these lengths, so that less padding is computed."),
-    _piping("--private-threads", type=Whole(1), metavar="N", help="tf.data: read on this many "
-            "threads of its own instead of the model's."),
+    *_built,
     _piping("--service", "workers", type=Whole(1), metavar="N", help="Start this many tf.data "
             "service workers, each of which reads a share of the files; first, one epoch is "
             "checked. They listen on all network interfaces."),

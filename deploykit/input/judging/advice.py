@@ -19,7 +19,7 @@ class ReadingCost:
     """Share of the time in which none of its threads ran, or could have run had a core been free,
     from 0 to 1."""
     read: float | None = None
-    """Bytes a second that came from storage."""
+    """Bytes a second that came from storage, also while the model computed."""
     asked: float | None = None
     """Bytes a second that were asked of files, wherever they lay."""
     iowait: float | None = None
@@ -31,7 +31,7 @@ class ReadingCost:
     def bytes(self) -> float:
         """Bytes a second of files: from storage, or, where that is not counted, all."""
         read, asked = self.read or 0.0, self.asked or 0.0
-        return read if read >= asked / 2 else asked
+        return read if read >= asked / 10 else asked
 
     @property
     def waiting(self) -> bool:

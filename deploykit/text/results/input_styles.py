@@ -35,7 +35,7 @@ def lines(found: InputResult) -> "list[str | Table]":
         "compute: on a batch that lies ready; input: without a model; ceiling: the smaller; floor: "
         "in turns",
         "CPU: cores that this took; idle: without work; others: taken by other processes; read/s: "
-        "bytes of files while nothing computes",
+        "bytes of files",
     ]
     if found.wait_ms is not None:
         text.append(f"simulated: each step waits {found.wait_ms:g} ms instead of computing")

@@ -1,6 +1,8 @@
 """`deploykit input write`: the file gives deploykit's own batches, on TensorFlow alone."""
 
 import ast
+import functools
+import hashlib
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,7 +13,7 @@ import pytest
 from deploykit.input.data import open_data
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import preprocessing_from, steps_for
-from deploykit.input.tfdata import batches_eagerly
+from deploykit.input.tfdata import batches_eagerly, dataset
 from deploykit.input.writing import written
 from deploykit.records.features import Feature
 from deploykit.records.index import Index, Shard, index_path, shard_name
@@ -224,6 +226,117 @@ def test_smaller_batches_are_left_out_where_the_model_takes_none(source, tmp_pat
     wanted = list(batches_eagerly(pipeline))
     assert {len(batch["label"]) for batch in wanted} == {4}
     assert_same(batches_of(written(pipeline)), wanted)
+
+
+NAMES = ("metadata", "_output_shapes", "output_shapes")  # of what is the same, or said elsewhere
+OPTIONS = {
+    "plain": {},
+    "threads": {"threads": 3},
+    "shuffled": {"threads": 2, "shuffle": 0},
+    "cached": {"cache": "memory"},
+    "cached in a file": {"cache": "FILE", "shuffle": 0},
+    "threads of its own": {"threads": 2, "private_threads": 2},
+    "whole batches": {"whole": True, "batch": 3, "threads": 2},
+    "in buckets": {"buckets": (3, 6), "batch": 4},
+    "all at once": {"threads": 2, "shuffle": 0, "cache": "memory", "private_threads": 3,
+                    "whole": True},
+}  # fmt: skip
+
+
+def graph_of(dataset):
+    """Return what a dataset is made of: every op with its attributes and inputs, without names."""
+    import tensorflow as tf
+    from tensorflow.core.framework import graph_pb2
+
+    graph = graph_pb2.GraphDef.FromString(
+        tf.raw_ops.DatasetToGraphV2(
+            input_dataset=tf.data.experimental.to_variant(dataset),
+            external_state_policy=1,
+            strip_device_assignment=True,
+        ).numpy()
+    )
+    functions = {each.signature.name: each for each in graph.library.function}
+
+    @functools.cache
+    def inside(name):
+        function = functions[name]
+        places = {each.name: f"argument {n}" for n, each in enumerate(function.signature.input_arg)}
+        made = maker({node.name: node for node in function.node_def}, places)
+        checks = [made(node.name) for node in function.node_def if node.op == "Assert"]
+        return [*checks, *(made(function.ret[each.name]) for each in function.signature.output_arg)]
+
+    for node in graph.node:
+        held = node.attr["value"].tensor.resource_handle_val
+        if held:  # the state of a shuffle or a cache, numbered as datasets are made
+            held[0].name, held[0].hash_code = "", 0
+
+    def attributes(node):
+        return [
+            (name, inside(value.func.name) if value.HasField("func") else str(value))
+            for name, value in sorted(node.attr.items())
+            if name not in NAMES
+        ]
+
+    def maker(nodes, places):
+        @functools.cache
+        def made(output):
+            name, _, port = output.partition(":")
+            if name in places:
+                return places[name]
+            node = nodes[name]
+            inputs = [made(each) for each in node.input if not each.startswith("^")]
+            content = [node.op, attributes(node), inputs]
+            return f"{node.op} {hashlib.sha256(str(content).encode()).hexdigest()[:12]} {port}"
+
+        return made
+
+    nodes = {node.name: node for node in graph.node}
+    made = maker(nodes, {})
+    (result,) = (node for node in graph.node if node.op == "_Retval")
+    return [*(node.op for node in graph.node if "Dataset" in node.op), made(result.input[0])]
+
+
+def written_dataset(text):
+    module: dict = {"__name__": "pipeline"}
+    exec(compile(text, "pipeline.py", "exec"), module)
+    return module["dataset"]()
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("source", SOURCES, ids=lambda each: each.__name__)
+def test_the_written_file_builds_the_very_dataset_that_is_measured(source, options, tmp_path):
+    """Op by op, with all attributes and constants, also within functions."""
+    more = dict(OPTIONS[options])
+    if "buckets" in more and source is not text_records:
+        return
+    pipeline = pipeline_of(source, tmp_path)
+    if more.get("cache") == "FILE":
+        more["cache"] = str(tmp_path / "cache")
+    pipeline = replace(pipeline, **more)
+    assert graph_of(written_dataset(written(pipeline))) == graph_of(dataset(pipeline))
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [
+        ("prefetch(8)", "prefetch(7)"),
+        ("THREADS == 1", "THREADS == 2"),
+        ("shuffle(3, 0)", "shuffle(3, 1)"),
+        ("min(batch, 16)", "min(batch, 1)"),
+        ("[12, 12]", "[12, 13]"),
+        ("/ [0.25", "/ [0.26"),
+        ("THREADS = 2", "THREADS = 3"),
+        (".cache()", ".cache().cache()"),
+        (", drop_remainder=True", ""),
+    ],
+)
+def test_any_other_dataset_is_seen(was, becomes, tmp_path):
+    pipeline = pipeline_of(image_records, tmp_path)
+    pipeline = replace(pipeline, threads=2, shuffle=0, cache="memory", whole=True)
+    text = written(pipeline).replace("shuffle(5, 0)", "shuffle(3, 0)")
+    wanted = graph_of(written_dataset(text))
+    assert was in text
+    assert graph_of(written_dataset(text.replace(was, becomes))) != wanted
 
 
 def test_another_scale_is_seen(tmp_path):
