@@ -19,7 +19,7 @@ from deploykit.benchmarking.measuring import Advance, measure, spill
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.seating import Contestant
 from deploykit.benchmarking.settings import CONFIDENCE, Settings
-from deploykit.benchmarking.statistics import Ratio
+from deploykit.benchmarking.statistics import Ratio, summary
 from deploykit.quantization.budget import DEPTHS, Depth
 from deploykit.quantization.layer_times import Times, with_onednn_kernels
 from deploykit.quantization.min_cut import FLOAT, NEVER, Border, Part, cheapest, total
@@ -83,14 +83,18 @@ class Gain:
         """Return it as plain data."""
         found = self.judgement.document()
         ratio = found.pop("ratio")
-        of = {each.name: each.cpu_ms for each in self.result.measurements} if self.result else {}
+        every = self.result.measurements if self.result else ()
+        cpu = {each.name: each.cpu_ms for each in every}
+        cost = {each.name: summary(each).core_seconds_per_1000 for each in every}
         return {
             "times_as_fast": ratio["value"],
             "low": ratio["low"],
             "high": ratio["high"],
             "against": self.rival,
-            "cpu_ms": of.get(self.name),
-            "cpu_ms_against": of.get(self.rival),
+            "cpu_ms": cpu.get(self.name),
+            "cpu_ms_against": cpu.get(self.rival),
+            "core_seconds_per_1000": cost.get(self.name),
+            "core_seconds_per_1000_against": cost.get(self.rival),
             **found,
         }
 

@@ -35,15 +35,12 @@ class Speedup:
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data."""
-        return {
-            "a": self.a.name,
-            "b": self.b.name,
-            "p50_a": summary(self.a).p50,
-            "p50_b": summary(self.b).p50,
-            "cpu_ms_a": self.a.cpu_ms,
-            "cpu_ms_b": self.b.cpu_ms,
-            **self.judgement.document(),
+        figures = {
+            f"{name}_{side}": getattr(summary(each), name)
+            for name in ("p50", "cpu_ms", "core_seconds_per_1000")
+            for side, each in (("a", self.a), ("b", self.b))
         }
+        return {"a": self.a.name, "b": self.b.name, **figures, **self.judgement.document()}
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,8 @@ def test_an_8_bit_graph_is_written(deploykit, net, data, clock):
         "against": "float",
         "cpu_ms": None,
         "cpu_ms_against": None,
+        "core_seconds_per_1000": None,
+        "core_seconds_per_1000_against": None,
         "cpu_ratio": None,
         "verdict": "faster: 2 times as fast (1.9 to 2.1)",
         "significant": True,
