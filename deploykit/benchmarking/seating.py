@@ -172,6 +172,10 @@ class Seating:
             self._groups.setdefault(course.contestant.process, []).append(course)
 
     @property
+    def _on_gpu(self) -> bool:
+        return any(each.contestant.job.settings.device != "cpu" for each in self.courses)
+
+    @property
     def seats(self) -> list[Seat]:
         """All sessions."""
         return [seat for course in self.courses for seat in course.seats]
@@ -198,6 +202,8 @@ class Seating:
         wanted = self._sessions(seconds, most)
         is_long, few = seconds is not None and seconds >= SHORT, len(self._groups) <= 3
         copies = 3 if is_long and few else 2 if is_long or len(self._groups) > 1 else 1
+        if self._on_gpu:
+            copies = min(copies, 2)
         copies = min(copies, most)
         order = random.Random(0)
         for courses in self._groups.values():
@@ -234,6 +240,8 @@ class Seating:
             each.facts["bytes_peak"] - each.facts["bytes_before"] for each in self.courses
         )
         most = min(most, MOST_SESSIONS, 1 + int(free / max(bytes_each, 1)))
+        if self._on_gpu:  # how much of its memory a session takes is not known
+            most = min(most, 3)
         if seconds is None:
             return most
         cost = max(each.load_seconds + each.first_run_ms / 1e3 + _AGAIN for each in self.courses)
