@@ -122,8 +122,8 @@ def test_every_session_has_one_turn_in_a_block(asked):
 
 
 def test_it_ends_once_all_is_decided(asked):
-    """Made-up calls take the same time to the nanosecond; a model alone leaves nothing to decide."""
-    a, b = benchmark({"a": dense(), "b": dense()}, seconds=4).measurements
+    """Made-up calls all take the same time; of a model alone, nothing is to be decided."""
+    a, _ = benchmark({"a": dense(), "b": dense()}, seconds=4).measurements
     assert 0.9 < sum(a.rounds_seconds) < 1.5
     (alone,) = benchmark({"a": dense()}, seconds=4).measurements
     assert 3 < sum(alone.rounds_seconds) < 4.1
