@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import deploykit as api
-from deploykit.input import input_runner
+from deploykit.input import input_benchmark, input_runner
 from deploykit.input.input_runner import Stretch
 from deploykit.transforms.core.errors import FileError, GraphError, VerificationError
 from tests.deploykit.benchmarking import made_up
@@ -33,6 +33,7 @@ class MadeUpInput(MadeUpProcess):
 def processes(monkeypatch):
     take_made_up_processes(monkeypatch)
     monkeypatch.setattr(input_runner, "Worker", MadeUpInput)
+    monkeypatch.setattr(input_benchmark, "wait_for_quiet", lambda processes, longest: None)
 
 
 @pytest.fixture
