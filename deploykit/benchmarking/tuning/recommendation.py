@@ -107,6 +107,7 @@ class Recommendation:
             "not_searched": {name: list(held) for name, held in self.kept.items()},
             "complete": self.complete,
             "impossible": self.impossible,
+            "undecided": self.undecided,
             "trials": [each.document() for each in self.trials],
         }
 
@@ -126,6 +127,18 @@ class Recommendation:
             "times_faster": _document(self.faster(chosen)),
             "times_the_items": _document(self.more(chosen)) | {"at_most": self.at_most(chosen)},
         }
+
+    @property
+    def undecided(self) -> list[str]:
+        """Say of what was measured in the end and is not recommended where it may be faster yet."""
+        chosen = (self.default, self.latency, self.throughput)
+        return [
+            f"{each.settings} ({verdict.wall.low:.2f} to {verdict.wall.high:.2f} times the items)"
+            for each in self.final.measurements
+            if each not in chosen
+            and not (verdict := self.more(each)).is_decided
+            and verdict.wall.value > 1
+        ]
 
     def faster(self, chosen: Measurement) -> SpeedVerdict:
         """Return how often a choice runs while the default settings run once."""

@@ -44,6 +44,9 @@ def lines(found: Recommendation, tuned: str) -> "Iterator[str | Table]":
             yield from _to_copy(found.model.source, chosen.settings)
     if found.latency is found.throughput is found.default:
         yield "no difference: nothing that was tried is faster than the defaults for sure"
+    if found.undecided:
+        way = "more minutes (--budget) or a quieter machine would decide it"
+        yield f"undecided: {'; '.join(found.undecided)}: {way}"
     if found.final.conditions is not None and found.final.conditions.busy:
         yield f"{found.final.conditions.busy}: more would be found on a quieter one"
     if found.impossible:

@@ -10,17 +10,18 @@ import pytest
 from deploykit.api.tune import tune
 from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.measurement import Measurement, Turn
 from deploykit.benchmarking.results import BenchmarkResult, load_tuned
 from deploykit.benchmarking.runner import Runner
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.tuning import tuning
-from deploykit.benchmarking.tuning.recommendation import Recommendation
+from deploykit.benchmarking.tuning.recommendation import Recommendation, without_one
 from deploykit.benchmarking.tuning.searching import Figures, Search, SettingsTrial
 from deploykit.benchmarking.tuning.trials import TURNS, Trials
 from deploykit.benchmarking.tuning.tuning import coordinates, held
 from deploykit.freezing.graph_files import load_graph
 from deploykit.freezing.open_model import open_model
+from deploykit.hardware.machine import usable_cores
 from deploykit.storage.resume_file import State
 from deploykit.text.results.tuning import lines, options
 from deploykit.transforms.core.errors import CrashError, GraphError
@@ -269,6 +270,60 @@ def test_figures_come_from_the_last_measurement():
     assert "inter_op_parallelism_threads=1" in text
     assert f"deploykit benchmark m.pb {options(WIDE)}" in text
     assert options(WIDE) == "--batch 8 --threads 1x2 --keep-memory on --concurrency 2"
+
+
+def scattered(settings, p50, seed):
+    """Return a measurement whose sessions are far apart."""
+    levels = p50 * np.random.default_rng(seed).lognormal(0, 0.4, 10)
+    calls = tuple((float(each),) * 10 for each in levels)
+    return replace(measured(settings, p50), rounds_ms=calls, rounds_seconds=tuple(
+        10 * each[0] / 1e3 for each in calls))  # fmt: skip
+
+
+def test_what_is_not_faster_for_sure_is_not_recommended_and_said():
+    found = recommended(scattered(FAST, 8.0, 0))
+    assert found.settings == START
+    text = "\n".join(map(str, lines(found, "f")))
+    assert "no difference: nothing that was tried is faster than the defaults for sure" in text
+    assert f"undecided: {FAST} (" in text
+    assert "more minutes (--budget) or a quieter machine would decide it" in text
+    assert recommended(measured(FAST, 10.0)).undecided == []
+
+
+def test_of_what_is_alike_the_fewest_changes_are_recommended():
+    one = replace(START, threads=(1, 1))
+    both = replace(one, keep_memory=True)
+    found = recommended(measured(both, 4.999), measured(one, 5.0))
+    assert found.settings == both, "it is faster, if only a little, for sure"
+    found = recommended(measured(both, 5.0), measured(one, 5.0))
+    assert found.settings == one
+
+
+def test_each_change_is_taken_back_once():
+    assert set(without_one(START, WIDE)) == {
+        replace(WIDE, batch=1),
+        replace(WIDE, keep_memory=None),
+        replace(WIDE, threads=None, concurrency=1),
+    }
+    assert list(without_one(START, replace(START, threads=(1, 1)))) == []
+
+
+def test_more_than_the_cores_allow_is_called_unstable():
+    """Ten times the items at the same CPU time for each, on two cores."""
+
+    def with_cpu(measurement, milliseconds):
+        turns = tuple(Turn(i, 0, i, milliseconds * 100, 0, 0) for i in range(10))
+        return replace(measurement, turns=turns)
+
+    default, fast = with_cpu(measured(START, 10.0), 2.0), with_cpu(measured(FAST, 1.0), 2.0)
+    final = BenchmarkResult((default, fast), {}, "")
+    found = Recommendation(replace(open_model(dense()), source="m.pb"), "latency", None, final, (),
+                           {}, True)  # fmt: skip
+    assert found.at_most(fast) == usable_cores()
+    assert "10.00 times the items is more than the cores allow" in found.impossible
+    assert f"unstable: {found.impossible}" in list(lines(found, "f"))
+    assert found.document()["impossible"] == found.impossible
+    assert recommended(measured(FAST, 1.0)).impossible == "", "CPU times are not known"
 
 
 def test_a_finalist_that_is_slower_in_the_end_is_not_recommended():
