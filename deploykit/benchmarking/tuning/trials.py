@@ -17,8 +17,8 @@ from deploykit.benchmarking.tuning.searching import Figures
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.running.child import Limits, Worker, limits
 
-TURNS = 40
-TURN_SECONDS = 0.04  # many short turns scatter less than few long ones on a busy machine
+TURNS = 16
+TURN_SECONDS = 0.03  # many short turns scatter less than few long ones on a busy machine
 WARM_UP_SECONDS = 0.25
 ENOUGH_SECONDS = 5.0  # of turns; a slow model gets fewer
 

@@ -51,7 +51,7 @@ class _Pace:
     @property
     def measured(self) -> float:
         """How long each of the best is measured in the end."""
-        return max(1.0, min(10.0, self.seconds / 30))
+        return max(1.0, min(10.0, self.seconds / 45))
 
     @property
     def warm_up(self) -> float:
