@@ -23,6 +23,11 @@ from deploykit.hardware.machine import usable_cores
 from deploykit.storage.documents import FORMAT
 
 
+WORTH = 1.05
+"""How much faster a change has to be, for sure, than the same without it: what is worth less is
+found on one day and not on another."""
+
+
 @dataclass(frozen=True)
 class Recommendation:
     """The outcome of `tune`. Its figures come from the final measurement alone."""
@@ -63,7 +68,7 @@ class Recommendation:
         return self._best(fit, seconds_an_item)
 
     def _best(self, candidates: Sequence[Measurement], figure: Figure) -> Measurement | None:
-        """Return the one with the fewest changes that no other beats for sure.
+        """Return the one with the fewest changes that no other beats by what is WORTH it.
 
         What is not faster than the default for sure is no candidate, so that two searches
         recommend the same unless their measurements contradict each other.
@@ -80,10 +85,9 @@ class Recommendation:
         unbeaten = (
             each
             for each in found
-            if not any(judge(each, other, figure=figure).kind == FASTER for other in found)
+            if not any(judge(each, other, figure=figure).wall.low > WORTH for other in found)
         )
-        best = min(found, key=lambda each: summary(each).p50, default=None)
-        return next(unbeaten, best)
+        return next(unbeaten, found[0] if found else None)
 
     @property
     def settings(self) -> Settings:

@@ -11,7 +11,7 @@ from deploykit.benchmarking.settings import Settings
 from deploykit.transforms.core.errors import Error
 
 GOALS = ("latency", "throughput")
-CLEARLY = 0.04  # two processes of one model differ by up to 3 %
+CLEARLY = 0.06  # two processes of one model differ by up to 3 %, and only one of each is tried
 NOISE = 2.0  # standard errors that a gain must exceed as well
 
 Coordinate = Sequence[Mapping[str, Any]]

@@ -293,10 +293,8 @@ def test_what_is_not_faster_for_sure_is_not_recommended_and_said():
 def test_of_what_is_alike_the_fewest_changes_are_recommended():
     one = replace(START, threads=(1, 1))
     both = replace(one, keep_memory=True)
-    found = recommended(measured(both, 4.999), measured(one, 5.0))
-    assert found.settings == both, "it is faster, if only a little, for sure"
-    found = recommended(measured(both, 5.0), measured(one, 5.0))
-    assert found.settings == one
+    for p50, settings in ((4.0, both), (4.7, both), (4.8, one), (5.0, one), (6.0, one)):
+        assert recommended(measured(both, p50), measured(one, 5.0)).settings == settings
 
 
 def test_each_change_is_taken_back_once():
