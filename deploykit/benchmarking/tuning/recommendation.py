@@ -22,7 +22,6 @@ from deploykit.freezing.open_model import OpenedModel
 from deploykit.hardware.machine import usable_cores
 from deploykit.storage.documents import FORMAT
 
-
 WORTH = 1.05
 """How much faster a change has to be, for sure, than the same without it: what is worth less is
 found on one day and not on another."""
