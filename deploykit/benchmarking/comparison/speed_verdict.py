@@ -14,7 +14,7 @@ processes where the two share none.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 DISTURBED = 1.25
 RULE = (
     "a turn is left out where its wall clock ran more than 1.25 times as long for each second of "
-    "CPU time as in the least disturbed tenth of the turns of its measurement"
+    "CPU time as in the least disturbed tenth of the turns that are compared"
 )
 """In words, for results. Measured beside four busy processes on two cores: it takes the error of
 the wall clock from 6 to 1.5 %, of calls of 70 ms."""
@@ -241,18 +241,38 @@ def who(measurement: "Measurement") -> Sequence[Turn]:
     ]
 
 
-def undisturbed(measurement: "Measurement") -> "Array":
-    """Return which rounds count, by RULE; all do where a session would be left without any."""
-    count = len(measurement.rounds_ms)
-    everyone = np.ones(count, bool)
-    if not measurement.turns or measurement.settings.device != "cpu":
+def undisturbed(measurement: "Measurement", other: "Measurement | None" = None) -> "Array":
+    """Return which rounds count, by RULE; all do where a session would be left without any.
+
+    Of two that run with the same threads, both are held against one bar: where few turns are not
+    disturbed, a bar of each one's own would favour the one that had the luckiest.
+    """
+    everyone = np.ones(len(measurement.rounds_ms), bool)
+    stretched = _stretched(measurement)
+    if stretched is None:
         return everyone
-    cpu = np.array([max(turn.cpu_ms, 1e-6) for turn in measurement.turns])
-    stretched = 1e3 * np.array(measurement.rounds_seconds) / cpu
-    kept: Array = stretched <= DISTURBED * np.quantile(stretched, 0.1)
+    pool, others = stretched, None if other is None else _stretched(other)
+    if other is not None and others is not None and _alike(measurement, other):
+        pool = np.concatenate([stretched, others])
+    kept: Array = stretched <= DISTURBED * np.quantile(pool, 0.1)
     sessions = {turn.session for turn in measurement.turns}
     left = {turn.session for turn, keep in zip(measurement.turns, kept, strict=True) if keep}
     return kept if left == sessions else everyone
+
+
+def _stretched(measurement: "Measurement") -> "Array | None":
+    """Return the wall clock that passed for each CPU second, round by round; None: not known."""
+    if not measurement.turns or measurement.settings.device != "cpu":
+        return None
+    cpu = np.array([max(turn.cpu_ms, 1e-6) for turn in measurement.turns])
+    found: Array = 1e3 * np.array(measurement.rounds_seconds) / cpu
+    return found
+
+
+def _alike(a: "Measurement", b: "Measurement") -> bool:
+    """Say whether two keep as many cores busy, as far as their settings go."""
+    first, second = (replace(each.settings, batch=None) for each in (a, b))
+    return first == second
 
 
 def _compare(a: "Measurement", b: "Measurement", figure: Figure, confidence: float) -> Ratio:
@@ -270,8 +290,11 @@ def _compare(a: "Measurement", b: "Measurement", figure: Figure, confidence: flo
 def _centred(a: "Measurement", b: "Measurement", figure: Figure) -> tuple[list[Level], list[Level]]:
     """Return the levels of sessions, of which each block's own level is taken away."""
     sides = []
-    for each in (a, b):
-        values, kept = np.log(figure(each)), undisturbed(each)
+    kept_of = [undisturbed(a, b), undisturbed(b, a)]
+    if any(kept.all() for kept in kept_of):  # where one cannot leave any out, neither may
+        kept_of = [np.ones_like(kept) for kept in kept_of]
+    for each, kept in zip((a, b), kept_of, strict=True):
+        values = np.log(figure(each))
         triples = zip(values, who(each), kept, strict=True)
         sides.append([(float(value), turn) for value, turn, keep in triples if keep])
     of_block: list[dict[int, list[float]]] = [{}, {}]
