@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from deploykit.load.arrivals import MOST_LATE
 from deploykit.serving.client.endpoint import Endpoint
 from deploykit.serving.client.load_generator import DIGITS, LONGEST_US, OK, LoadStep, Taken
 from deploykit.text.loads import failures, load_name
@@ -15,7 +16,6 @@ PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 _POLL_SECONDS = 0.2
 _WARM_UP_SECONDS = 0.5
 _MOST_BUSY = 0.9  # of a core; one Python process has no more to give
-_MOST_LATE = 0.01  # of the calls
 _PROBE_CALLERS, _PROBES = 8, 7
 _ABOVE = 1.5  # a rate may be higher than what so few callers reach
 _PRECISION = 0.05
@@ -139,7 +139,7 @@ def _load(step: LoadStep, taken: Sequence[Taken]) -> Load:
     statuses = sum((each.statuses for each in taken), Counter[str]())
     seconds = max(each.seconds for each in taken)
     busy, late = max(each.busy for each in taken), sum(each.late for each in taken)
-    limited = late > _MOST_LATE * statuses.total() if step.rate else busy > _MOST_BUSY
+    limited = late > MOST_LATE * statuses.total() if step.rate else busy > _MOST_BUSY
     return Load(
         step.callers,
         step.rate,

@@ -8,7 +8,6 @@ a server that stalls is not spared the calls that would have come meanwhile.
 import contextlib
 import functools
 import itertools
-import random
 import sys
 import threading
 import time
@@ -19,10 +18,10 @@ from typing import Any
 
 import grpc
 
+from deploykit.load.arrivals import LATE_SECONDS, poisson
 from deploykit.serving.client.endpoint import PREDICTION, Endpoint
 
 OK = "OK"
-LATE_SECONDS = 0.01  # a call that is sent later than this after it was due was held back here
 LONGEST_US, DIGITS = 3_600_000_000, 3  # of a histogram: an hour, to 0.1 %
 _CONNECTIONS = 16  # a server with several processes spreads connections, not calls
 _CONNECT_SECONDS = 5.0
@@ -116,13 +115,9 @@ class Generator:
                 self._took(error.code().name, due)
 
     def _open_loop(self, step: LoadStep) -> None:
-        gaps = random.Random(step.seed)
         in_flight = threading.Semaphore(_MOST_IN_FLIGHT)
-        due = self._began
-        for number in itertools.count():
-            due += gaps.expovariate(step.rate)
-            if due >= self._began + step.seconds:
-                break
+        for number, after in enumerate(poisson(step.rate, step.seconds, step.seed)):
+            due = self._began + after
             time.sleep(max(0.0, due - time.perf_counter()))
             self._late += time.perf_counter() - due > LATE_SECONDS
             in_flight.acquire()

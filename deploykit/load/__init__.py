@@ -1,0 +1,1 @@
+"""Loads: calls that arrive whether others are answered or not."""
