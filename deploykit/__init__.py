@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from deploykit.api.write_input import write_input
     from deploykit.benchmarking.feeding import Feeding
     from deploykit.benchmarking.results import load_result, load_tuned
+    from deploykit.benchmarking.scenarios.timing import Timing
     from deploykit.benchmarking.settings import Settings, Sweep
     from deploykit.benchmarking.tuning.tune_options import TuneOptions
     from deploykit.freezing.graph_files import load_graph, save_graph
@@ -68,6 +69,7 @@ _HOMES = {
     "Settings": "benchmarking.settings",
     "Source": "freezing.interface",
     "Sweep": "benchmarking.settings",
+    "Timing": "benchmarking.scenarios.timing",
     "TransformGraph": "api.transform",
     "TuneOptions": "benchmarking.tuning.tune_options",
     "benchmark": "api.benchmark",
@@ -117,6 +119,7 @@ __all__ = [
     "Settings",
     "Source",
     "Sweep",
+    "Timing",
     "TransformGraph",
     "TuneOptions",
     "benchmark",

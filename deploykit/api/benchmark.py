@@ -1,14 +1,16 @@
 """How fast models are, with which settings, and behind which input."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 from deploykit.benchmarking.feeding import MADE_UP, Feeding
-from deploykit.benchmarking.measuring import ROUNDS, measure_models
+from deploykit.benchmarking.measuring import ROUNDS, Advance, measure_models
 from deploykit.benchmarking.profiling.traced_calls import RUNS
 from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.benchmarking.settings import SECONDS, Settings, Sweep
+from deploykit.benchmarking.scenarios.acting import measure_scenario
+from deploykit.benchmarking.scenarios.timing import Timing
+from deploykit.benchmarking.settings import Settings, Sweep
 from deploykit.freezing.interface import Source
 from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.input.input_benchmark import ROUNDS as INPUT_ROUNDS
@@ -22,6 +24,7 @@ from deploykit.text.progress import working
 from deploykit.transforms.core.errors import GraphError
 
 DEFAULT = Sweep()
+TURNS = Timing()
 _PART = [each.name for each in fields(Source) if each.name != "model"]
 
 
@@ -31,17 +34,16 @@ def benchmark(
     *,
     feeding: Feeding = MADE_UP,
     piping: Piping = PLAIN,
-    seconds: float = SECONDS,
-    runs: int | None = None,
-    rounds: int | None = None,
+    timing: Timing = TURNS,
     profile: bool = False,
     **options: Any,
 ) -> BenchmarkResult | InputResult:
     """Measure how fast models are, each with each of the settings, in turn.
 
     Each has several sessions, which take short turns in random order, so that whatever else the
-    machine does hits all alike; `judgements` of the result say what is faster. Where data are
-    files, or `piping` is given, one model is measured behind each style of input.
+    machine does hits all alike; `judgements` of the result say what is faster. In a `scenario`,
+    each is measured alone, and its measurement says whether that is valid. Where data are files, or
+    `piping` is given, one model is measured behind each style of input.
 
     Args:
         models: whatever `open_model` takes; several in a list, or by name in a mapping.
@@ -49,12 +51,10 @@ def benchmark(
         feeding: data or made-up values. Ops that act on files or processes are refused but for
             `allowed_ops`.
         piping: how files reach the model, and what of it is run.
-        seconds: how long each model or style of input is measured at most; less if all is decided.
-        runs: how many calls instead.
-        rounds: turns into which `runs` are divided (20), or of each style of input (5).
+        timing: for how long, for how many calls, or in which scenario.
         profile: whether some calls of each are traced afterwards, in a pass of their own.
-        options: fields of `Sweep`, `Feeding` and `Piping`, such as `batch`, `threads`, `data` and
-            `shuffle`, or of `Source`, such as `outputs`, which then count for all models.
+        options: fields of `Sweep`, `Feeding`, `Piping` and `Timing`, such as `batch`, `data`,
+            `shuffle` and `seconds`, or of `Source`, such as `outputs`, which then count for all.
 
     Latencies are in milliseconds. Ctrl-C ends it early: what was measured until then is the result.
 
@@ -67,23 +67,40 @@ def benchmark(
         >>> [each.samples for each in found.measurements]
         [1, 8]
     """
-    source, feeding, piping, chosen = _chosen(settings, options, feeding, piping)
+    source, feeding, piping, timing, chosen = _chosen(settings, options, feeding, piping, timing)
     part = {name: getattr(source, name) for name in _PART if name in options}
     style = options.get("input", settings.input if isinstance(settings, Sweep) else None)
     with working("benchmark") as advance:
-        more: dict[str, Any] = {"seconds": seconds, "advance": advance}
         if piping.reads_files(feeding.data, style):
-            _refuse(runs=runs, profile=profile, shapes=feeding.shapes)
+            refused = {"runs": timing.runs, "a scenario": timing.scenario}
+            _refuse(refused | {"profile": profile, "shapes": feeding.shapes})
             model, only = _only(models, chosen)
-            more |= {"styles": piping.styles(style), "rounds": rounds or INPUT_ROUNDS}
+            more: dict[str, Any] = {"styles": piping.styles(style), "advance": advance}
+            more |= {"seconds": timing.seconds, "rounds": timing.rounds or INPUT_ROUNDS}
             opened = open_runnable(model, piping, feeding.allowed_ops, **part)
             return measure_input(opened, feeding.path, piping, only, **more)
-        more |= {"runs": runs, "rounds": rounds or ROUNDS, "profile_runs": RUNS if profile else 0}
         every = _opened(models, part)
         for each in every.values():
             each.refuse_effects(feeding.allowed_ops)
         feeding, fed = read_feeding(feeding, *(each.graph for each in every.values()))
-        return replace(measure_models(every, chosen, feeding, **more), fed=fed)
+        found = _measured(every, chosen, feeding, timing, RUNS if profile else 0, advance)
+        return replace(found, fed=fed)
+
+
+def _measured(
+    models: Mapping[str, OpenedModel],
+    settings: Sequence[Settings],
+    feeding: Feeding,
+    timing: Timing,
+    profile_runs: int,
+    advance: Advance,
+) -> BenchmarkResult:
+    """Return what was measured of models that are not behind files."""
+    more: dict[str, Any] = {"profile_runs": profile_runs, "advance": advance}
+    if timing.scenario is not None:
+        return measure_scenario(models, settings, feeding, timing, **more)
+    more |= {"seconds": timing.seconds, "runs": timing.runs, "rounds": timing.rounds or ROUNDS}
+    return measure_models(models, settings, feeding, **more)
 
 
 def _chosen(
@@ -91,15 +108,22 @@ def _chosen(
     options: Mapping[str, Any],
     feeding: Feeding,
     piping: Piping,
-) -> tuple[Source, Feeding, Piping, tuple[Settings, ...]]:
+    timing: Timing,
+) -> tuple[Source, Feeding, Piping, Timing, tuple[Settings, ...]]:
     """Return the parameters with their options, and the settings to measure."""
-    source = Source(None)
+    name, objects = "benchmark", (Source(None), feeding, piping, timing)
     if isinstance(settings, Settings):
         settings = Sweep(base=settings)
     if isinstance(settings, Sweep):
-        found = with_options("benchmark", options, source, feeding, piping, settings)
-        return *found[:3], tuple(found[3].settings())
-    return *with_options("benchmark", options, source, feeding, piping), tuple(settings)
+        found = with_options(name, options, *objects, settings)
+        source, feeding, piping, timing, sweep = found
+        several, is_chosen = sweep.settings(), bool(sweep.concurrency)
+    else:
+        source, feeding, piping, timing = with_options(name, options, *objects)
+        several, is_chosen = [*settings], True
+    timing.check()
+    every = tuple(timing.settings(each, chosen=is_chosen) for each in several)
+    return source, feeding, piping, timing, every
 
 
 def _opened(models: Any, part: Mapping[str, Any]) -> dict[str, OpenedModel]:
@@ -128,7 +152,7 @@ def _only(models: Any, settings: tuple[Settings, ...]) -> tuple[Any, Settings]:
     return several[0], settings[0]
 
 
-def _refuse(**given: Any) -> None:
+def _refuse(given: Mapping[str, Any]) -> None:
     """Raise GraphError for what has no meaning where data are read from files."""
     for name, value in given.items():
         if value:

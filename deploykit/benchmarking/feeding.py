@@ -35,14 +35,17 @@ class Feeding:
 
         return self if self.path is None else replace(self, data=load_data(self.path))
 
-    def batches(self, graph: "Graph", batch: int | None = None) -> "tuple[tuple[Array, ...], ...]":
-        """Return what is fed to a graph, batch by batch.
+    def batches(
+        self, graph: "Graph", batch: int | None = None, *, everything: bool = False
+    ) -> "tuple[tuple[Array, ...], ...]":
+        """Return what is fed to a graph, batch by batch; `everything` means all data, not some.
 
         GraphError: an input has no known shape, or does not fit the data.
         """
-        from deploykit.benchmarking.inputs import batches
+        from deploykit.benchmarking.inputs import FROM_DATA, batches
 
-        return batches(graph, batch, self.shapes, self.read().data, self.input_range)
+        most = None if everything else FROM_DATA
+        return batches(graph, batch, self.shapes, self.read().data, self.input_range, most=most)
 
 
 MADE_UP = Feeding()

@@ -20,7 +20,7 @@ from deploykit.verification.sample_inputs import (
 from deploykit.verification.samples import Data, Samples
 
 MADE_UP = 4  # different batches
-FROM_DATA = 16  # at most
+FROM_DATA = 16  # batches at most, where no more are asked for
 MAX_BYTES = 2 << 30  # of all made-up batches
 
 
@@ -31,6 +31,7 @@ def batches(
     data: Data | None = None,
     input_range: tuple[float, float] = (-1.0, 1.0),
     seed: int = 0,
+    most: int | None = FROM_DATA,
 ) -> tuple[tuple[Array, ...], ...]:
     """Return the arrays to feed, in the order of the graph's inputs, batch by batch.
 
@@ -39,11 +40,12 @@ def batches(
         batch: samples at once. Default: as many as an input demands, or one.
         shapes: sizes of inputs by name, where the graph leaves them open; the first one is the
             batch, unless `batch` is given.
-        data: samples, or arrays by input name, first axis the samples. They give at most 16
+        data: samples, or arrays by input name, first axis the samples. They give at most `most`
             batches; a short one at the end is dropped, unless it is all there is. Default: 4
             batches are made up.
         input_range: the range of made-up floats; the rest is made up as for a comparison.
         seed: of what is made up.
+        most: batches of data; None: all there are.
 
     GraphError: a shape is not known, contradicts the graph or names no input; an input cannot be
     made up; the data do not fit.
@@ -55,7 +57,7 @@ def batches(
     if data is not None:
         if shapes:
             raise GraphError("the data have their own shapes; give either --data or --shape")
-        return _of_data(graph, batch, data)
+        return _of_data(graph, batch, data, most)
     return _made_up(graph, batch, shapes or {}, input_range, seed)
 
 
@@ -131,14 +133,16 @@ def _check_batch(graph: Graph, batch: int | None) -> None:
         )
 
 
-def _of_data(graph: Graph, batch: int | None, data: Data) -> tuple[tuple[Array, ...], ...]:
+def _of_data(
+    graph: Graph, batch: int | None, data: Data, most: int | None
+) -> tuple[tuple[Array, ...], ...]:
     arrays = [*Samples.of(graph, data).arrays.values()]
     count = max((len(array) for array in arrays if array.ndim), default=1)
     if not all(array.size for array in arrays):
         raise GraphError("the data hold no samples")
     at_once = batch or demanded_batch(graph) or 1
     _check_batch(graph, min(at_once, count))
-    starts = range(0, max(count - at_once, 0) + 1, at_once)[:FROM_DATA]
+    starts = range(0, max(count - at_once, 0) + 1, at_once)[:most]
     return tuple(
         tuple(array[start : start + at_once] if array.ndim else array for array in arrays)
         for start in starts

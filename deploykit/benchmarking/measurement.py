@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from deploykit.benchmarking.settings import Settings
+
+if TYPE_CHECKING:
+    from deploykit.benchmarking.scenarios.scenario_result import ScenarioResult
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ class Measurement:
     """One for each round; empty where it is not known, in results of old."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Of the process: versions, threads, environment, memory."""
+    scenario: "ScenarioResult | None" = None
+    """What the scenario found; None: sessions took turns instead."""
 
     @property
     def latencies_ms(self) -> tuple[float, ...]:

@@ -4,7 +4,7 @@ import contextlib
 import datetime
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,25 +49,45 @@ def measure(
     Ctrl-C ends it early: what was measured until then is the result. LimitError: TensorFlow died,
     or took too long. KeyboardInterrupt: nothing was measured yet.
     """
+    steps = len(contestants) * (1 + bool(profile_runs)) + 1 + SLICES
+
+    def take_turns(seating: Seating, sampler: Sampler, watch: Watch) -> None:
+        play = Play(seating, sampler, lambda: advance("turns", steps), decided)
+        if runs is None:
+            play.for_seconds(seconds, watch)
+        else:
+            play.for_calls(runs, rounds, watch)
+
+    def open_more(seating: Seating) -> None:
+        advance("load further sessions", steps)
+        most = MOST_SESSIONS if runs is None else max(1, min(rounds, runs) // TURNS_EACH)
+        seating.open_more(seconds if runs is None else None, most, lambda: advance("", 0))
+
+    return performed(contestants, take_turns, warm_up, steps, profile_runs, advance, open_more)
+
+
+def performed(
+    contestants: Sequence[Contestant],
+    play: Callable[[Seating, Sampler, Watch], None],
+    warm_up: float,
+    steps: int,
+    profile_runs: int,
+    advance: Advance,
+    prepare: Callable[[Seating], None] = lambda seating: None,
+) -> BenchmarkResult:
+    """Open contestants and warm them up, let `play` measure them, and return what was found."""
     start = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
     seen, interrupted = machine(), False
     profiles: dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
         sampler = Sampler(open_devices(), lambda line: advance(line, 0))
         seating = Seating(contestants, stack)
-        steps = len(contestants) * (1 + bool(profile_runs)) + 1 + SLICES
         for name in seating.open_first(warm_up):
             advance(f"load {name}", steps)
-        advance("load further sessions", steps)
-        most = MOST_SESSIONS if runs is None else max(1, min(rounds, runs) // TURNS_EACH)
-        seating.open_more(seconds if runs is None else None, most, lambda: advance("", 0))
-        play = Play(seating, sampler, lambda: advance("turns", steps), decided)
+        prepare(seating)
         own, watch = seating.own_seconds(), Watch()
         try:
-            if runs is None:
-                play.for_seconds(seconds, watch)
-            else:
-                play.for_calls(runs, rounds, watch)
+            play(seating, sampler, watch)
             conditions = watch.conditions(seating.own_seconds() - own)
             for course in seating.courses if profile_runs else ():
                 name, seat = course.contestant.name, course.seats[0]
@@ -104,6 +124,30 @@ def measure_models(
     GraphError: an input has no known shape, or does not fit the data; a GPU is not there.
     LimitError: TensorFlow died.
     """
+    with contestants_of(models, settings, feeding) as contestants:
+        found = measure(
+            contestants,
+            seconds=seconds,
+            runs=runs,
+            rounds=rounds,
+            profile_runs=profile_runs,
+            advance=advance,
+        )
+    return replace(found, models=models)
+
+
+@contextlib.contextmanager
+def contestants_of(
+    models: Mapping[str, OpenedModel],
+    settings: Iterable[Settings],
+    feeding: Feeding,
+    *,
+    everything: bool = False,
+) -> Iterator[list[Contestant]]:
+    """Give every model with each of the settings, while the files that they are read from last.
+
+    `everything` means that all data are fed, not some. Errors are those of `measure_models`.
+    """
     chosen = tuple(settings)
     check_devices(each.device for each in chosen)
     feeding = feeding.read()
@@ -113,21 +157,13 @@ def measure_models(
             path, graph = Path(folder, f"{number}.pb"), model.graph
             spill(graph, path)
             fed = {
-                size: feeding.batches(graph, size)
+                size: feeding.batches(graph, size, everything=everything)
                 for size in dict.fromkeys(each.batch for each in chosen)
             }
             for each in chosen:
                 job = Job(str(path), graph.inputs, graph.outputs, fed[each.batch], each)
                 contestants.append(Contestant("", name, model.sha256, job))
-        found = measure(
-            _named(contestants),
-            seconds=seconds,
-            runs=runs,
-            rounds=rounds,
-            profile_runs=profile_runs,
-            advance=advance,
-        )
-    return replace(found, models=models)
+        yield _named(contestants)
 
 
 def _named(contestants: Sequence[Contestant]) -> list[Contestant]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from deploykit.benchmarking.conditions import Conditions
 from deploykit.benchmarking.measurement import Measurement, Turn
+from deploykit.benchmarking.scenarios.scenario_result import ScenarioResult
 from deploykit.benchmarking.settings import Settings
 from deploykit.storage.documents import FORMAT, load_document
 from deploykit.transforms.core.errors import GraphError
@@ -37,10 +38,15 @@ class BenchmarkResult:
     conditions: Conditions | None = None
     """What else the machine did meanwhile; None: it is not known, in results of old."""
 
+    @property
+    def is_scenario(self) -> bool:
+        """Whether models had a scenario one after another, instead of turns."""
+        return any(each.scenario for each in self.measurements)
+
     def judgements(self) -> "list[SpeedVerdict | None]":
         """Return how fast each is beside the first with as many samples and calls in flight.
 
-        None: it is that first one.
+        None: it is that first one, or was measured in a scenario.
         """
         from deploykit.benchmarking.comparison.speed_verdict import judge, partners
 
@@ -65,6 +71,8 @@ class BenchmarkResult:
         for each in self.measurements:
             settings = {"settings": each.settings.document()}
             found.append(asdict(each) | settings | {"summary": asdict(summary(each))})
+            if each.scenario is None:
+                del found[-1]["scenario"]
             if each.name in self.profiles:
                 from deploykit.benchmarking.profiling.profile import document
 
@@ -76,7 +84,7 @@ class BenchmarkResult:
             "interrupted": self.interrupted,
             "machine": dict(self.machine),
             "conditions": self.conditions and self.conditions.document(),
-            "left_out": RULE,
+            "left_out": None if self.is_scenario else RULE,
             "measurements": found,
             "comparisons": comparisons,
         }
@@ -133,6 +141,7 @@ def _measurement(document: Mapping[str, Any]) -> Measurement:
     turns = tuple(Turn(**each) for each in document.get("turns", ()))
     if len(turns) not in (0, len(rounds)) or any(each.cpu_ms < 0 for each in turns):
         raise ValueError("a round lacks its turn")
+    scenario = document.get("scenario")
     return Measurement(
         name=str(document["name"]),
         model=str(document["model"]),
@@ -147,4 +156,5 @@ def _measurement(document: Mapping[str, Any]) -> Measurement:
         rounds_seconds=seconds,
         turns=turns,
         facts=dict(document.get("facts", {})),
+        scenario=None if scenario is None else ScenarioResult.of(scenario),
     )

@@ -133,6 +133,13 @@ class Runner:
         taken = time.perf_counter_ns() - start
         return [latency for _, latency in found], taken
 
+    def compute(self, number: int) -> None:
+        """Make a call with the batch of this number; batches come in turn."""
+        try:
+            self._call(*self.batches[number % len(self.batches)])
+        except self._failures as error:
+            raise failed(f"TensorFlow cannot run the graph: {sentence(error)}", error) from None
+
     def run_once(self, options: Any = None) -> tuple[int, Any]:
         """Run the first batch with these RunOptions; return the call's time and its RunMetadata."""
         import tensorflow as tf

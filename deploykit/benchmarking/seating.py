@@ -16,6 +16,7 @@ import psutil
 from deploykit.benchmarking.inputs import samples_in
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measurement import Measurement, Turn
+from deploykit.benchmarking.scenarios.scenario_result import ScenarioResult
 from deploykit.benchmarking.sessions import Outcome, started
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import steady_from
@@ -69,6 +70,12 @@ class Course:
     rounds_seconds: list[float] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
     facts: Mapping[str, Any] = field(default_factory=dict)
+    scenario: ScenarioResult | None = None
+
+    @property
+    def samples(self) -> int:
+        """How many are in each call."""
+        return samples_in(self.contestant.job.batches[0]) * len(self.facts["towers"])
 
     def open(self, process: Process) -> "Seat":
         """Make a session in a process."""
@@ -114,7 +121,7 @@ class Course:
             model=contestant.model,
             sha256=contestant.sha256,
             settings=contestant.job.settings,
-            samples=samples_in(contestant.job.batches[0]) * len(self.facts["towers"]),
+            samples=self.samples,
             load_ms=1e3 * self.load_seconds,
             first_run_ms=self.first_run_ms,
             warm_up_ms=tuple(self.warm_up_ms),
@@ -123,6 +130,7 @@ class Course:
             rounds_seconds=tuple(self.rounds_seconds),
             turns=tuple(self.turns),
             facts=self.facts,
+            scenario=self.scenario,
         )
 
 

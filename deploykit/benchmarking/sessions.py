@@ -9,6 +9,8 @@ from typing import Any
 
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.runner import Runner, status
+from deploykit.benchmarking.scenarios.stage import Played, Stage
+from deploykit.benchmarking.scenarios.timing import Timing
 from deploykit.transforms.core.running.child import Worker
 
 Outcome = tuple[list[int], int, int, int, int]
@@ -61,6 +63,18 @@ class Sessions:
         after = resource.getrusage(resource.RUSAGE_SELF)
         waited = after.ru_nvcsw - before.ru_nvcsw
         return latencies, taken, cpu, waited, after.ru_nivcsw - before.ru_nivcsw
+
+    def begin(self, number: int, timing: Timing) -> None:
+        """Begin the load of a scenario on a session; `so_far` tells how it goes."""
+        self._stage = Stage(self._runners[number], timing)
+
+    def so_far(self) -> Played:
+        """Return what is known of the load."""
+        return self._stage.so_far()
+
+    def stop(self) -> None:
+        """End the load early."""
+        self._stage.stop()
 
     def profile(self, number: int, runs: int) -> Any:
         """Find what the time of a session goes to."""

@@ -48,7 +48,7 @@ class Summary:
     core_seconds_per_1000: float | None
     """What a thousand samples cost: seconds of one CPU core."""
     verdict: str
-    """`stable`, or `unstable: ` and why."""
+    """`stable`, or `unstable: ` and why; of a scenario `valid`, or `invalid: ` and why."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,8 @@ def summary(measurement: "Measurement") -> Summary:
 
 
 def _verdict(measurement: "Measurement", levels: "Array", spread: float) -> str:
+    if measurement.scenario is not None:
+        return measurement.scenario.verdict
     reasons = []
     if (calls := len(measurement.latencies_ms)) < ENOUGH_CALLS:
         reasons.append(f"only {calls} calls")

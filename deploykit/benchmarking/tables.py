@@ -11,9 +11,10 @@ from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict, judge
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.scaling import scaling_efficiency
+from deploykit.benchmarking.scenarios.scenario_tables import scenario_row, scenario_tables
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import Summary, summary
-from deploykit.text.tables import new_table, size
+from deploykit.text.tables import new_table, number, size
 
 if TYPE_CHECKING:
     from deploykit.text.tables import Table
@@ -28,14 +29,15 @@ def tables(result: BenchmarkResult) -> "list[str | Table]":
     There are two tables, because one would be too wide for a terminal of 80 columns.
     """
     found = [summary(each) for each in result.measurements]
-    lines = [*_verdict_lines(result), _RATIO] if len(found) > 1 else []
+    compared = len(found) > 1 and not result.is_scenario
+    lines = [*_verdict_lines(result), _RATIO] if compared else []
     lines += [_COST, machine_line(result), _warm_up_line(found), *_unstable_lines(result, found)]
     lines += [*openmp_lines(result), *_device_lines(result), *_scaling_lines(result)]
     if result.conditions is not None and result.conditions.busy:
         lines.append(f"{result.conditions.busy}: latencies hold for such a machine")
     if result.interrupted:
         lines.append("interrupted: this is what was measured until then")
-    return [_speed(result, found), _start(result, found), *lines]
+    return [*scenario_tables(result), _speed(result, found), _start(result, found), *lines]
 
 
 def machine_line(result: BenchmarkResult) -> str:
@@ -79,24 +81,17 @@ def csv_lines(result: BenchmarkResult) -> list[str]:
     return [_csv(line) for line in (list(rows[0]), *(row.values() for row in rows))]
 
 
-def number(value: float) -> str:
-    """Return a number with three digits that count, and no exponent."""
-    if not value or not math.isfinite(value):
-        return f"{value:g}"
-    exponent = int(f"{value:.2e}".partition("e")[2])  # of what it is rounded to
-    return f"{value:.{max(0, 2 - exponent)}f}"
-
-
 def _speed(result: BenchmarkResult, found: Sequence[Summary]) -> "Table":
     columns = ["", "p50 ms", "p90 ms", "p99 ms", "CPU ms", "items/s"]
-    table = new_table(*columns, *(["ratio"] if len(found) > 1 else []))
+    compared = len(found) > 1 and not result.is_scenario
+    table = new_table(*columns, *(["ratio"] if compared else []))
     for each, figures, beside in zip(result.measurements, found, result.judgements(), strict=True):
         cells = [each.name, number(figures.p50), number(figures.p90), number(figures.p99)]
         if figures.p50_interval is not None:
             cells[1] += f"\n{_interval(*figures.p50_interval)}"
         cells += ["?" if figures.cpu_ms is None else number(figures.cpu_ms)]
         cells.append(number(figures.items_per_second))
-        if len(found) > 1:
+        if compared:
             cells.append(_ratio_words(beside))
         table.add_row(*cells)
     return table
@@ -140,7 +135,7 @@ def _unstable_lines(result: BenchmarkResult, found: Sequence[Summary]) -> list[s
     return [
         f"{each.name}: {figures.verdict}"
         for each, figures in zip(result.measurements, found, strict=True)
-        if figures.verdict != "stable"
+        if figures.verdict not in ("stable", "valid")
     ]
 
 
@@ -187,6 +182,7 @@ def _row(measurement: Measurement, beside: SpeedVerdict | None) -> dict[str, Any
         row |= {f"{name}_{end}": getattr(ratio, end, None) for end in ("value", "low", "high")}
     row |= {f"ratio_{name}": getattr(beside, name, None) for name in ("verdict", "significant")}
     facts: Mapping[str, Any] = measurement.facts
+    row |= scenario_row(measurement.scenario)
     return row | {"tensorflow": facts.get("tensorflow"), "onednn_in_force": facts.get("onednn")}
 
 

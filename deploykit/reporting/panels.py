@@ -11,7 +11,7 @@ import numpy as np
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import summary
-from deploykit.benchmarking.tables import number
+from deploykit.text.tables import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,5 +1,6 @@
 """Tables and figures as people read them."""
 
+import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
@@ -24,6 +25,14 @@ def size(count: int | None) -> str:
             )
         count = round(count_in_unit)
     return f"{count / 1000:.3g} GB"
+
+
+def number(value: float) -> str:
+    """Return a number with three digits that count, and no exponent."""
+    if not value or not math.isfinite(value):
+        return f"{value:g}"
+    exponent = int(f"{value:.2e}".partition("e")[2])  # of what it is rounded to
+    return f"{value:.{max(0, 2 - exponent)}f}"
 
 
 def shortened(text: str, width: int) -> str:

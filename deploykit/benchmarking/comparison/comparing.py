@@ -105,7 +105,7 @@ def find_speedups(
         >>> [(round(pair.ratio.value, 1), pair.judgement.kind) for pair in found.pairs]
         [(1.5, 'faster')]
     """
-    only_a, only_b = list(a.measurements), list(b.measurements)
+    only_a, only_b = ([m for m in each.measurements if not m.scenario] for each in (a, b))
     found = _matched(only_a, only_b, lambda each: (each.name, each.settings))
     if len(a.measurements) == len(b.measurements) == 1:
         found += _matched(only_a, only_b, lambda each: None)
@@ -114,6 +114,7 @@ def find_speedups(
         there = ("; ".join(each.name for each in side) or "none" for side in (only_a, only_b))
         raise GraphError(
             "{} and {}: no measurement has a partner: there are {} and {}".format(*names, *there)
+            + ("; those of a scenario are not compared" if a.is_scenario or b.is_scenario else "")
         )
     slower, busy = 1.0, ""
     if a.conditions is not None and b.conditions is not None:
@@ -157,7 +158,12 @@ def _matched(
 
 def _warnings(a: BenchmarkResult, b: BenchmarkResult, pairs: Sequence[Speedup]) -> list[str]:
     """Return what besides the models may explain a ratio, one sentence each."""
-    found = []
+    found = [
+        f"{each.name} was measured in scenario {each.scenario.name}, which is not compared"
+        for result in (a, b)
+        for each in result.measurements
+        if each.scenario
+    ]
     if changes := different(a, b, MACHINE):
         found.append(f"the machines differ: {', '.join(changes)}")
     for result, side in ((a, "a"), (b, "b")):

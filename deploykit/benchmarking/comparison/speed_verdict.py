@@ -163,12 +163,13 @@ def judge(
 def partners(measurements: "Sequence[Measurement]") -> "list[Measurement | None]":
     """Return with whom each is compared: the first with as many samples and calls in flight.
 
-    None: it is that first one.
+    None: it is that first one, or was measured in a scenario, where each has the machine alone.
     """
     firsts: dict[tuple[int, int], Measurement] = {}
     found = []
     for each in measurements:
-        first = firsts.setdefault((each.samples, each.settings.concurrency), each)
+        key = each.samples, each.settings.concurrency
+        first = each if each.scenario else firsts.setdefault(key, each)
         found.append(None if first is each else first)
     return found
 

@@ -5,9 +5,10 @@ import json
 import click
 
 from deploykit.benchmarking.feeding import Feeding
-from deploykit.benchmarking.settings import SECONDS, Sweep
+from deploykit.benchmarking.scenarios.timing import Timing
+from deploykit.benchmarking.settings import Sweep
 from deploykit.cli import options
-from deploykit.cli.options.types import Finite, PathName, TextOutput, Whole
+from deploykit.cli.options.types import PathName, TextOutput, Whole
 from deploykit.freezing.interface import Interface, Source
 from deploykit.input.piping import Piping
 
@@ -17,6 +18,7 @@ from deploykit.input.piping import Piping
     examples=(
         "deploykit benchmark fashion.pb optimized.pb --batch 1,32 --duration 5",
         "deploykit benchmark fashion.pb --runs 50 --profile --top 5",
+        "deploykit benchmark fashion.pb --scenario server --rate 200 --latency-limit 15",
     ),
 )
 @click.argument("models", type=PathName(), metavar="MODEL...", nargs=-1, required=True)
@@ -24,11 +26,7 @@ from deploykit.input.piping import Piping
 @options.feeding_or_files
 @options.sweep
 @options.piping
-@click.option("--duration", type=Finite(above=0), default=SECONDS, show_default=True,
-              metavar="SECONDS", help="How long each model and setting is measured at "
-              "most.")  # fmt: skip
-@click.option("--runs", type=Whole(1), metavar="N", help="Measure this many calls instead of "
-              "--duration.")  # fmt: skip
+@options.timing
 @click.option("--profile", is_flag=True, help="Also trace some calls: time, memory and operations "
               "by op and by node, compared with the machine's peak.")  # fmt: skip
 @click.option("--top", type=Whole(0), default=10, show_default=True, metavar="N",
@@ -50,8 +48,7 @@ def benchmark(
     feeding: Feeding,
     sweep: Sweep,
     piping: Piping,
-    duration: float,
-    runs: int | None,
+    timing: Timing,
     csv_file: str | None,
     plot_file: str | None,
     profile: bool,
@@ -75,6 +72,11 @@ def benchmark(
     With --data DIR, files are read while the model runs: by Python, through queues and through
     tf.data, one after another. For each, the rates of reading alone and of computing alone are
     shown, and which of them is the limit.
+
+    With --scenario, each model and setting is measured alone for --duration, as MLPerf does: single
+    (one call after another; its figure is the 90th percentile of latencies), offline (all samples;
+    samples a second), or server (calls arrive at random, --rate a second, and latencies count from
+    when a call was due; the 99th percentile). It is said whether that is valid, and why not.
 
     Ctrl-C ends the rounds early: what was measured until then is written and shown.
     """
@@ -105,8 +107,7 @@ def benchmark(
         sweep,
         feeding=feeding,
         piping=piping,
-        seconds=duration,
-        runs=runs,
+        timing=timing,
         profile=profile or trace_file is not None,
     )
     report.more, report.fed = found.document(), found.fed

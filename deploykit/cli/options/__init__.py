@@ -22,7 +22,7 @@ from deploykit.cli.options.headings import (
 from deploykit.cli.options.model import classifier, interface, part, source
 from deploykit.cli.options.outputs import output, result_file, results
 from deploykit.cli.options.server import connection, server_option, which_version
-from deploykit.cli.options.settings import sweep, tuned
+from deploykit.cli.options.settings import sweep, timing, tuned
 
 __all__ = [
     "Helped",
@@ -49,6 +49,7 @@ __all__ = [
     "server_option",
     "source",
     "sweep",
+    "timing",
     "tuned",
     "under",
     "which_version",

@@ -2,13 +2,15 @@
 
 import click
 
-from deploykit.benchmarking.settings import INPUTS, Settings, Sweep
+from deploykit.benchmarking.scenarios.timing import SCENARIOS, Timing
+from deploykit.benchmarking.settings import INPUTS, SECONDS, Settings, Sweep
 from deploykit.cli.options.grouping import as_one
 from deploykit.cli.options.headings import under
 from deploykit.cli.options.types import (
     Blocktime,
     Counts,
     DeviceName,
+    Finite,
     PathName,
     Switch,
     Threads,
@@ -57,4 +59,18 @@ sweep = as_one(
              "deploykit transform --transforms 'convert_layout(to=NCHW)'."),
     _setting("--tuned", "base", type=PathName("FILE"), callback=tuned,
              help="Start from the settings that deploykit tune wrote; options given here win."),
+)  # fmt: skip
+timing = as_one(
+    "timing",
+    Timing,
+    click.option("--duration", "seconds", type=Finite(above=0), default=SECONDS, show_default=True,
+                 metavar="SECONDS", help="How long each model and setting is measured at most."),
+    click.option("--runs", type=Whole(1), metavar="N", help="Measure this many calls instead of "
+                 "--duration."),
+    click.option("--scenario", type=click.Choice(SCENARIOS), help="Measure each alone, as MLPerf "
+                 "does: one call after another, all samples, or calls that arrive at random."),
+    click.option("--rate", type=Finite(above=0), metavar="CALLS", help="In scenario server, calls "
+                 "that arrive in a second."),
+    click.option("--latency-limit", type=Finite(above=0), metavar="MS", help="There, what 99 % of "
+                 "calls may take at most, or the result is not valid."),
 )  # fmt: skip

@@ -27,7 +27,7 @@ COMMANDS = [
     ("quantize", "quantize", ["m"], {}, {"model", "threads"}),  # which are one pair here
     ("verify", "verify", ["a", "b"], {}, {"reference", "result"}),
     ("export", "export", ["m", "d"], {}, {"model", "base_dir", "manifests", "batching", "tuned"}),
-    ("benchmark", "benchmark", ["m"], {"duration": "seconds"},
+    ("benchmark", "benchmark", ["m"], {},
      {"models", "top", "csv_file", "plot_file", "trace_file"}),
     ("compare", "compare", ["a", "b"], {}, {"a", "b"}),
     ("doctor", "doctor", [], {}, set()),

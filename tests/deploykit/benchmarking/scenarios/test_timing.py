@@ -1,0 +1,55 @@
+"""Options that contradict each other are refused in a sentence, whoever calls."""
+
+import math
+
+import pytest
+
+import deploykit
+from deploykit.benchmarking.scenarios.timing import Timing
+from deploykit.benchmarking.settings import Settings
+from deploykit.hardware.machine import usable_cores
+from deploykit.transforms.core.errors import GraphError
+from tests.deploykit.benchmarking.nets import dense
+
+SERVER = {"scenario": "server", "rate": 10.0}
+WRONG = [
+    ({"scenario": "server"}, "needs a rate"),
+    ({"scenario": "multistream"}, "there are: single, offline, server"),
+    ({"rate": 10.0}, "a rate has a meaning in scenario server alone"),
+    ({"scenario": "offline", "rate": 10.0}, "a rate has a meaning in scenario server alone"),
+    ({"latency_limit": 10.0}, "a latency limit has a meaning in scenario server alone"),
+    ({"scenario": "single", "latency_limit": 9.0}, "a latency limit has a meaning in scenario"),
+    (SERVER | {"runs": 10}, "not for so many calls"),
+    ({"scenario": "single", "rounds": 10}, "not for so many calls"),
+    (SERVER | {"rate": 0.0}, "the rate is 0, and has to be above 0"),
+    (SERVER | {"rate": math.inf}, "has to be above 0"),
+    (SERVER | {"latency_limit": math.nan}, "has to be above 0"),
+]
+
+
+@pytest.mark.parametrize(("options", "word"), WRONG)
+def test_what_contradicts_itself(options, word):
+    with pytest.raises(GraphError, match=word):
+        Timing(**options).check()
+    with pytest.raises(GraphError, match=word):
+        deploykit.benchmark(dense(), **options)
+
+
+def test_what_does_not():
+    for options in ({}, {"runs": 5, "rounds": 2}, SERVER, SERVER | {"latency_limit": 5.0}):
+        Timing(**options).check()
+
+
+def test_as_many_calls_in_flight_as_cores_unless_it_is_said():
+    cores, server = usable_cores(), Timing(**SERVER)
+    assert server.settings(Settings(batch=2), chosen=False) == Settings(batch=2, concurrency=cores)
+    assert server.settings(Settings(), chosen=True).concurrency == 1
+    assert server.settings(Settings(concurrency=7), chosen=False).concurrency == 7
+    assert Timing(scenario="offline").settings(Settings(), chosen=False).concurrency == cores
+    for timing in (Timing(), Timing(scenario="single")):
+        assert timing.settings(Settings(), chosen=False).concurrency == 1
+
+
+def test_a_single_stream_has_one_call_in_flight():
+    with pytest.raises(GraphError, match="no 2 in flight"):
+        deploykit.benchmark(dense(), scenario="single", concurrency=2)
