@@ -8,7 +8,7 @@ import pytest
 
 from deploykit.benchmarking import playing
 from deploykit.benchmarking.measuring import measure_models, spill
-from deploykit.benchmarking.seating import Contestant, Course
+from deploykit.benchmarking.seating import MOST_SESSIONS, Contestant, Course
 from deploykit.benchmarking.settings import Settings
 from deploykit.freezing.open_model import open_model
 from deploykit.transforms.core.errors import GraphError
@@ -116,7 +116,7 @@ def test_every_session_has_one_turn_in_a_block(asked):
     orders = set()
     for block in range(whole):
         of_block = [[t.session for t in each.turns if t.block == block] for each in (a, b)]
-        assert sorted(of_block[0]) == sorted(of_block[1]) == list(range(16))
+        assert sorted(of_block[0]) == sorted(of_block[1]) == list(range(MOST_SESSIONS))
         orders.add(tuple(of_block[0]))
     assert len(orders) > whole / 2  # in random order
 
