@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,8 @@ from deploykit.transforms.core.running.child import limits
 logger = logging.getLogger("deploykit")
 
 BATCHES = (8, 32)  # besides one, where the batch is open
-FINALISTS = 5  # default, lowest latency, highest throughput, and these less a change
-MOST_LAST = 6
+FINALISTS = 7  # default, lowest latency, highest throughput, these less a change, other threads
+MOST_LAST = 8
 LATE_CALLS = 2 + 1.5 * ROUNDS  # first calls, and what ends a round or begins one
 _THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
@@ -117,10 +117,21 @@ def tune_model(
 
 
 def _measured_last(search: Search) -> list[Settings]:
-    """Return what is measured in the end: default, the best, and the best less a change each."""
+    """Return what is measured in the end: default, the best, and these with a change less each.
+
+    And the lowest latency with other threads, which differ by less than a trial finds.
+    """
     found = dict.fromkeys(each.settings for each in search.finalists)
-    for settings in list(found):
+    best = search.best["latency"]
+    for settings in dict.fromkeys([best, *found]):
         found |= dict.fromkeys(without_one(search.start, settings))
+        if settings == best:
+            found |= dict.fromkeys(
+                replace(best, **change)
+                for each in search.coordinates
+                for change in each
+                if [*change] == ["threads"]
+            )
     tried = {each.settings for each in search.trials if each.failure}
     return [each for each in found if each not in tried][:MOST_LAST]
 
