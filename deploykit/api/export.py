@@ -1,9 +1,11 @@
 """A trained model becomes a version that TensorFlow Serving loads."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from deploykit.calling.label_image import labels_from
 from deploykit.exporting.export import Exported, ExportOptions, export_model
 from deploykit.freezing.interface import source_of
 from deploykit.storage.parameters import with_options
@@ -24,6 +26,12 @@ def export(
     frozen from one; one that is named is kept alone, as the default one. Any other model gets one
     with the names of inputs and outputs in the graph.
 
+    With `preprocess`, what becomes of photos is put in front of the model. `serving_default` then
+    takes them as files, strings [N] called `bytes`; the signature `pixels` takes decoded ones,
+    uint8 [N, height, width, channels]; and `tensors` takes what the model itself does. With
+    `labels`, `serving_default` and `pixels` also give `classes` and `scores`, [N, 5], the best
+    first, and the signature `classify` gives the same for tf.Examples with a feature `bytes`.
+
     Args:
         model: whatever `open_model` takes.
         base_dir: the folder of models.
@@ -40,5 +48,7 @@ def export(
         1
     """
     source, how = with_options("export", options, source_of(model), how)
+    if isinstance(how.labels, str | os.PathLike):
+        how = replace(how, labels=labels_from(how.labels))
     with working("export"):
         return export_model(source, Path(base_dir), how)

@@ -7,7 +7,7 @@ from typing import Any
 from deploykit.calling.call_options import TOP, PredictOptions
 from deploykit.calling.label_image import labels_from
 from deploykit.calling.request_inputs import arrays_from, chosen_signature
-from deploykit.calling.response import classes, document
+from deploykit.calling.response import classes, document, names_themselves
 from deploykit.serving.client.client import Client
 from deploykit.serving.client.connection import DEFAULT_CONNECTION, Connection
 from deploykit.storage.parameters import with_options
@@ -59,8 +59,8 @@ def predict(
         inputs: by name, an array or nested list as the signature takes it, where the axis of the
             batch may be left out; a text, for an input of texts; or the path of a `.npy` file or of
             an image, which is decoded and resized as `calibrate` and `benchmark` do it. For an
-            input of texts, a `pathlib.Path` is a file whose bytes are sent. Or a list of
-            `[NAME=]VALUE`, as the command line takes it.
+            input of texts, or of photos as files, a `pathlib.Path` is a file whose bytes are sent.
+            Or a list of `[NAME=]VALUE`, as the command line takes it.
         how: which version and signature are asked, and what is shown.
         connection: how the server is spoken to.
         options: fields of `PredictOptions`, such as `version` and `labels`, or of `Connection`,
@@ -83,6 +83,6 @@ def predict(
         arrays, fed = arrays_from(inputs, chosen, how.preprocess)
         outputs = client.predict(model, arrays, signature=signature, outputs=how.outputs, **asked)
     best = None
-    if names is not None or how.top is not None:
+    if names is not None or how.top is not None or names_themselves(outputs):
         best = classes(outputs, names, how.top or TOP)
     return Prediction(address, model, signature, arrays, outputs, best, fed)

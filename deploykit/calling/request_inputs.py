@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from deploykit.calling.label_image import open_image
 from deploykit.input.data import IMAGE_ENDS, Data
 from deploykit.input.pipeline import kind_of, say
 from deploykit.input.preprocessing import Preprocessing, preprocessing_of
 from deploykit.input.samples import open_feeds
 from deploykit.records.features import Feature
+from deploykit.serving.protocol.photo_names import takes_files
 from deploykit.serving.protocol.signatures import DEFAULT, Signature, Tensor
 from deploykit.storage.arrays import load_array
 from deploykit.storage.files import check_regular, read_bytes
@@ -65,12 +67,14 @@ def arrays_from(
     fed: dict[str, str] = {}
     found: dict[str, Array] = {}
     for alias, value, name in _named(given, signature):
-        if alias in found:
+        is_photo = takes_files(signature.inputs[alias]) and isinstance(value, os.PathLike)
+        if alias in found and not is_photo:
             raise GraphError(f"input '{alias}' is given twice")
         with naming(name):
             array, text = _array(alias, value, signature, declared)
             fed |= {alias: text} if text else {}
-            found[alias] = _fitted(array, alias, signature)
+            array = _fitted(array, alias, signature)
+            found[alias] = np.concatenate([found[alias], array]) if alias in found else array
     missing = [alias for alias in signature.inputs if alias not in found]
     missing = [alias for alias in missing if alias not in signature.proto.defaults]
     if missing:
@@ -172,6 +176,8 @@ def _array(
     And what became of a file, in words.
     """
     is_text = signature.inputs[alias].dtype == "string"
+    if takes_files(signature.inputs[alias]) and isinstance(value, os.PathLike):
+        return _of_photo(alias, os.fspath(value), declared)
     if not isinstance(value, os.PathLike) and (is_text or not isinstance(value, str)):
         return _of_value(value), ""
     path = os.fspath(value)
@@ -184,6 +190,17 @@ def _array(
     if path.lower().endswith(IMAGE_ENDS):
         return _of_image(alias, path, signature, declared)
     raise GraphError(f"expected a .npy file or an image ({' '.join(IMAGE_ENDS)})")
+
+
+def _of_photo(alias: str, path: str, declared: Preprocessing) -> tuple[Array, str]:
+    """Return the bytes of a photo, for a model that makes of them what it takes."""
+    if declared != Preprocessing():
+        raise GraphError(
+            f"input '{alias}' takes photos as files and decodes them itself, so what becomes of "
+            "them is decided; leave out --preprocess"
+        )
+    image = open_image(path)
+    return np.array([image.content], object), f"the file {Path(path).name} (the model decodes it)"
 
 
 def _of_value(value: Any) -> Array:

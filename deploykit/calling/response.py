@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from deploykit.calling.label_image import predictions
+from deploykit.serving.protocol.signatures import CLASSES, SCORES
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tensors import Array, type_of
 
@@ -28,13 +29,19 @@ def classes(
 ) -> list[list[dict[str, Any]]]:
     """Return the `top` best classes of each sample as plain data.
 
+    A model that names the best itself is believed, unless there are labels of one's own.
     GraphError: not one output alone gives a finite score for each class.
     """
+    named = names_themselves(answer)
     scores = {
         alias: array
         for alias, array in answer.items()
         if array.dtype.kind in "fV" and array.ndim == 2 and array.shape[1] > 1
+        if not (named and alias == SCORES)
     }
+    if named and (labels is None or not scores):
+        full = next(iter(scores.values())) if len(scores) == 1 else None
+        return [_best_named(answer, row, full, top) for row in range(len(answer[CLASSES]))]
     if len(scores) != 1:
         known = ", ".join(scores or answer)
         said = "several outputs give" if scores else "no output gives"
@@ -44,6 +51,31 @@ def classes(
         raise GraphError(f"output '{alias}' holds NaN or Inf, so there is no best class")
     names = [""] * array.shape[1] if labels is None else labels
     return [predictions(each.astype(np.float64), names, top) for each in array]
+
+
+def names_themselves(answer: Mapping[str, Array]) -> bool:
+    """Say whether a model answers with names of its best classes and their scores."""
+    names, scores = answer.get(CLASSES), answer.get(SCORES)
+    if names is None or scores is None:
+        return False
+    fits = names.dtype.kind == "O" and scores.dtype.kind in "fV"
+    return fits and names.ndim == 2 and names.shape == scores.shape
+
+
+def _best_named(
+    answer: Mapping[str, Array], row: int, full: Array | None, top: int
+) -> list[dict[str, Any]]:
+    """Return the best classes of a sample, with their numbers where all scores are there."""
+    names, scores = answer[CLASSES][row].tolist(), answer[SCORES][row].tolist()
+    numbers: list[int | None] = [None] * len(names)
+    if full is not None and full.shape[1] >= len(names):
+        best = np.argsort(-full[row].astype(np.float64), kind="stable")[: len(names)]
+        if np.array_equal(full[row][best].astype(np.float64), scores):
+            numbers = best.tolist()
+    return [
+        {"class": number, "label": _text(name), "score": score}
+        for number, name, score in zip(numbers[:top], names, scores, strict=False)
+    ]
 
 
 def _plain(array: Array) -> Any:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from deploykit.serving.protocol.photo_names import photos_in_words
 from deploykit.serving.protocol.signatures import Signature
 from deploykit.serving.protocol.version_status import VersionStatus
 
@@ -51,7 +52,10 @@ class ModelVersions:
             "signatures": {
                 name: {
                     "method": each.method,
-                    "inputs": {alias: asdict(tensor) for alias, tensor in each.inputs.items()},
+                    "inputs": {
+                        alias: {**asdict(tensor), "photos": photos_in_words(tensor) or None}
+                        for alias, tensor in each.inputs.items()
+                    },
                     "outputs": {alias: asdict(tensor) for alias, tensor in each.outputs.items()},
                 }
                 for name, each in self.signatures.items()

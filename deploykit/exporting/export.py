@@ -9,28 +9,31 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from deploykit.exporting.class_names import LABELS
 from deploykit.exporting.deployment import Manifests
+from deploykit.exporting.limits import MOST_PIXELS
 from deploykit.exporting.named_model import NamedModel, open_named_model
+from deploykit.exporting.photo_inputs import PhotoSides, photos_in_front
 from deploykit.exporting.signatures import signatures_for
+from deploykit.exporting.warm_up import KNOWN, aliases_of, samples_for, warm_up
 from deploykit.freezing.interface import Source
 from deploykit.freezing.model_path import locate
 from deploykit.freezing.open_model import OpenedModel
-from deploykit.freezing.sidecar import SignatureNames, about
-from deploykit.input.samples import open_feeds
+from deploykit.freezing.sidecar import about
+from deploykit.input.preprocessing import Preprocessing, declared_for
+from deploykit.serving.protocol.photo_names import TENSORS
 from deploykit.serving.protocol.protos import SignatureDef
-from deploykit.serving.protocol.signatures import PREDICT, described
+from deploykit.serving.protocol.signatures import CLASSES, PREDICT, described, sizes
 from deploykit.serving.saved_model.proto import saved_model
 from deploykit.serving.saved_model.warmup_limits import MOST, USUAL
 from deploykit.serving.saved_model.warmup_requests import FILE as WARM_UP
-from deploykit.serving.saved_model.warmup_requests import requests, some, write_requests
 from deploykit.serving.saved_model.write_version import check_free, check_name, write_version
 from deploykit.storage.files import check_output_folder
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, normal, producer_name
-from deploykit.transforms.core.tensors import Array, DType
 
 PROVENANCE = "assets.extra/deploykit.json"
+STEPS = "assets.extra/preprocessing.json"
 FORMAT = 1
 
 
@@ -77,8 +80,15 @@ class ExportOptions:
     warmup_samples: int = USUAL
     """How many of them, up to 1000: of arrays at even distances, of a folder the first."""
     preprocess: Any = None
-    """What becomes of the features of such a folder: a JSON file, what it holds, or the range of
-    photos, such as `0..1`; default: what is known of the model."""
+    """What becomes of photos, and of the features of such a folder: a JSON file, what it holds, the
+    range of photos, such as `0..1`, or `known`, which is what is known of the model. Of an input
+    that takes photos, it is put in front of the model: see `deploykit.export`. Default: of such a
+    folder what is known of the model, and nothing is put in front."""
+    labels: str | os.PathLike[str] | Sequence[str] = ()
+    """Names of the classes, or a file with one a line: the best 5 are answered by name. Default:
+    what is known of the model, where photos are put in front of it."""
+    most_pixels: int = MOST_PIXELS
+    """An image of more is refused before it is decoded."""
     manifests: Manifests = field(default_factory=Manifests)
     """Which files that run it elsewhere are written into the folder of models."""
     allowed_ops: Sequence[str] = ()
@@ -99,8 +109,12 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
         each.refuse_effects(how.allowed_ops)
     how.manifests.check_inputs(callee.inputs)
     origin = _origin(opened)  # before the graph is changed
-    signatures = signatures_for(callee, how.method)
-    found, fed = _warm_up(name, callee, signatures, how)
+    inputs = aliases_of(callee)
+    photos = _photos(callee, inputs, how)
+    assert not isinstance(how.labels, str | os.PathLike)  # the interface has read it
+    labels = how.labels or (_known_labels(callee) if photos else ())
+    signatures = signatures_for(callee, how.method, photos, labels)
+    found, fed = _warm_up(name, callee, inputs, signatures, how, photos)
     written = saved_model(callee.graph, signatures)
     document = {
         "format": FORMAT,
@@ -118,6 +132,12 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
     }
     if found:
         files[WARM_UP] = found
+    if labels:
+        files[LABELS] = [f"{label}\n".encode() for label in labels]
+    if photos is not None:
+        steps = Preprocessing({k: replace(v, feature="") for k, v in photos.steps.items()})
+        files[STEPS] = [f"{json.dumps(steps.document(), indent=2)}\n".encode()]
+        fed = {**fed, **photos.fed}
     folder = write_version(base, name, files, how.version)
     number, total = int(folder.name), sum(len(each) for pieces in files.values() for each in pieces)
     manifests = how.manifests
@@ -125,17 +145,52 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
     return Exported(opened, folder, name, number, signatures, len(found), total, beside, fed)
 
 
+def _photos(callee: NamedModel, inputs: Graph, how: ExportOptions) -> PhotoSides | None:
+    """Put what becomes of photos in front of the model, where that is asked for."""
+    if how.preprocess is None:
+        return None
+    given = None if how.preprocess == KNOWN else how.preprocess
+    photos = None
+    if callee.method == PREDICT:
+        photos = photos_in_front(callee, inputs, declared_for(inputs, given), how.most_pixels)
+    if photos is None and how.warmup is None:
+        raise GraphError(
+            f"--preprocess says what becomes of photos, but no input takes any: {_said(callee)}; "
+            "leave it out"
+        )
+    return photos
+
+
+def _said(callee: NamedModel) -> str:
+    return ", ".join(f"{a} ({t.dtype}{sizes(t)})" for a, t in callee.inputs.items())
+
+
+def _known_labels(callee: NamedModel) -> Sequence[str]:
+    """Return what is known of the names of classes, where they fit the scores."""
+    labels = about(callee.graph).labels
+    fitting = [
+        each
+        for each in callee.outputs.values()
+        if each.dtype == "float32" and each.shape is not None and each.shape[1:] == (len(labels),)
+    ]
+    return labels if len(fitting) == 1 and CLASSES not in callee.outputs else ()
+
+
 def _warm_up(
-    name: str, callee: NamedModel, signatures: Mapping[str, SignatureDef], how: ExportOptions
+    name: str,
+    callee: NamedModel,
+    inputs: Graph,
+    signatures: Mapping[str, SignatureDef],
+    how: ExportOptions,
+    photos: PhotoSides | None,
 ) -> tuple[list[bytes], Mapping[str, str]]:
     """Return the requests of a version's warm-up, as they are written, and what became of files."""
     if how.warmup is None:
         return [], {}
-    chosen = how.method if how.method in signatures else callee.signature
-    assert chosen is not None
-    feeds, fed = _feeds(how.warmup, callee, how.preprocess)
-    chosen_feeds = some(feeds, how.warmup_samples)
-    return list(write_requests(requests(name, chosen, signatures[chosen], chosen_feeds))), fed
+    chosen, feeds, fed = samples_for(how.warmup, callee, inputs, how.preprocess, photos)
+    if how.method is not None and how.method in signatures and chosen != TENSORS:
+        chosen = how.method
+    return warm_up(name, signatures, chosen, feeds, how.warmup_samples), fed
 
 
 def _default_name(model: Any) -> str:
@@ -165,28 +220,3 @@ def _digest(pieces: Iterable[bytes]) -> dict[str, Any]:
         digest.update(piece)
         size += len(piece)
     return {"sha256": digest.hexdigest(), "bytes": size}
-
-
-def _feeds(
-    data: Any, callee: NamedModel, preprocess: Any
-) -> tuple[Iterable[Mapping[str, Array]], Mapping[str, str]]:
-    """Return samples by alias, one at a time where the model leaves that open; and their words."""
-    if callee.method != PREDICT:
-        raise GraphError(
-            f"its signature '{callee.signature}' takes tf.Examples, of which --warmup makes none"
-        )
-    fed = Graph()
-    for alias, tensor in callee.inputs.items():
-        placeholder = Node(producer_name(alias), "Placeholder")
-        placeholder = placeholder.with_attrs(dtype=DType(tensor.dtype), shape=tensor.shape)
-        fed.add(placeholder)
-    fed.inputs = tuple(callee.inputs)
-    tensors = {normal(tensor.name): alias for alias, tensor in callee.inputs.items()}
-    known = about(callee.graph)
-    fed.about = replace(
-        known,
-        signatures={callee.signature: SignatureNames(tensors, {})},
-        photos={tensors[t]: said for t, said in known.photos.items() if t in tensors},
-    )
-    sizes = [tensor.shape[0] for tensor in callee.inputs.values() if tensor.shape]
-    return open_feeds(data, fed, preprocess, None if max(sizes, default=-1) > 0 else 1)

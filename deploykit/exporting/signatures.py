@@ -1,8 +1,11 @@
 """Which signatures a model gets for the methods Predict, Classify and Regress."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from deploykit.exporting.class_names import best_classes
 from deploykit.exporting.named_model import NamedModel
+from deploykit.exporting.photo_inputs import PhotoSides
+from deploykit.serving.protocol.photo_names import PIXELS, TENSORS
 from deploykit.serving.protocol.protos import SignatureDef
 from deploykit.serving.protocol.signatures import (
     CLASSES,
@@ -24,8 +27,17 @@ from deploykit.transforms.core.tensors import DType
 METHODS = {"predict": PREDICT, "classify": CLASSIFY, "regress": REGRESS}
 
 
-def signatures_for(callee: NamedModel, method: str | None) -> dict[str, SignatureDef]:
-    """Return the signatures by name; the graph is made to take tf.Examples where it has to."""
+def signatures_for(
+    callee: NamedModel,
+    method: str | None,
+    photos: PhotoSides | None = None,
+    labels: Sequence[str] = (),
+) -> dict[str, SignatureDef]:
+    """Return the signatures by name; the graph is made to take tf.Examples where it has to.
+
+    With photos in front, the default one takes them as files. With labels, what is called by
+    default also gives the best classes by name.
+    """
     own = METHODS["predict"] if method == "predict" else callee.method
     signatures = {
         other.signature: signature_def(other.method, other.inputs, other.outputs)
@@ -33,21 +45,50 @@ def signatures_for(callee: NamedModel, method: str | None) -> dict[str, Signatur
     }
     signatures[callee.signature] = signature_def(own, callee.inputs, callee.outputs)
     signatures.setdefault(DEFAULT, signatures[callee.signature])
+    named = best_classes(callee, _scores(callee), labels) if labels else {}
+    outputs = {**callee.outputs, **named}
+    if photos is not None:
+        _check_free(signatures, TENSORS, PIXELS)
+        signatures[TENSORS] = signature_def(own, callee.inputs, callee.outputs)
+        signatures[DEFAULT] = signature_def(PREDICT, photos.files, outputs)
+        signatures[PIXELS] = signature_def(PREDICT, photos.pixels, outputs)
+    elif named:
+        signatures[DEFAULT] = signature_def(own, callee.inputs, outputs)
+    if photos is not None and named and method is None and "classify" not in signatures:
+        method = "classify"
     if method in ("classify", "regress") and own != METHODS[method]:
         if own != PREDICT:
             raise GraphError(
                 f"its signature '{callee.signature}' is for {own.rsplit('/', 1)[1]} already, so "
                 f"--method {method} cannot be put in front of it"
             )
-        if method in signatures:
-            raise GraphError(
-                f"it has a signature '{method}' already; leave out --method, or name the signature "
-                "to put it in front of with --signature"
-            )
-        chosen = _scored(callee) if method == "classify" else _predicted(callee)
-        taken = Tensor(f"{parse_in_front(callee.graph, callee.inputs)}:0", DType("string"), (-1,))
+        _check_free(signatures, method)
+        chosen = _predicted(callee) if method == "regress" else named or _scored(callee)
+        inputs = callee.inputs if photos is None else photos.files
+        taken = Tensor(f"{parse_in_front(callee.graph, inputs)}:0", DType("string"), (-1,))
         signatures[method] = signature_def(METHODS[method], {EXAMPLES: taken}, chosen)
     return signatures
+
+
+def _check_free(signatures: Mapping[str, SignatureDef], *names: str) -> None:
+    """Raise GraphError where a signature has one of these names already."""
+    for name in names:
+        if name in signatures:
+            raise GraphError(
+                f"it has a signature '{name}' already; name the one to export with --signature, or "
+                "leave out what adds another of that name (--method, --preprocess)"
+            )
+
+
+def _scores(callee: NamedModel) -> Tensor:
+    """Return the output that gives a score for each class."""
+    found = _fitting(callee, "float32", SCORES, ranks=(2,))
+    if found is None:
+        raise GraphError(
+            "--labels names the scores of an output float32 [batch, classes]; the outputs are: "
+            f"{_said(callee.outputs)}"
+        )
+    return found
 
 
 def _scored(callee: NamedModel) -> dict[str, Tensor]:

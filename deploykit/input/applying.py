@@ -1,8 +1,8 @@
 """The steps of an input applied: to tensors of a graph, or to values in Python.
 
 Both compute the same in float32 and in the same order; a division by the deviation is a product
-with its reciprocal in Python, as TensorFlow makes it one on its own. What the graph has is what
-`writing.py` writes as Python, op by op.
+with its reciprocal, which Grappler makes of it otherwise. What the graph has is what `writing.py`
+writes as Python, op by op.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.input.preprocessing import Steps, result_of
+from deploykit.input.preprocessing import Steps, keeps_files, result_of
 from deploykit.photos.sizes import too_large
 from deploykit.records.features import Feature
 from deploykit.transforms.core.errors import GraphError
@@ -24,6 +24,8 @@ def in_graph(steps: Steps, feature: Feature, value: Any) -> Any:
     """
     import tensorflow as tf
 
+    if keeps_files(steps, feature):
+        return value
     if feature.content == "image":
         value = tf.io.decode_image(value, steps.channels, expand_animations=False)
         value.set_shape((None, None, steps.channels))
@@ -45,7 +47,7 @@ def in_graph(steps: Steps, feature: Feature, value: Any) -> Any:
     if mean is not None:
         value = value - mean
     if deviation is not None:
-        value = value / deviation
+        value = value * (1 / deviation)
     value = tf.cast(value, steps.dtype) if value.dtype != steps.dtype else value
     shape = result_of(steps, feature).shape
     ahead = value.shape.rank - len(shape)  # 1 in a batch
@@ -68,6 +70,8 @@ def in_python(steps: Steps, feature: Feature, value: Any) -> Array:
     Images are decoded and resized by TensorFlow's own kernels, called one by one; so this is done
     in a child process, and not while a graph is built. Whatever they refuse is raised.
     """
+    if keeps_files(steps, feature):
+        return np.asarray(value, object)
     if feature.content == "image":
         value = _decoded(value, steps.channels or 0)
     elif feature.content == "raw":

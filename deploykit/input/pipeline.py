@@ -11,7 +11,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from deploykit.input.data import Data
-from deploykit.input.preprocessing import Steps, result_of
+from deploykit.input.preprocessing import Steps, keeps_files, result_of
 from deploykit.photos.sizes import HEAD, size_of
 from deploykit.records.features import Feature
 from deploykit.transforms.core.errors import Error
@@ -73,11 +73,11 @@ class Pipeline:
         steps = self.steps[tensor]
         feature = self.data.features[steps.feature]
         if feature.content != "image":
-            changes = ", ".join(_changes(steps)) or "as they are"
-            return f"{kind_of(feature.dtype, feature.shape, self.data.path)}, {changes}"
+            done = ", ".join(changes(steps)) or "as they are"
+            return f"{kind_of(feature.dtype, feature.shape, self.data.path)}, {done}"
         seen = set(_sizes(self.data, steps.feature))
         sizes = f"photos{' of several sizes' if len(seen) > 1 else ''.join(f' {s}' for s in seen)}"
-        becomes = ", ".join(_changes(steps))
+        becomes = "as files" if keeps_files(steps, feature) else ", ".join(changes(steps))
         return f"{sizes}{' ->' if steps.resize else ','} {becomes} ({self.why.get(tensor, '')})"
 
     @cached_property
@@ -113,8 +113,8 @@ def kind_of(dtype: str, shape: tuple[int | None, ...], path: str) -> str:
     return f"{dtype}{sizes and ' '}{sizes} from {Path(path).name or path}"
 
 
-def _changes(steps: Steps) -> Iterator[str]:
-    """Yield what becomes of a feature, in words."""
+def changes(steps: Steps) -> Iterator[str]:
+    """Yield what steps make of a feature, in words."""
     if steps.resize is not None:
         height, width = steps.resize
         yield f"{width}x{height} bilinear{' by corners' if steps.corners else ''}"

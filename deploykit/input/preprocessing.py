@@ -306,6 +306,10 @@ def plan(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[str, 
             raise GraphError(f"{data.path}: there is no feature '{name}' for input '{tensor}'; "
                              f"there are: {', '.join(data.features)}")  # fmt: skip
         feature, why = data.features[name], ""
+        if feature.content == "image" and type_ == "string":
+            steps = _as_files(data, tensor, declared.of_photos(known[tensor]), name)
+            found[tensor] = Planned(steps, "the model decodes them")
+            continue
         if feature.content == "image":
             steps = declared.of_photos(known[tensor])
         steps = _completed(replace(steps, feature=name), feature, type_, shape)
@@ -319,6 +323,22 @@ def plan(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[str, 
 def steps_for(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[str, Steps]:
     """Return the steps of `plan` alone."""
     return {tensor: planned.steps for tensor, planned in plan(data, graph, declared).items()}
+
+
+def keeps_files(steps: Steps, feature: Feature) -> bool:
+    """Say whether an input takes images as the bytes of their files."""
+    return feature.content == "image" and steps.dtype == "string"
+
+
+def _as_files(data: Data, tensor: str, steps: Steps, name: str) -> Steps:
+    """Return what leaves images as files. GraphError: something else was asked for."""
+    asked = replace(steps, feature="", dtype="").document()
+    if asked:
+        raise GraphError(
+            f"{data.path}: input '{split(tensor)[0]}' takes photos as files and decodes them "
+            f"itself, so '{next(iter(asked))}' has no place; leave out --preprocess"
+        )
+    return Steps(feature=name, dtype="string")
 
 
 def _valued(
@@ -397,6 +417,8 @@ def _completed(steps: Steps, feature: Feature, type_: str, shape: tuple[int, ...
 
 def result_of(steps: Steps, feature: Feature) -> Feature:
     """Return type and shape of what the steps make of one record's feature."""
+    if keeps_files(steps, feature):
+        return Feature("string", ())
     shape = feature.shape
     if feature.content == "image":
         shape = (None, None, steps.channels)

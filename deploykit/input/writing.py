@@ -9,7 +9,7 @@ from typing import Any
 
 from deploykit.input.data import IMAGE_ENDS, LABELS, Data
 from deploykit.input.pipeline import Pipeline
-from deploykit.input.preprocessing import Steps, result_of
+from deploykit.input.preprocessing import Steps, keeps_files, result_of
 from deploykit.input.tfdata import MEMORY, PREFETCHED, nearby
 from deploykit.records.features import Feature
 from deploykit.records.index import shard_name
@@ -123,6 +123,8 @@ def _statements(
     name: str, source: str, steps: Steps, feature: Feature, dtype: str, one_by_one: bool
 ) -> list[str]:
     """Return the steps of an input as statements, as `applying.in_graph` does them."""
+    if keeps_files(steps, feature):
+        return []
     said = [source]  # each after the first reads what the one before it gave
     if feature.content == "image":
         said.append(f"tf.io.decode_image({{}}, {steps.channels}, expand_animations=False)")

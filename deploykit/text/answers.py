@@ -22,5 +22,5 @@ def class_lines(predicted: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     width = max(5, *(len(str(each["class"])) for each in predicted))
     yield f"{'score':>10}  {'class':>{width}}  label"
     for each in predicted:
-        label = each["label"] if each["label"] is not None else "-"
-        yield f"{each['score']:10.6f}  {each['class']:{width}}  {label}"
+        number, label = ("-" if each[key] is None else each[key] for key in ("class", "label"))
+        yield f"{each['score']:10.6f}  {number:>{width}}  {label}"

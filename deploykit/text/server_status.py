@@ -35,5 +35,9 @@ def version_tables(found: Mapping[str, Any]) -> "list[str | Table]":
 
 
 def _listed(tensors: Mapping[str, Mapping[str, Any]]) -> str:
-    named = (f"{name} {described(each['dtype'], each['shape'])}" for name, each in tensors.items())
+    named = (
+        f"{name} {described(each['dtype'], each['shape'])}"
+        + (f": {each['photos']}" if each.get("photos") else "")
+        for name, each in tensors.items()
+    )
     return ", ".join(named)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from deploykit.serving.execution.damaged_photos import damaged_photo, filled_up, photos_taken
 from deploykit.serving.execution.empty_batches import needs_rows, one_row, without_row
 from deploykit.serving.execution.free_shapes import free_inputs
 from deploykit.serving.execution.safety import check_safe
@@ -63,6 +64,7 @@ class Servable:
         self.signatures = signatures_of(meta)
         self._free = free_inputs(meta, self.signatures)
         self._needs_rows = needs_rows(meta)
+        self._photos = photos_taken(meta, self.signatures)
         del meta
         config = tf.compat.v1.ConfigProto(
             intra_op_parallelism_threads=loading.intra_op,
@@ -83,6 +85,12 @@ class Servable:
                 tensor.name: graph.get_tensor_by_name(tensor.name)._as_tf_output()
                 for signature in self.signatures.values()
                 for tensor in (*signature.inputs.values(), *signature.outputs.values())
+            }
+            self._ready = {
+                node: graph.get_tensor_by_name(f"{node}:0")._as_tf_output()
+                for taken in self._photos.values()
+                for nodes in taken.values()
+                for node in nodes
             }
         except (self._op_error, ValueError, KeyError, TypeError, RuntimeError, OSError) as error:
             self._session.close()
@@ -115,11 +123,30 @@ class Servable:
             values = self._call(signature, fed, fetches, seconds)
         except self._op_error as error:
             code = _CODES[error.error_code] if error.error_code < len(_CODES) else "INTERNAL"
-            raise ServingError("INTERNAL" if code == "UNKNOWN" else code, error.message) from None
+            said = self._damaged(signature, feeds) if code == "INVALID_ARGUMENT" else ""
+            code = "INTERNAL" if code == "UNKNOWN" else code
+            raise ServingError(code, said or error.message) from None
         by_alias = dict(zip(fetched, values, strict=True))
         if row is not None:
             by_alias = {a: without_row(chosen.outputs[a], each) for a, each in by_alias.items()}
         return {alias: by_alias[alias] for alias in outputs}
+
+    def _damaged(self, signature: str, feeds: Mapping[str, Array]) -> str:
+        """Say which photo was refused, and why; nothing: none was."""
+        inputs = self.signatures[signature].inputs
+
+        def trial(alone: Mapping[str, Array], node: str) -> str:
+            fed = {
+                self._tensors[inputs[alias].name]: filled_up(array, inputs[alias].shape)
+                for alias, array in alone.items()
+            }
+            try:
+                self._session_run(self._in_one_thread, fed, [self._ready[node]])
+            except self._op_error as error:
+                return str(error.message)
+            return ""
+
+        return damaged_photo(self._photos.get(signature, {}), feeds, trial)
 
     def seconds(self, signature: str) -> float:
         """Return how long the last call of a signature took; infinity if there was none."""
@@ -128,28 +155,34 @@ class Servable:
     def close(self) -> None:
         """Give all memory back. Nobody may be calling it any more."""
         self._session.close()
-        self._tensors = {}
+        self._tensors = self._ready = {}
         del self._session
         _return_memory()
 
     def _call(
         self, signature: str, fed: Mapping[Any, Array], fetches: list[Any], seconds: float | None
     ) -> Any:
-        """Run the session below its Python wrapper, whose checks take longer than a small model."""
-        from tensorflow.python.client import pywrap_tf_session as session
-
+        """Run the session in the thread of the call if that is quick, and note how long it took."""
         inline = self._inter_op < 0 or (self._inter_op == 0 and self.seconds(signature) < _QUICK)
         # A thread's own time does not count how long it waits for Python's lock when it is done.
         clock = time.thread_time if inline else time.monotonic
         options = self._in_one_thread if inline else self._within(seconds)
-        buffer = session.TF_NewBufferFromString(options)
         start = clock()
+        try:
+            return self._session_run(options, fed, fetches)
+        finally:
+            self._seconds[signature] = clock() - start
+
+    def _session_run(self, options: bytes, fed: Mapping[Any, Array], fetches: list[Any]) -> Any:
+        """Run the session below its Python wrapper, whose checks take longer than a small model."""
+        from tensorflow.python.client import pywrap_tf_session as session
+
+        buffer = session.TF_NewBufferFromString(options)
         try:
             return session.TF_SessionRun_wrapper(
                 self._session._session, buffer, fed, fetches, [], None
             )
         finally:
-            self._seconds[signature] = clock() - start
             session.TF_DeleteBuffer(buffer)
 
     def _within(self, seconds: float | None) -> bytes:

@@ -23,8 +23,7 @@ def parse_in_front(graph: Graph, inputs: Mapping[str, Tensor]) -> str:
     """
     for alias, tensor in inputs.items():
         _check(graph, alias, tensor)
-    examples = graph.add(Node(graph.unique_name("examples"), "Placeholder"))
-    graph.replace(examples, examples.with_attrs(dtype=DType("string"), shape=(-1,)))
+    examples = _examples(graph, inputs)
     kinds = [DType(_kind(tensor.dtype)) for tensor in inputs.values()]
     shapes = [tuple(tensor.shape or ())[1:] for tensor in inputs.values()]
     none = _constant(graph, "none", np.array([], object))
@@ -58,6 +57,22 @@ def parse_in_front(graph: Graph, inputs: Mapping[str, Tensor]) -> str:
     return examples.name
 
 
+def _examples(graph: Graph, inputs: Mapping[str, Tensor]) -> Node:
+    """Return what takes tf.Examples; none come where inputs need not be fed, and nothing is."""
+    name = graph.unique_name("examples")
+    waits: tuple[str, ...] = ()
+    if any(_default_of(graph, tensor) for tensor in inputs.values()):
+        waits = (_constant(graph, "no_examples", np.array([], object)),)
+    op = "PlaceholderWithDefault" if waits else "Placeholder"
+    return graph.add(Node(name, op, waits).with_attrs(dtype=DType("string"), shape=(-1,)))
+
+
+def _default_of(graph: Graph, tensor: Tensor) -> bool:
+    """Say whether an input has a constant as its default."""
+    inputs = graph.producer(tensor.name).data_inputs
+    return len(inputs) == 1 and graph.constant(inputs[0]) is not None
+
+
 def example(sample: Mapping[str, Array]) -> Example:
     """Return one sample, an array for each alias, as a tf.Example; their shapes do not matter."""
     found = Example()
@@ -78,7 +93,7 @@ def example(sample: Mapping[str, Array]) -> Example:
 
 def _check(graph: Graph, alias: str, tensor: Tensor) -> None:
     node = graph.producer(tensor.name)
-    if node.op not in FEEDABLE_OPS or node.data_inputs:
+    if node.op not in FEEDABLE_OPS or (node.data_inputs and not _default_of(graph, tensor)):
         raise GraphError(
             f"input '{alias}' is a {node.op}, but tf.Examples are parsed in front of placeholders"
         )

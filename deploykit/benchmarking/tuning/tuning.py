@@ -35,8 +35,8 @@ from deploykit.transforms.core.running.child import limits
 logger = logging.getLogger("deploykit")
 
 BATCHES = (8, 32)  # besides one, where the batch is open
-FINALISTS = 7  # default, lowest latency, highest throughput, these less a change, other threads
-MOST_LAST = 8
+FINALISTS = 5  # default, lowest latency, highest throughput, and these less a change
+MOST_LAST = 6
 LATE_CALLS = 2 + 1.5 * ROUNDS  # first calls, and what ends a round or begins one
 _THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
@@ -119,7 +119,7 @@ def tune_model(
 def _measured_last(search: Search) -> list[Settings]:
     """Return what is measured in the end: default, the best, and these with a change less each.
 
-    And the lowest latency with other threads, which differ by less than a trial finds.
+    And the lowest latency with one op at a time, which gains less than a trial finds.
     """
     found = dict.fromkeys(each.settings for each in search.finalists)
     best = search.best["latency"]
@@ -127,10 +127,7 @@ def _measured_last(search: Search) -> list[Settings]:
         found |= dict.fromkeys(without_one(search.start, settings))
         if settings == best:
             found |= dict.fromkeys(
-                replace(best, **change)
-                for each in search.coordinates
-                for change in each
-                if [*change] == ["threads"]
+                replace(best, **each[1]) for each in search.coordinates if [*each[0]] == ["threads"]
             )
     tried = {each.settings for each in search.trials if each.failure}
     return [each for each in found if each not in tried][:MOST_LAST]

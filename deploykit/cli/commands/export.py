@@ -4,10 +4,12 @@ import click
 
 from deploykit.cli import options
 from deploykit.cli.options.types import Names, PathName, Whole
+from deploykit.exporting.limits import MOST_PIXELS
 from deploykit.exporting.manifests import KINDS
 from deploykit.freezing.interface import Source
 from deploykit.serving.saved_model.warmup_limits import MOST, USUAL
 
+_photos = options.under("Photos and classes")
 _elsewhere = options.under("Files that run it elsewhere")
 
 
@@ -22,6 +24,7 @@ def _kinds(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
     "Version",
     examples=(
         "deploykit export fashion.pb served --warmup models/fashion/test_1000.npz",
+        "deploykit export fashion.pb served --preprocess 0..1 --labels labels.txt",
         "deploykit export fashion.pb served --method classify --manifests docker",
     ),
 )
@@ -42,7 +45,15 @@ def _kinds(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
 @options.data_option("--warmup-samples", type=Whole(1, MOST), default=USUAL, show_default=True,
                      metavar="N", help="How many of these samples are kept, at most 1000: of "
                      "arrays evenly spread, of files the first.")  # fmt: skip
-@options.preprocess
+@_photos("--preprocess", type=PathName("FILE.json|LO..HI|known"), help="Put what becomes of photos "
+         "in front of the model, so that callers send files: decoding, resizing, the range of "
+         "values. Takes what --preprocess of calibrate and benchmark takes, or the word known, for "
+         "what is known of the model. Also says what becomes of what --warmup reads.")  # fmt: skip
+@_photos("--labels", type=PathName("FILE"), help="File with the names of the classes, one a line: "
+         "answers then name the best 5 [default with --preprocess: the labels that are kept beside "
+         "the model].")  # fmt: skip
+@_photos("--max-pixels", "most_pixels", type=Whole(1), default=MOST_PIXELS, show_default=True,
+         metavar="N", help="Refuse larger images before they are decoded.")  # fmt: skip
 @_elsewhere("--manifests", type=Names(), default=(), metavar="KINDS", callback=_kinds,
             help="Also write files to BASE_DIR that serve all its models: config (models.config, "
             "monitoring.config, a template of ssl.config), docker (Dockerfiles for TensorFlow "
@@ -67,6 +78,8 @@ def export(
     warmup: str | None,
     warmup_samples: int,
     preprocess: str | None,
+    labels: str | None,
+    most_pixels: int,
     manifests: tuple[str, ...],
     batching: bool,
     tuned: str | None,
@@ -80,7 +93,8 @@ def export(
     replaced. The signatures of a SavedModel keep their names and those of their inputs and outputs;
     with --signature, only that one is kept, as the default. Any other model gets one signature,
     called serving_default or as --signature says, with the names of inputs and outputs in the
-    graph.
+    graph. With --preprocess, serving_default takes photos as files (bytes), the signature pixels
+    decoded ones (uint8), and the signature tensors what the model itself takes.
     """
     import deploykit
     from deploykit.benchmarking.results import load_tuned
@@ -100,6 +114,8 @@ def export(
         warmup=warmup,
         warmup_samples=warmup_samples,
         preprocess=preprocess,
+        labels=labels or (),
+        most_pixels=most_pixels,
         manifests=Manifests(manifests, batching, settings, force, tuned or "tuned"),
         allowed_ops=allowed_ops,
     )

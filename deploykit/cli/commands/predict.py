@@ -12,14 +12,16 @@ _answer = options.under("Answer")
 @options.command(
     "Request",
     examples=(
+        "deploykit predict localhost:8500 fashion boot.png",
         "deploykit predict localhost:8500 fashion --input boot.png --preprocess 0..1",
         "deploykit predict localhost:8500 half_plus_two --input 2.0",
     ),
 )
 @click.argument("address")
 @click.argument("model")
+@click.argument("values", type=PathName("[NAME=]VALUE", named=True), nargs=-1)
 @click.option("--input", "given", type=PathName("[NAME=]VALUE", named=True), multiple=True,
-              required=True, help="What to ask: a value such as 2.5 or [1, 2], a .npy file, an "
+              help="What to ask: a value such as 2.5 or [1, 2], a .npy file, an "
               "image, or any file for a model that takes text. May be repeated; NAME may be left "
               "out if the model has one input.")  # fmt: skip
 @options.preprocess
@@ -38,6 +40,7 @@ _answer = options.under("Answer")
 def predict(
     address: str,
     model: str,
+    values: tuple[str, ...],
     given: tuple[str, ...],
     preprocess: str | None,
     signature: str | None,
@@ -53,9 +56,12 @@ def predict(
 ) -> None:
     """Ask a served model for its answer.
 
-    Works with any server that has the TensorFlow Serving API. An image is decoded and resized as by
-    `deploykit calibrate` and `benchmark`.
+    Works with any server that has the TensorFlow Serving API. VALUES are what --input takes. A
+    photo is sent as the file it is where the model decodes it itself (deploykit export
+    --preprocess); else it is decoded and resized here, as by `deploykit calibrate` and `benchmark`.
     """
+    if not (values or given):
+        raise click.UsageError("nothing is asked: give a value or a file, such as photo.jpg")
     import deploykit
     from deploykit.cli.report import Report, show
     from deploykit.text.answers import class_lines, output_lines
@@ -64,7 +70,7 @@ def predict(
     found = deploykit.predict(
         address,
         model,
-        given,
+        (*values, *given),
         connection=connection,
         version=version,
         version_label=version_label,

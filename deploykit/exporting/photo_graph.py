@@ -1,0 +1,140 @@
+"""What makes photos what a model takes, as a graph: files are decoded, resized and scaled.
+
+The steps are those of `deploykit.input.applying`, traced by TensorFlow; this lives in a child
+process.
+"""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deploykit.input.applying import in_graph
+from deploykit.input.preprocessing import Steps, result_of
+from deploykit.records.features import Feature
+from deploykit.serving.protocol.photo_names import BYTES, KINDS, PIXELS, PLACE, READY
+
+FILE = Feature("string", (), "image")
+_AT_ONCE = 8  # files of a batch that are decoded side by side
+_JPEG, _PNG, _GIF, _BMP = _MAGIC = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM")
+_HEAD = 26  # bytes that say the size of all but a JPEG
+
+
+@dataclass(frozen=True)
+class PhotoInput:
+    """An input that takes photos."""
+
+    alias: str
+    scope: str
+    """What names of its nodes begin with."""
+    steps: Steps
+    batch: int | None
+    """How many it takes at once; None: any number."""
+
+
+def photo_graph(inputs: Sequence[PhotoInput], most_pixels: int) -> bytes:
+    """Return a serialized GraphDef with the nodes `bytes`, `pixels` and `ready` of each input.
+
+    Either of the first two is fed; a file of another kind, or an image of more pixels, is refused
+    before it is decoded.
+    """
+    import tensorflow as tf
+
+    with tf.Graph().as_default() as graph:
+        for each in inputs:
+            with tf.name_scope(f"{each.scope}/"):
+                _add(each, most_pixels)
+    found: bytes = graph.as_graph_def().SerializeToString(deterministic=True)
+    return found
+
+
+def _add(taken: PhotoInput, most_pixels: int) -> None:
+    import tensorflow as tf
+
+    steps = taken.steps
+    channels = steps.channels or 3
+    decoded = Feature("uint8", (None, None, channels))
+    result = result_of(steps, FILE)
+    files = tf.compat.v1.placeholder_with_default(
+        tf.constant([], tf.string, [0]), [taken.batch], name=BYTES
+    )
+    pixels = tf.compat.v1.placeholder_with_default(
+        np.zeros((0, 1, 1, channels), np.uint8), [taken.batch, *decoded.shape], name=PIXELS
+    )
+
+    def of_files() -> Any:
+        checked, sizes = _checked(files), _pixels_by_head(files)
+        return tf.map_fn(
+            lambda each: in_graph(steps, FILE, _bounded(each, most_pixels)),
+            (tf.range(tf.size(files)), checked, sizes),
+            fn_output_signature=tf.TensorSpec(result.shape, result.dtype),
+            parallel_iterations=_AT_ONCE,
+        )
+
+    def of_pixels() -> Any:
+        return tf.ensure_shape(in_graph(steps, decoded, pixels), [None, *result.shape])
+
+    ready = tf.cond(tf.size(files) > 0, of_files, of_pixels)
+    tf.identity(tf.ensure_shape(ready, [taken.batch, *result.shape]), name=READY)
+
+
+def _checked(files: Any) -> Any:
+    """Return the files, if all are of a known kind."""
+    import tensorflow as tf
+
+    known = functools.reduce(tf.logical_or, (_begin(files, magic) for magic in _MAGIC))
+    unknown = tf.boolean_mask(tf.range(tf.size(files)), ~known)
+    said = f"this file is no {KINDS}{PLACE}"
+    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(known), [said, unknown])]):
+        return tf.identity(files)
+
+
+def _bounded(found: tuple[Any, Any, Any], most: int) -> Any:
+    """Return a file, if its image is no larger than it may be: of its place, itself and its pixels.
+
+    Those of a JPEG are not known yet.
+    """
+    import tensorflow as tf
+
+    place, file, pixels = found
+
+    def of_jpeg() -> Any:
+        shape = tf.io.extract_jpeg_shape(file, tf.int64)
+        return shape[0] * shape[1]
+
+    count = tf.cond(_begin(file, _JPEG), of_jpeg, lambda: pixels)
+    said = f"this image has more than {most} pixels, the most that are decoded{PLACE}"
+    with tf.control_dependencies([tf.debugging.Assert(count <= most, [said, place])]):
+        return tf.identity(file)
+
+
+def _begin(files: Any, magic: bytes) -> Any:
+    """Say whether a file, or each of several, begins so."""
+    import tensorflow as tf
+
+    return tf.equal(tf.strings.substr(files, 0, len(magic)), magic)
+
+
+def _pixels_by_head(files: Any) -> Any:
+    """Return how many pixels each image has, as the head of its file says; of a JPEG, nothing.
+
+    Sources: PNG specification, 11.2.2 IHDR; GIF89a, 18; BITMAPINFOHEADER.
+    """
+    import tensorflow as tf
+
+    heads = tf.strings.substr(files, 0, _HEAD) + bytes(_HEAD)
+    bytes_ = tf.cast(tf.io.decode_raw(tf.strings.substr(heads, 0, _HEAD), tf.uint8), tf.int64)
+
+    def number(start: int, size: int, big: bool = False) -> Any:
+        places = [size - 1 - n if big else n for n in range(size)]
+        weights = np.array([256**n for n in places], np.int64)
+        return tf.reduce_sum(bytes_[:, start : start + size] * weights, 1)
+
+    png = number(16, 4, big=True) * number(20, 4, big=True)
+    gif = number(6, 2) * number(8, 2)
+    rows = number(22, 4)  # one below 0 says that the first line is the uppermost
+    bmp = number(18, 4) * tf.minimum(rows, (1 << 32) - rows)
+    found = tf.where(_begin(files, _PNG), png, tf.where(_begin(files, _GIF), gif, bmp))
+    return tf.where(found < 0, np.int64(np.iinfo(np.int64).max), found)  # so large that it wrapped

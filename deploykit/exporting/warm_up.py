@@ -1,0 +1,102 @@
+"""The requests that a version is warmed up with: samples, as its signatures take them."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from deploykit.exporting.named_model import NamedModel
+from deploykit.exporting.photo_inputs import PhotoSides
+from deploykit.freezing.sidecar import SignatureNames, about
+from deploykit.input.data import is_arrays
+from deploykit.input.preprocessing import Preprocessing, Steps, declared_for
+from deploykit.input.samples import open_feeds
+from deploykit.serving.protocol.photo_names import TENSORS
+from deploykit.serving.protocol.protos import SignatureDef
+from deploykit.serving.protocol.signatures import DEFAULT, PREDICT
+from deploykit.serving.saved_model.warmup_requests import requests, some, write_requests
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node, normal, producer_name
+from deploykit.transforms.core.tensors import Array, DType
+
+Feeds = Iterable[Mapping[str, Array]]
+KNOWN = "known"
+"""Stands for what is known of a model, in place of a preprocessing."""
+
+
+def aliases_of(callee: NamedModel) -> Graph:
+    """Return a graph with the inputs of a model by alias, and what is known of them."""
+    fed = Graph()
+    for alias, tensor in callee.inputs.items():
+        placeholder = Node(producer_name(alias), "Placeholder")
+        placeholder = placeholder.with_attrs(dtype=DType(tensor.dtype), shape=tensor.shape)
+        fed.add(placeholder)
+    fed.inputs = tuple(callee.inputs)
+    tensors = {normal(tensor.name): alias for alias, tensor in callee.inputs.items()}
+    known = about(callee.graph)
+    fed.about = replace(
+        known,
+        signatures={callee.signature: SignatureNames(tensors, {})},
+        photos={tensors[t]: said for t, said in known.photos.items() if t in tensors},
+    )
+    return fed
+
+
+def warm_up(
+    name: str,
+    signatures: Mapping[str, SignatureDef],
+    chosen: str,
+    feeds: Feeds,
+    count: int,
+) -> list[bytes]:
+    """Return requests of so many samples for a signature, as they are written."""
+    found = requests(name, chosen, signatures[chosen], some(feeds, count))
+    return list(write_requests(found))
+
+
+def samples_for(
+    data: Any, callee: NamedModel, fed: Graph, preprocess: Any, photos: PhotoSides | None
+) -> tuple[str, Feeds, Mapping[str, str]]:
+    """Return samples by alias, the signature that takes them, and what becomes of files, in words.
+
+    They are one at a time where the model leaves that open. Files of photos go where such are
+    taken, and arrays where tensors are.
+    """
+    if callee.method != PREDICT:
+        raise GraphError(
+            f"its signature '{callee.signature}' takes tf.Examples, of which --warmup makes none"
+        )
+    preprocess = None if preprocess == KNOWN else preprocess
+    sizes = [tensor.shape[0] for tensor in callee.inputs.values() if tensor.shape]
+    batch = None if max(sizes, default=-1) > 0 else 1
+    is_path = isinstance(data, str | os.PathLike)
+    if photos is None:
+        return callee.signature, *open_feeds(data, fed, preprocess, batch)
+    if not is_path or is_arrays(os.fspath(data)):
+        return TENSORS, *open_feeds(data, fed, preprocess if is_path else None, batch)
+    declared = declared_for(fed, preprocess).among(fed)
+    files = Graph()
+    for node in fed:
+        taken = node.with_attrs(dtype=DType("string"), shape=node.attr("shape")[:1])
+        files.add(taken if node.name in photos.steps else node)
+    files.inputs = fed.inputs
+    files.about = replace(fed.about, photos={}, preprocessing=None)
+    steps = {
+        alias: Steps(feature=each.feature) if alias in photos.steps else each
+        for alias, each in declared.inputs.items()
+    }
+    read, said = open_feeds(data, files, Preprocessing(steps, declared.columns), batch)
+    return DEFAULT, _Renamed(read, photos.renamed), said
+
+
+class _Renamed:
+    """Feeds with other names, read anew in each iteration."""
+
+    def __init__(self, feeds: Feeds, names: Mapping[str, str]) -> None:
+        self._feeds, self._names = feeds, names
+
+    def __iter__(self) -> Iterator[Mapping[str, Array]]:
+        for feed in self._feeds:
+            plain = {name.removesuffix(":0"): array for name, array in feed.items()}
+            yield {self._names.get(name, name): array for name, array in plain.items()}
