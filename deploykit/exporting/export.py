@@ -84,7 +84,7 @@ class ExportOptions:
     range of photos, such as `0..1`, or `known`, which is what is known of the model. Of an input
     that takes photos, it is put in front of the model: see `deploykit.export`. Default: of such a
     folder what is known of the model, and nothing is put in front."""
-    labels: str | os.PathLike[str] | Sequence[str] = ()
+    labels: str | os.PathLike[str] | Sequence[str] | None = None
     """Names of the classes, or a file with one a line: the best 5 are answered by name. Default:
     what is known of the model, where photos are put in front of it."""
     most_pixels: int = MOST_PIXELS

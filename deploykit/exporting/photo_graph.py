@@ -58,23 +58,25 @@ def _add(taken: PhotoInput, most_pixels: int) -> None:
     decoded = Feature("uint8", (None, None, channels))
     result = result_of(steps, FILE)
     files = tf.compat.v1.placeholder_with_default(
-        tf.constant([], tf.string, [0]), [taken.batch], name=BYTES
+        tf.constant([], tf.string, [0]), [None], name=BYTES
     )
     pixels = tf.compat.v1.placeholder_with_default(
-        np.zeros((0, 1, 1, channels), np.uint8), [taken.batch, *decoded.shape], name=PIXELS
+        np.zeros((0, 1, 1, channels), np.uint8), [None, *decoded.shape], name=PIXELS
     )
 
     def of_files() -> Any:
         checked, sizes = _checked(files), _pixels_by_head(files)
         return tf.map_fn(
-            lambda each: in_graph(steps, FILE, _bounded(each, most_pixels)),
+            lambda each: in_graph(steps, FILE, _bounded(each, most_pixels), optimized=True),
             (tf.range(tf.size(files)), checked, sizes),
             fn_output_signature=tf.TensorSpec(result.shape, result.dtype),
             parallel_iterations=_AT_ONCE,
         )
 
     def of_pixels() -> Any:
-        return tf.ensure_shape(in_graph(steps, decoded, pixels), [None, *result.shape])
+        return tf.ensure_shape(
+            in_graph(steps, decoded, pixels, optimized=True), [None, *result.shape]
+        )
 
     ready = tf.cond(tf.size(files) > 0, of_files, of_pixels)
     tf.identity(tf.ensure_shape(ready, [taken.batch, *result.shape]), name=READY)

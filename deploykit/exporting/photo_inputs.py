@@ -66,7 +66,10 @@ def photos_in_front(
     names = {name: _names(aliases, name, callee) for name in (BYTES, PIXELS)}
     tensors = tensors_of(callee.graph, [f"{i.scope}/{n}" for i in inputs for n in names])
     sides = {
-        name: {names[name][each.alias]: tensors[f"{each.scope}/{name}"] for each in inputs}
+        name: {
+            names[name][each.alias]: _of_batch(tensors[f"{each.scope}/{name}"], each.batch)
+            for each in inputs
+        }
         | {alias: own for alias, own in callee.inputs.items() if alias not in aliases}
         for name in names
     }
@@ -97,6 +100,13 @@ def _planned(alias: str, graph: Graph, declared: Preprocessing) -> Planned:
 
 def _said(planned: Planned) -> str:
     return f"photos -> {', '.join(changes(planned.steps)) or 'as they are'}"
+
+
+def _of_batch(tensor: Tensor, batch: int | None) -> Tensor:
+    """Return a tensor with the number of photos that a model demands."""
+    if batch is None or tensor.shape is None:
+        return tensor
+    return replace(tensor, shape=(batch, *tensor.shape[1:]))
 
 
 def _check(callee: NamedModel, alias: str) -> None:

@@ -1,7 +1,7 @@
 """The steps of an input applied: to tensors of a graph, or to values in Python.
 
 Both compute the same in float32 and in the same order; a division by the deviation is a product
-with its reciprocal, which Grappler makes of it otherwise. What the graph has is what `writing.py`
+with its reciprocal, in Python and where Grappler has a say. What the graph has is what `writing.py`
 writes as Python, op by op.
 """
 
@@ -17,10 +17,11 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tensors import Array, numpy_type
 
 
-def in_graph(steps: Steps, feature: Feature, value: Any) -> Any:
+def in_graph(steps: Steps, feature: Feature, value: Any, optimized: bool = False) -> Any:
     """Return the tensor that an input takes, of one record, or of a batch of equal ones.
 
     An image is decoded one by one; what else a batch is made of has its first axis in front.
+    `optimized` builds what Grappler would make of it, for a graph that may run without.
     """
     import tensorflow as tf
 
@@ -47,7 +48,7 @@ def in_graph(steps: Steps, feature: Feature, value: Any) -> Any:
     if mean is not None:
         value = value - mean
     if deviation is not None:
-        value = value * (1 / deviation)
+        value = value * (1 / deviation) if optimized else value / deviation
     value = tf.cast(value, steps.dtype) if value.dtype != steps.dtype else value
     shape = result_of(steps, feature).shape
     ahead = value.shape.rank - len(shape)  # 1 in a batch

@@ -8,7 +8,7 @@ from tests.benchmarks.figures import show
 # Each is a module here with a function `figures()`.
 NAMES = (
     "start_up", "large_graphs", "resnet50", "real_models", "transforms", "overhead", "judge",
-    "tuning", "records", "input", "verdicts", "speed", "int8", "peers", "serving",
+    "tuning", "records", "input", "verdicts", "speed", "int8", "peers", "serving", "photos",
 )  # fmt: skip
 
 

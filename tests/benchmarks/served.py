@@ -137,17 +137,25 @@ def _median(call: Callable[[], object], calls: int, rest: float = 0.0) -> float:
 class Bare:
     """The session alone, called in threads of one process; this lives in a child process."""
 
-    def __init__(self, folder: str, intra_op: int, alias: str, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        folder: str,
+        intra_op: int,
+        alias: str,
+        shape: tuple[int, ...],
+        signature: str = "serving_default",
+    ) -> None:
         """Load a version directory."""
         from deploykit.serving.execution.servable import Loading, Servable
 
         self._servable = Servable(Path(folder), "bare", 1, Loading(intra_op))
         random = np.random.default_rng(0)
         self._feeds = {alias: random.random(shape, np.float32)}
-        self._outputs = list(self._servable.signatures["serving_default"].outputs)
+        self._signature = signature
+        self._outputs = list(self._servable.signatures[signature].outputs)
 
     def _run(self) -> None:
-        self._servable.run("serving_default", self._feeds, self._outputs)
+        self._servable.run(self._signature, self._feeds, self._outputs)
 
     def latency(self, calls: int, rest: float = 0.0) -> float:
         """Return the median milliseconds of a call, with so many seconds between them."""

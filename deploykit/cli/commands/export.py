@@ -24,7 +24,7 @@ def _kinds(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
     "Version",
     examples=(
         "deploykit export fashion.pb served --warmup models/fashion/test_1000.npz",
-        "deploykit export fashion.pb served --preprocess 0..1 --labels labels.txt",
+        "deploykit export fashion.pb served --preprocess 0..1",
         "deploykit export fashion.pb served --method classify --manifests docker",
     ),
 )
@@ -114,7 +114,7 @@ def export(
         warmup=warmup,
         warmup_samples=warmup_samples,
         preprocess=preprocess,
-        labels=labels or (),
+        labels=labels,
         most_pixels=most_pixels,
         manifests=Manifests(manifests, batching, settings, force, tuned or "tuned"),
         allowed_ops=allowed_ops,

@@ -1,0 +1,417 @@
+"""Photos in front of an exported model: equal to what is done elsewhere, and refused by place."""
+
+import itertools
+import json
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deploykit
+from deploykit.input.applying import in_python
+from deploykit.input.preprocessing import Steps, load_preprocessing
+from deploykit.records.features import Feature
+from deploykit.serving.execution.servable import Loading, Servable
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.protos import Example
+from deploykit.serving.saved_model.warmup_requests import read_requests
+from deploykit.storage.arrays import load_data
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.protos import VersionDef
+from deploykit.transforms.core.tensors import DType
+from tests.deploykit.conftest import FASHION
+from tests.loading import answers
+
+pytestmark = pytest.mark.usefixtures("in_process")
+
+FILE = Feature("string", (), "image")
+NAMES = [f"kind {n}" for n in range(10)]
+
+
+def written(pixels: np.ndarray, kind: str) -> bytes:
+    """Return an image file; TensorFlow writes neither BMP nor GIF of its own."""
+    import tensorflow as tf
+
+    if kind == "bmp":
+        height, width, _ = pixels.shape
+        rows = np.zeros((height, -(-width * 3 // 4) * 4), np.uint8)
+        rows[:, : width * 3] = pixels[::-1, :, ::-1].reshape(height, -1)
+        head = struct.pack("<2sIHHIIiiHHIIiiII", b"BM", 54 + rows.size, 0, 0, 54, 40, width, height,
+                           1, 24, 0, rows.size, 0, 0, 0, 0)  # fmt: skip
+        return head + rows.tobytes()
+    encode = tf.io.encode_jpeg if kind == "jpeg" else tf.io.encode_png
+    return encode(pixels).numpy()
+
+
+def photos(count: int = 6, channels: int = 3, seed: int = 0) -> list[bytes]:
+    """Return files of different kinds and sizes."""
+    rng = np.random.default_rng(seed)
+    kinds = itertools.cycle(("jpeg", "png", "bmp") if channels == 3 else ("jpeg", "png"))
+    sizes = ((18, 31), (12, 12), (40, 9), (16, 16))
+    found = []
+    for (height, width), kind in zip(itertools.cycle(sizes), kinds, strict=False):
+        if len(found) == count:
+            return found
+        pixels = rng.integers(0, 256, (height, width, channels)).astype(np.uint8)
+        found.append(written(pixels, kind))
+    return found
+
+
+def texts(values: list[bytes]) -> np.ndarray:
+    return np.array([*values, b""], object)[:-1]
+
+
+def echo(shape=(-1, 12, 12, 3), dtype="float32", producer=0, **more) -> Graph:
+    """Return a graph that answers with what it is fed; `more` inputs are of these shapes."""
+    nodes, inputs = [], {"x": (shape, dtype)} | {name: (each, dtype) for name, each in more.items()}
+    for name, (sizes, type_) in inputs.items():
+        node = Node(name, "Placeholder").with_attrs(dtype=DType(type_))
+        nodes.append(node if sizes is None else node.with_attrs(shape=sizes))
+        nodes.append(Node(f"{name}_out", "Identity", (name,)).with_attrs(T=DType(type_)))
+    outputs = [f"{name}_out" for name in inputs]
+    return Graph(nodes, list(inputs), outputs, VersionDef(producer=producer))
+
+
+def scored(classes: int = 10, output: str = "y") -> Graph:
+    """Return a graph that scores photos of 4x4 by random weights."""
+    rng = np.random.default_rng(1)
+    float_ = DType("float32")
+    nodes = [
+        Node("x", "Placeholder").with_attrs(dtype=float_, shape=(-1, 4, 4, 3)),
+        Node.constant("flat", np.array([-1, 48], np.int32)),
+        Node("row", "Reshape", ("x", "flat")).with_attrs(T=float_, Tshape=DType("int32")),
+        Node.constant("w", rng.normal(0, 1, (48, classes)).astype(np.float32)),
+        Node(output, "MatMul", ("row", "w")).with_attrs(T=float_),
+    ]
+    return Graph(nodes, ["x"], [output])
+
+
+def opened(graph, base: Path, **options) -> Servable:
+    found = deploykit.export(graph, base, name="m", **options)
+    return Servable(found.folder, "m", found.version, Loading())
+
+
+def run(served: Servable, signature: str, outputs=(), **feeds):
+    wanted = list(outputs or served.signatures[signature].outputs)
+    return served.run(signature, feeds, wanted)
+
+
+STEPS = {
+    "plain": {},
+    "grey": {"channels": 1},
+    "scaled": {"scale": 1 / 255},
+    "signed": {"scale": 1 / 127.5, "mean": [1.0]},
+    "of each channel": {"scale": 1 / 255, "mean": [0.485, 0.456, 0.406], "std": [0.22, 0.2, 0.3]},
+    "corners": {"corners": True, "resize": [12, 12]},
+    "cropped": {"resize": [20, 17], "crop": [12, 12], "std": [58.8]},
+}  # fmt: skip
+OTHERS = ("float16", "bfloat16", "uint8", "int32")
+
+
+@pytest.mark.parametrize(
+    ("steps", "dtype"),
+    [(each, "float32") for each in STEPS.values()]
+    + [(STEPS[name], dtype) for name in ("of each channel", "grey") for dtype in OTHERS],
+)
+def test_equal_to_the_last_bit(steps, dtype, tmp_path):
+    channels = steps.get("channels", 3)
+    if dtype == "uint8" and steps.get("mean"):
+        steps = {k: v for k, v in steps.items() if k != "mean"}  # it holds nothing below 0
+    if not steps.get("scale") and dtype != "float32":
+        steps = {**steps, "scale": 1.0}  # or nobody says which values it takes
+    shape = (-1, 12, 12, channels)
+    declared = {"format": 1, "inputs": {"x": {"scale": 1, **steps}}}
+    served = opened(echo(shape, dtype), tmp_path, preprocess=declared)
+    files = photos(6, channels) + photos(2, channels=1)  # no grey is made of a BMP
+    kept = load_preprocessing(served.folder / "assets.extra" / "preprocessing.json").inputs["x"]
+    want = [in_python(kept, FILE, each) for each in files]
+    found = run(served, "serving_default", bytes=texts(files))["x_out"]
+    np.testing.assert_array_equal(found, np.stack(want), strict=True)
+    for loaded in answers(served.folder, "serving_default", {"bytes": texts(files)}):
+        np.testing.assert_array_equal(loaded["x_out"], np.stack(want))
+    sizes = (12, 12) if dtype == "uint8" else (30, 14)
+    pixels = np.random.default_rng(3).integers(0, 256, (2, *sizes, channels)).astype(np.uint8)
+    as_files = texts([written(each, "png") for each in pixels])
+    np.testing.assert_array_equal(
+        run(served, "pixels", pixels=pixels)["x_out"],
+        run(served, "serving_default", bytes=as_files)["x_out"],
+    )
+    own = want[0][np.newaxis]
+    np.testing.assert_array_equal(run(served, "tensors", x=own)["x_out"], own)
+    served.close()
+
+
+def test_equal_to_what_the_other_commands_feed(tmp_path):
+    from deploykit.input.samples import open_samples
+
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number, content in enumerate(photos(5)):
+        (folder / f"{number}.png").write_bytes(content)
+    graph = echo()
+    declared = {"format": 1, "inputs": {"x": {"scale": 1 / 255, "mean": [0.4, 0.5, 0.6]}}}
+    fed = open_samples(str(folder), graph, declared).arrays["x"]
+    served = opened(graph, tmp_path / "base", preprocess=declared)
+    files = texts([each.read_bytes() for each in sorted(folder.iterdir())])
+    np.testing.assert_array_equal(run(served, "serving_default", bytes=files)["x_out"], fed)
+    served.close()
+
+
+def claims(width: int, height: int) -> dict[str, bytes]:
+    """Return the heads of images that say they are so large."""
+    jpeg, frame = written(np.zeros((8, 8, 3), np.uint8), "jpeg"), b"\xff\xc0\x00\x11\x08"
+    head = struct.pack(">II5B", width, height, 8, 2, 0, 0, 0)
+    chunk = struct.pack(">I4s", 13, b"IHDR") + head
+    chunk += struct.pack(">I", zlib.crc32(chunk[4:]))
+    return {
+        "png": b"\x89PNG\r\n\x1a\n" + chunk,
+        "gif": b"GIF89a" + struct.pack("<HHBBB", width, height, 0, 0, 0),
+        "bmp": b"BM" + bytes(16) + struct.pack("<ii", width, -height),
+        "jpeg": jpeg.replace(frame + struct.pack(">HH", 8, 8), frame + struct.pack(">HH", height,
+                                                                                 width)),
+    }  # fmt: skip
+
+
+def test_a_damaged_photo_is_named_by_its_place(tmp_path):
+    sound = photos(8)
+    served = opened(echo(), tmp_path, preprocess="0..1")
+    damaged = {
+        "truncated": (sound[0][: len(sound[0]) // 2], "cannot be decoded"),
+        "png": (sound[1][:60], "cannot be decoded"),
+        "empty": (b"", "no JPEG, PNG, BMP or GIF"),
+        "text": (b"hello", "no JPEG, PNG, BMP or GIF"),
+        "begin": (b"\xff\xd8\xff", "cannot be decoded"),
+        **{kind: (each, "more than 50000000 pixels")
+           for kind, each in claims(60_000, 50_000).items()},
+    }  # fmt: skip
+    for (content, why), place in zip(damaged.values(), itertools.cycle(range(8)), strict=False):
+        batch = [*sound[:place], content, *sound[place + 1 :]]
+        with pytest.raises(ServingError, match=rf"^bytes\[{place}\]: .*{why}") as error:
+            run(served, "serving_default", bytes=texts(batch))
+        assert error.value.code == "INVALID_ARGUMENT"
+        assert len(run(served, "serving_default", bytes=texts(sound))["x_out"]) == 8
+    served.close()
+
+
+def test_images_are_bounded_before_they_are_decoded(tmp_path):
+    served = opened(echo(), tmp_path, preprocess="0..1", most_pixels=12 * 12)
+    fits = written(np.zeros((12, 12, 3), np.uint8), "png")
+    for kind in ("png", "jpeg", "bmp"):
+        run(
+            served, "serving_default", bytes=texts([written(np.zeros((12, 12, 3), np.uint8), kind)])
+        )
+        large = written(np.zeros((12, 13, 3), np.uint8), kind)
+        with pytest.raises(ServingError, match=r"bytes\[1\]: .* more than 144 pixels"):
+            run(served, "serving_default", bytes=texts([fits, large]))
+    served.close()
+
+
+def test_models_that_demand_a_batch(tmp_path):
+    served = opened(echo((2, 12, 12, 3)), tmp_path, preprocess="0..1")
+    assert run(served, "serving_default", bytes=texts(photos(2)))["x_out"].shape == (2, 12, 12, 3)
+    with pytest.raises(ServingError, match=r"bytes\[1\]: "):
+        run(served, "serving_default", bytes=texts([photos(1)[0], b"x"]))
+    served.close()
+
+
+def test_no_photo_at_all(tmp_path):
+    served = opened(echo(), tmp_path, preprocess="0..1")
+    assert run(served, "serving_default", bytes=texts([]))["x_out"].shape == (0, 12, 12, 3)
+    served.close()
+
+
+def test_several_inputs(tmp_path):
+    sizes = np.ones((2, 4), np.float32)
+    served = opened(echo(sizes=(-1, 4)), tmp_path, preprocess="0..1")
+    assert set(served.signatures["serving_default"].inputs) == {"bytes", "sizes"}
+    found = run(served, "serving_default", bytes=texts(photos(2)), sizes=sizes)
+    assert found["sizes_out"].tolist() == sizes.tolist()
+    served.close()
+    both = opened(echo(right=(-1, 5, 5, 1)), tmp_path / "both", preprocess="0..1")
+    assert set(both.signatures["serving_default"].inputs) == {"x_bytes", "right_bytes"}
+    assert set(both.signatures["pixels"].inputs) == {"x_pixels", "right_pixels"}
+    files = texts(photos(2))
+    found = run(both, "serving_default", x_bytes=files, right_bytes=files)
+    assert [each.shape for each in found.values()] == [(2, 5, 5, 1), (2, 12, 12, 3)] or {
+        name: each.shape for name, each in found.items()
+    } == {"x_out": (2, 12, 12, 3), "right_out": (2, 5, 5, 1)}
+    with pytest.raises(ServingError, match=r"right_bytes\[1\]"):
+        run(both, "serving_default", x_bytes=files, right_bytes=texts([files[0], b"?"]))
+    both.close()
+    one = opened(echo(mask=(-1, 12, 12, 1)), tmp_path / "one", preprocess="x=0..1")
+    assert set(one.signatures["serving_default"].inputs) == {"bytes", "mask"}
+    one.close()
+
+
+@pytest.mark.parametrize("producer", [8, 21, 134])
+def test_graphs_of_any_age(producer, tmp_path):
+    served = opened(echo(producer=producer), tmp_path, preprocess="0..1")
+    assert len(run(served, "serving_default", bytes=texts(photos(3)))["x_out"]) == 3
+    served.close()
+
+
+def test_names_that_are_taken(tmp_path):
+    graph = echo()
+    graph.add(Node.constant("photos/bytes", np.zeros(1, np.float32)))
+    served = opened(graph, tmp_path, preprocess="0..1")
+    assert served.signatures["serving_default"].inputs["bytes"].name == "photos_1/bytes:0"
+    with pytest.raises(ServingError, match=r"bytes\[0\]"):
+        run(served, "serving_default", bytes=texts([b"x"]))
+    served.close()
+
+
+def test_labels_name_the_best(tmp_path):
+    labels = tmp_path / "labels.txt"
+    labels.write_text("\n".join(NAMES))
+    served = opened(scored(), tmp_path / "base", preprocess="0..1", labels=labels)
+    files = texts(photos(4))
+    found = run(served, "serving_default", bytes=files)
+    order = np.argsort(-found["y"], axis=1)[:, :5]
+    assert [[each.decode() for each in row] for row in found["classes"].tolist()] == [
+        [NAMES[n] for n in row] for row in order
+    ]
+    np.testing.assert_array_equal(found["scores"], np.take_along_axis(found["y"], order, 1))
+    assert set(served.signatures["tensors"].outputs) == {"y"}
+    examples = []
+    for each in files:
+        example = Example()
+        example.features.feature["bytes"].bytes_list.value.append(each)
+        examples.append(example.SerializeToString())
+    classified = run(served, "classify", inputs=texts(examples))
+    np.testing.assert_array_equal(classified["classes"], found["classes"])
+    examples[2] = examples[2][:40]
+    broken = Example()
+    broken.features.feature["bytes"].bytes_list.value.append(b"?")
+    examples[3] = broken.SerializeToString()
+    with pytest.raises(ServingError, match=r"inputs\[3\]: this file is no"):
+        run(served, "classify", inputs=texts([*examples[:2], examples[0], examples[3]]))
+    kept = (served.folder / "assets.extra" / "labels.txt").read_text()
+    assert kept.split("\n") == [*NAMES, ""]
+    served.close()
+    few = opened(scored(3), tmp_path / "few", labels=["a", "b", "c"])
+    assert run(few, "serving_default", x=np.zeros((2, 4, 4, 3), np.float32))["classes"].shape == (
+        2,
+        3,
+    )
+    few.close()
+    with pytest.raises(GraphError, match="there are 2 labels, but the model gives 10 scores"):
+        deploykit.export(scored(), tmp_path / "no", labels=["a", "b"])
+    with pytest.raises(GraphError, match="output 'classes' already"):
+        deploykit.export(scored(output="classes"), tmp_path / "no", labels=NAMES)
+    with pytest.raises(GraphError, match="--labels names the scores"):
+        deploykit.export(echo(), tmp_path / "no", labels=NAMES)
+
+
+def keras_nets(folder: Path):
+    """Return three nets of the trained one: Rescaling inside, 0..1 outside, whole numbers."""
+    import keras
+
+    trained = keras.models.load_model(FASHION / "fashion.keras")
+    inside = keras.Input((28, 28, 1), name="photo")
+    whole = keras.Input((28, 28, 1), dtype="uint8", name="photo")
+    scaled = keras.layers.Rescaling(1 / 255)
+    nets = {
+        "inside": keras.Model(inside, trained(scaled(inside))),
+        "outside": trained,
+        "whole": keras.Model(whole, trained(scaled(whole))),
+    }
+    for name, net in nets.items():
+        net.save(folder / f"{name}.keras")
+    return nets
+
+
+def test_served_photos_are_as_accurate_as_keras(tmp_path):
+    data = load_data(str(FASHION / "test_1000.npz"))
+    values = next(each for each in data.values() if each.ndim == 4)[:200]
+    labels = next(each for each in data.values() if each.ndim == 1)[:200]
+    largest = values.max()
+    pixels = np.rint(values * (255 / largest if largest <= 1 else 1)).astype(np.uint8)
+    files = texts([written(each, "png") for each in pixels])
+    accuracies = set()
+    for name, net in keras_nets(tmp_path).items():
+        given = "0..1" if name == "outside" else "known"
+        fed = pixels if name == "whole" else pixels.astype(np.float32)
+        own = net.predict(fed / np.float32(255) if name == "outside" else fed, verbose=0)
+        served = opened(tmp_path / f"{name}.keras", tmp_path / name, preprocess=given)
+        (found,) = run(served, "serving_default", bytes=files).values()
+        np.testing.assert_allclose(found, own, atol=1e-5)
+        assert (found.argmax(1) == labels).mean() == (own.argmax(1) == labels).mean()
+        accuracies.add((found.argmax(1) == labels).mean())
+        served.close()
+    assert max(accuracies) > 0.8
+
+
+def test_warm_up_of_photos_and_of_arrays(tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number, content in enumerate(photos(3)):
+        (folder / f"{number}.jpg").write_bytes(content)
+    found = deploykit.export(echo(), tmp_path / "base", preprocess="0..1", warmup=str(folder))
+    logs = [each.predict_log.request for each in read_requests(found.folder)]
+    assert [each.model_spec.signature_name for each in logs] == ["serving_default"] * 3
+    sent = [each.inputs["bytes"].string_val[0] for each in logs]
+    assert sent == [each.read_bytes() for each in sorted(folder.iterdir())]
+    arrays = tmp_path / "x.npz"
+    np.savez(arrays, x=np.zeros((2, 12, 12, 3), np.float32))
+    found = deploykit.export(echo(), tmp_path / "base", preprocess="0..1", warmup=str(arrays))
+    logs = [each.predict_log.request for each in read_requests(found.folder)]
+    assert [each.model_spec.signature_name for each in logs] == ["tensors"] * 2
+
+
+def test_what_has_no_photos_is_refused(tmp_path):
+    text = echo((-1,), "string")
+    for graph, given, why in (
+        (text, "0..1", "no input takes any: x \\(string"),
+        (echo((-1, 7)), "0..1", "no input takes any"),
+        (echo((-1, -1, -1, 3)), "0..1", "give resize"),
+        (echo(), {"format": 1, "inputs": {}}, "neither the model nor --preprocess says which"),
+        (echo(), "known", "neither the model nor --preprocess says which"),
+        (echo(), {"format": 1, "inputs": {"z": {}}}, "names 'z', which is no input"),
+        (echo(bytes=(-1, 4)), "0..1", "has an input 'bytes' already"),
+    ):
+        with pytest.raises(GraphError, match=why):
+            deploykit.export(graph, tmp_path / "base", name="m", preprocess=given)
+    assert not (tmp_path / "base" / "m").exists()
+
+
+def test_what_is_known_of_a_model(tmp_path):
+    path = tmp_path / "m.pb"
+    graph = scored()
+    deploykit.save_graph(graph, path)
+    deploykit.save_graph(deploykit.freeze(path, preprocess="0..1", labels=NAMES), path, force=True)
+    assert json.loads((tmp_path / "m.pb.json").read_text())["labels"] == NAMES
+    served = opened(path, tmp_path / "base", preprocess="known")
+    assert set(served.signatures["serving_default"].outputs) == {"classes", "scores", "y"}
+    served.close()
+    plain = opened(path, tmp_path / "plain")
+    assert set(plain.signatures) == {"serving_default"}
+    assert set(plain.signatures["serving_default"].inputs) == {"x"}
+    plain.close()
+
+
+def test_an_export_is_a_model_again(tmp_path):
+    found = deploykit.export(scored(), tmp_path / "base", name="m", preprocess="0..1")
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number, content in enumerate(photos(3)):
+        (folder / f"{number}.jpg").write_bytes(content)
+    frozen = deploykit.freeze(str(found.folder))
+    from deploykit.input.samples import open_samples
+
+    samples = open_samples(str(folder), frozen)
+    (values,) = samples.arrays.values()
+    assert values.tolist() == [each.read_bytes() for each in sorted(folder.iterdir())]
+    with pytest.raises(GraphError, match="takes photos as files"):
+        open_samples(str(folder), frozen, "0..1")
+
+
+def test_steps_are_what_python_does():
+    """The comparison itself would see another order of the steps."""
+    steps = Steps(channels=3, resize=(12, 12), scale=1 / 255, mean=(0.5,), dtype="float32")
+    other = Steps(channels=3, resize=(12, 12), scale=1 / 255, mean=(0.501,), dtype="float32")
+    content = photos(1)[0]
+    assert (in_python(steps, FILE, content) != in_python(other, FILE, content)).any()
