@@ -53,7 +53,8 @@ class ModelVersions:
                 name: {
                     "method": each.method,
                     "inputs": {
-                        alias: {**asdict(tensor), "photos": photos_in_words(tensor) or None}
+                        alias: asdict(tensor)
+                        | ({"photos": said} if (said := photos_in_words(tensor)) else {})
                         for alias, tensor in each.inputs.items()
                     },
                     "outputs": {alias: asdict(tensor) for alias, tensor in each.outputs.items()},

@@ -31,13 +31,19 @@ def version_tables(found: Mapping[str, Any]) -> "list[str | Table]":
     calls = new_table("signature", "takes", "gives", texts=("takes", "gives"))
     for name, each in found["signatures"].items():
         calls.add_row(name, _listed(each["inputs"]), _listed(each["outputs"]))
-    return [versions, *errors, calls]
+    return [versions, *errors, calls, *_photos(found["signatures"])]
+
+
+def _photos(signatures: Mapping[str, Any]) -> list[str]:
+    """Return which inputs take photos, in lines."""
+    return [
+        f"{name}: {alias} takes {tensor['photos']}"
+        for name, each in signatures.items()
+        for alias, tensor in each["inputs"].items()
+        if tensor.get("photos")
+    ]
 
 
 def _listed(tensors: Mapping[str, Mapping[str, Any]]) -> str:
-    named = (
-        f"{name} {described(each['dtype'], each['shape'])}"
-        + (f": {each['photos']}" if each.get("photos") else "")
-        for name, each in tensors.items()
-    )
+    named = (f"{name} {described(each['dtype'], each['shape'])}" for name, each in tensors.items())
     return ", ".join(named)

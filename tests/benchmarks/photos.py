@@ -31,7 +31,7 @@ BARS = {"float": {"pixels": 0.95, "files": 0.82}, "int8": {"files": 0.84}}
 def figures() -> list[Figure]:
     """Measure the float model and the 8-bit one."""
     needs_h2load()
-    photo = sorted(made_by("photos/fetch.py").glob("*.jpg"))[0]
+    photo = sorted(made_by("photos/fetch.py").parent.glob("*.jpg"))[0]
     pixels, content = call("tests.benchmarks.photos:prepared", str(photo))
     found = []
     with tempfile.TemporaryDirectory() as folder:

@@ -54,6 +54,7 @@ def lite0() -> Path:
     optimized = RESULTS / "models" / "EfficientNet-Lite0.optimized.pb"
     if not optimized.exists():
         source = made_by("efficientnet_lite0/build.py") / "frozen.pb"
+        optimized.parent.mkdir(parents=True, exist_ok=True)
         run(deploykit("optimize", str(source), "-o", str(optimized)))
     return optimized
 
