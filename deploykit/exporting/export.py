@@ -155,8 +155,8 @@ def _photos(callee: NamedModel, inputs: Graph, how: ExportOptions) -> PhotoSides
         photos = photos_in_front(callee, inputs, declared_for(inputs, given), how.most_pixels)
     if photos is None and how.warmup is None:
         raise GraphError(
-            f"--preprocess says what becomes of photos, but no input takes any: {_said(callee)}; "
-            "leave it out"
+            f"--preprocess says what becomes of photos [N, height, width, 1 or 3], but no input "
+            f"takes any: {_said(callee)}; leave it out"
         )
     return photos
 
