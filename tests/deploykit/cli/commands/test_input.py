@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from deploykit.input.judging.verdict import COMPUTE, INPUT, SHARING
+from deploykit.input.judging.verdict import COMPUTE, INPUT, SHARING, UNDECIDED
 from deploykit.input.pipeline import STYLES
 from deploykit.records.features import Feature
 from deploykit.storage.arrays import load_data
@@ -57,7 +57,7 @@ def test_a_real_model_behind_all_styles(fashion):
         assert each["ceiling"] == min(each["compute_only"], each["input_only"])
         assert each["share_of_ceiling"] == pytest.approx(each["items_per_second"] / each["ceiling"])
         assert each["floor"] < each["ceiling"]
-        assert each["verdict"] in (INPUT, COMPUTE, SHARING)
+        assert each["verdict"] in (INPUT, COMPUTE, SHARING, UNDECIDED)
         assert each["next"]
         assert 0 <= each["cpu"] <= each["cores"] + 0.5
         for turn in each["rounds"]:
@@ -77,7 +77,7 @@ def test_a_simulated_accelerator_as_a_table(model, tmp_path, deploykit):
     for word in ("items/s", "ceiling", "floor", "share", "CPU", *STYLES,
                  "each step waits 5 ms instead of computing"):  # fmt: skip
         assert word in found.stdout
-    assert any(limit in found.stdout for limit in (INPUT, COMPUTE))
+    assert any(limit in found.stdout for limit in (INPUT, COMPUTE, UNDECIDED))
 
 
 def test_a_training_step_and_one_style(tmp_path, deploykit):
