@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from deploykit.benchmarking.devices import devices_for, gpus
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.session_config import config, gpu_options
-from deploykit.benchmarking.towers import dataset_of, fed_together, towers
+from deploykit.benchmarking.towers import Dataset, Tower, dataset_of, fed_together, towers
 from deploykit.hardware.machine import environment
 from deploykit.transforms.core.errors import GraphError, LimitError, failed
 from deploykit.transforms.core.protos import GraphDef
@@ -38,8 +38,11 @@ class Runner:
     settings ask for is not there.
     """
 
-    def __init__(self, job: Job) -> None:
-        """Load TensorFlow, then the graph and its dataset, which is what `load` times."""
+    def __init__(self, job: Job, like: "Runner | None" = None) -> None:
+        """Load TensorFlow, then the graph and its dataset, which is what `load` times.
+
+        A further session may share the graph of another one; each has weights of its own.
+        """
         import tensorflow as tf
 
         self._failures = (ValueError, TypeError, MemoryError, tf.errors.OpError)
@@ -48,17 +51,16 @@ class Runner:
         self.config = config(job.settings, devices)
         self.bytes_before = status("VmRSS")
         start = time.perf_counter_ns()
-        self.graph = tf.Graph()
+        self.towers: list[Tower]
+        self.graph: Any = tf.Graph() if like is None else like.graph
         try:
             self.session = tf.compat.v1.Session(graph=self.graph, config=self.config)
             self._check(devices)
             dataset = None
-            with self.graph.as_default():
-                graph_def = GraphDef.FromString(Path(job.model).read_bytes())
-                if job.inputs and job.settings.input == "tfdata":
-                    dataset = dataset_of(graph_def, job.inputs, job.batches, devices)
-                self.towers = towers(graph_def, job.inputs, job.outputs, devices, dataset)
-                del graph_def
+            if like is None:
+                dataset, self.towers = self._imported(devices)
+            else:
+                self.towers = like.towers
             self.fetches = [tensor for tower in self.towers for tensor in tower.outputs]
             if dataset is None:
                 self.fed = [tensor for tower in self.towers for tensor in tower.inputs]
@@ -70,6 +72,23 @@ class Runner:
         except self._failures as error:
             raise failed(f"TensorFlow cannot load the graph: {sentence(error)}", error) from None
         self.load = time.perf_counter_ns() - start
+
+    def _imported(self, devices: Sequence[str]) -> tuple[Dataset | None, list[Tower]]:
+        """Build the graph, with the dataset that feeds it if one does."""
+        job, dataset = self.job, None
+        with self.graph.as_default():
+            graph_def = GraphDef.FromString(Path(job.model).read_bytes())
+            if job.inputs and job.settings.input == "tfdata":
+                dataset = dataset_of(graph_def, job.inputs, job.batches, devices)
+            return dataset, towers(graph_def, job.inputs, job.outputs, devices, dataset)
+
+    def is_graph_of(self, job: Job) -> bool:
+        """Say whether the session of a job may have this graph; one with a dataset has its own."""
+        mine, other = (
+            (each.model, each.inputs, each.outputs, each.devices, each.settings.device)
+            for each in (self.job, job)
+        )
+        return bool(self.fed) and job.settings.input != "tfdata" and mine == other
 
     def _check(self, devices: Sequence[str]) -> None:
         """See that the devices are there: soft placement would take another without a word."""

@@ -24,7 +24,7 @@ from deploykit.transforms.core.errors import CrashError, Error, LimitError
 from deploykit.transforms.core.running.child import Worker, limits
 
 WARM_UP_BLOCK = 0.25
-MOST_SESSIONS = 24
+MOST_SESSIONS = 48
 SHORT = 5.0
 """Seconds of measuring a contestant, below which more processes would take longer than that."""
 _LOADING = 0.4  # of the time to measure, at most, for loading more sessions

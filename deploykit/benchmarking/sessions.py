@@ -34,7 +34,8 @@ class Sessions:
     def open(self, job: Job) -> int:
         """Make a session, and return its number."""
         before = _forget_peak() if self._runners else None
-        runner = Runner(job)
+        like = next((each for each in self._runners if each.is_graph_of(job)), None)
+        runner = Runner(job, like)
         self._runners.append(runner)
         # What other sessions hold is not this one's.
         self._bytes.append(0 if before is None else before - self._runners[0].bytes_before)
