@@ -19,6 +19,7 @@ logger = logging.getLogger("deploykit")
 _INTRA = ("tensorflow_intra_op_parallelism", "TF_NUM_INTRAOP_THREADS")
 _INTER = ("tensorflow_inter_op_parallelism", "TF_NUM_INTEROP_THREADS")
 _BOTH = "tensorflow_session_parallelism"
+_IN_CALL = -1  # ops run one by one in the thread of the call
 
 
 def tuned_flags(flags: ServerFlags, tuned: Settings, name: str) -> tuple[ServerFlags, int | None]:
@@ -30,7 +31,7 @@ def tuned_flags(flags: ServerFlags, tuned: Settings, name: str) -> tuple[ServerF
     check_served(tuned, name)
     for words in unlike(tuned, os.environ):
         logger.info("%s recommends %s", name, words)
-    flags = _threads(flags, tuned, name)
+    flags = _executor(flags, _threads(flags, tuned, name), tuned, name)
     flags = _calls(flags, tuned.concurrency, name)
     batch = tuned.batch if tuned.batch is not None and tuned.batch > 1 else None
     if batch is None or flags.enable_batching is None:
@@ -79,6 +80,21 @@ def _threads(flags: ServerFlags, tuned: Settings, name: str) -> ServerFlags:
         ):
             _gives_way(name, "threads {}x{}".format(*tuned.threads), said[0])
     return replace(flags, **found)  # type: ignore[arg-type]
+
+
+def _executor(asked: ServerFlags, flags: ServerFlags, tuned: Settings, name: str) -> ServerFlags:
+    """Return flags that let a call run its ops itself, unless ops at once were asked for."""
+    if tuned.executor is None:
+        return flags
+    flag, variable = _INTER
+    given = {each: getattr(asked, each) for each in (flag, _BOTH)}
+    said = [f"--{each}={value}" for each, value in given.items() if value is not None]
+    said += [f"{variable}={os.environ[variable]}"] if variable in os.environ else []
+    if not said:
+        return replace(flags, tensorflow_inter_op_parallelism=_IN_CALL)
+    if getattr(asked, flag) != _IN_CALL:
+        _gives_way(name, f"executor {tuned.executor}", said[0])
+    return flags
 
 
 def _whole(variables: Mapping[str, str], name: str) -> int:

@@ -1,5 +1,6 @@
 """A model in a session, made ready and run in a loop; it lives in a child process."""
 
+import functools
 import itertools
 import os
 import re
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from deploykit.benchmarking.devices import devices_for, gpus
 from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.session_config import config, gpu_options
+from deploykit.benchmarking.session_config import config, gpu_options, in_callers_thread
 from deploykit.benchmarking.towers import Dataset, Tower, dataset_of, fed_together, towers
 from deploykit.hardware.machine import environment
 from deploykit.transforms.core.errors import GraphError, LimitError, failed
@@ -68,7 +69,10 @@ class Runner:
             else:
                 self.fed, self.batches = [], [()]
                 self.session.run(dataset.initializers, dict(dataset.feeds))
-            self._call = self.session.make_callable(self.fetches, self.fed)
+            ready = self.session.make_callable
+            if job.settings.executor is not None:
+                ready = functools.partial(in_callers_thread, self.session)
+            self._call = ready(self.fetches, self.fed)
         except self._failures as error:
             raise failed(f"TensorFlow cannot load the graph: {sentence(error)}", error) from None
         self.load = time.perf_counter_ns() - start

@@ -31,12 +31,28 @@ def config(settings: Settings, devices: Sequence[str] = ()) -> Any:
             result.gpu_options.visible_device_list = str(number)
     if settings.threads is not None:
         result.intra_op_parallelism_threads, result.inter_op_parallelism_threads = settings.threads
+    if settings.executor == "single":
+        result.experimental.executor_type = "SINGLE_THREADED_EXECUTOR"
     if settings.xla:
         result.graph_options.optimizer_options.global_jit_level = tf.compat.v1.OptimizerOptions.ON_2
     if settings.bf16:
         rewriter = result.graph_options.rewrite_options
         rewriter.auto_mixed_precision_onednn_bfloat16 = rewriter_config_pb2.RewriterConfig.ON
     return result
+
+
+def in_callers_thread(session: Any, fetches: Sequence[Any], fed: Sequence[Any]) -> Any:
+    """Return a function of the arrays to feed that runs all ops in the thread that calls it."""
+    import tensorflow as tf
+    from tensorflow.core.protobuf import config_pb2
+
+    run_options = tf.compat.v1.RunOptions(inter_op_thread_pool=-1)
+    options = config_pb2.CallableOptions(
+        feed=[tensor.name for tensor in fed],
+        fetch=[tensor.name for tensor in fetches],
+        run_options=run_options,
+    )
+    return session._make_callable_from_options(options)
 
 
 def gpu_options(config: Any) -> dict[str, Any]:

@@ -17,6 +17,8 @@ KEEP_MEMORY = {
     "MALLOC_TOP_PAD_": "268435456",
 }
 INPUTS = ("feed", "tfdata")
+EXECUTORS = ("caller", "single")
+"""Who runs the ops of a call, besides TensorFlow's default, which hands them to other threads."""
 CPU_DEVICES = 1
 """As how many devices the CPU is shown to TensorFlow."""
 SECONDS = 10
@@ -65,6 +67,9 @@ class Settings:
     """feed or tfdata."""
     device: str = "cpu"
     """cpu, gpu, gpu:N or all."""
+    executor: str | None = None
+    """`caller`: the ops of a call run one by one in the thread that makes it. `single`: the same by
+    TensorFlow's SINGLE_THREADED_EXECUTOR, which refuses loops and conditions of TensorFlow 1."""
 
     @property
     def environment(self) -> dict[str, str | None]:
@@ -123,6 +128,8 @@ class Settings:
         if self.concurrency > 1:
             words.append(f"{self.concurrency} in flight")
         words += [each for each in (self.input, self.device) if each not in ("feed", "cpu")]
+        if self.executor is not None:
+            words.append(f"executor {self.executor}")
         return ", ".join(words) or "TensorFlow's defaults"
 
 
@@ -136,8 +143,8 @@ def _can_be(name: str, value: Any) -> bool:
         return _is_count(value)
     if name in ("xla", "bf16", "keep_memory", *_SWITCHES):
         return isinstance(value, bool)
-    if name == "input":
-        return value in INPUTS
+    if name in ("input", "executor"):
+        return value in (INPUTS if name == "input" else EXECUTORS)
     return isinstance(value, str) and (name != "device" or bool(DEVICE.fullmatch(value)))
 
 
@@ -164,6 +171,8 @@ class Sweep:
     """Whether the C library keeps freed memory."""
     concurrency: Sequence[int] | int = ()
     """Calls in flight."""
+    executor: Sequence[str] | str = ()
+    """Who runs the ops of a call: `default`, `caller` or `single`."""
     kmp_blocktime: str | None = None
     """A variable of old guides, as are the next two; also measured without."""
     kmp_affinity: str | None = None
@@ -184,7 +193,8 @@ class Sweep:
 
         That is the same without the OpenMP variables, and on one GPU instead of all.
         """
-        several = ("batch", "threads", "onednn", "caller_thread", "keep_memory", "concurrency")
+        several = ("batch", "threads", "onednn", "caller_thread", "keep_memory", "concurrency",
+                   "executor")  # fmt: skip
         values_of = {name: _listed(name, getattr(self, name)) for name in several}
         given = {name: values for name, values in values_of.items() if values}
         single = {
@@ -209,4 +219,11 @@ def _listed(name: str, values: Any) -> Sequence[Any]:
     """Return the values of a setting, of which one may stand for itself."""
     if isinstance(values, int) or (name == "threads" and values and isinstance(values[0], int)):
         return (values,)
+    if name == "executor":
+        named = (values,) if isinstance(values, str) else values
+        for each in named:
+            if each not in ("default", *EXECUTORS):
+                raise GraphError(f"there is no executor {each!r}; there are: default, "
+                                 f"{', '.join(EXECUTORS)}")  # fmt: skip
+        return tuple(None if each == "default" else each for each in named)
     return tuple(values)

@@ -104,6 +104,12 @@ class Manifests:
         if others != Settings() and not self.kinds:
             logger.info("%s recommends %s; batching.config cannot hold that, other files can "
                         "(--manifests)", self.settings_from, others)  # fmt: skip
+        if self.settings.executor is not None:
+            logger.info(
+                "%s recommends executor %s; TensorFlow Serving has none, and deploykit serve takes "
+                "it from --tuned",
+                self.settings_from, self.settings.executor,
+            )  # fmt: skip
         if self.settings.concurrency > 1 and not self.batches:
             logger.info(
                 "%s recommends %d in flight; TensorFlow Serving computes all calls that come, and "

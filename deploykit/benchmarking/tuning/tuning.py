@@ -215,6 +215,7 @@ def coordinates(
         streams = [{"concurrency": each["concurrency"]} for each in streams]
     found: list[tuple[str, Coordinate]] = [
         ("onednn", [{"onednn": not onednn}, {"onednn": None}]),
+        ("executor", [{"executor": "caller"}, {"executor": None}]),
         ("caller_thread", [{"caller_thread": True}, {"caller_thread": None}]),
         ("keep_memory", [{"keep_memory": True}, {"keep_memory": None}]),
         ("streams", streams),

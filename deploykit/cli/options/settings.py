@@ -10,6 +10,7 @@ from deploykit.cli.options.types import (
     Blocktime,
     Counts,
     DeviceName,
+    Executors,
     Finite,
     PathName,
     Switch,
@@ -43,6 +44,10 @@ sweep = as_one(
              "memory for later (MALLOC_* variables)."),
     _setting("--concurrency", type=Counts(), default=(), help="Calls at the same time [default: "
              "1]."),
+    _setting("--executor", type=Executors(), default=(), help="Who runs the ops of a call: threads "
+             "of TensorFlow's own (default), or one by one the thread that makes it (caller); "
+             "single is that by an executor of TensorFlow's that refuses loops and conditions of "
+             "TensorFlow 1."),
     _setting("--kmp-blocktime", type=Blocktime(), help="Set KMP_BLOCKTIME, as old guides advise, "
              "and measure with and without it."),
     _setting("--kmp-affinity", metavar="TEXT", help="Set KMP_AFFINITY, likewise."),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from deploykit.benchmarking.settings import DEVICE
+from deploykit.benchmarking.settings import DEVICE, EXECUTORS
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]
@@ -212,6 +212,24 @@ class Switch(_Written):
         if value not in self._VALUES:
             self.fail(f"{value!r} is neither on, off nor both", param, ctx)
         return self._VALUES[value]
+
+
+class Executors(_Written):
+    """Names of executors, `default,caller`."""
+
+    name = "NAME,..."
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """Return the names, each once."""
+        if isinstance(value, tuple):
+            return value
+        known = ("default", *EXECUTORS)
+        for name in value.split(","):
+            if name not in known:
+                self.fail(f"{name!r} is none of: {', '.join(known)}", param, ctx)
+        return tuple(dict.fromkeys(value.split(",")))
 
 
 class DeviceName(_Written):

@@ -105,6 +105,8 @@ def options(settings: Settings) -> str:
             words.append(f"--{name.replace('_', '-')} {'on' if value else 'off'}")
     if settings.concurrency > 1:
         words.append(f"--concurrency {settings.concurrency}")
+    if settings.executor is not None:
+        words.append(f"--executor {settings.executor}")
     return " ".join(words)
 
 

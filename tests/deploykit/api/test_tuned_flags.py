@@ -19,13 +19,14 @@ from tests.serving.small_models import half_plus
 RECOMMENDED = {
     "batch": 8, "threads": (2, 3), "onednn": False, "caller_thread": False, "keep_memory": True,
     "kmp_blocktime": "0", "kmp_affinity": "compact", "omp_num_threads": 3, "xla": True,
-    "bf16": True, "concurrency": 5, "input": "tfdata", "device": "all",
+    "bf16": True, "concurrency": 5, "input": "tfdata", "device": "all", "executor": "caller",
 }  # fmt: skip
 REFUSED = ("bf16", "input", "device")
 BY_OPTION = {
     "batch": {"enable_batching": False},
     "threads": {"tensorflow_session_parallelism": 1},
     "concurrency": {"slots": 4},
+    "executor": {"tensorflow_inter_op_parallelism": 1},
 }
 BY_VARIABLE = {
     "threads": {"TF_NUM_INTRAOP_THREADS": "7"},
@@ -115,13 +116,16 @@ def test_any_of_them_together(seed, served):
     flags, variables, holding = {}, {}, []
     for name in names:
         way = chance.choice(["nobody", "option", "variable"])
-        if way == "option" and name in BY_OPTION:
+        twice = name == "executor" and "tensorflow_session_parallelism" in flags
+        if way == "option" and name in BY_OPTION and not twice:
             flags |= BY_OPTION[name]
         elif way == "variable" and name in BY_VARIABLE:
             variables |= BY_VARIABLE[name]
         else:
             continue
         holding.append(name)
+    if {"tensorflow_session_parallelism", "tensorflow_inter_op_parallelism"} & set(flags):
+        holding += [name for name in ("threads", "executor") if name in names]  # one holds both
     found, held, said = served(tuned_for(*names), flags, variables)
     assert {line.split(";")[0] for line in said} == {
         f"t.json recommends {tuned_for(name)}" for name in holding
@@ -134,7 +138,8 @@ def test_any_of_them_together(seed, served):
     if wanted.concurrency > 1:
         assert found.slots == wanted.concurrency
     if wanted.threads:
-        assert (found.loading.intra_op, found.loading.inter_op) == wanted.threads
+        inter = -1 if wanted.executor else wanted.threads[1]
+        assert (found.loading.intra_op, found.loading.inter_op) == (wanted.threads[0], inter)
 
 
 def test_what_is_set_to_what_is_recommended_needs_no_word(served):

@@ -1,5 +1,8 @@
 """A graph is run as the settings say: fed or through tf.data, once or once a device."""
 
+import threading
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +12,7 @@ from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.runner import Runner
 from deploykit.benchmarking.scaling import scaling_efficiency
+from deploykit.benchmarking.sessions import Sessions
 from deploykit.benchmarking.settings import Settings, Sweep
 from deploykit.transforms.core.errors import GraphError
 from tests.support import build, random, run
@@ -247,3 +251,72 @@ def test_all_gpus_are_compared_with_one():
     efficiencies = [scaling_efficiency(each, result) for each in found]
     assert efficiencies == [None, pytest.approx(0.8), None, pytest.approx(0.8)]
     assert scaling_efficiency(found[1], BenchmarkResult(found[1:2], {}, "")) is None
+
+
+def asked_for_its_thread(threads):
+    """Return a graph that notes in which thread its op runs."""
+    import tensorflow as tf
+
+    def note(x):
+        threads.append(threading.get_ident())
+        return x
+
+    def body():
+        x = tf.compat.v1.placeholder(tf.float32, [None, 8], name="x")
+        noted = tf.compat.v1.py_func(note, [x], tf.float32)
+        tf.negative(noted, name="y")
+
+    return build(body, ["x"], ["y"])
+
+
+@pytest.mark.parametrize("executor", [None, "caller", "single"])
+def test_who_runs_the_ops_of_a_call(executor, job):
+    threads: list[int] = []
+    runner = job(asked_for_its_thread(threads), [BATCHES[0][:1]], executor=executor)
+    for _ in range(3):
+        runner.run(0, 1)
+    here = {each == threading.get_ident() for each in threads}
+    assert here == {executor is not None}
+    assert len(threads) == 3
+
+
+@pytest.mark.parametrize("executor", ["caller", "single"])
+def test_each_executor_answers_alike(executor, graph, job):
+    plain, other = job(graph), job(graph, executor=executor)
+    for feeds in BATCHES:
+        for wanted, found in zip(plain._call(*feeds), other._call(*feeds), strict=True):
+            np.testing.assert_array_equal(wanted, found)
+
+
+def test_a_condition_of_tensorflow_1_is_refused_by_the_single_executor_alone(job):
+    def condition():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [None, 8], name="x")
+        no, yes = tf.raw_ops.Switch(data=x, pred=tf.reduce_sum(x) > 0.0)
+        merged, _ = tf.raw_ops.Merge(inputs=[-no, yes])
+        tf.identity(merged, name="y")
+
+    graph = build(condition, ["x"], ["y"])
+    feeds = [(-np.ones((1, 8), np.float32),)]
+    assert job(graph, feeds, executor="caller")._call(*feeds[0])[0].tolist() == [[1.0] * 8]
+    with pytest.raises(GraphError):
+        job(graph, feeds, executor="single").run(0, 1)
+
+
+def test_sessions_of_one_model_share_its_graph_and_nothing_else(tmp_path, graph):
+    path = tmp_path / "graph.pb"
+    path.write_bytes(b"".join(graph.serialized()))
+    job = Job(str(path), graph.inputs, graph.outputs, BATCHES, Settings(), ())
+    sessions = Sessions()
+    for settings in (Settings(), Settings(batch=4), Settings(executor="caller")):
+        sessions.open(replace(job, settings=settings))
+    sessions.open(replace(job, outputs=graph.outputs[:1]))
+    sessions.open(replace(job, settings=Settings(input="tfdata")))
+    runners = sessions._runners
+    assert [each.graph is runners[0].graph for each in runners] == [True] * 3 + [False] * 2
+    assert len({id(each.session) for each in runners}) == 5
+    for runner in runners[:3]:
+        for wanted, found in zip(runners[0]._call(*BATCHES[1]), runner._call(*BATCHES[1]),
+                                 strict=True):  # fmt: skip
+            np.testing.assert_array_equal(wanted, found)

@@ -8,7 +8,9 @@ from deploykit.benchmarking.settings import KEEP_MEMORY, Settings, Sweep
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.child import Worker
 
-ALL = Settings(8, (2, 1), True, False, True, "0", "compact", 2, True, True, 4, "tfdata", "gpu:1")
+ALL = Settings(
+    8, (2, 1), True, False, True, "0", "compact", 2, True, True, 4, "tfdata", "gpu:1", "single"
+)
 
 
 def test_nothing_is_set_unless_it_is_asked_for():
@@ -76,7 +78,8 @@ def test_memory_that_is_not_kept_is_so_whatever_the_user_has_set(monkeypatch):
 def test_in_words():
     assert str(ALL) == (
         "batch 8, threads 2x1, oneDNN on, caller thread off, keep memory on, KMP_BLOCKTIME=0, "
-        "KMP_AFFINITY=compact, OMP_NUM_THREADS=2, xla, bf16, 4 in flight, tfdata, gpu:1"
+        "KMP_AFFINITY=compact, OMP_NUM_THREADS=2, xla, bf16, 4 in flight, tfdata, gpu:1, "
+        "executor single"
     )
     assert str(Settings(kmp_affinity="")) == "KMP_AFFINITY="
 
@@ -142,3 +145,13 @@ def test_openmp_variables_are_compared_with_their_absence():
 def test_all_gpus_are_compared_with_one():
     found = Sweep(device="all", batch=(1,)).settings()
     assert found == [Settings(1, device="gpu:0"), Settings(1, device="all")]
+
+
+def test_executors_are_swept_by_name():
+    found = Sweep(executor=("default", "caller"), batch=2).settings()
+    assert [each.executor for each in found] == [None, "caller"]
+    assert Sweep(executor="single").settings()[0].document() == {"executor": "single"}
+    with pytest.raises(GraphError, match="no executor 'fast'; there are: default, caller, single"):
+        Sweep(executor="fast").settings()
+    with pytest.raises(GraphError, match="the setting executor cannot be 'default'"):
+        Settings.of({"executor": "default"})
