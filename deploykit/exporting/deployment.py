@@ -104,7 +104,7 @@ class Manifests:
         if others != Settings() and not self.kinds:
             logger.info("%s recommends %s; batching.config cannot hold that, other files can "
                         "(--manifests)", self.settings_from, others)  # fmt: skip
-        if self.settings.executor is not None:
+        if self.settings.executor is not None and self.kinds:
             logger.info(
                 "%s recommends executor %s; TensorFlow Serving has none, and deploykit serve takes "
                 "it from --tuned",

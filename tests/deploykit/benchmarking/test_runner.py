@@ -254,7 +254,7 @@ def test_all_gpus_are_compared_with_one():
 
 
 def asked_for_its_thread(threads):
-    """Return a graph that notes in which thread its op runs."""
+    """Return a graph that notes in which thread its op runs, and what it has to be kept with."""
     import tensorflow as tf
 
     def note(x):
@@ -262,17 +262,19 @@ def asked_for_its_thread(threads):
         return x
 
     def body():
+        note.graph = tf.compat.v1.get_default_graph()  # which keeps what the op calls
         x = tf.compat.v1.placeholder(tf.float32, [None, 8], name="x")
         noted = tf.compat.v1.py_func(note, [x], tf.float32)
         tf.negative(noted, name="y")
 
-    return build(body, ["x"], ["y"])
+    return build(body, ["x"], ["y"]), note
 
 
 @pytest.mark.parametrize("executor", [None, "caller", "single"])
 def test_who_runs_the_ops_of_a_call(executor, job):
     threads: list[int] = []
-    runner = job(asked_for_its_thread(threads), [BATCHES[0][:1]], executor=executor)
+    graph, _kept = asked_for_its_thread(threads)
+    runner = job(graph, [BATCHES[0][:1]], executor=executor)
     for _ in range(3):
         runner.run(0, 1)
     here = {each == threading.get_ident() for each in threads}

@@ -436,6 +436,7 @@ RECOMMENDED = {
     "concurrency": (5, ""),
     "input": ("tfdata", ""),
     "device": ("gpu", ""),
+    "executor": ("caller", ""),
 }
 """Each setting with a value, and what stands for it in the files; "": it is refused or told."""
 
