@@ -365,3 +365,25 @@ def test_help_and_typos_start_neither_tensorflow_nor_numpy(arguments):
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_scripts_import_what_is_there():
+    """What no test runs, such as the demo and the benchmarks, is not found broken otherwise."""
+    known = {name_of(path): path for path in MODULES}
+    scripts = [p for folder in ("models", "docs", "tests") for p in (ROOT / folder).rglob("*.py")]
+    checked = 0
+    for path in scripts:
+        for node in ast.walk(parsed(path)):
+            if not isinstance(node, ast.ImportFrom) or node.module not in known:
+                continue
+            tree = parsed(known[node.module])
+            there = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
+            there |= {getattr(each, "name", "") for each in tree.body}
+            for each in ast.walk(tree):
+                if isinstance(each, ast.Import | ast.ImportFrom):
+                    there |= {alias.asname or alias.name for alias in each.names}
+            for alias in node.names:
+                checked += 1
+                inner = f"{node.module}.{alias.name}"
+                assert alias.name in there or inner in known, f"{path}: no {inner}"
+    assert checked > 1000

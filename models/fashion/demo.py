@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 import deploykit
-from deploykit.storage.files import load_data
+from deploykit.storage.arrays import load_data
 from deploykit.text.tables import size
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.verify import Verification, verify

@@ -12,7 +12,7 @@ import deploykit as api
 from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.results import BenchmarkResult, load_result
 from deploykit.benchmarking.statistics import summary
-from deploykit.benchmarking.tables import machine_line, ratios
+from deploykit.benchmarking.tables import machine_line
 from tests.benchmarks.figures import RESULTS, Figure
 from tests.benchmarks.int8 import all_in_8_bits, quantized
 from tests.benchmarks.measuring import deploykit, run
@@ -65,11 +65,12 @@ def _forms(name: str, frozen: Path, calibration: Path | None) -> list[Path]:
 
 
 def _section(name: str, forms: list[str], result: BenchmarkResult) -> str:
-    rows = ["| | p50 ms (95 % interval) | p99 ms | items/s | ratio (99 % interval) | memory | |",
+    rows = ["| | p50 ms (95 % interval) | p99 ms | items/s | ratio (99.8 % interval) | memory | |",
             "|---|---|---|---|---|---|---|"]  # fmt: skip
-    for each, beside in zip(result.measurements, ratios(result), strict=True):
+    for each, judgement in zip(result.measurements, result.judgements(), strict=True):
         figures = summary(each)
         low, high = figures.p50_interval or (figures.p50, figures.p50)
+        beside = None if judgement is None else judgement.wall
         ratio = (
             "1" if beside is None else f"{beside.value:.2f} ({beside.low:.2f}-{beside.high:.2f})"
         )
