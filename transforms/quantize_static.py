@@ -58,9 +58,11 @@ class _Rewriting:
         """The ends of ranges: one for each value and loop."""
 
     def run(self) -> None:
-        for name in self._graph.order():
-            if name in self._plan.chains:
-                self._rewrite_layer(self._plan.chains[name], self._plan.reads[name])
+        chains = {chain.nodes[-1].name: chain for chain in self._plan.chains.values()}
+        for name in self._graph.order():  # at its last node, all that a chain reads has codes
+            if name in chains:
+                layer = chains[name].nodes[0].name
+                self._rewrite_layer(chains[name], self._plan.reads[layer])
             elif name in self._plan.passing:
                 self._rewrite_passing(self._graph[name])
 
@@ -75,8 +77,9 @@ class _Rewriting:
         host = [*self._ends(reads, layer), *weights[1:]]
         fused_ops = ["BiasAdd"]
         if chain.summand:
-            summand = self._plan.forms[chain.summand]
-            device.append(self._own_memory(self._codes[chain.summand], last))
+            summand = self._plan.sums[layer.name]
+            codes = self._codes.get(chain.summand) or self._quantize(chain.summand, summand, layer)
+            device.append(self._own_memory(codes, last))
             types.append(DType(summand.type))
             host += self._ends(summand, layer)
             fused_ops.append("Sum")

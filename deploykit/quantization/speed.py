@@ -129,7 +129,7 @@ def borders(graph: Graph, plan: Plan, times: Times) -> Iterator[Border]:
         if chain.summand:
             for node in chain.nodes:
                 if chain.summand in node.inputs:
-                    readers[chain.summand][node.name] = layer
+                    readers.setdefault(chain.summand, {})[node.name] = layer
     for name in plan.passing:
         for tensor in graph[name].data_inputs:
             if tensor in plan.forms:

@@ -1,5 +1,6 @@
 """Which layers compute in 8 bits, and the range of each 8-bit tensor: decided before any edit."""
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
@@ -74,6 +75,8 @@ class Plan:
     """By layer: the nodes that its kernel computes."""
     reads: dict[str, Form] = field(default_factory=dict)
     """By layer: how it takes its input."""
+    sums: dict[str, Form] = field(default_factory=dict)
+    """By layer with a sum: how it takes the summand."""
     forms: dict[str, Form] = field(default_factory=dict)
     """Tensors that chains and passing ops make in 8 bits."""
     passing: set[str] = field(default_factory=set)
@@ -96,13 +99,7 @@ def plan(graph: Graph, ranges: Ranges, keep_float: Iterable[str] = ()) -> Plan:
         )
     work = _Planner(graph, ranges, listed)
     for name in graph.order():
-        node = graph[name]
-        if node.op in LAYER_OPS:
-            reason = work.take_layer(node)
-            if reason:
-                work.plan.reasons[name] = reason
-        elif node.op in PASSING_OPS:
-            work.take_passing(node)
+        work.take(graph[name])
     work.share_peaks()
     return work.plan
 
@@ -119,10 +116,48 @@ class _Planner:
         self._known: Shapes | None = None
         self._place = {name: place for place, name in enumerate(graph.order())}
         self._behind_layers = graph.descendants(n.name for n in graph if n.op in LAYER_OPS)
+        self._behind: defaultdict[str, list[Node]] = defaultdict(list)
+        """By sum: layers that it might become part of."""
+        self._quantized: dict[str, Form] = {}
+        """By float tensor that a layer reads in 8 bits: how."""
         self._leaders: dict[str, str] = {}
         """Of tensors that have one peak: each names another one, the last itself."""
 
-    def take_layer(self, layer: Node) -> str:
+    def take(self, node: Node) -> None:
+        """Plan a node. A layer whose result is added to another tensor is planned at the sum.
+
+        By then that tensor is planned, whichever of the two runs first.
+        """
+        if node.op in LAYER_OPS:
+            add = self._sum_behind(node)
+            if add:
+                self._behind[add].append(node)
+            else:
+                self._take_layer(node)
+        elif node.op in PASSING_OPS:
+            self._take_passing(node)
+        elif node.name in self._behind:  # of two layers, the first one gives the summand
+            for layer in sorted(self._behind[node.name], key=self._has_sign):
+                self._take_layer(layer)
+
+    def _sum_behind(self, layer: Node) -> str:
+        """Return the sum that a layer's kernel might compute with it, or an empty string."""
+        found = self._chain(layer, lambda _, __: True)
+        return _sum_of(found).name if found.summand else ""
+
+    def _has_sign(self, layer: Node) -> bool:
+        """Say whether a layer, without the sum behind it, gives what would need codes with a sign.
+
+        A summand must not.
+        """
+        form = self._form(self._chain(layer).nodes[-1].name)
+        return isinstance(form, str) or form.signed
+
+    def _take_layer(self, layer: Node) -> None:
+        if reason := self._planned(layer):
+            self.plan.reasons[layer.name] = reason
+
+    def _planned(self, layer: Node) -> str:
         """Plan a layer in 8 bits, or return why it stays float."""
         reason = self._unfit(layer)
         if reason:
@@ -131,14 +166,14 @@ class _Planner:
         reads = self.plan.forms.get(source) or self._form_of_float(layer, source)
         if isinstance(reads, str):
             return reads
-        found = self._chain(layer)
+        found = self._chain(layer, self._is_eight_bit_summand)
         if layer.op != "MatMul":
             result = found.nodes[-1].name
             form = self._form(result)
             if isinstance(form, str):
                 return form
             if found.summand and (form.signed or not self._can_be_overwritten(found)):
-                found = self._chain(layer, sums=False)
+                found = self._chain(layer)
                 result = found.nodes[-1].name
                 form = self._form(result)
                 if isinstance(form, str):
@@ -146,9 +181,13 @@ class _Planner:
             self.plan.forms[result] = form
             self._leaders[result] = result
         self.plan.chains[layer.name], self.plan.reads[layer.name] = found, reads
+        if source not in self.plan.forms:
+            self._quantized[source] = reads
+        if summand := self._summand(found.summand):
+            self.plan.sums[layer.name] = summand
         return ""
 
-    def take_passing(self, node: Node) -> None:
+    def _take_passing(self, node: Node) -> None:
         """Plan an op that hands codes on, where all it reads is in 8 bits."""
         tensors = node.data_inputs[:-1] if node.op == "ConcatV2" else node.data_inputs[:1]
         forms = [self.plan.forms.get(tensor) for tensor in tensors]
@@ -176,6 +215,8 @@ class _Planner:
         for layer in plan.reads:
             source = self._graph[layer].data_inputs[0]
             plan.reads[layer] = plan.forms.get(source, plan.reads[layer])
+        for layer, form in plan.sums.items():
+            plan.sums[layer] = plan.forms.get(plan.chains[layer].summand, form)
 
     def _leader(self, tensor: str) -> str:
         leaders = self._leaders
@@ -237,17 +278,23 @@ class _Planner:
             return f"'{tensor}' was never active when it was calibrated"
         return found
 
-    def _chain(self, layer: Node, sums: bool = True) -> Chain:
-        if layer.op != "Conv2D" or not sums:
-            return chain(self._graph, layer, ACTIVATIONS[layer.op], lambda _, __: False)
-        if self._same_shape is None:
-            self._same_shape = shape_comparison(self._graph)
-        return chain(self._graph, layer, ACTIVATIONS[layer.op], self._is_eight_bit_summand)
+    def _chain(self, layer: Node, can_add: Callable[[str, str], bool] | None = None) -> Chain:
+        """Return what the kernel of a layer computes: a sum only where `can_add` says so of it."""
+        activations = ACTIVATIONS.get(layer.op, ())
+        return chain(self._graph, layer, activations, can_add or (lambda _, __: False))
 
     def _is_eight_bit_summand(self, own: str, other: str) -> bool:
-        form = self.plan.forms.get(other)
-        assert self._same_shape is not None
-        return form is not None and not form.signed and self._same_shape(own, other)
+        form = self._summand(other)
+        if form is None or form.signed:
+            return False
+        if self._same_shape is None:
+            self._same_shape = shape_comparison(self._graph)
+        return self._same_shape(own, other)
+
+    def _summand(self, tensor: str) -> Form | None:
+        """Return how a tensor can be had in 8 bits without a conversion for a sum alone."""
+        form = self.plan.forms.get(tensor) or self._quantized.get(tensor)
+        return None if form is None or form.offset else form
 
     def _can_be_overwritten(self, found: Chain) -> bool:
         """Say whether nobody needs the summand any more when its sum is written to its memory.
@@ -256,10 +303,7 @@ class _Planner:
         layer itself is not. Nor may another tensor lie in its memory.
         """
         graph, (name, _) = self._graph, split(found.summand)
-        add = next(
-            node for node in found.nodes if node.op in ADD_OPS and found.summand in node.inputs
-        )
-        others = {reader.name for reader in graph.readers(name)} - {add.name}
+        others = {reader.name for reader in graph.readers(name)} - {_sum_of(found).name}
         if graph.is_output(name) or any(graph[n].op in _SAME_MEMORY for n in (name, *others)):
             return False
         waiting, seen = [found.nodes[0].name], set[str]()
@@ -280,6 +324,11 @@ def is_unpadded(graph: Graph, layer: Node) -> bool:
         return not any(layer.attr("explicit_paddings"))
     weights = graph.constant(layer.data_inputs[WEIGHTS])
     return weights is not None and weights.shape[:2] == (1, 1)
+
+
+def _sum_of(found: Chain) -> Node:
+    """Return the node of a chain that adds its summand."""
+    return next(n for n in found.nodes if n.op in ADD_OPS and found.summand in n.inputs)
 
 
 def _form(found: TensorRange) -> Form:

@@ -1,0 +1,105 @@
+"""Residual sums of any shape become part of a layer in 8 bits, whichever side runs last."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from deploykit.quantization.calibrated_graph import prepare
+from deploykit.quantization.int8_graph import int8_graph
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8 import plan as planning
+from deploykit.verification.differences import compare
+from tests.support import build, ops, random, run
+from tests.transforms.int8_nets import C, image, layer, relu
+
+BAR_DB = 20.0  # 8 bits give 50 dB at best; these nets have up to 17 layers in a row
+
+FORMS = list(itertools.product(("projection", "same"), ("first", "last"), (False, True)))
+"""A block: what its shortcut is, when that is made, and whether it is the left one of the sum."""
+
+
+def residual_net(forms, activation=relu) -> Graph:
+    """Return blocks in a row, each a branch of two layers and a shortcut."""
+
+    def body():
+        y = relu(layer("conv", image(), "stem"), "stem/relu")
+        for number, (kind, place, is_left) in enumerate(forms):
+            y = activation(block(y, f"block{number}", kind, place, is_left))
+        layer("conv", y, "out", weights=random(1, 1, C, 3, seed=7))
+
+    graph = build(body, ["x"], ["out/biased"])
+    graph.prune()
+    return graph
+
+
+def block(y, name, kind, place, is_left):
+    def shortcut():
+        if kind == "same":
+            return y
+        return layer("conv", y, f"{name}/shortcut", weights=random(1, 1, C, C, seed=len(name)))
+
+    early = shortcut() if place == "first" else None
+    branch = relu(layer("conv", y, f"{name}/a", weights=random(3, 3, C, C, seed=4)))
+    branch = layer("conv", branch, f"{name}/b", weights=random(3, 3, C, C, seed=5))
+    late = shortcut() if early is None else early
+    return late + branch if is_left else branch + late
+
+
+def in_8_bits(graph: Graph, folder, keep_float=()) -> Graph:
+    """Return a graph shifted, calibrated and in 8 bits, after a comparison of its numbers."""
+    feeds = {"x": random(6, 9, 8, C, seed=8, low=0)}
+    path = str(folder / "net.ranges.json")
+    shifted, _ = prepare(graph, [feeds], path)
+    result = int8_graph(shifted, path, keep_float=keep_float)
+    for batch in (1, 6):
+        fed = {"x": feeds["x"][:batch]}
+        (found,) = compare(run(graph, fed), run(result, fed))
+        assert found.sqnr_db >= BAR_DB
+    return result
+
+
+def sums(graph: Graph) -> int:
+    return sum("Sum" in (n.attr("fused_ops") or ()) for n in graph if "fused_ops" in n.attrs)
+
+
+@pytest.mark.parametrize("forms", [[form] for form in FORMS] + [FORMS[::3], FORMS[::-1]], ids=str)
+def test_every_residual_sum_goes_into_a_layer(forms, in_process, tmp_path):
+    result = in_8_bits(residual_net(forms), tmp_path)
+    assert sums(result) == len(forms)
+    assert not ops(result).keys() & {"AddV2", "Relu"}
+    assert ops(result)["QuantizeV2"] == 1
+
+
+def test_blocks_behind_a_float_one_have_their_sums_too(in_process, tmp_path):
+    """Their summand is made in float, and is in 8 bits for the layer that begins the block."""
+    same = ("same", "first", False)
+    result = in_8_bits(residual_net([same] * 3), tmp_path, keep_float=["block0/b"])
+    assert sums(result) == 2
+    # the input, and what the float block gives: for a layer and for a sum alike
+    assert ops(result)["QuantizeV2"] == 2
+
+
+def test_a_float_summand_that_nobody_else_reads_in_8_bits_is_not_converted(in_process, tmp_path):
+    same = ("same", "first", False)
+    kept = ["block0/b", "block1/a"]
+    result = in_8_bits(residual_net([same] * 2), tmp_path, keep_float=kept)
+    assert sums(result) == 0
+
+
+def test_of_two_layers_the_one_without_a_sign_is_added_to_the_other(
+    in_process, tmp_path, monkeypatch
+):
+    """In the other order both have a sign, and their sum stays float."""
+    graphs = [residual_net([("projection", place, False)]) for place in ("first", "last")]
+    assert [sums(in_8_bits(graph, tmp_path)) for graph in graphs] == [1, 1]
+    monkeypatch.setattr(planning._Planner, "_has_sign", lambda self, layer: layer.name < "block0/c")
+    assert 0 in [sums(in_8_bits(graph, tmp_path)) for graph in graphs]
+
+
+def test_random_residual_nets(in_process, tmp_path):
+    rng = np.random.default_rng(5)
+    for _ in range(4):
+        forms = [FORMS[i] for i in rng.integers(len(FORMS), size=3)]
+        floats = [f"block{rng.integers(3)}/{rng.choice(['a', 'b'])}"]
+        in_8_bits(residual_net(forms), tmp_path, keep_float=floats)
