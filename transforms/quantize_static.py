@@ -12,6 +12,7 @@ from deploykit.transforms.core.int8.ranges import load_ranges
 from deploykit.transforms.core.int8.weights import LARGEST, restored, weight_codes
 from deploykit.transforms.core.layers.fused_chain import Chain
 from deploykit.transforms.core.layers.layers import channel_axes, weights_of
+from deploykit.transforms.core.layers.padding import ZerosByAxis
 from deploykit.transforms.core.node import Node, split
 from deploykit.transforms.core.tensors import Array, DType
 
@@ -72,7 +73,11 @@ class _Rewriting:
         weights, bias = self._parameters(layer, chain, reads)
         source = layer.data_inputs[0]
         form = self._plan.forms.get(last.name)
-        device = [self._codes.get(source) or self._quantize(source, reads, layer), weights[0], bias]
+        codes = self._codes.get(source) or self._quantize(source, reads, layer)
+        zeros = self._plan.zeros.get(layer.name)
+        if zeros is not None:
+            codes = self._with_zeros(layer, codes, reads, zeros)
+        device = [codes, weights[0], bias]
         types = [DType(reads.type), QINT8, FLOAT]
         host = [*self._ends(reads, layer), *weights[1:]]
         fused_ops = ["BiasAdd"]
@@ -109,6 +114,8 @@ class _Rewriting:
                 "Tsummand": types[-1] if chain.summand else out,
             }
             attrs |= {name: layer.attr(name) for name in _KEPT if name in layer.attrs}
+            if zeros is not None:
+                attrs |= {"padding": "VALID", "explicit_paddings": None}
         node = Node(last.name, OPS[layer.op], (*device, *host), attrs={}, device=layer.device)
         node = self._graph.absorb(chain.nodes, into=node.with_attrs(**attrs))
         if form is not None:
@@ -128,7 +135,7 @@ class _Rewriting:
             new = new.with_attrs(T=DType(form.type), **kept)
         elif node.op == "Pad":  # there is no kernel for quint8, and a zero is the code 0
             name = self._name(node.name, "codes")
-            plain = self._bitcast(name, codes[0], DType(form.type), UINT8)
+            plain = self._bitcast(f"{name}/uint8_in", codes[0], DType(form.type), UINT8)
             padded = node.with_name(graph.unique_name(f"{name}/uint8")).with_attrs(T=UINT8)
             graph.add(padded.with_data_inputs(plain, *rest))
             new = Node(node.name, "Bitcast", (padded.name,), {}, node.device)
@@ -179,6 +186,10 @@ class _Rewriting:
         if (tensor, form) not in self._quantized:
             producer, port = split(tensor)
             name = self._name(f"{producer}_{port}" if port else producer, "quantized")
+            if source := self._plan.bytes.get((tensor, form)):
+                made = self._bitcast(name, source, UINT8, DType(form.type))
+                self._quantized[tensor, form] = made
+                return made
             high = form.peak + form.offset
             ends = self._number(form.low + form.offset, layer), self._number(high, layer)
             node = Node(
@@ -200,8 +211,19 @@ class _Rewriting:
         return codes
 
     def _bitcast(self, name: str, tensor: str, old: DType, new: DType) -> str:
-        node = Node(self._graph.unique_name(f"{name}/{new}_in"), "Bitcast", (tensor,))
+        node = Node(self._graph.unique_name(name), "Bitcast", (tensor,))
         return self._graph.add(node.with_attrs(T=old, type=new)).name
+
+    def _with_zeros(self, layer: Node, codes: str, reads: Form, zeros: ZerosByAxis) -> str:
+        """Put the code of zero around what a layer reads, as there is no 0.0 among its codes."""
+        graph, name, type_ = self._graph, self._name(layer.name, "zeros"), DType(reads.type)
+        pairs = np.array([zeros.get(axis, (0, 0)) for axis in range(4)], np.int32)
+        sizes = graph.constant_beside(layer, pairs, f"{name}/sizes").name
+        zero = graph.constant_beside(layer, np.array(reads.zero, np.uint8), f"{name}/code").name
+        plain = self._bitcast(f"{name}/uint8_in", codes, type_, UINT8)
+        pad = Node(graph.unique_name(f"{name}/uint8"), "PadV2", (plain, sizes, zero), {})
+        pad = graph.add(replace(pad.with_attrs(T=UINT8), device=layer.device))
+        return self._bitcast(name, pad.name, UINT8, type_)
 
     def _ends(self, form: Form, node: Node) -> tuple[str, str]:
         """Return scalars of what the lowest and the highest code stand for, beside a node."""

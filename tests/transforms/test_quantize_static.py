@@ -110,12 +110,11 @@ def simulated(graph: Graph, feeds, path: str, exact_sums: bool) -> tuple[np.ndar
     read, made = known.of("x"), known.of("out")
     low = min(read.min, 0.0)
     step = (max(read.max, 0.0) - low) / 255
-    zero = round(-low / step)
-    codes = np.clip(np.rint(feeds["x"].astype(np.float64) / step) + zero, 0, 255) - zero
+    codes = np.clip(np.rint((feeds["x"].astype(np.float64) - low) / step), 0, 255)
     rounded, weights = graph.copy(), graph.constant(layer.inputs[1])
     floats = restored(layer, *weight_codes(layer, weights.value, exact_sums))
     rounded.replace(rounded[weights.name], Node.constant(weights.name, floats))
-    (value,) = run(rounded, {"x": (codes * step).astype(np.float32)})
+    (value,) = run(rounded, {"x": (codes * step + low).astype(np.float32)})
     if layer.op == "MatMul":
         return value, 0.0
     lowest, levels = (0, 255) if made.min >= 0 else (-128, 127)
@@ -437,7 +436,8 @@ def other(kind="conv", shape=(None, 9, 8, C), dtype="float32", before=None, **at
 
 
 def signed_conv() -> Graph:
-    return other(before=lambda x: x - 0.5)
+    sizes = {"shape": (None, None, None, C), "strides": [1, 2, 2, 1]}
+    return other(before=lambda x: x - 0.5, **sizes)
 
 
 def placed() -> Graph:
@@ -471,7 +471,10 @@ LEFT_ALONE = {
         lambda: other("depthwise", **EXPLICIT, explicit_paddings=[0, 0, 1, 1, 1, 1, 0, 0]),
         "_FusedQuantizedDepthwiseConv2D takes no explicit padding",
     ),
-    "signed input": (signed_conv, "the input has a sign, which would cost one of the 8 bits"),
+    "signed input": (
+        signed_conv,
+        "the input has a sign, which would cost one of the 8 bits, and its size is not known",
+    ),
     "a GPU": (placed, "it is placed on /device:GPU:0, and _FusedQuantizedConv2D runs on CPUs"),
     "never active": (
         lambda: other(weights=np.zeros((3, 3, C, 2), np.float32)),

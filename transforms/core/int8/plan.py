@@ -9,6 +9,7 @@ import numpy as np
 from deploykit.transforms.core.checks.kernel_limits import limit
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8.byte_inputs import bytes_of
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
 from deploykit.transforms.core.layers.fused_chain import (
     ADD_OPS,
@@ -17,7 +18,8 @@ from deploykit.transforms.core.layers.fused_chain import (
     shape_comparison,
     unfit,
 )
-from deploykit.transforms.core.layers.layers import LAYER_OPS, WEIGHTS, weights_of
+from deploykit.transforms.core.layers.layers import LAYER_OPS, weights_of
+from deploykit.transforms.core.layers.padding import ZerosByAxis, zeros_around
 from deploykit.transforms.core.node import Node, normal, producer_name, split
 from deploykit.transforms.core.ops import FEEDABLE_OPS
 from deploykit.transforms.core.shapes.known_shapes import Shapes
@@ -62,6 +64,11 @@ class Form:
         return "qint8" if self.signed else "quint8"
 
     @property
+    def zero(self) -> int:
+        """The code that is nearest to zero, which may lie outside of what 8 bits hold."""
+        return round(-self.offset / (self.peak / CODES))
+
+    @property
     def low(self) -> float:
         """What the lowest code stands for, without the offset; that of a sign is not used."""
         return -self.peak if self.signed else 0.0
@@ -75,6 +82,10 @@ class Plan:
     """By layer: the nodes that its kernel computes."""
     reads: dict[str, Form] = field(default_factory=dict)
     """By layer: how it takes its input."""
+    zeros: dict[str, ZerosByAxis] = field(default_factory=dict)
+    """By layer: the zeros around its input, where code 0 does not stand for them."""
+    bytes: dict[tuple[str, Form], str] = field(default_factory=dict)
+    """By float tensor that is made of bytes, and the form of which they are codes: the bytes."""
     sums: dict[str, Form] = field(default_factory=dict)
     """By layer with a sum: how it takes the summand."""
     forms: dict[str, Form] = field(default_factory=dict)
@@ -246,24 +257,44 @@ class _Planner:
         if found is not None and found.channel_mean:
             image: Shape | None = (len(found.channel_mean),)
         else:
-            if self._known is None:
-                self._known = Shapes(self._graph)
-            image = self._known.shape(source)
+            image = self._shape(source)
         return [image, None if weights is None else weights.shape]
+
+    def _shape(self, tensor: str) -> Shape | None:
+        if self._known is None:
+            self._known = Shapes(self._graph)
+        return self._known.shape(tensor)
 
     def _form_of_float(self, layer: Node, source: str) -> Form | str:
         """Return how a float tensor is to be quantized for a layer, or why it is not."""
         found = self._range(source)
         if isinstance(found, str):
             return found
-        form = _form(found)
-        if not form.signed:
-            return form
-        if is_unpadded(self._graph, layer):
-            return _with_offset(found)
-        if producer_name(source) not in self._behind_layers:
-            return "the input has a sign, which would cost one of the 8 bits"
+        form, zeros = _form(found), self._zeros(layer, source)
+        is_made = producer_name(source) in self._behind_layers
+        pixels = bytes_of(self._graph, source)
+        if pixels is not None and (zeros is not None or not pixels.offset):
+            form = Form(False, CODES * pixels.scale, pixels.offset)
+            if 0 <= form.zero <= CODES:
+                self.plan.bytes[source, form] = pixels.tensor
+            else:  # there is no code for the zeros around it
+                form = _with_offset(found, is_made)
+        elif form.signed and zeros is not None:
+            form = _with_offset(found, is_made)
+        elif form.signed and not is_made:
+            return ("the input has a sign, which would cost one of the 8 bits, and its size is not "
+                    "known")  # fmt: skip
+        if form.offset and zeros and any(map(any, zeros.values())):
+            self.plan.zeros[layer.name] = zeros
         return form
+
+    def _zeros(self, layer: Node, source: str) -> ZerosByAxis | None:
+        """Return the zeros that a layer sees around its input, or None where they are not known."""
+        if layer.op == "MatMul":
+            return {}
+        weights = weights_of(self._graph, layer)
+        assert weights is not None
+        return zeros_around(layer, weights.shape, self._shape(source))
 
     def _form(self, tensor: str) -> Form | str:
         """Return how a chain is to make a tensor, or why it cannot."""
@@ -316,16 +347,6 @@ class _Planner:
         return others <= seen
 
 
-def is_unpadded(graph: Graph, layer: Node) -> bool:
-    """Say whether a layer sees its input and nothing else: no zeros around it."""
-    if layer.op == "MatMul" or layer.attr("padding") == "VALID":
-        return True
-    if layer.attr("padding") == "EXPLICIT":
-        return not any(layer.attr("explicit_paddings"))
-    weights = graph.constant(layer.data_inputs[WEIGHTS])
-    return weights is not None and weights.shape[:2] == (1, 1)
-
-
 def _sum_of(found: Chain) -> Node:
     """Return the node of a chain that adds its summand."""
     return next(n for n in found.nodes if n.op in ADD_OPS and found.summand in n.inputs)
@@ -337,11 +358,15 @@ def _form(found: TensorRange) -> Form:
     return Form(signed, max(-found.min, found.max) if signed else found.max)
 
 
-def _with_offset(found: TensorRange) -> Form:
-    """Return the unsigned form of a range below zero; zero keeps a code of its own."""
+def _with_offset(found: TensorRange, zero_is_exact: bool) -> Form:
+    """Return the unsigned form of a range below zero.
+
+    With `zero_is_exact`, zero has a code of its own. Else the lowest value has, as the pixels of a
+    photo that were scaled to -1..1 are then codes but for rounding.
+    """
     high, low = max(found.max, 0.0), min(found.min, 0.0)
     step = (high - low) / CODES
-    return Form(False, high - low, -round(-low / step) * step)
+    return Form(False, high - low, -round(-low / step) * step if zero_is_exact else low)
 
 
 def _passes(graph: Graph, node: Node) -> bool:

@@ -71,15 +71,29 @@ def test_the_form_of_what_a_layer_makes(found, form):
     assert planned(graph, {"layer": found}).forms["layer"] == form
 
 
-@pytest.mark.parametrize(("low", "high"), [(-1.0, 3.0), (-2.0, -1.0), (-1e-3, 7.0)])
-def test_zero_has_a_code_of_its_own(low, high):
-    graph = net(lambda: layer("matmul", image((None, C)), "layer", bias=False), outputs=("layer",))
-    form = planned(graph, {"x": TensorRange(low, high)}).reads["layer"]
+@pytest.mark.parametrize(("low", "high"), [(-1.0, 3.0), (-2.0, -1.0), (-1e-1, 7.0)])
+def test_zero_has_a_code_of_its_own_in_what_a_layer_made(low, high):
+    """Small images have many zeros around them."""
+
+    def make():
+        first = layer("conv", image(), "first", bias=False)
+        layer("depthwise", first * relu(first), "layer", bias=False)
+
+    form = planned(net(make, ("layer",)), {"mul": TensorRange(low, high)}).reads["layer"]
     step = form.peak / 255
     zero = -form.offset / step
     assert zero == pytest.approx(round(zero), abs=1e-9)
+    assert form.zero == round(zero)
     assert form.offset == pytest.approx(low, abs=step)
     assert form.peak + form.offset == pytest.approx(max(high, 0.0), abs=step)
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1.0, 3.0), (-2.0, -1.0)])
+def test_the_lowest_value_of_an_input_has_a_code_of_its_own(low, high):
+    """Photos from -1 to 1 are whole codes so, and none lies half-way between two."""
+    graph = net(lambda: layer("matmul", image((None, C)), "layer", bias=False), outputs=("layer",))
+    form = planned(graph, {"x": TensorRange(low, high)}).reads["layer"]
+    assert (form.offset, form.peak + form.offset) == (low, pytest.approx(max(high, 0.0)))
 
 
 def test_an_input_without_a_range():
