@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8.form import Form
 from deploykit.transforms.core.int8.isa import sums_exactly
-from deploykit.transforms.core.int8.plan import OPS, Form, Plan, plan
+from deploykit.transforms.core.int8.plan import OPS, Plan, plan
 from deploykit.transforms.core.int8.ranges import load_ranges
 from deploykit.transforms.core.int8.weights import LARGEST, restored, weight_codes
 from deploykit.transforms.core.layers.fused_chain import Chain

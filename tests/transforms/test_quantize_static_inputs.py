@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.plan import Form
+from deploykit.transforms.core.int8.form import Form
 from deploykit.transforms.core.int8.weights import restored, weight_codes
 from deploykit.transforms.core.node import Node
 from deploykit.verification.differences import compare

@@ -10,6 +10,7 @@ from deploykit.transforms.core.checks.kernel_limits import limit
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.byte_inputs import bytes_of
+from deploykit.transforms.core.int8.form import CODES, Form, form_of, with_offset
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
 from deploykit.transforms.core.layers.fused_chain import (
     ADD_OPS,
@@ -46,32 +47,6 @@ longer than a float pool between conversions.
 """
 _SAME_MEMORY = frozenset({"ExpandDims", "Identity", "Pad", "Reshape", "Squeeze"})
 """Ops that may give on the memory that they read; Pad does where it adds nothing."""
-CODES = 255  # above zero; 127 with a sign
-
-
-@dataclass(frozen=True)
-class Form:
-    """How codes stand for a tensor: value = code * step + offset."""
-
-    signed: bool
-    peak: float
-    """What the largest code stands for, without the offset."""
-    offset: float = 0.0
-
-    @property
-    def type(self) -> str:
-        """TensorFlow's type of the codes."""
-        return "qint8" if self.signed else "quint8"
-
-    @property
-    def zero(self) -> int:
-        """The code that is nearest to zero, which may lie outside of what 8 bits hold."""
-        return round(-self.offset / (self.peak / CODES))
-
-    @property
-    def low(self) -> float:
-        """What the lowest code stands for, without the offset; that of a sign is not used."""
-        return -self.peak if self.signed else 0.0
 
 
 @dataclass
@@ -270,7 +245,7 @@ class _Planner:
         found = self._range(source)
         if isinstance(found, str):
             return found
-        form, zeros = _form(found), self._zeros(layer, source)
+        form, zeros = form_of(found), self._zeros(layer, source)
         is_made = producer_name(source) in self._behind_layers
         pixels = bytes_of(self._graph, source)
         if pixels is not None and (zeros is not None or not pixels.offset):
@@ -278,9 +253,9 @@ class _Planner:
             if 0 <= form.zero <= CODES:
                 self.plan.bytes[source, form] = pixels.tensor
             else:  # there is no code for the zeros around it
-                form = _with_offset(found, is_made)
+                form = with_offset(found, is_made)
         elif form.signed and zeros is not None:
-            form = _with_offset(found, is_made)
+            form = with_offset(found, is_made)
         elif form.signed and not is_made:
             return ("the input has a sign, which would cost one of the 8 bits, and its size is not "
                     "known")  # fmt: skip
@@ -299,7 +274,7 @@ class _Planner:
     def _form(self, tensor: str) -> Form | str:
         """Return how a chain is to make a tensor, or why it cannot."""
         found = self._range(tensor)
-        return found if isinstance(found, str) else _form(found)
+        return found if isinstance(found, str) else form_of(found)
 
     def _range(self, tensor: str) -> TensorRange | str:
         found = self._ranges.tensors.get(normal(tensor))
@@ -350,23 +325,6 @@ class _Planner:
 def _sum_of(found: Chain) -> Node:
     """Return the node of a chain that adds its summand."""
     return next(n for n in found.nodes if n.op in ADD_OPS and found.summand in n.inputs)
-
-
-def _form(found: TensorRange) -> Form:
-    """Return the form of a range; what is below zero by less than half a code is rounding."""
-    signed = found.min < -found.max / CODES / 2
-    return Form(signed, max(-found.min, found.max) if signed else found.max)
-
-
-def _with_offset(found: TensorRange, zero_is_exact: bool) -> Form:
-    """Return the unsigned form of a range below zero.
-
-    With `zero_is_exact`, zero has a code of its own. Else the lowest value has, as the pixels of a
-    photo that were scaled to -1..1 are then codes but for rounding.
-    """
-    high, low = max(found.max, 0.0), min(found.min, 0.0)
-    step = (high - low) / CODES
-    return Form(False, high - low, -round(-low / step) * step if zero_is_exact else low)
 
 
 def _passes(graph: Graph, node: Node) -> bool:

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.plan import Form, Plan, plan
+from deploykit.transforms.core.int8.form import Form
+from deploykit.transforms.core.int8.plan import Plan, plan
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
 from tests.support import build, random
 from tests.transforms.int8_nets import C, feeds_of, image, layer, ranges_of, relu

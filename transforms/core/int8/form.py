@@ -1,0 +1,49 @@
+"""How 8-bit codes stand for the values of a tensor."""
+
+from dataclasses import dataclass
+
+from deploykit.transforms.core.int8.ranges import TensorRange
+
+CODES = 255  # above zero; 127 with a sign
+
+
+@dataclass(frozen=True)
+class Form:
+    """How codes stand for a tensor: value = code * step + offset."""
+
+    signed: bool
+    peak: float
+    """What the largest code stands for, without the offset."""
+    offset: float = 0.0
+
+    @property
+    def type(self) -> str:
+        """TensorFlow's type of the codes."""
+        return "qint8" if self.signed else "quint8"
+
+    @property
+    def zero(self) -> int:
+        """The code that is nearest to zero, which may lie outside of what 8 bits hold."""
+        return round(-self.offset / (self.peak / CODES))
+
+    @property
+    def low(self) -> float:
+        """What the lowest code stands for, without the offset; that of a sign is not used."""
+        return -self.peak if self.signed else 0.0
+
+
+def form_of(found: TensorRange) -> Form:
+    """Return the form of a range; what is below zero by less than half a code is rounding."""
+    signed = found.min < -found.max / CODES / 2
+    return Form(signed, max(-found.min, found.max) if signed else found.max)
+
+
+def with_offset(found: TensorRange, zero_is_exact: bool) -> Form:
+    """Return the unsigned form of a range below zero.
+
+    With `zero_is_exact`, zero has a code of its own. Else the lowest value has, as the pixels of a
+    photo that were scaled to -1..1 are then codes but for rounding.
+    """
+    high, low = max(found.max, 0.0), min(found.min, 0.0)
+    step = (high - low) / CODES
+    return Form(False, high - low, -round(-low / step) * step if zero_is_exact else low)
