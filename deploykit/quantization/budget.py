@@ -130,7 +130,7 @@ class Budget:
     def timing_rounds(self, most: int) -> int:
         """Return how many rounds layers are timed; 0: there is no time for that."""
         spare = self.left - self.end
-        return next((n for n in (most, 3, 2) if self.to_time(n) <= spare), 0)
+        return next((n for n in (most, 6, 3, 2) if self.to_time(n) <= spare), 0)
 
     def comparing(self, graphs: int) -> Depth:
         """Return how thoroughly to compare so many graphs."""

@@ -9,7 +9,7 @@ H. Ratliff, Minimum cuts and related problems, 1975.
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 FLOAT = ""
 """Stands for what is float whatever is chosen: inputs, outputs, ops without an 8-bit form."""
@@ -35,16 +35,22 @@ class Border:
     quantize_ns: int
     dequantize_ns: int
 
+    def crossed(self, int8: Collection[str]) -> tuple[bool, bool]:
+        """Say whether it is quantized, and whether dequantized, with these parts in 8 bits."""
+        reads_codes = {reader in int8 for reader in self.readers}
+        is_made_in_8_bits = self.producer in int8
+        return (
+            True in reads_codes and not is_made_in_8_bits,
+            False in reads_codes and is_made_in_8_bits,
+        )
+
 
 def total(parts: Mapping[str, Part], borders: Sequence[Border], int8: Collection[str]) -> int:
     """Return the nanoseconds of all parts and borders, when these parts compute in 8 bits."""
     time = sum(part.int8_ns if name in int8 else part.float_ns for name, part in parts.items())
     for border in borders:
-        reads_codes = {reader in int8 for reader in border.readers}
-        if border.producer in int8:
-            time += border.dequantize_ns * (False in reads_codes)
-        else:
-            time += border.quantize_ns * (True in reads_codes)
+        quantized, dequantized = border.crossed(int8)
+        time += border.quantize_ns * quantized + border.dequantize_ns * dequantized
     return time
 
 
@@ -72,6 +78,58 @@ def cheapest(
             network.add(dequantized, reader, NEVER)
     cut_off = network.source_side(source, sink)
     return frozenset(name for name in parts if name in cut_off)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a minimum cut goes by."""
+
+    parts: Mapping[str, Part]
+    borders: Sequence[Border]
+
+    def total(self, int8: Collection[str]) -> int:
+        """Return the nanoseconds of all, when these parts compute in 8 bits."""
+        return total(self.parts, self.borders, int8)
+
+    def cheapest(self, stay_float: Collection[str], forced: Collection[str] = ()) -> frozenset[str]:
+        """Return the parts in 8 bits for the least total, among them those that are forced."""
+        never = {name: replace(self.parts[name], float_ns=NEVER) for name in forced}
+        return cheapest({**self.parts, **never}, self.borders, stay_float)
+
+    def cheaper(
+        self, int8: frozenset[str], stay_float: Collection[str], by: float
+    ) -> frozenset[str]:
+        """Return the cheapest, or the parts given where it gains no more than such a share."""
+        found = self.cheapest(stay_float)
+        before = self.total(int8)
+        return found if before - self.total(found) > by * before else int8
+
+    def with_other_rest(self, other: "Costs", int8: Collection[str], times: float) -> "Costs":
+        """Return these costs of what there is with some parts in 8 bits.
+
+        What there would be in its place has the other costs, so many times.
+        """
+
+        def more(ns: int) -> int:
+            return min(round(times * ns), NEVER)
+
+        parts = {
+            name: Part(more(other.parts[name].float_ns), part.int8_ns)
+            if name in int8
+            else Part(part.float_ns, more(other.parts[name].int8_ns))
+            for name, part in self.parts.items()
+        }
+        borders = []
+        for own, theirs in zip(self.borders, other.borders, strict=True):
+            quantized, dequantized = own.crossed(int8)
+            borders.append(
+                replace(
+                    own,
+                    quantize_ns=own.quantize_ns if quantized else more(theirs.quantize_ns),
+                    dequantize_ns=own.dequantize_ns if dequantized else more(theirs.dequantize_ns),
+                )
+            )
+        return Costs(parts, borders)
 
 
 class _Network:

@@ -21,7 +21,7 @@ from deploykit.quantization.budget import DEPTHS, GRAPHS, Budget
 from deploykit.quantization.calibrated_graph import prepare
 from deploykit.quantization.int8_graph import int8_graph
 from deploykit.quantization.keep_float import FloatChoice, choose_layers
-from deploykit.quantization.layer_times import ROUNDS, Times, layer_times
+from deploykit.quantization.layer_times import ROUNDS, LayerTimes, layer_times
 from deploykit.quantization.preconditions import (
     doubts,
     few_agree,
@@ -33,7 +33,7 @@ from deploykit.quantization.preconditions import (
 from deploykit.quantization.requested import MIN_SQNR_DB, Quantization
 from deploykit.quantization.result import LayerOutcome, Quantized, layer_outcomes
 from deploykit.quantization.sensitivity import JUDGED, Noise, rank_each
-from deploykit.quantization.speed import FEWER, INT8, Gain, choose, faster
+from deploykit.quantization.speed import FEWER, INT8, Gain, choose, faster, undecided
 from deploykit.storage.resume_file import State, digest, pieces
 from deploykit.text.progress import Work, unseen
 from deploykit.transforms.core.errors import Error, GraphError, VerificationError
@@ -49,6 +49,7 @@ logger = logging.getLogger("deploykit")
 
 STEPS = ("calibrate", "rank", "judge", "time", "compare", "judge the result")
 
+FOR_TIME = "as there was no time for more, so other layers may be in 8 bits; a larger --budget"
 LEAST = 16  # samples to calibrate with, where time is short
 
 DEFAULT = Quantization()
@@ -174,7 +175,7 @@ def _outcome(task: _Search) -> Quantized:
         by_labels = _judge_by_labels(task, stack)  # first, as what is wrong is soon seen
         judge = _judge(task, stack)
         with task.step("calibrate") as advance:
-            samples = task.samples.calibrating.spread(task.budget.calibrating_samples(LEAST))
+            samples = _calibrating(task)
             shifted, notes = prepare(
                 task.graph,
                 samples.feeds(),
@@ -188,6 +189,17 @@ def _outcome(task: _Search) -> Quantized:
             layers = layer_outcomes(shifted, planned, load_ranges(task.ranges))
             return _float(task, "no layer can compute in 8 bits", layers)
         return _search(task, shifted, planned, judge, by_labels)
+
+
+def _calibrating(task: _Search) -> Samples:
+    """Return the samples to calibrate with: all that there is time for."""
+    every = task.samples.calibrating
+    found = every.spread(task.budget.calibrating_samples(LEAST))
+    if found.count < every.count and "ranges" not in task.state.found:
+        task.notes.append(
+            f"calibrated with {found.count} of {every.count} samples, {FOR_TIME} takes them all"
+        )
+    return found
 
 
 def _judge(task: _Search, stack: contextlib.ExitStack) -> Judge:
@@ -222,8 +234,8 @@ def _search(
     if len(noisy) == len(planned.chains):
         layers = layer_outcomes(graph, planned, ranges, ranking, noisy=noisy)
         return _float(task, _too_noisy(chosen, task), layers)
-    times, slow = _timed(task, graph, planned, chosen)
-    is_on = judge.facts()[1] if times is None else times.onednn_is_on
+    times, slow, unclear = _timed(task, graph, planned, chosen)
+    is_on = judge.facts()[1] if times is None else times.usual.onednn_is_on
     gain = _compared(task, graph, planned, is_on, {INT8: noisy, FEWER: slow})
     stay_float = slow if gain.name == FEWER else noisy
     with task.step("judge the result"):
@@ -241,11 +253,21 @@ def _search(
         )
     if gain.is_kept:
         task.notes.extend(few_agree(judgement.agreement))
+        slower = slow - stay_float if slow < planned.chains.keys() else ()
+        task.notes.extend(undecided(gain, slower, unclear))
     return Quantized(
         graph=int8 if gain.is_kept else task.graph,
         is_float=not gain.is_kept,
         reason=str(gain),
-        layers=layer_outcomes(graph, planned, ranges, ranking, times, noisy, stay_float),
+        layers=layer_outcomes(
+            graph,
+            planned,
+            ranges,
+            ranking,
+            None if times is None else times.usual,
+            noisy,
+            stay_float,
+        ),
         judgement=judgement,
         evaluation=evaluation,
         gain=gain,
@@ -276,7 +298,10 @@ def _rank(task: _Search, graph: Graph, plan: Plan, judge: Judge, advance: Work) 
         state.keep("noise", {name: vars(each) for name, each in known.items()})
 
     budget = task.budget
-    fewer = task.samples.held_out.spread(budget.ranking_samples(len(layers), JUDGED))
+    samples = budget.ranking_samples(len(layers), JUDGED)
+    fewer = task.samples.held_out.spread(samples)
+    if samples < min(JUDGED, task.samples.held_out.count):
+        task.notes.append(f"layers were ranked by {fewer.count} samples, {FOR_TIME} takes {JUDGED}")
     with contextlib.ExitStack() as stack:
         if fewer.count < task.samples.held_out.count and budget.left > budget.for_trials:
             judge = stack.enter_context(Judge(task.graph, fewer.feeds()))
@@ -331,8 +356,8 @@ def _choose(
 
 def _timed(
     task: _Search, graph: Graph, planned: Plan, chosen: FloatChoice
-) -> tuple[Times | None, frozenset[str]]:
-    """Return the times of the layers, and those that stay float for their time or their noise.
+) -> tuple[LayerTimes | None, frozenset[str], frozenset[str]]:
+    """Return the times of layers, those that stay float for time or noise, and those that might.
 
     Where there is no time to take them, that is only for their noise.
     """
@@ -340,7 +365,7 @@ def _timed(
     rounds = task.budget.timing_rounds(ROUNDS)
     if not rounds:
         task.notes.append("there was no time to time single layers; a larger --budget does that")
-        return None, noisy
+        return None, noisy, frozenset()
     with task.step("time") as advance:
         runs = chosen.trials[0].judgement is not None  # with all layers in 8 bits
         timed = planned
@@ -356,7 +381,8 @@ def _timed(
             rounds=rounds,
             advance=advance,
         )
-    return times, choose(graph, timed, times, noisy & timed.chains.keys()).stay_float | noisy
+    found = choose(graph, timed, times, noisy & timed.chains.keys())
+    return times, found.stay_float | noisy, found.undecided
 
 
 def _compared(

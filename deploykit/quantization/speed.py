@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.benchmarking.comparison.speed_verdict import (
+    DECIDED,
     FASTER,
     LOOK_CONFIDENCE,
+    UNDECIDED,
     SpeedVerdict,
     judge,
 )
@@ -21,8 +23,8 @@ from deploykit.benchmarking.seating import Contestant
 from deploykit.benchmarking.settings import CONFIDENCE, Settings
 from deploykit.benchmarking.statistics import Ratio, summary
 from deploykit.quantization.budget import DEPTHS, Depth
-from deploykit.quantization.layer_times import Times, with_onednn_kernels
-from deploykit.quantization.min_cut import FLOAT, NEVER, Border, Part, cheapest, total
+from deploykit.quantization.layer_times import LayerTimes, Times, with_onednn_kernels
+from deploykit.quantization.min_cut import FLOAT, NEVER, Border, Costs, Part
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import Plan
 from deploykit.verification.samples import Data
@@ -30,6 +32,8 @@ from deploykit.verification.samples import Data
 INT8, FEWER, PLAIN = "8 bits", "8 bits in fewer layers", "float"
 WITHOUT_ONEDNN = "float with TF_ENABLE_ONEDNN_OPTS=0"
 ON_ONEDNN_KERNELS = "float after use_onednn_kernels"
+CLEAR = 1.05
+"""So many times as long counts what would be new, so that no layer changes for next to nothing."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,10 @@ class Int8Choice:
     int8: frozenset[str]
     stay_float: frozenset[str]
     """Layers that could be in 8 bits, but are not to be."""
+    undecided: frozenset[str]
+    """Layers in 8 bits that may be faster in float, as far as their times tell."""
     ns: int
+    """In the median, like all times here."""
     float_ns: int
     """If none were in 8 bits."""
     int8_ns: int
@@ -56,6 +63,8 @@ class Gain:
     """The faster float one: PLAIN, WITHOUT_ONEDNN or ON_ONEDNN_KERNELS."""
     name: str = INT8
     """The 8-bit graph that is meant: INT8, or FEWER where that is faster."""
+    fewer: SpeedVerdict | None = None
+    """Of INT8 beside FEWER, where there is one."""
     result: BenchmarkResult | None = None
 
     @property
@@ -67,6 +76,12 @@ class Gain:
     def is_kept(self) -> bool:
         """Whether the 8-bit graph is faster for sure, which alone makes it worth keeping."""
         return self.judgement.kind == FASTER
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether more time would not tell more that matters."""
+        fewer = self.fewer
+        return self.judgement.is_decided and (fewer is None or fewer.is_decided)
 
     def __str__(self) -> str:
         """Return it as one sentence, and what would decide it where it is not."""
@@ -99,24 +114,38 @@ class Gain:
         }
 
 
-def choose(graph: Graph, plan: Plan, times: Times, stay_float: Collection[str] = ()) -> Int8Choice:
-    """Return the layers that compute in 8 bits for the least time of all parts of a plan.
+def choose(
+    graph: Graph, plan: Plan, times: LayerTimes, stay_float: Collection[str] = ()
+) -> Int8Choice:
+    """Return the layers that compute in 8 bits: all that may, but for those faster in float.
+
+    Load adds to times, to those of one layer more than to those of another. So 8 bits count at
+    their least, and what would take their place at its median and a little more: a layer is float
+    only where even that is less, and by more in all than can be neglected. Where it is less by the
+    medians alone, the layer is in 8 bits, and undecided.
 
     `stay_float`: layers that must be float, as accuracy has it.
     """
-    parts = {name: Part(times.float_ns(name), each.int8) for name, each in times.parts.items()}
-    lines = list(borders(graph, plan, times))
-    found = cheapest(parts, lines, stay_float)
+    usual, least = (_costs(graph, plan, each) for each in (times.usual, times.least))
     layers = plan.chains.keys()
-    forced = {name: replace(parts[name], float_ns=NEVER) for name in layers - set(stay_float)}
-    most = cheapest(parts | forced, lines, stay_float)
+    most = least.cheapest(stay_float, layers - set(stay_float))
+    found, likely = (
+        each.cheaper(most, stay_float, by=DECIDED)
+        for each in (least.with_other_rest(usual, most, CLEAR), usual)
+    )
     return Int8Choice(
         int8=found & layers,
         stay_float=frozenset(layers - found),
-        ns=total(parts, lines, found),
-        float_ns=total(parts, lines, ()),
-        int8_ns=total(parts, lines, most),
+        undecided=(found - likely) & layers,
+        ns=usual.total(found),
+        float_ns=usual.total(()),
+        int8_ns=usual.total(most),
     )
+
+
+def _costs(graph: Graph, plan: Plan, times: Times) -> Costs:
+    parts = {name: Part(times.float_ns(name), each.int8) for name, each in times.parts.items()}
+    return Costs(parts, list(borders(graph, plan, times)))
 
 
 def borders(graph: Graph, plan: Plan, times: Times) -> Iterator[Border]:
@@ -191,7 +220,7 @@ def faster(
             seconds=depth.seconds,
             warm_up=depth.warm_up,
             advance=advance,
-            decided=lambda found: gain(found, LOOK_CONFIDENCE).judgement.is_decided,
+            decided=lambda found: gain(found, LOOK_CONFIDENCE).is_decided,
         )
     if result.interrupted:
         raise KeyboardInterrupt
@@ -208,10 +237,40 @@ def gain(
     """
     rivals = {each.name: each for each in measurements}
     own, fewer, name = rivals.pop(INT8), rivals.pop(FEWER, None), INT8
-    if fewer is not None and judge(own, fewer, confidence=confidence).kind == FASTER:
+    beside = None if fewer is None else judge(own, fewer, confidence=confidence, busy=busy)
+    if fewer is not None and beside is not None and beside.kind == FASTER:
         own, name = fewer, FEWER
     found = {
         rival: judge(each, own, confidence=confidence, busy=busy) for rival, each in rivals.items()
     }
     rival = min(found, key=lambda each: found[each].wall.value)
-    return Gain(found[rival], rival, name)
+    return Gain(found[rival], rival, name, beside)
+
+
+def undecided(gain: Gain, slow: Collection[str], unclear: Collection[str]) -> list[str]:
+    """Say of which layers it is open whether they are faster in float than in 8 bits, as they are.
+
+    Args:
+        gain: what was measured end to end.
+        slow: layers that are faster in float by their times.
+        unclear: layers that may be, as far as their times tell.
+    """
+    found, fewer = [], gain.fewer
+    decide = "so in 8 bits; more minutes (--budget) or a quieter machine would decide it"
+    if slow and fewer is None:
+        found.append(
+            f"{_named(slow)} in float: {UNDECIDED}: there was no time to compare, {decide}"
+        )
+    elif slow and fewer is not None and not fewer.is_decided:
+        found.append(f"{_named(slow)} in float: {fewer.verdict}, {decide}")
+    if unclear:
+        why = "faster by the medians of its times, but not beyond doubt"
+        found.append(f"{_named(unclear)} in float: {UNDECIDED}: {why}, {decide}")
+    return found
+
+
+def _named(layers: Collection[str]) -> str:
+    """Return some names, and how many more there are."""
+    first = sorted(layers)[:3]
+    more = len(layers) - len(first)
+    return ", ".join(first) + (f" and {more} more" if more else "")

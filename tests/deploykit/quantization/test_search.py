@@ -7,7 +7,7 @@ import deploykit
 from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict
 from deploykit.benchmarking.statistics import Ratio
 from deploykit.quantization import calibrated_graph, search
-from deploykit.quantization.layer_times import Line, PartTimes, Times
+from deploykit.quantization.layer_times import LayerTimes, Line, PartTimes, Times
 from deploykit.quantization.result import Quantized
 from deploykit.quantization.search import Quantization, quantize_calibrated
 from deploykit.quantization.speed import FEWER, INT8, PLAIN, Gain
@@ -69,7 +69,8 @@ class Clock:
             for name in {*plan.chains, *plan.passing}
         }
         none = Line(0.0, 0.0)
-        return Times(parts, {}, {}, none, none, {}, True)
+        times = Times(parts, {}, {}, none, none, {}, True)
+        return LayerTimes(times, times)
 
     def faster(self, graph, int8, onednn_is_on, settings, *, data, depth, advance):
         self.asked.append(tuple(int8))

@@ -11,7 +11,7 @@ from deploykit.benchmarking.statistics import Ratio
 from deploykit.quantization import layer_times as timing
 from deploykit.quantization import speed
 from deploykit.quantization.int8_graph import int8_graph
-from deploykit.quantization.layer_times import Line, PartTimes, Times, layer_times
+from deploykit.quantization.layer_times import LayerTimes, Line, PartTimes, Times, layer_times
 from deploykit.quantization.min_cut import FLOAT, NEVER
 from deploykit.quantization.speed import (
     FEWER,
@@ -22,6 +22,7 @@ from deploykit.quantization.speed import (
     borders,
     choose,
     gain,
+    undecided,
 )
 from deploykit.transforms.core.int8.plan import plan
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
@@ -77,6 +78,12 @@ def made_up_times(found, **parts):
     return Times(times, {}, {}, Line(10, 0), Line(10, 0), {}, True)
 
 
+def steady(found, **parts):
+    """Return such times, of which the least are the medians."""
+    times = made_up_times(found, **parts)
+    return LayerTimes(times, times)
+
+
 def test_the_borders_of_a_plan(net):
     _, found, _ = net
     assert found.chains.keys() == LAYERS
@@ -104,18 +111,21 @@ def test_the_borders_of_a_plan(net):
         ({}, (), set()),
         ({"first": PartTimes(0, 20, 200)}, (), {"first"}),
         ({"second": PartTimes(0, 50, 55)}, (), set()),  # two conversions cost more than it loses
-        ({"dense": PartTimes(0, 100, 95)}, (), {"dense"}),  # its conversion costs more
+        ({"dense": PartTimes(0, 100, 115)}, (), {"dense"}),  # its conversion adds to it
+        ({"dense": PartTimes(0, 100, 95)}, (), set()),  # no clear gain
+        ({"dense": PartTimes(0, 5, 1)}, (), set()),  # a clear gain, of nearly nothing
         ({}, ("third",), {"third"}),
         ({}, ("second",), {"second"}),  # so the pool behind it is float too
     ],
 )
 def test_the_choice(net, parts, stay_float, expected):
     graph, found, _ = net
-    choice = choose(graph, found, made_up_times(found, **parts), stay_float)
+    choice = choose(graph, found, steady(found, **parts), stay_float)
     assert choice.stay_float == expected
     assert choice.int8 == LAYERS - expected
     assert choice.ns < choice.float_ns
     assert (choice.ns < choice.int8_ns < NEVER) == (expected > set(stay_float))
+    assert not choice.undecided
 
 
 def test_the_faster_float_kernel_counts_where_both_can_be_had(net):
@@ -123,8 +133,52 @@ def test_the_faster_float_kernel_counts_where_both_can_be_had(net):
     names = {*found.chains, *found.passing}
     slow = {name: PartTimes(40, 100, 50) for name in names}
     times = made_up_times(found, **slow)
-    assert choose(graph, found, times).int8 == LAYERS
-    assert not choose(graph, found, replace(times, onednn_is_on=False)).int8
+    for is_on, expected in ((True, LAYERS), (False, set())):
+        each = replace(times, onednn_is_on=is_on)
+        assert choose(graph, found, LayerTimes(each, each)).int8 == expected
+
+
+@pytest.mark.parametrize(
+    ("least", "usual", "stays_float", "undecided"),
+    [
+        ((200, 90), (210, 100), True, False),  # not even its least is as short as float's median
+        ((90, 90), (210, 100), False, True),  # most calls took it longer, not all
+        ((45, 95), (50, 210), False, False),
+        ((200, 90), (210, 450), False, False),  # what it takes in float may be disturbed as well
+    ],
+)
+def test_a_layer_is_float_for_its_time_only_beyond_doubt(net, least, usual, stays_float, undecided):
+    graph, found, _ = net
+    least, usual = (
+        made_up_times(found, third=PartTimes(0, onednn, int8)) for int8, onednn in (least, usual)
+    )
+    choice = choose(graph, found, LayerTimes(least, usual))
+    assert choice.stay_float == ({"third"} if stays_float else set())
+    assert choice.undecided == ({"third"} if undecided else set())
+
+
+@pytest.mark.parametrize(
+    ("fewer", "says"),
+    [
+        (None, "a, b in float: undecided: there was no time to compare, so in 8 bits; more min"),
+        ((0.9, 1.2), "a, b in float: undecided: the machine is busy; 1.05 times as fast (0.9 to"),
+        ((0.995, 1.015), None),  # no difference that matters
+        ((0.7, 0.9), None),
+    ],
+)
+def test_what_is_undecided_is_said(fewer, says):
+    judged = (
+        None
+        if fewer is None
+        else SpeedVerdict(Ratio(sum(fewer) / 2, *fewer), None, "the machine is busy")
+    )
+    found = Gain(SpeedVerdict(Ratio(2, 1.9, 2.1), None), PLAIN, INT8, judged)
+    assert found.is_decided == (fewer != (0.9, 1.2))
+    assert undecided(found, (), ()) == []
+    said = undecided(found, {"b", "a"}, ())
+    assert [line.startswith(says or "?") for line in said] == [True] * (says is not None)
+    (line,) = undecided(found, (), {"e", "d", "c", "b", "a"})
+    assert line.startswith("a, b, c and 2 more in float: undecided: faster by the medians of its")
 
 
 def test_measured_conversions_go_before_the_line():
@@ -159,15 +213,20 @@ def measured(net):
 def test_every_part_is_timed_in_every_form(net, measured):
     _, found, _ = net
     times, _ = measured
-    assert times.parts.keys() == {*found.chains, *found.passing}
-    for part in times.parts.values():
-        assert min(part.eigen, part.onednn, part.int8) > 0
+    assert times.usual.parts.keys() == {*found.chains, *found.passing}
+    choice = choose(*net[:2], times)
+    assert choice.int8 | choice.stay_float == LAYERS
+    assert choice.undecided <= choice.int8
+    for name, part in times.usual.parts.items():
+        least = times.least.parts[name]
+        assert 0 < least.eigen <= part.eigen
+        assert 0 < least.onednn <= part.onednn
+        assert 0 < least.int8 <= part.int8
+    times = times.usual
     assert times.quantized.keys() == {"x", "sigmoid", "mean"}
     assert times.dequantized.keys() == {"third_relu", "fourth_relu"}
     assert times.elements["pool"] == BATCH * 4 * 4 * 8
     assert times.quantize.at(10**6) > 0
-    choice = choose(*net[:2], times)
-    assert choice.int8 | choice.stay_float == LAYERS
 
 
 def test_graphs_are_traced_in_turn(measured):
