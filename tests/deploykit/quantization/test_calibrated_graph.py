@@ -5,10 +5,12 @@ import itertools
 import numpy as np
 import pytest
 
-from deploykit.quantization.calibrated_graph import prepare
+from deploykit.quantization.calibrated_graph import ROOM, prepare
 from deploykit.quantization.int8_graph import int8_graph
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8 import plan as planning
+from deploykit.transforms.core.int8.ranges import load_ranges
+from deploykit.transforms.core.running.session import Session
 from deploykit.verification.differences import compare
 from tests.support import build, ops, random, run
 from tests.transforms.int8_nets import C, image, layer, relu
@@ -103,3 +105,36 @@ def test_random_residual_nets(in_process, tmp_path):
         forms = [FORMS[i] for i in rng.integers(len(FORMS), size=3)]
         floats = [f"block{rng.integers(3)}/{rng.choice(['a', 'b'])}"]
         in_8_bits(residual_net(forms), tmp_path, keep_float=floats)
+
+
+BIAS = np.float32([0, 0, 0, 0, 0, 0, 0, 20])  # the last channel does not fall below zero
+
+
+@pytest.fixture(scope="module")
+def low_net():
+    """A layer without activation, which gives values below zero, and one that reads them."""
+
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [None, 4, 4, 6], name="x")
+        y = tf.nn.bias_add(tf.nn.conv2d(x, random(1, 1, 6, 8), 1, "VALID", name="low"), BIAS)
+        y = tf.nn.relu(tf.nn.conv2d(y, random(1, 1, 8, 4), 1, "VALID", name="reader"), name="relu")
+        tf.identity(y, name="out")
+
+    return build(body, ["x"], ["out"])
+
+
+def test_others_may_reach_lower_by_a_tenth(low_net, in_process, tmp_path):
+    path, x = str(tmp_path / "ranges.json"), random(16, 4, 4, 6)
+    shifted, _ = prepare(low_net, [{"x": x}], path)
+    (name,) = [each for each in load_ranges(path).tensors if each.endswith("_shifted")]
+    before = Session(b"".join(low_net.serialized())).run([name.removesuffix("_shifted")], {"x": x})[
+        0
+    ]
+    after = Session(b"".join(shifted.serialized())).run([name], {"x": x})[0]
+    lows = before.min((0, 1, 2))
+    assert (lows < -0.1).any()
+    assert (lows > 0).any()
+    np.testing.assert_allclose(after.min((0, 1, 2)), np.where(lows < 0, -ROOM, 1) * lows, atol=1e-4)
+    np.testing.assert_allclose(*(run(each, {"x": x})[0] for each in (low_net, shifted)), atol=1e-4)
