@@ -1,7 +1,6 @@
 """Several sessions in one process, which take turns; this lives in a child process."""
 
 import contextlib
-import ctypes
 import resource
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ from deploykit.benchmarking.runner import Runner, status
 from deploykit.benchmarking.scenarios.stage import Played, Stage
 from deploykit.benchmarking.scenarios.timing import Timing
 from deploykit.transforms.core.running.child import Worker
+from deploykit.transforms.core.running.free_memory import give_back
 
 Outcome = tuple[list[int], int, int, int, int]
 """Of a turn: nanoseconds of each call and of them all, CPU nanoseconds of the process, and how
@@ -87,8 +87,7 @@ def _forget_peak() -> int:
 
     Source: proc(5), /proc/PID/clear_refs.
     """
-    with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).malloc_trim(0)
+    give_back()
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
     return status("VmRSS")

@@ -1,6 +1,5 @@
 """One version of a model, loaded: a session, and its signatures called by alias."""
 
-import ctypes
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from deploykit.serving.execution.safety import check_safe
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import SERVE, Tensor, read_meta_graph, signatures_of
 from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.running.free_memory import give_back
 from deploykit.transforms.core.tensors import Array, numpy_type
 
 # Each set of outputs has an executor of its own, with its own copy of a frozen graph's weights.
@@ -157,7 +157,7 @@ class Servable:
         self._session.close()
         self._tensors = self._ready = {}
         del self._session
-        _return_memory()
+        give_back()
 
     def _call(
         self, signature: str, fed: Mapping[Any, Array], fetches: list[Any], seconds: float | None
@@ -235,11 +235,3 @@ def _type_of(array: Array) -> str:
 
 def _sentence(error: Exception) -> str:
     return " ".join(str(error).split())[:500]
-
-
-def _return_memory() -> None:
-    """Let the C library hand freed memory back to the kernel, which it keeps otherwise."""
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-    except AttributeError:  # another C library
-        return
