@@ -123,6 +123,8 @@ def _chosen(
         several, is_chosen = [*settings], True
     timing.check()
     every = tuple(timing.settings(each, chosen=is_chosen) for each in several)
+    for each in every:
+        each.check_here()
     return source, feeding, piping, timing, every
 
 

@@ -14,6 +14,7 @@ from deploykit.benchmarking.devices import devices_for, gpus
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.session_config import config, gpu_options, in_callers_thread
 from deploykit.benchmarking.towers import Dataset, Tower, dataset_of, fed_together, towers
+from deploykit.hardware.allocators import check_in_force, in_force
 from deploykit.hardware.machine import environment
 from deploykit.transforms.core.errors import GraphError, LimitError, failed
 from deploykit.transforms.core.protos import GraphDef
@@ -47,6 +48,7 @@ class Runner:
         import tensorflow as tf
 
         self._failures = (ValueError, TypeError, MemoryError, tf.errors.OpError)
+        check_in_force(job.settings.allocator)
         self.job, asked = job, job.settings.device
         devices = job.devices or devices_for(asked, gpus() if asked != "cpu" else ())
         self.config = config(job.settings, devices)
@@ -123,6 +125,7 @@ class Runner:
             "intra_op_threads": threads.intra_op_parallelism_threads,
             "inter_op_threads": threads.inter_op_parallelism_threads,
             "openmp": sorted(Path(library).name for library in libraries),
+            "allocator": [*in_force()],
             "cpus": sorted(os.sched_getaffinity(0)),
             "towers": [tower.device for tower in self.towers],
             "soft_placement": threads.allow_soft_placement,

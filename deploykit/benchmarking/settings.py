@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from deploykit.hardware import allocators
+from deploykit.hardware.allocators import ALLOCATORS
 from deploykit.transforms.core.errors import GraphError
 
 # Activations of large batches go back to the kernel after every run, unless the C library keeps
@@ -31,6 +33,7 @@ _SWITCHES = {
     "onednn": "TF_ENABLE_ONEDNN_OPTS",
     "caller_thread": "TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD",
 }
+_NAMED = {"executor": EXECUTORS, "allocator": ALLOCATORS}
 _OPENMP = {
     "kmp_blocktime": "KMP_BLOCKTIME",
     "kmp_affinity": "KMP_AFFINITY",
@@ -70,6 +73,9 @@ class Settings:
     executor: str | None = None
     """`caller`: the ops of a call run one by one in the thread that makes it. `single`: the same by
     TensorFlow's SINGLE_THREADED_EXECUTOR, which refuses loops and conditions of TensorFlow 1."""
+    allocator: str | None = None
+    """What gives memory instead of the C library: `tcmalloc`, loaded in front of it where that is
+    installed, or `huge-pages`: the C library itself, which asks the kernel for pages of 2 MiB."""
 
     @property
     def environment(self) -> dict[str, str | None]:
@@ -83,11 +89,18 @@ class Settings:
                 found[variable] = str(value)
         if self.keep_memory is not None:
             found |= KEEP_MEMORY if self.keep_memory else dict.fromkeys(KEEP_MEMORY)
+        if self.allocator is not None:
+            found |= allocators.variables(self.allocator, os.environ)
         if self.xla:
             found["TF_XLA_FLAGS"] = "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
         if self.device != "cpu":
             found["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES")
         return found
+
+    def check_here(self) -> None:
+        """Raise GraphError for an allocator that cannot be had on this machine."""
+        if self.allocator is not None and (why := allocators.lacking(self.allocator)):
+            raise GraphError(f"the allocator {self.allocator} cannot be had here: {why}")
 
     @property
     def without_openmp(self) -> "Settings":
@@ -130,6 +143,8 @@ class Settings:
         words += [each for each in (self.input, self.device) if each not in ("feed", "cpu")]
         if self.executor is not None:
             words.append(f"executor {self.executor}")
+        if self.allocator is not None:
+            words.append(self.allocator)
         return ", ".join(words) or "TensorFlow's defaults"
 
 
@@ -143,8 +158,8 @@ def _can_be(name: str, value: Any) -> bool:
         return _is_count(value)
     if name in ("xla", "bf16", "keep_memory", *_SWITCHES):
         return isinstance(value, bool)
-    if name in ("input", "executor"):
-        return value in (INPUTS if name == "input" else EXECUTORS)
+    if (names := _NAMED.get(name, INPUTS if name == "input" else None)) is not None:
+        return value in names
     return isinstance(value, str) and (name != "device" or bool(DEVICE.fullmatch(value)))
 
 
@@ -173,6 +188,8 @@ class Sweep:
     """Calls in flight."""
     executor: Sequence[str] | str = ()
     """Who runs the ops of a call: `default`, `caller` or `single`."""
+    allocator: Sequence[str] | str = ()
+    """What gives memory: `default`, `tcmalloc` or `huge-pages`."""
     kmp_blocktime: str | None = None
     """A variable of old guides, as are the next two; also measured without."""
     kmp_affinity: str | None = None
@@ -194,7 +211,7 @@ class Sweep:
         That is the same without the OpenMP variables, and on one GPU instead of all.
         """
         several = ("batch", "threads", "onednn", "caller_thread", "keep_memory", "concurrency",
-                   "executor")  # fmt: skip
+                   *_NAMED)  # fmt: skip
         values_of = {name: _listed(name, getattr(self, name)) for name in several}
         given = {name: values for name, values in values_of.items() if values}
         single = {
@@ -219,11 +236,11 @@ def _listed(name: str, values: Any) -> Sequence[Any]:
     """Return the values of a setting, of which one may stand for itself."""
     if isinstance(values, int) or (name == "threads" and values and isinstance(values[0], int)):
         return (values,)
-    if name == "executor":
+    if name in _NAMED:
         named = (values,) if isinstance(values, str) else values
         for each in named:
-            if each not in ("default", *EXECUTORS):
-                raise GraphError(f"there is no executor {each!r}; there are: default, "
-                                 f"{', '.join(EXECUTORS)}")  # fmt: skip
+            if each not in ("default", *_NAMED[name]):
+                raise GraphError(f"there is no {name} {each!r}; there are: default, "
+                                 f"{', '.join(_NAMED[name])}")  # fmt: skip
         return tuple(None if each == "default" else each for each in named)
     return tuple(values)

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.tuning.for_server import check_served
+from deploykit.exporting.in_turn import refused_in_turn
 from deploykit.exporting.manifests import Deployment, manifests, names
+from deploykit.hardware import allocators
 from deploykit.hardware.machine import usable_cores
 from deploykit.serving.protocol.signatures import Tensor
 from deploykit.serving.saved_model.write_version import models_in
@@ -58,7 +60,7 @@ class Manifests:
         check_served(self.settings, self.settings_from, gpu=False)
         self._tell_what_is_left_out()
         if base.is_dir():
-            for name in names(self.kinds, self.batches):
+            for name in names(self.kinds, self.batches, self.settings.executor is not None):
                 check_output(base / name, self.force)
 
     def check_inputs(self, inputs: Mapping[str, Tensor]) -> None:
@@ -79,8 +81,6 @@ class Manifests:
     def write(self, base: Path, version: int) -> list[Path]:
         """Write the files for all models in a folder, and return their paths."""
         models = models_in(base)
-        settings = {k: v for k, v in self.settings.environment.items() if v is not None}
-        settings.pop("CUDA_VISIBLE_DEVICES", None)  # of this machine
         deployment = Deployment(
             models=list(models),
             version=version,
@@ -90,7 +90,10 @@ class Manifests:
             batch=self.settings.batch,
             batch_threads=self.settings.concurrency if self.settings.concurrency > 1 else None,
             threads=self.settings.threads,
-            environment=settings,
+            in_turn=self.settings.executor is not None,
+            session=self._has_session(models),
+            tcmalloc=self.settings.allocator == "tcmalloc",
+            environment=self._environment(),
             deploykit=metadata.version("deploykit"),
         )
         files = manifests(deployment, self.kinds)
@@ -98,18 +101,37 @@ class Manifests:
             write(base / name, [text.encode()], self.force)
         return [base / name for name in files]
 
+    def _environment(self) -> dict[str, str]:
+        """Return the variables of the settings that are not of this machine."""
+        found = replace(self.settings, allocator=None).environment
+        found.pop("CUDA_VISIBLE_DEVICES", None)
+        if self.settings.allocator == "huge-pages":
+            found |= allocators.variables("huge-pages", {})
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _has_session(self, models: Mapping[str, Path]) -> bool:
+        """Say whether TensorFlow Serving can run ops one by one, as is recommended, in all models.
+
+        It has an executor of TensorFlow's for that, which does not take every graph.
+        """
+        if self.settings.executor is None or not self.kinds:
+            return False
+        for name, folder in models.items():
+            if why := refused_in_turn(folder):
+                logger.info(
+                    "%s recommends executor %s; TensorFlow Serving cannot have it for the model "
+                    "%s (%s), and deploykit serve takes it from --tuned",
+                    self.settings_from, self.settings.executor, name, why,
+                )  # fmt: skip
+                return False
+        return True
+
     def _tell_what_is_left_out(self) -> None:
         """Say what is recommended and cannot be written into the files that are asked for."""
         others = replace(self.settings, batch=None, concurrency=1)
         if others != Settings() and not self.kinds:
             logger.info("%s recommends %s; batching.config cannot hold that, other files can "
                         "(--manifests)", self.settings_from, others)  # fmt: skip
-        if self.settings.executor is not None and self.kinds:
-            logger.info(
-                "%s recommends executor %s; TensorFlow Serving has none, and deploykit serve takes "
-                "it from --tuned",
-                self.settings_from, self.settings.executor,
-            )  # fmt: skip
         if self.settings.concurrency > 1 and not self.batches:
             logger.info(
                 "%s recommends %d in flight; TensorFlow Serving computes all calls that come, and "

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from deploykit.hardware.allocators import LIBRARIES, PACKAGE
+
 KINDS = ("config", "docker", "kubernetes", "kserve")
 SERVING_IMAGE = "tensorflow/serving:2.20.0"
 METRICS = "/monitoring/prometheus/metrics"
@@ -34,6 +36,12 @@ class Deployment:
     """Batches at once; None: one a core."""
     threads: tuple[int, int] | None = None
     """Threads inside an op, and ops at once."""
+    in_turn: bool = False
+    """Whether the ops of a call run one by one, in the thread that makes it."""
+    session: bool = False
+    """Whether TensorFlow Serving has this too, by a configuration of sessions."""
+    tcmalloc: bool = False
+    """Whether tcmalloc gives the memory."""
     environment: Mapping[str, str] = field(default_factory=dict)
     deploykit: str = "0"
     """The version of deploykit."""
@@ -44,10 +52,11 @@ class Deployment:
         return dns_label(self.models[0]) if len(self.models) == 1 else "models"
 
 
-def names(kinds: Sequence[str], batching: bool) -> list[str]:
+def names(kinds: Sequence[str], batching: bool, session: bool = False) -> list[str]:
     """Return the names of the files of some kinds; those of `config` go with every other kind."""
     found = ["models.config", "monitoring.config", "ssl.config"] if kinds else []
     found += ["batching.config"] if batching else []
+    found += ["session.config"] if kinds and session else []
     if "docker" in kinds:
         found += ["Dockerfile", "Dockerfile.deploykit", ".dockerignore", "compose.yaml"]
     return found + [f"{kind}.yaml" for kind in ("kubernetes", "kserve") if kind in kinds]
@@ -68,24 +77,24 @@ def manifests(deployment: Deployment, kinds: Sequence[str]) -> dict[str, str]:
     values = _values(deployment)
     return {
         name: environment.get_template(f"{name.removeprefix('.')}.jinja").render(values)
-        for name in names(kinds, deployment.batching)
+        for name in names(kinds, deployment.batching, deployment.session)
     }
 
 
 def _values(deployment: Deployment) -> dict[str, object]:
     """Return what the templates are filled with."""
-    threads = []
-    if deployment.threads is not None:
-        inside, at_once = deployment.threads
-        threads = [
-            f"--tensorflow_intra_op_parallelism={inside}",
-            f"--tensorflow_inter_op_parallelism={at_once}",
-        ]
     batching = []
     if deployment.batching:
         batching = ["--enable_batching", "--batching_parameters_file=/models/batching.config"]
     configs = ["models.config", "monitoring.config"]
     configs += ["batching.config"] if deployment.batching else []
+    common = [
+        "--model_config_file=/models/models.config",
+        "--monitoring_config_file=/models/monitoring.config",
+        *batching,
+    ]
+    session = ["session.config"] if deployment.session else []
+    own_threads = _threads(deployment.threads, deployment.in_turn)
     return {
         "models": sorted(deployment.models),
         "app": deployment.app,
@@ -93,15 +102,18 @@ def _values(deployment: Deployment) -> dict[str, object]:
         "image": f"{deployment.app}:{deployment.version}",
         "serving_image": SERVING_IMAGE,
         "wheel": f"deploykit-{deployment.deploykit}-py3-none-any.whl",
-        "configs": [*configs, "/models/"],
+        "configs": [*configs, *session, "/models/"],
+        "own_configs": [*configs, "/models/"],
         "flags": [
-            "--model_config_file=/models/models.config",
-            "--monitoring_config_file=/models/monitoring.config",
-            *batching,
-            *threads,
+            *common,
+            *_threads(deployment.threads, False),
+            *(f"--tensorflow_session_config_file=/models/{name}" for name in session),
         ],
+        "own_flags": [*common, *own_threads],
         "listening": _LISTENING,
-        "runtime_flags": threads,
+        "runtime_flags": own_threads,
+        "package": PACKAGE if deployment.tcmalloc else "",
+        "library": LIBRARIES[0],
         "environment": dict(sorted(deployment.environment.items())),
         "cores": deployment.cores,
         "memory": deployment.memory,
@@ -111,6 +123,15 @@ def _values(deployment: Deployment) -> dict[str, object]:
         "metrics": METRICS,
         "probe": f"/v1/models/{sorted(deployment.models)[0]}/metadata",
     }
+
+
+def _threads(threads: tuple[int, int] | None, in_turn: bool) -> list[str]:
+    """Return flags for threads inside an op and ops at once; -1 is in turn, to deploykit alone."""
+    intra, inter = "tensorflow_intra_op_parallelism", "tensorflow_inter_op_parallelism"
+    found = [] if threads is None else [f"--{intra}={threads[0]}"]
+    if in_turn or threads is not None:
+        found.append(f"--{inter}={-1 if in_turn or threads is None else threads[1]}")
+    return found
 
 
 def dns_label(name: str) -> str:

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 
-from deploykit.benchmarking.settings import KEEP_MEMORY, Settings
+from deploykit.benchmarking.settings import Settings
+from deploykit.hardware import allocators
 from deploykit.transforms.core.errors import GraphError
 
-_TUNABLES, _OF_MALLOC = "GLIBC_TUNABLES", "glibc.malloc."
 _GPUS = "CUDA_VISIBLE_DEVICES"
 _NO_GPU = ("", "-1")
 _ONE_GPU = ("gpu", "gpu:0")
@@ -31,7 +31,7 @@ def to_set(settings: Settings, variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables to set beside those that are set: of no setting that these hold."""
     found: dict[str, str] = {}
     for part in _parts(settings):
-        if not _held(part, variables):
+        if not _held(part, variables) and not _lacking(part):
             found |= {name: value for name, value in part.environment.items() if value is not None}
     return found
 
@@ -40,13 +40,15 @@ def unlike(settings: Settings, variables: Mapping[str, str]) -> Iterator[str]:
     """Yield in words what is recommended, and otherwise in these variables."""
     for part in _parts(settings):
         wanted = part.environment
-        held = {n: v for n, v in _held(part, variables).items() if n == _TUNABLES or v != wanted[n]}
+        held = {n: v for n, v in _held(part, variables).items() if v != wanted.get(n)}
         if part.device != "cpu":
             held = {n: v for n, v in _held(part, variables).items() if v in _NO_GPU}
-        unset = [f"{n}={v}" for n, v in wanted.items() if v is not None and n not in variables]
+        unset = [f"{n}={v}" for n, v in wanted.items() if v not in (None, variables.get(n))]
         if held:
             said = " and ".join(f"{n}={v}" for n, v in held.items())
             yield f"{part}; {said} {'is set, and stays' if len(held) == 1 else 'are set, and stay'}"
+        elif unset and (why := _lacking(part)):
+            yield f"{part}, which cannot be had here: {why}"
         elif unset:
             yield f"{part}; this process began without {' '.join(unset)}, and cannot change that"
 
@@ -61,7 +63,14 @@ def _parts(settings: Settings) -> Iterator[Settings]:
 
 def _held(part: Settings, variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that are set already and hold a setting."""
+    if part.allocator is not None:
+        return {name: variables[name] for name in allocators.held(variables)}
     found = {name: variables[name] for name in part.environment if name in variables}
-    if KEEP_MEMORY.keys() <= part.environment.keys() and _OF_MALLOC in variables.get(_TUNABLES, ""):
-        found[_TUNABLES] = variables[_TUNABLES]
+    if part.keep_memory is not None and allocators.is_tuned(variables):
+        found[allocators.TUNABLES] = variables[allocators.TUNABLES]
     return found
+
+
+def _lacking(part: Settings) -> str:
+    """Say why this machine does not have an allocator; empty: it has, or none is asked for."""
+    return "" if part.allocator is None else allocators.lacking(part.allocator)

@@ -23,8 +23,8 @@ from deploykit.hardware.machine import usable_cores
 from deploykit.storage.documents import FORMAT
 
 WORTH = 1.05
-"""How much faster a change has to be, for sure, than the same without it: what is worth less is
-found on one day and not on another."""
+"""How much faster a change has to be than the same without it, besides being so for sure: what is
+worth less is found on one day and not on another."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,8 @@ class Recommendation:
     """Whether the search ended by itself and not by its budget."""
     fed: Mapping[str, str] = field(default_factory=dict)
     """What became of files on the way to each input, in words."""
+    lacking: Mapping[str, str] = field(default_factory=dict)
+    """Allocators that could not be tried, and why this machine does not have them."""
 
     @property
     def default(self) -> Measurement:
@@ -67,7 +69,7 @@ class Recommendation:
         return self._best(fit, seconds_an_item)
 
     def _best(self, candidates: Sequence[Measurement], figure: Figure) -> Measurement | None:
-        """Return the one with the fewest changes that no other beats by what is WORTH it.
+        """Return the one with the fewest changes that no other beats for sure, by what is WORTH it.
 
         What is not faster than the default for sure is no candidate, so that two searches
         recommend the same unless their measurements contradict each other.
@@ -84,7 +86,7 @@ class Recommendation:
         unbeaten = (
             each
             for each in found
-            if not any(judge(each, other, figure=figure).wall.low > WORTH for other in found)
+            if not any(_beats(judge(each, other, figure=figure)) for other in found)
         )
         return next(unbeaten, found[0] if found else None)
 
@@ -108,6 +110,7 @@ class Recommendation:
             "settings": self.settings.document(),
             **{goal: self._choice(getattr(self, goal)) for goal in ("default", *GOALS)},
             "not_searched": {name: list(held) for name, held in self.kept.items()},
+            "lacking": dict(self.lacking),
             "complete": self.complete,
             "impossible": self.impossible,
             "undecided": self.undecided,
@@ -180,6 +183,10 @@ class Recommendation:
                     "else, so measure again on a quieter machine"
                 )
         return ""
+
+
+def _beats(found: SpeedVerdict) -> bool:
+    return found.kind == FASTER and found.wall.value > WORTH
 
 
 def changes(default: Settings, settings: Settings) -> list[str]:

@@ -100,6 +100,18 @@ class Search:
         return tuple(self._trials[each] for each in chosen if each in self._trials)
 
     @property
+    def runner_up(self) -> SettingsTrial | None:
+        """What did better than the lowest latency, though not clearly; None: nothing did."""
+        shape = (self.start.batch, self.start.concurrency)
+        levels = {
+            each.settings: _level(each.figures.faster)[0]
+            for each in self.trials
+            if each.figures and (each.settings.batch, each.settings.concurrency) == shape
+        }
+        first = max(levels, key=lambda each: levels[each], default=None)
+        return None if first is None or first == self.best["latency"] else self._trials[first]
+
+    @property
     def trials(self) -> tuple[SettingsTrial, ...]:
         """All that was tried, in this order."""
         return tuple(self._trials.values())

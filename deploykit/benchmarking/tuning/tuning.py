@@ -26,6 +26,8 @@ from deploykit.benchmarking.tuning.searching import Coordinate, Search, Settings
 from deploykit.benchmarking.tuning.trials import Trials
 from deploykit.benchmarking.tuning.tune_options import TuneOptions
 from deploykit.freezing.open_model import OpenedModel
+from deploykit.hardware import allocators
+from deploykit.hardware.allocators import ALLOCATORS
 from deploykit.hardware.machine import environment, machine, usable_cores
 from deploykit.storage.resume_file import State, digest, pieces
 from deploykit.transforms.core.errors import Error, GraphError
@@ -111,17 +113,22 @@ def tune_model(
                 raise KeyboardInterrupt
     kept_trials.forget()
     kept = held(os.environ)
+    lacking = {each: why for each in ALLOCATORS if (why := allocators.lacking(each))}
     return Recommendation(
-        model, how.goal, how.latency_limit, final, search.trials, kept, search.complete
-    )
+        model, how.goal, how.latency_limit, final, search.trials, kept, search.complete,
+        lacking={} if "allocator" in kept else lacking,
+    )  # fmt: skip
 
 
 def _measured_last(search: Search) -> list[Settings]:
     """Return what is measured in the end: default, the best, and these with a change less each.
 
-    And the lowest latency with one op at a time, which gains less than a trial finds.
+    And the lowest latency with one op at a time, and what did better yet but not clearly so: both
+    gain less than a trial finds.
     """
     found = dict.fromkeys(each.settings for each in search.finalists)
+    if (other := search.runner_up) is not None:
+        found[other.settings] = None
     best = search.best["latency"]
     for settings in dict.fromkeys([best, *found]):
         found |= dict.fromkeys(without_one(search.start, settings))
@@ -143,6 +150,7 @@ def _searched(
 ) -> tuple[Search, float]:
     """Return the search when it has ended, and the seconds that the last measurement takes."""
     default = Settings(batch=sizes[0])
+    here = [each for each in ALLOCATORS if not allocators.lacking(each)]
     earlier = _resumed(kept_trials)
     with contextlib.closing(Trials(job, default)) as trials:
         last = functools.partial(pace.last, trials.start_seconds)
@@ -150,7 +158,7 @@ def _searched(
         search = Search(
             trials,
             default,
-            coordinates(usable_cores(), sizes, trials.onednn, held(os.environ)),
+            coordinates(usable_cores(), sizes, trials.onednn, held(os.environ), here),
             seconds=pace.left,
             latency_limit=latency_limit,
             done=earlier,
@@ -190,18 +198,24 @@ def held(variables: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         name: tuple(each for each in settings.environment if each in variables)
         for name, settings in wanted.items()
     }
-    if "glibc.malloc." in variables.get("GLIBC_TUNABLES", ""):
-        found["keep_memory"] += ("GLIBC_TUNABLES",)
+    if allocators.is_tuned(variables):
+        found["keep_memory"] += (allocators.TUNABLES,)
+    found["allocator"] = allocators.held(variables)
     found["threads"] = tuple(each for each in _THREADS if each in variables)
     return {name: names for name, names in found.items() if names}
 
 
 def coordinates(
-    cores: int, sizes: Sequence[int | None], onednn: bool, kept: Mapping[str, Sequence[str]]
+    cores: int,
+    sizes: Sequence[int | None],
+    onednn: bool,
+    kept: Mapping[str, Sequence[str]],
+    here: Sequence[str] = (),
 ) -> list[Coordinate]:
     """Return what to try, what usually pays first; the batch and calls in flight share starts.
 
-    With one thread inside ops, calls in flight do not wait for each other's ops.
+    With one thread inside ops, calls in flight do not wait for each other's ops. `here` are the
+    allocators that this machine has; what keeps the C library's memory says nothing to tcmalloc.
     """
     every = len(os.sched_getaffinity(0))
     usual = None if cores == every else (cores, cores)  # TensorFlow sees no quota
@@ -217,12 +231,22 @@ def coordinates(
         ("onednn", [{"onednn": not onednn}, {"onednn": None}]),
         ("executor", [{"executor": "caller"}, {"executor": None}]),
         ("caller_thread", [{"caller_thread": True}, {"caller_thread": None}]),
-        ("keep_memory", [{"keep_memory": True}, {"keep_memory": None}]),
+        ("memory", _memory(kept, here)),
         ("streams", streams),
         ("batch", [{"batch": size} for size in sizes]),
         ("threads", [{"threads": each} for each in (usual, *alone)]),
     ]
     return [changes for name, changes in found if name not in kept]
+
+
+def _memory(kept: Mapping[str, Sequence[str]], here: Sequence[str]) -> Coordinate:
+    """Return what to try of the allocator and of the memory that the C library keeps."""
+    found: dict[tuple[tuple[str, Any], ...], None] = {}
+    for keep, allocator in ((True, None), (None, "tcmalloc"), (True, "huge-pages"), (None, None)):
+        if allocator is None or allocator in here:
+            both = {"keep_memory": keep, "allocator": allocator}
+            found[tuple((name, value) for name, value in both.items() if name not in kept)] = None
+    return [dict(each) for each in found]
 
 
 def _batches(feeds: Any, wanted: Sequence[int]) -> list[int | None]:

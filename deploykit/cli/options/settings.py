@@ -3,20 +3,21 @@
 import click
 
 from deploykit.benchmarking.scenarios.timing import SCENARIOS, Timing
-from deploykit.benchmarking.settings import INPUTS, SECONDS, Settings, Sweep
+from deploykit.benchmarking.settings import EXECUTORS, INPUTS, SECONDS, Settings, Sweep
 from deploykit.cli.options.grouping import as_one
 from deploykit.cli.options.headings import under
 from deploykit.cli.options.types import (
     Blocktime,
     Counts,
     DeviceName,
-    Executors,
     Finite,
+    OneOrMore,
     PathName,
     Switch,
     Threads,
     Whole,
 )
+from deploykit.hardware.allocators import ALLOCATORS
 
 
 def tuned(ctx: click.Context, param: click.Parameter, value: str | None) -> Settings:
@@ -44,10 +45,13 @@ sweep = as_one(
              "memory for later (MALLOC_* variables)."),
     _setting("--concurrency", type=Counts(), default=(), help="Calls at the same time [default: "
              "1]."),
-    _setting("--executor", type=Executors(), default=(), help="Who runs the ops of a call: threads "
-             "of TensorFlow's own (default), or one by one the thread that makes it (caller); "
-             "single is that by an executor of TensorFlow's that refuses loops and conditions of "
-             "TensorFlow 1."),
+    _setting("--executor", type=OneOrMore(EXECUTORS), default=(), help="Who runs the ops of "
+             "a call: threads of TensorFlow's own (default), or one by one the thread that makes "
+             "it (caller); single is that by an executor of TensorFlow's that refuses loops and "
+             "conditions of TensorFlow 1."),
+    _setting("--allocator", type=OneOrMore(ALLOCATORS), default=(), help="What gives memory: the C "
+             "library (default), tcmalloc where that is installed, or the C library with pages of "
+             "2 MiB (huge-pages)."),
     _setting("--kmp-blocktime", type=Blocktime(), help="Set KMP_BLOCKTIME, as old guides advise, "
              "and measure with and without it."),
     _setting("--kmp-affinity", metavar="TEXT", help="Set KMP_AFFINITY, likewise."),

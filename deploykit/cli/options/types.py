@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from deploykit.benchmarking.settings import DEVICE, EXECUTORS
+from deploykit.benchmarking.settings import DEVICE
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]
@@ -214,10 +214,13 @@ class Switch(_Written):
         return self._VALUES[value]
 
 
-class Executors(_Written):
-    """Names of executors, `default,caller`."""
+class OneOrMore(_Written):
+    """One or more of some names, or `default`, such as `default,caller`."""
 
     name = "NAME,..."
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._known = ("default", *names)
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -225,10 +228,9 @@ class Executors(_Written):
         """Return the names, each once."""
         if isinstance(value, tuple):
             return value
-        known = ("default", *EXECUTORS)
         for name in value.split(","):
-            if name not in known:
-                self.fail(f"{name!r} is none of: {', '.join(known)}", param, ctx)
+            if name not in self._known:
+                self.fail(f"{name!r} is none of: {', '.join(self._known)}", param, ctx)
         return tuple(dict.fromkeys(value.split(",")))
 
 

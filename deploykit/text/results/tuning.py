@@ -20,6 +20,7 @@ _WORDS = {
     "caller_thread": "the caller's thread",
     "keep_memory": "the C library's memory",
     "threads": "threads",
+    "allocator": "the allocator",
 }
 _TITLES = {
     "default": "default",
@@ -54,6 +55,8 @@ def lines(found: Recommendation, tuned: str) -> "Iterator[str | Table]":
     yield f"{tuned} recommends: {found.settings}"
     for name, held in found.kept.items():
         yield f"not searched: {_WORDS[name]} ({', '.join(held)} is set)"
+    for name, why in found.lacking.items():
+        yield f"not searched: {name}: {why}"
     failed = [each for each in found.trials if each.failure]
     for each in failed:
         yield f"failed: {each.settings}: {each.failure}"
@@ -107,6 +110,8 @@ def options(settings: Settings) -> str:
         words.append(f"--concurrency {settings.concurrency}")
     if settings.executor is not None:
         words.append(f"--executor {settings.executor}")
+    if settings.allocator is not None:
+        words.append(f"--allocator {settings.allocator}")
     return " ".join(words)
 
 

@@ -5,12 +5,14 @@ import os
 import pytest
 
 from deploykit.benchmarking.settings import KEEP_MEMORY, Settings, Sweep
+from deploykit.hardware import allocators
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.child import Worker
 
 ALL = Settings(
-    8, (2, 1), True, False, True, "0", "compact", 2, True, True, 4, "tfdata", "gpu:1", "single"
-)
+    8, (2, 1), True, False, True, "0", "compact", 2, True, True, 4, "tfdata", "gpu:1", "single",
+    "huge-pages",
+)  # fmt: skip
 
 
 def test_nothing_is_set_unless_it_is_asked_for():
@@ -79,7 +81,7 @@ def test_in_words():
     assert str(ALL) == (
         "batch 8, threads 2x1, oneDNN on, caller thread off, keep memory on, KMP_BLOCKTIME=0, "
         "KMP_AFFINITY=compact, OMP_NUM_THREADS=2, xla, bf16, 4 in flight, tfdata, gpu:1, "
-        "executor single"
+        "executor single, huge-pages"
     )
     assert str(Settings(kmp_affinity="")) == "KMP_AFFINITY="
 
@@ -155,3 +157,32 @@ def test_executors_are_swept_by_name():
         Sweep(executor="fast").settings()
     with pytest.raises(GraphError, match="the setting executor cannot be 'default'"):
         Settings.of({"executor": "default"})
+
+
+def test_allocators_are_swept_by_name():
+    found = Sweep(allocator=("default", "tcmalloc"), keep_memory=True).settings()
+    assert [each.allocator for each in found] == [None, "tcmalloc"]
+    assert Sweep(allocator="tcmalloc").settings()[0].document() == {"allocator": "tcmalloc"}
+    with pytest.raises(GraphError, match="no allocator 'x'; there are: default, tcmalloc, huge-p"):
+        Sweep(allocator="x").settings()
+    with pytest.raises(GraphError, match="the setting allocator cannot be 'default'"):
+        Settings.of({"allocator": "default"})
+
+
+def test_what_the_user_loads_in_front_stays_behind_the_allocator(monkeypatch):
+    monkeypatch.setattr(allocators, "library_here", lambda: "/lib/libtcmalloc.so.4")
+    monkeypatch.setenv("LD_PRELOAD", "/a/libfake.so")
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.pthread.rseq=0")
+    assert Settings(allocator="tcmalloc").environment == {
+        "LD_PRELOAD": "/lib/libtcmalloc.so.4:/a/libfake.so"
+    }
+    assert Settings(allocator="huge-pages", keep_memory=True).environment == KEEP_MEMORY | {
+        "GLIBC_TUNABLES": "glibc.pthread.rseq=0:glibc.malloc.hugetlb=1"
+    }
+
+
+def test_an_allocator_that_is_not_here_is_refused_by_name(monkeypatch):
+    monkeypatch.setattr(allocators, "library_here", lambda: "")
+    with pytest.raises(GraphError, match="the allocator tcmalloc cannot be had here: libtcmalloc_"):
+        Settings(allocator="tcmalloc").check_here()
+    Settings(keep_memory=True).check_here()

@@ -18,6 +18,7 @@ from deploykit.serving.protocol.batching_parameters import Batching, read_batchi
 from deploykit.serving.protocol.protos import ModelServerConfig
 from deploykit.serving.protocol.text_protos import ConfigError
 from deploykit.serving.server.config_files import Monitoring, read_monitoring, read_tls
+from deploykit.transforms.core.protos import without_tensorflow_start
 from tests.support import assert_golden
 
 PLAIN = Deployment(models=["fashion"], version=3, cores=2, memory=768, deploykit="0.1.0")
@@ -27,6 +28,9 @@ TUNED = replace(
     batching=True,
     batch=16,
     threads=(1, 4),
+    in_turn=True,
+    session=True,
+    tcmalloc=True,
     environment={"TF_ENABLE_ONEDNN_OPTS": "1", "MALLOC_MMAP_MAX_": "0"},
 )
 BOTH = pytest.mark.parametrize("deployment", [PLAIN, TUNED], ids=["plain", "tuned"])
@@ -35,7 +39,7 @@ BIN = Path(sys.executable).parent
 
 
 @pytest.mark.golden("manifests/{name}")
-@pytest.mark.parametrize("name", names(KINDS, True))
+@pytest.mark.parametrize("name", names(KINDS, True, True))
 def test_what_is_written(name):
     assert_golden(manifests(TUNED, KINDS)[name])
 
@@ -45,7 +49,8 @@ def test_files_go_with_what_was_asked_for():
     assert set(manifests(PLAIN, ["config"])) == config
     assert set(manifests(PLAIN, ["kserve"])) == {*config, "kserve.yaml"}
     assert set(manifests(TUNED, [])) == {"batching.config"}
-    assert set(manifests(TUNED, KINDS)) - set(manifests(PLAIN, KINDS)) == {"batching.config"}
+    more = {"batching.config", "session.config"}
+    assert set(manifests(TUNED, KINDS)) - set(manifests(PLAIN, KINDS)) == more
 
 
 @pytest.mark.parametrize(
@@ -66,6 +71,36 @@ def test_models_config(deployment):
     ]
     with pytest.raises(text_format.ParseError, match="base_paths"):
         text_format.Parse(text.replace("base_path", "base_paths"), ModelServerConfig())
+
+
+def test_a_session_whose_ops_run_in_turn():
+    """TensorFlow's own proto reads the file; each server gets the flags that it has."""
+    with without_tensorflow_start():
+        from tensorflow.core.protobuf.config_pb2 import ConfigProto
+    files = manifests(TUNED, KINDS)
+    found = text_format.Parse(files["session.config"], ConfigProto())
+    assert found == ConfigProto(
+        experimental=ConfigProto.Experimental(executor_type="SINGLE_THREADED_EXECUTOR")
+    )
+    flag = "--tensorflow_session_config_file=/models/session.config"
+    for name in ("Dockerfile", "kubernetes.yaml"):
+        assert flag in files[name]
+        assert "--tensorflow_inter_op_parallelism=4" in files[name]
+    for name in ("Dockerfile.deploykit", "kserve.yaml"):
+        assert "session.config" not in files[name]
+        assert "--tensorflow_inter_op_parallelism=-1" in files[name]
+    own = replace(PLAIN, in_turn=True)
+    for deployment in (own, replace(own, session=True)):
+        assert "inter_op" not in manifests(deployment, KINDS)["Dockerfile"]
+    assert "session" not in "".join(manifests(own, KINDS).values())
+
+
+def test_an_image_has_the_allocator_before_it_is_loaded():
+    for name in ("Dockerfile", "Dockerfile.deploykit"):
+        text = manifests(TUNED, KINDS)[name]
+        first, second = "libtcmalloc-minimal4", 'ENV LD_PRELOAD="libtcmalloc_minimal.so.4"'
+        assert 0 < text.index(first) < text.index(second) < text.index("USER 1000")
+        assert "malloc" not in manifests(PLAIN, KINDS)[name]
 
 
 READ_AS = {
@@ -159,7 +194,7 @@ def test_dockerfiles(deployment, name, tmp_path):
     done = hadolint(text, tmp_path)
     assert (done.returncode, done.stdout) == (0, "")
     copied = [json.loads(line[5:]) for line in text.splitlines() if line.startswith("COPY")]
-    there = {*names(["docker"], deployment.batching), *deployment.models}
+    there = {*names(["docker"], deployment.batching, deployment.session), *deployment.models}
     own = {each for *sources, _ in copied for each in sources} - {
         "deploykit-0.1.0-py3-none-any.whl"
     }
@@ -253,7 +288,8 @@ def test_settings_arrive():
     found = manifests(TUNED, KINDS)
     for name in ("Dockerfile", "Dockerfile.deploykit", "kubernetes.yaml", "kserve.yaml"):
         assert "--tensorflow_intra_op_parallelism=1" in found[name]
-        assert "--tensorflow_inter_op_parallelism=4" in found[name]
+        at_once = 4 if name in ("Dockerfile", "kubernetes.yaml") else -1
+        assert f"--tensorflow_inter_op_parallelism={at_once}" in found[name]
     for name in ("Dockerfile", "Dockerfile.deploykit"):
         assert 'ENV TF_ENABLE_ONEDNN_OPTS="1"' in found[name]
         assert "--enable_batching" in found[name]

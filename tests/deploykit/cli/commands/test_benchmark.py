@@ -16,11 +16,13 @@ from pathlib import Path
 import pytest
 
 from deploykit.benchmarking.results import load_result
+from deploykit.hardware import allocators
 from deploykit.hardware.machine import usable_cores
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from tests.deploykit.benchmarking.nets import aborting, dense, hanging, placeholder, written
 from tests.deploykit.conftest import command_line
+from tests.deploykit.hardware.stand_in import stands_in
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +85,29 @@ def test_phases_and_figures(run):
         assert figures["warm_up_calls"] == len(each["warm_up_ms"])
         assert figures["bytes_peak"] > 1 << 20
         assert figures["verdict"].partition(":")[0] in ("stable", "unstable")
+
+
+def test_an_allocator_is_in_the_processes_that_ask_for_it(deploykit, net, tmp_path, monkeypatch):
+    library = stands_in(tmp_path)
+    monkeypatch.setattr(allocators, "library_here", lambda: str(library))
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    found = deploykit("benchmark", net, "--allocator=default,tcmalloc", "--batch=1",
+                      "--threads=1x1", "--runs=3", "--json")  # fmt: skip
+    assert found.status == 0, found.stderr
+    one, other = (each["facts"] for each in found.document["measurements"])
+    assert (one["allocator"], other["allocator"]) == ([], [library.name])
+    assert "LD_PRELOAD" not in one["environment"]
+    assert other["environment"]["LD_PRELOAD"] == str(library)
+
+
+def test_an_allocator_that_is_not_installed_is_one_sentence(deploykit, net, monkeypatch):
+    monkeypatch.setattr(allocators, "library_here", lambda: "")
+    found = deploykit("benchmark", net, "--allocator=default,tcmalloc")
+    assert (found.status, found.stdout) == (2, "")
+    assert found.stderr == (
+        "deploykit: error: the allocator tcmalloc cannot be had here: libtcmalloc_minimal.so.4 or "
+        "libtcmalloc.so.4 is not installed (Debian and Ubuntu: libtcmalloc-minimal4)\n"
+    )
 
 
 def test_what_it_was_measured_on(run):

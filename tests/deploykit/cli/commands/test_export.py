@@ -436,7 +436,8 @@ RECOMMENDED = {
     "concurrency": (5, ""),
     "input": ("tfdata", ""),
     "device": ("gpu", ""),
-    "executor": ("caller", ""),
+    "executor": ("caller", 'executor_type: "SINGLE_THREADED_EXECUTOR"'),
+    "allocator": ("tcmalloc", 'ENV LD_PRELOAD="libtcmalloc_minimal.so.4"'),
 }
 """Each setting with a value, and what stands for it in the files; "": it is refused or told."""
 

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 from dataclasses import fields
+from pathlib import Path
 
 import click
 import grpc
@@ -16,6 +17,7 @@ from deploykit.cli.options.serving_flags import WITHOUT_EFFECT, Flags, switch
 from deploykit.serving.lifecycle.base_path import models_in
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.transforms.core.errors import FileError, GraphError
+from tests.deploykit.hardware.stand_in import stands_in
 from tests.serving.served import Served
 from tests.serving.server.test_server import count
 from tests.serving.slow_model import LONG, slow
@@ -348,14 +350,22 @@ def test_a_second_signal_ends_at_once_and_a_long_call_is_cut_off(tmp_path):
 def test_tuned_settings_and_those_that_the_c_library_reads(tmp_path, empty):
     """The process is started once more for them; it is the same process, with the same number."""
     tuned = tmp_path / "tuned.json"
-    recommended = {"keep_memory": True, "onednn": False, "caller_thread": False, "threads": [1, 1]}
+    recommended = {"keep_memory": True, "onednn": False, "caller_thread": False,
+                   "threads": [1, 1], "allocator": "tcmalloc"}  # fmt: skip
+    library = stands_in(tmp_path)
     tuned.write_text(json.dumps({"kind": "tuned", "format": 1, "settings": recommended}))
-    server = Served(empty, f"--tuned={tuned}", TF_ENABLE_ONEDNN_OPTS="1")
+    server = Served(empty, f"--tuned={tuned}", TF_ENABLE_ONEDNN_OPTS="1",
+                    LD_LIBRARY_PATH=str(tmp_path), LD_PRELOAD="libm.so.6")  # fmt: skip
     try:
         assert server.document["pid"] == server.process.pid
+        maps = Path(f"/proc/{server.process.pid}/maps").read_text()
+        assert "/libtcmalloc" in maps
         with open(f"/proc/{server.process.pid}/environ") as file:
             environment = dict(each.split("=", 1) for each in file.read().split("\0") if each)
         assert environment["MALLOC_TOP_PAD_"] == "268435456"
+        first, second = environment["LD_PRELOAD"].split(":")
+        assert Path(first).name in (library.name, "libtcmalloc.so.4")
+        assert second == "libm.so.6"
         assert environment["TF_ENABLE_ONEDNN_OPTS"] == "1"
         assert environment["TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD"] == "0"
         status, said = server.end()
