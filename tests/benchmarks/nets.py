@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from tests.benchmarks.figures import RESULTS
@@ -20,6 +21,17 @@ def frozen_keras_net(name: str) -> Path:
         run([sys.executable, "-m", "tests.real.keras_nets", name, str(keras_file)])
         run(deploykit("freeze", str(keras_file), "-o", str(frozen)))
         keras_file.unlink()
+    return frozen
+
+
+def frozen_encoder(form: str = "keras") -> Path:
+    """Return the frozen graph of a MiniLM-like text encoder, in a form of tests.real.encoder."""
+    frozen = RESULTS / "models" / f"encoder.{form}.frozen.pb"
+    if not frozen.exists():
+        frozen.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory() as folder:
+            run([sys.executable, "-m", "tests.real.encoder", form, folder])
+            run(deploykit("freeze", folder, "-o", str(frozen)))
     return frozen
 
 
