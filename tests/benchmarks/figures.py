@@ -1,6 +1,7 @@
 """A figure: what was measured in every round, and what it should reach. Tables and JSON of them."""
 
 import json
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -13,7 +14,7 @@ from rich.table import Table
 from deploykit.hardware.machine import machine
 
 RESULTS = Path("benchmark-results")
-WIDTH = 110
+WIDTH = 120
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,26 @@ class Figure:
         if not self.peer or not all(self.peer):
             return None
         return statistics.median(a / b for a, b in zip(self.ours, self.peer, strict=True))
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Where the median lies, at 95 % or more: that of the ratio, without a peer that of ours.
+
+        The rounds decide by their order alone, as in the sign test; None: they are fewer than 6.
+        """
+        values = list(self.ours)
+        if self.peer:
+            if not all(self.peer):
+                return None
+            values = [a / b for a, b in zip(self.ours, self.peer, strict=True)]
+        rounds, outside, tail = len(values), 0, 1  # of 2 ** rounds equally likely outcomes
+        while tail * 40 <= 2**rounds:  # as many as this are too extreme on one side
+            outside += 1
+            tail += math.comb(rounds, outside)
+        if not outside:
+            return None
+        values.sort()
+        return values[outside - 1], values[-outside]
 
     @property
     def asked(self) -> str:
@@ -74,13 +95,21 @@ def show(name: str, figures: Sequence[Figure]) -> None:
             for values in (figure.ours, figure.peer)
         ]
         ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
+        if figure.interval is not None:
+            within = " [{:.3g} to {:.3g}]".format(*figure.interval)
+            if figure.peer:
+                ratio += within
+            else:
+                medians[0] += within
         reached = {True: "yes", False: "NO", None: ""}[figure.reached]
         table.add_row(figure.what, *medians, ratio, figure.asked, reached)
     Console(width=WIDTH, highlight=False).print(table)
     seen = {name: machine()[name] for name in ("platform", "cpu", "cpus", "flags")}
     print(f"{seen['cpu']}, {seen['cpus']} CPUs: {', '.join(seen['flags'])}")
     found = [
-        asdict(figure) | {"ratio": figure.ratio, "reached": figure.reached} for figure in figures
+        asdict(figure)
+        | {"ratio": figure.ratio, "interval": figure.interval, "reached": figure.reached}
+        for figure in figures
     ]
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
