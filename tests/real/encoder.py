@@ -166,7 +166,7 @@ def _plain(form: str, found: Weights, size: Size):
     depth = size.width // size.heads
 
     def norm(x, name):
-        mean, variance = tf.nn.moments(x, -1, keepdims=True)
+        mean, variance = tf.nn.moments(x, [-1], keepdims=True)
         scale, offset = found[f"{name}.weight"], found[f"{name}.bias"]
         return tf.nn.batch_normalization(x, mean, variance, offset, scale, EPSILON)
 
