@@ -1,11 +1,12 @@
-"""Run the benchmarks, or those that are named: `python -m tests.benchmarks [NAME ...]`."""
+"""Run the benchmarks, or those that are named: `python -m tests.benchmarks [NAME[:PART] ...]`."""
 
 import importlib
 import sys
+from typing import Any
 
 from tests.benchmarks.figures import show
 
-# Each is a module here with a function `figures()`.
+# Each is a module here with a function `figures()`. Where it has PARTS, that takes one's name too.
 NAMES = (
     "start_up", "large_graphs", "resnet50", "real_models", "transforms", "overhead", "judge",
     "tuning", "records", "input", "verdicts", "speed", "int8", "peers", "serving", "photos",
@@ -14,11 +15,21 @@ NAMES = (
 
 def main(names: list[str]) -> None:
     """Measure and show one benchmark after another."""
-    unknown = [name for name in names if name not in NAMES]
-    if unknown:
-        sys.exit(f"there is no benchmark {unknown[0]}; there are: {', '.join(NAMES)}")
-    for name in names or NAMES:
-        show(name, importlib.import_module(f"tests.benchmarks.{name}").figures())
+    chosen = [_named(name) for name in names or NAMES]
+    for (module, parts), name in zip(chosen, names or NAMES, strict=True):
+        show(name.replace(":", "-"), module.figures(*parts))
+
+
+def _named(name: str) -> tuple[Any, list[str]]:
+    """Return the module of a benchmark, and its part if one is named. SystemExit: there is none."""
+    benchmark, _, part = name.partition(":")
+    if benchmark not in NAMES:
+        sys.exit(f"there is no benchmark {benchmark}; there are: {', '.join(NAMES)}")
+    module = importlib.import_module(f"tests.benchmarks.{benchmark}")
+    parts = getattr(module, "PARTS", ())
+    if part and part not in parts:
+        sys.exit(f"{benchmark} has no part {part}; it has: {', '.join(parts) or 'none'}")
+    return module, [part] if part else []
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What a runtime's process answers; a toy runtime, as the real ones are not installed for tests."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,21 +9,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.benchmarks.runtimes import environment
+
 ROOT = Path(__file__).parents[2]
 TOY = """
 import numpy as np
-from tests.benchmarks.runtimes.child import main
-def load(model, batch, threads):
+from tests.benchmarks.runtimes.child import every, main
+def load(model, batch, threads, in_flight):
     print(f"a library says that it loads {model}")
-    return lambda images: images * threads
-main(load, lambda model, images, target: np.save(target, images + 1))
+    call = lambda feeds: feeds["a"] * feeds["b"] * threads
+    return [call] * in_flight, f"batch {batch}, threads {threads}"
+def quantize(model, samples, target, kind):
+    np.savez(target, kind=kind, last=every(samples)[-1]["a"])
+main(load, quantize)
 """
 
 
 @pytest.fixture
-def pictures(tmp_path):
-    np.savez(tmp_path / "pictures.npz", images=np.arange(12.0).reshape(4, 3))
-    return tmp_path / "pictures.npz"
+def samples(tmp_path):
+    arrays = {"a": np.arange(12.0).reshape(4, 3), "b": np.arange(4.0)[:, None]}
+    np.savez(tmp_path / "samples.npz", **arrays)
+    return tmp_path / "samples.npz"
 
 
 def ask(*arguments, lines=()):
@@ -35,17 +42,42 @@ def ask(*arguments, lines=()):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_answers_are_json_alone_and_logits_are_those_of_each_picture(pictures, tmp_path):
-    lines = [["run", 0], ["logits", str(tmp_path / "logits.npy")]]
-    (calls, taken), nothing = ask("run", "a.model", pictures, 2, 3, lines=lines)
+def test_answers_are_json_alone_and_outputs_are_those_of_each_sample(samples, tmp_path):
+    lines = [["run", 0], ["outputs", str(tmp_path / "outputs.npy")], ["settings"]]
+    (calls, taken), nothing, settings = ask("run", "a.model", samples, 2, 3, 1, lines=lines)
     assert len(calls) == 1
     assert 0 < calls[0] <= taken
     assert nothing is None
-    expected = 3 * np.load(pictures)["images"]
-    np.testing.assert_array_equal(np.load(tmp_path / "logits.npy"), expected)
+    assert settings == "batch 2, threads 3"
+    arrays = np.load(samples)
+    expected = 3 * arrays["a"] * arrays["b"]
+    np.testing.assert_array_equal(np.load(tmp_path / "outputs.npy"), expected)
 
 
-def test_quantize_gets_the_pictures(pictures, tmp_path):
-    target = tmp_path / "small.npy"
-    assert ask("quantize", "a.model", pictures, target) == []
-    np.testing.assert_array_equal(np.load(target), np.load(pictures)["images"] + 1)
+def test_calls_in_flight_have_a_caller_each_and_share_the_threads(samples):
+    (calls, taken), settings = ask(
+        "run", "a.model", samples, 1, 2, 2, lines=[["run", 0], ["settings"]]
+    )
+    assert len(calls) == 2
+    assert max(calls) <= taken
+    assert settings == "batch 1, threads 1"
+
+
+def test_quantize_gets_the_samples_one_by_one(samples, tmp_path):
+    target = tmp_path / "small.npz"
+    assert ask("quantize", "a.model", samples, target, "transformer") == []
+    small = np.load(target)
+    assert small["kind"] == "transformer"
+    np.testing.assert_array_equal(small["last"], [[9, 10, 11]])
+
+
+def test_all_get_one_malloc_but_those_that_abort_with_another(monkeypatch):
+    monkeypatch.setattr(environment, "find_library", lambda name: f"lib{name}.so")
+    monkeypatch.setenv("LD_PRELOAD", "mine.so")
+    with environment.malloc():
+        assert os.environ["LD_PRELOAD"] == "libtcmalloc_minimal.so"
+    assert os.environ["LD_PRELOAD"] == "mine.so"
+    assert environment.malloc_name("tflite") == "tcmalloc"
+    assert environment.malloc_name("open_vino") == "memory kept"
+    monkeypatch.setattr(environment, "find_library", lambda name: None)
+    assert environment.malloc_name("tflite") == "memory kept"

@@ -1,59 +1,109 @@
 """What a process of a runtime does: quantize a model, or hold one and run it whenever it is asked.
 
-    quantize MODEL PICTURES TARGET
-    run MODEL PICTURES BATCH THREADS
+    quantize MODEL SAMPLES TARGET KIND
+    run MODEL SAMPLES BATCH THREADS IN_FLIGHT
 
-`run` answers lines of JSON, `["METHOD", ARGUMENT, ...]` of a Model, with lines of JSON. PICTURES is
-an .npz file with an array `images`. This needs NumPy alone: deploykit is not there.
+`run` answers lines of JSON, `["METHOD", ARGUMENT, ...]` of a Model, with lines of JSON. SAMPLES is
+an .npz file of arrays by input name; the first axis are the samples, and other arrays, which the
+model does not read, are left alone. This needs NumPy alone: deploykit is not there.
 """
 
 import json
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-Call = Callable[[np.ndarray], np.ndarray]
-"""From images to logits, both batch by batch."""
+Feeds = Mapping[str, np.ndarray]
+"""Arrays by input name."""
+Call = Callable[[Feeds], np.ndarray]
+"""From a batch of each input to that of the output."""
 
 
 class Model:
-    """A model that is ready to run, and the pictures that it gets."""
+    """A model that is ready to run, and the samples that it gets."""
 
-    def __init__(self, call: Call, pictures: np.ndarray, batch: int) -> None:
-        self.call, self.pictures, self.batch = call, pictures, batch
+    def __init__(self, calls: Sequence[Call], settings: str, samples: Feeds, batch: int) -> None:
+        """Hold a call for each that is in flight."""
+        self.calls, self.samples, self.batch = calls, samples, batch
+        self._settings = settings
+
+    def settings(self) -> str:
+        """Return how it is set, in words."""
+        return self._settings
 
     def run(self, seconds: float) -> tuple[list[int], int]:
         """Run the first batch for so long; return each call's time and that of all, in ns."""
-        clock, images = time.perf_counter_ns, self.pictures[: self.batch]
-        calls, first = [], clock()
-        while not calls or clock() < first + seconds * 1e9:
-            start = clock()
-            self.call(images)
-            calls.append(clock() - start)
-        return calls, clock() - first
+        feeds = {name: array[: self.batch] for name, array in self.samples.items()}
+        first = time.perf_counter_ns()
+        if len(self.calls) == 1:
+            found = _loop(self.calls[0], feeds, seconds)
+        else:
+            found = self._in_flight(feeds, seconds)
+        return found, time.perf_counter_ns() - first
 
-    def logits(self, target: str) -> None:
-        """Write the logits for all pictures, taken one after another, to an .npy file."""
-        np.save(target, np.concatenate([self.call(each[None]).copy() for each in self.pictures]))
+    def outputs(self, target: str) -> None:
+        """Write the outputs for all samples, taken one after another, to an .npy file."""
+        count = len(next(iter(self.samples.values())))
+        each = (self.calls[0](one(self.samples, number)).copy() for number in range(count))
+        np.save(target, np.concatenate(list(each)))
+
+    def _in_flight(self, feeds: Feeds, seconds: float) -> list[int]:
+        found: list[int] = []
+        threads = [
+            threading.Thread(target=lambda call=call: found.extend(_loop(call, feeds, seconds)))
+            for call in self.calls
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return found
+
+
+def one(samples: Feeds, number: int) -> dict[str, np.ndarray]:
+    """Return one sample as a batch."""
+    return {name: array[number : number + 1] for name, array in samples.items()}
+
+
+def every(samples: Feeds) -> list[dict[str, np.ndarray]]:
+    """Return the samples, each as a batch."""
+    return [one(samples, number) for number in range(len(next(iter(samples.values()))))]
+
+
+def _loop(call: Call, feeds: Feeds, seconds: float) -> list[int]:
+    clock, taken = time.perf_counter_ns, []
+    end = clock() + seconds * 1e9
+    while not taken or clock() < end:
+        start = clock()
+        call(feeds)
+        taken.append(clock() - start)
+    return taken
 
 
 def main(
-    load: Callable[[str, int, int], Call],
-    quantize: Callable[[str, np.ndarray, str], None] | None = None,
+    load: Callable[[str, int, int, int], tuple[Sequence[Call], str]],
+    quantize: Callable[[str, Feeds, str, str], None] | None = None,
 ) -> None:
-    """Do what the command line says; `load` gets the model, the batch and the threads."""
+    """Do what the command line says.
+
+    `load` gets the model, the batch, the threads of a call and the calls in flight; it returns a
+    function for each of these, and in words how it set the runtime. `quantize` gets the model, the
+    samples, the target and the kind of net.
+    """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
-    act, model, pictures, *rest = sys.argv[1:]
-    images = np.load(pictures)["images"]
+    act, model, file, *rest = sys.argv[1:]
+    with np.load(file) as arrays:
+        samples = dict(arrays)
     if act == "quantize" and quantize is not None:
-        quantize(model, images, rest[0])
+        quantize(model, samples, *rest)
         return
-    batch, threads = map(int, rest)
-    held = Model(load(model, batch, threads), images, batch)
+    batch, threads, in_flight = map(int, rest)
+    held = Model(*load(model, batch, threads // in_flight, in_flight), samples, batch)
     for line in sys.stdin:
         method, *arguments = json.loads(line)
         print(json.dumps(getattr(held, method)(*arguments)), file=answers, flush=True)

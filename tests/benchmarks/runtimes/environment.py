@@ -6,7 +6,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from ctypes.util import find_library
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from tests.benchmarks.figures import RESULTS
 ROOT = Path(__file__).parents[3]
 FOLDER = RESULTS / "peers" / "venv"
 PYTHON = FOLDER / "bin" / "python"
+OWN_MALLOC = ("open_vino",)
+"""Runtimes that abort where another library stands in for the C library's malloc."""
 PIP = (str(PYTHON), "-m", "pip", "--disable-pip-version-check")
 
 
@@ -45,22 +48,49 @@ def packages_folder() -> Path:
     return found
 
 
-def quantize(runtime: str, model: Path, pictures: Path, target: Path) -> None:
+def quantize(runtime: str, model: Path, samples: Path, target: Path, kind: str) -> None:
     """Quantize a model as a runtime does."""
-    with contextlib.closing(Process(runtime, "quantize", model, pictures, target)) as process:
+    with contextlib.closing(Process(runtime, "quantize", model, samples, target, kind)) as process:
         process.finish()
 
 
+def malloc_name(runtime: str = "") -> str:
+    """Return what gives memory to a runtime within `malloc`, in words."""
+    return "memory kept" if runtime in OWN_MALLOC or not _tcmalloc() else "tcmalloc"
+
+
+@contextlib.contextmanager
+def malloc() -> Iterator[None]:
+    """Let what starts within this block have the best malloc there is.
+
+    That is tcmalloc where the loader finds it, else the C library's, told to keep memory.
+    """
+    library, before = _tcmalloc(), dict(os.environ)
+    os.environ.update(KEEP_MEMORY | ({"LD_PRELOAD": library} if library else {}))
+    try:
+        yield
+    finally:
+        for name in ("LD_PRELOAD", *KEEP_MEMORY):
+            os.environ.pop(name, None)
+        os.environ.update(before)
+
+
+def _tcmalloc() -> str | None:
+    """Return the name of tcmalloc's library, as the loader knows it; None: it is not installed."""
+    return find_library("tcmalloc_minimal") or find_library("tcmalloc")
+
+
 class Process:
-    """A process of a runtime; see `child`. It gets the malloc settings that TensorFlow gets."""
+    """A process of a runtime; see `child`."""
 
     def __init__(self, runtime: str, *arguments: object) -> None:
         """Start it; it works while the caller goes on."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  see close
+        preloaded = {"LD_PRELOAD": ""} if runtime in OWN_MALLOC else {}
         self._process = subprocess.Popen(
             [str(PYTHON), "-m", f"tests.benchmarks.runtimes.{runtime}", *map(str, arguments)],
             # CI: NNCF then tells its makers nothing about its use.
-            env={**os.environ, **KEEP_MEMORY, "CI": "true", "PYTHONPATH": str(ROOT)},
+            env={**os.environ, **preloaded, "CI": "true", "PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

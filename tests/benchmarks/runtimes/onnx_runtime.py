@@ -5,35 +5,43 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from tests.benchmarks.runtimes.child import Call, main
+from tests.benchmarks.runtimes.child import Call, Feeds, every, main
 
 
-def load(model: str, batch: int, threads: int) -> Call:
+def load(model: str, batch: int, threads: int, in_flight: int) -> tuple[list[Call], str]:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    name = session.get_inputs()[0].name
-    return lambda images: session.run(None, {name: images})[0]
+    names = _names(session)
+
+    def call(feeds: Feeds) -> np.ndarray:
+        return session.run(None, {name: feeds[own] for name, own in names.items()})[0]
+
+    flying = f", {in_flight} callers of one session" if in_flight > 1 else ""
+    return [call] * in_flight, f"arena, intra-op {threads}{flying}"
 
 
-def quantize(model: str, images: np.ndarray, target: str) -> None:
+def quantize(model: str, samples: Feeds, target: str, kind: str) -> None:
     from onnxruntime import quantization
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    class Pictures(quantization.CalibrationDataReader):
-        def __init__(self, name: str) -> None:
-            self.feeds = ({name: each[None]} for each in images)
+    names = _names(onnxruntime.InferenceSession(model))
+
+    class Samples(quantization.CalibrationDataReader):
+        def __init__(self) -> None:
+            self.feeds = iter(every(samples))
 
         def get_next(self) -> dict[str, np.ndarray] | None:
-            return next(self.feeds, None)
+            feeds = next(self.feeds, None)
+            return feeds and {name: feeds[own] for name, own in names.items()}
 
     prepared = f"{target}.prepared"
-    quant_pre_process(model, prepared, skip_symbolic_shape=True)  # that is for transformers
-    name = onnxruntime.InferenceSession(model).get_inputs()[0].name
+    # Symbolic shapes are for transformers, and it does not find all of those of this encoder.
+    quant_pre_process(model, prepared, skip_symbolic_shape=True)
     quantization.quantize_static(
         prepared,
         target,
-        Pictures(name),
+        Samples(),
         quant_format=quantization.QuantFormat.QDQ,
         activation_type=quantization.QuantType.QUInt8,
         weight_type=quantization.QuantType.QInt8,
@@ -42,6 +50,11 @@ def quantize(model: str, images: np.ndarray, target: str) -> None:
         reduce_range="vnni" not in Path("/proc/cpuinfo").read_text(),
     )
     Path(prepared).unlink()
+
+
+def _names(session: onnxruntime.InferenceSession) -> dict[str, str]:
+    """Return the names of the inputs, and what TensorFlow's graph calls them."""
+    return {each.name: each.name.removesuffix(":0") for each in session.get_inputs()}
 
 
 if __name__ == "__main__":

@@ -1,19 +1,30 @@
-"""TFLite, as ai-edge-litert has it; XNNPACK runs the model. TensorFlow converts and quantizes."""
+"""TFLite, as ai-edge-litert has it; XNNPACK runs the model. TensorFlow converts and quantizes.
+
+A model is a file for each size of a batch: `MODEL.b1`, `MODEL.b8`.
+"""
 
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
-from tests.benchmarks.runtimes.child import Call, main
+from tests.benchmarks.runtimes.child import Call, Feeds, main
 
 
-def load(model: str, batch: int, threads: int) -> Call:
-    interpreter = Interpreter(model, num_threads=threads)
-    (fed,), (fetched,) = interpreter.get_input_details(), interpreter.get_output_details()
-    interpreter.resize_tensor_input(fed["index"], [batch, *fed["shape"][1:]])
+def load(model: str, batch: int, threads: int, in_flight: int) -> tuple[list[Call], str]:
+    words = f"XNNPACK, {in_flight} interpreters of {threads} threads"
+    return [_call(model, batch, threads) for _ in range(in_flight)], words
+
+
+def _call(model: str, batch: int, threads: int) -> Call:
+    interpreter = Interpreter(f"{model}.b{batch}", num_threads=threads)
     interpreter.allocate_tensors()
+    fed = {
+        each["name"].removesuffix(":0"): each["index"] for each in interpreter.get_input_details()
+    }
+    (fetched,) = interpreter.get_output_details()
 
-    def call(images: np.ndarray) -> np.ndarray:
-        interpreter.set_tensor(fed["index"], images)
+    def call(feeds: Feeds) -> np.ndarray:
+        for name, index in fed.items():
+            interpreter.set_tensor(index, feeds[name])
         interpreter.invoke()
         return interpreter.get_tensor(fetched["index"])
 

@@ -1,0 +1,89 @@
+"""TFLite, ONNX Runtime and OpenVINO beside TensorFlow, in 8 bits: speed and answers of four nets.
+
+    python -m tests.benchmarks peers            all of them
+    python -m tests.benchmarks peers:resnet50   one
+
+The peers are installed into a virtual environment of their own. Each quantizes a net by its own
+standard recipe, with the same samples. In every place (so many samples, threads and calls in
+flight) all then run in turn, each in a process of its own and in its best settings, with the same
+samples. The answers of a model in 8 bits are set against those of its own
+runtime in float.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from deploykit.hardware.machine import machine
+from deploykit.transforms.core.int8.isa import sums_exactly
+from tests.benchmarks.figures import Figure
+from tests.benchmarks.peers.answers import answers
+from tests.benchmarks.peers.contestants import Contestant, in_tensorflow, peers
+from tests.benchmarks.peers.nets import NETS, ON_ONE_THREAD, Net
+from tests.benchmarks.peers.places import ONE, PLACES, TWO, Place
+from tests.benchmarks.peers.turns import Entry, Taken, in_turn
+from tests.benchmarks.runtimes import environment
+
+PARTS = tuple(NETS)
+QUIET = 0.1  # cores that others keep busy in a round
+
+
+def figures(only: str = "") -> list[Figure]:
+    """Prepare each net, run its models in turn in four places, and compare their answers."""
+    found: list[Figure] = []
+    with environment.malloc():
+        for name in [only] if only else NETS:
+            net = NETS[name]()
+            found += figures_of(net, [*in_tensorflow(net), *peers(net)])
+    return found
+
+
+def figures_of(net: Net, contestants: Sequence[Contestant]) -> Iterator[Figure]:
+    """Yield how fast the models of a net are, and what they answer."""
+    for place in PLACES:
+        taken, others = in_turn(entries(contestants, place), QUIET)
+        what = f"{net.name} {place}: what others kept busy"
+        yield Figure(what, "cores", others, at_most=QUIET)
+        yield from speeds(taken)
+        yield from beside(net, place, taken)
+    yield from answers(contestants)
+
+
+def entries(contestants: Sequence[Contestant], place: Place) -> list[Entry]:
+    """Return who runs in a place: TensorFlow's graphs, and the peers' in 8 bits.
+
+    Where a call has two threads, ours also runs on one.
+    """
+    found = [Entry(each, place) for each in contestants if not each.is_peer or each.form == "int8"]
+    alone = [Entry(each, ONE) for each in contestants if each.is_ours and place == TWO]
+    return found + alone
+
+
+def speeds(taken: Mapping[Entry, Taken]) -> Iterator[Figure]:
+    """Yield the samples a second of each beside those of the first; the ratio is the speed-up."""
+    first: Sequence[float] = ()
+    for entry, each in taken.items():
+        rates = [1000 * entry.place.batch / ms for ms in each.ms]
+        first = first or rates
+        how = f"{each.settings}; {environment.malloc_name(entry.contestant.module)}; {processor()}"
+        what = f"{entry.contestant.net.name} {entry.place}: {entry.contestant.name}"
+        yield Figure(f"{what}, {each.median:.3g} ms ({how})", "/s", rates, first)
+
+
+def beside(net: Net, place: Place, taken: Mapping[Entry, Taken]) -> Iterator[Figure]:
+    """Yield how fast ours in 8 bits is beside others in 8 bits; above 1, it is faster."""
+    bars = net.bars.get("vnni" if sums_exactly("auto") else "avx2", {}).get(place, {})
+    ours = next(taken[e] for e in taken if e.contestant.is_ours and e.place == place)
+    for entry, each in taken.items():
+        if entry.contestant.form == "int8" and each is not ours:
+            ratios = [theirs / own for theirs, own in zip(each.ms, ours.ms, strict=True)]
+            name, key = entry.contestant.name, entry.contestant.module
+            if entry.contestant.is_ours:
+                name, key = f"the same at {entry.place}", ON_ONE_THREAD
+            what = f"{net.name} {place}: our int8 / {name} ({processor()})"
+            yield Figure(what, "x", ratios, at_least=bars.get(key))
+
+
+def processor() -> str:
+    """Return the CPU's name, and which instructions for 8 bits it has."""
+    seen = machine()
+    flags = [flag for flag in seen["flags"] if "vnni" in flag or "amx" in flag]
+    return f"{seen['cpu']}, {' '.join(flags) or 'no VNNI'}"

@@ -1,0 +1,135 @@
+"""The models of a net that run beside each other: in TensorFlow, and in the peers' own formats."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+
+import deploykit as api
+from deploykit.benchmarking.job import Job
+from deploykit.benchmarking.runner import started
+from deploykit.benchmarking.settings import Settings
+from deploykit.transforms.core.running.child import Worker, call
+from tests.benchmarks.peers.nets import Net
+from tests.benchmarks.peers.places import ONE, PLACES, Place
+from tests.benchmarks.runtimes import environment
+
+CONVERSION = "tests.benchmarks.runtimes.conversion"
+AS_IT_COMES = Settings(onednn=True)
+BEST = Settings(executor="caller", caller_thread=True)
+"""What `deploykit tune` finds best for such nets. Threads and calls in flight are the place's."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A model in a runtime; `settings` where that is TensorFlow, else the module that runs it."""
+
+    runtime: str
+    form: str
+    net: Net
+    model: Path
+    settings: Settings | None = None
+    module: str = ""
+
+    @property
+    def name(self) -> str:
+        """What it is called in the table."""
+        return f"{self.runtime} {self.form}"
+
+    @property
+    def is_peer(self) -> bool:
+        """Whether it is not TensorFlow that runs it."""
+        return self.settings is None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is our graph in 8 bits."""
+        return not self.is_peer and self.form == "int8"
+
+    def in_place(self, place: Place) -> Settings:
+        """Return how TensorFlow runs it in a place."""
+        assert self.settings is not None
+        each = place.threads // place.in_flight
+        return replace(self.settings, threads=(each, place.in_flight), concurrency=place.in_flight)
+
+    def how(self, place: Place, process: Worker | environment.Process) -> str:
+        """Return how it is set in a place, in words; `process` runs it there."""
+        return process.ask("settings") if self.is_peer else str(self.in_place(place))
+
+    def started(self, place: Place) -> Worker | environment.Process:
+        """Return a process that runs it."""
+        net = self.net
+        if self.is_peer:
+            shape = (place.batch, place.threads, place.in_flight)
+            return environment.Process(self.module, "run", self.model, net.samples, *shape)
+        with np.load(net.samples) as samples:
+            feeds = tuple(samples[name][: place.batch] for name in net.inputs)
+        settings = self.in_place(place)
+        return started(Job(str(self.model), net.inputs, (net.output,), (feeds,), settings))
+
+    def outputs(self) -> np.ndarray:
+        """Return what it gives for the net's samples."""
+        net = self.net
+        if not self.is_peer:
+            return call(f"{__name__}:outputs_of", self.model, net.inputs, net.output, net.samples)
+        with tempfile.TemporaryDirectory() as folder:
+            target = Path(folder, "outputs.npy")
+            with contextlib.closing(self.started(ONE)) as process:
+                process.ask("outputs", str(target))
+            return np.load(target)
+
+
+def outputs_of(model: Path, inputs: tuple[str, ...], output: str, samples: Path) -> np.ndarray:
+    """Return what TensorFlow gives for samples; this is done in a child process."""
+    from deploykit.transforms.core.running.session import Session
+
+    with np.load(samples) as arrays:
+        feeds = {name: arrays[name] for name in inputs}
+    return Session(model.read_bytes()).run([output], feeds)[0]
+
+
+def in_tensorflow(net: Net) -> Iterator[Contestant]:
+    """Yield the graph as it comes, optimized, and in 8 bits."""
+    runtime = f"TF {metadata.version('tensorflow')}"
+    optimized = net.file("optimized.pb")
+    api.save_graph(api.optimize(api.load_graph(net.model)), optimized, force=True)
+    yield Contestant(runtime, "float", net, net.model, AS_IT_COMES)
+    yield Contestant(runtime, "optimized", net, optimized, replace(BEST, onednn=True))
+    yield Contestant(runtime, "int8", net, net.in_8_bits(), BEST)
+
+
+def peers(net: Net) -> Iterator[Contestant]:
+    """Yield each peer in float and in 8 bits; one that cannot be installed is left out, said."""
+    if runtime := _installed("TFLite", "ai-edge-litert"):
+        plain, small = net.file("tflite"), net.file("int8.tflite")
+        convert, samples = f"{CONVERSION}:to_tflite", str(net.calibration)
+        for batch in {place.batch for place in PLACES}:
+            how = (str(net.model), net.shapes(batch), net.output)
+            call(convert, *how, f"{plain}.b{batch}")
+            call(convert, *how, f"{small}.b{batch}", samples)
+        yield Contestant(runtime, "float", net, plain, module="tflite")
+        yield Contestant(runtime, "int8", net, small, module="tflite")
+    if runtime := _installed("ONNX Runtime", "onnxruntime", "onnx", "tf2onnx"):
+        plain, small = net.file("onnx"), net.file("int8.onnx")
+        packages = str(environment.packages_folder())
+        call(f"{CONVERSION}:to_onnx", str(net.model), net.inputs, net.output, packages, str(plain))
+        environment.quantize("onnx_runtime", plain, net.calibration, small, net.kind)
+        yield Contestant(runtime, "float", net, plain, module="onnx_runtime")
+        yield Contestant(runtime, "int8", net, small, module="onnx_runtime")
+    if runtime := _installed("OpenVINO", "openvino", "nncf"):
+        small = net.file("int8.xml")
+        environment.quantize("open_vino", net.model, net.calibration, small, net.kind)
+        yield Contestant(runtime, "float", net, net.model, module="open_vino")
+        yield Contestant(runtime, "int8", net, small, module="open_vino")
+
+
+def _installed(name: str, *packages: str) -> str:
+    """Install a peer and return its name and version; nothing, if that is not possible."""
+    if reason := environment.install(packages):
+        print(f"{name} is left out: pip cannot install {' '.join(packages)}: {reason}")
+        return ""
+    return f"{name} {environment.versions()[packages[0]]}"

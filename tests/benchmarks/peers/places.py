@@ -1,0 +1,36 @@
+"""Where the models of a net run: how many samples, threads and calls in flight."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Place:
+    """So many samples a call, threads that all calls have together, and calls in flight."""
+
+    batch: int
+    threads: int
+    in_flight: int = 1
+
+    def __str__(self) -> str:
+        """Return its name, such as `b1 t2` or `b1 t2, 2 in flight`."""
+        flying = f", {self.in_flight} in flight" if self.in_flight > 1 else ""
+        return f"b{self.batch} t{self.threads}{flying}"
+
+    def ms(self, calls: Sequence[int]) -> float:
+        """Return what a call takes in ms, given each one's time in ns.
+
+        With several in flight that is how often one ends, so the mean counts, of which each thread
+        makes its share.
+        """
+        if self.in_flight == 1:
+            return statistics.median(calls) / 1e6
+        return statistics.fmean(calls) / 1e6 / self.in_flight
+
+
+ONE = Place(1, 1)
+TWO = Place(1, 2)
+EIGHT = Place(8, 2)
+FLYING = Place(1, 2, 2)
+PLACES = (ONE, TWO, EIGHT, FLYING)

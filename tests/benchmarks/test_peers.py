@@ -1,0 +1,106 @@
+"""Who runs where beside the peers, what is asked of whom, and what answers are worth."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deploykit.benchmarking.settings import Settings
+from tests.benchmarks import __main__ as benchmarks
+from tests.benchmarks import peers
+from tests.benchmarks.peers.answers import least_cosine, sqnr_db
+from tests.benchmarks.peers.contestants import Contestant
+from tests.benchmarks.peers.nets import ON_ONE_THREAD, Net
+from tests.benchmarks.peers.places import EIGHT, FLYING, ONE, PLACES, TWO
+from tests.benchmarks.peers.turns import Entry, Taken
+
+ASKED = {ONE: {"tflite": 1.5}, TWO: {ON_ONE_THREAD: 1.3}}
+NET = Net("net", Path("m"), ("a",), "y", Path("c"), Path("s"), bars={"vnni": ASKED})
+FLOAT = Contestant("TF", "float", NET, Path("f"), Settings(onednn=True))
+OURS = Contestant("TF", "int8", NET, Path("i"), Settings(executor="caller"))
+PLAIN = Contestant("TFLite", "float", NET, Path("p"), module="tflite")
+SMALL = Contestant("TFLite", "int8", NET, Path("q"), module="tflite")
+ALL = [FLOAT, OURS, PLAIN, SMALL]
+
+
+def test_places_have_names_and_count_a_call_in_flight_by_how_often_one_ends():
+    assert [str(each) for each in PLACES] == ["b1 t1", "b1 t2", "b8 t2", "b1 t2, 2 in flight"]
+    assert ONE.ms([1_000_000, 2_000_000, 9_000_000]) == 2
+    assert FLYING.ms([1_000_000, 2_000_000, 9_000_000]) == 2  # 4 on each of two threads
+
+
+@pytest.mark.parametrize(
+    ("place", "threads", "in_flight"),
+    [(ONE, (1, 1), 1), (TWO, (2, 1), 1), (EIGHT, (2, 1), 1), (FLYING, (1, 2), 2)],
+)
+def test_calls_in_flight_share_the_threads_of_a_place(place, threads, in_flight):
+    settings = OURS.in_place(place)
+    assert (settings.threads, settings.concurrency) == (threads, in_flight)
+    assert settings.executor == "caller"
+
+
+def test_peers_run_in_8_bits_and_ours_also_on_one_thread_where_a_call_has_two():
+    each = [Entry(FLOAT, TWO), Entry(OURS, TWO), Entry(SMALL, TWO), Entry(OURS, ONE)]
+    assert peers.entries(ALL, TWO) == each
+    for place in (ONE, EIGHT, FLYING):
+        assert Entry(OURS, ONE) not in peers.entries(ALL, place)[2:]
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_bars_hold_where_the_processor_is_the_one_they_are_for(monkeypatch, exact):
+    monkeypatch.setattr(peers, "sums_exactly", lambda isa: exact)
+    taken = {Entry(FLOAT, ONE): Taken([8, 8, 8], ""), Entry(OURS, ONE): Taken([2, 4, 2], ""),
+             Entry(SMALL, ONE): Taken([3, 4, 5], "")}  # fmt: skip
+    (found,) = peers.beside(NET, ONE, taken)
+    assert list(found.ours) == [1.5, 1, 2.5]  # round by round
+    assert found.at_least == (1.5 if exact else None)
+    assert found.reached is (True if exact else None)
+
+
+def test_two_threads_are_set_against_one(monkeypatch):
+    monkeypatch.setattr(peers, "sums_exactly", lambda isa: True)
+    taken = {Entry(OURS, TWO): Taken([4], ""), Entry(OURS, ONE): Taken([5], "")}
+    (found,) = peers.beside(NET, TWO, taken)
+    assert list(found.ours) == [1.25]
+    assert (found.at_least, found.reached) == (1.3, False)
+
+
+def test_rows_say_what_ran_how_and_on_which_processor(monkeypatch):
+    machine = {"cpu": "A CPU", "flags": ["avx2", "avx512_vnni", "amx_int8"]}
+    monkeypatch.setattr(peers, "machine", lambda: machine)
+    eight = {Entry(OURS, EIGHT): Taken([4.0], "threads 2x1"), Entry(SMALL, EIGHT): Taken([2], "")}
+    ours, peer = peers.speeds(eight)
+    assert ours.what.startswith("net b8 t2: TF int8, 4 ms (threads 2x1; ")
+    assert ours.what.endswith("; A CPU, avx512_vnni amx_int8)")
+    assert (ours.ours, peer.ours, peer.ratio) == ([2000], [4000], 2)
+
+
+def test_answers_are_judged_by_their_noise_and_their_direction():
+    exact = np.array([[3.0, 4.0], [0.0, 5.0]], np.float32)
+    assert sqnr_db(1.1 * exact, exact) == pytest.approx(20, abs=1e-3)
+    assert least_cosine(1.1 * exact, exact) == pytest.approx(1)
+    turned = np.array([[3.0, 4.0], [3.0, 4.0]], np.float32)
+    assert least_cosine(turned, exact) == pytest.approx(0.8)
+
+
+def test_a_benchmark_may_have_parts(monkeypatch):
+    shown = []
+    monkeypatch.setattr(benchmarks, "show", lambda *found: shown.append(found))
+    monkeypatch.setattr(peers, "figures", lambda only="": only)
+    benchmarks.main(["peers:lite0", "peers"])
+    assert shown == [("peers-lite0", "lite0"), ("peers", "")]
+    for name, said in (
+        ("peers:lite1", "peers has no part lite1; it has: lite0, "),
+        ("speed:lite0", "speed has no part lite0; it has: none"),
+        ("lite0", "there is no benchmark lite0; there are: "),
+    ):
+        with pytest.raises(SystemExit, match=said):
+            benchmarks.main([name])
+    assert len(shown) == 2
+
+
+def test_a_contestant_is_ours_only_in_tensorflow_and_in_8_bits():
+    assert [each.is_ours for each in ALL] == [False, True, False, False]
+    assert [each.is_peer for each in ALL] == [False, False, True, True]
+    assert not replace(OURS, form="float").is_ours
