@@ -30,9 +30,10 @@ def quantize_static(
     that run on x86 CPUs in builds with oneDNN, as pip installs them, with and without its flag.
     As all of oneDNN's convolutions, they give an empty batch the sizes that they read, so it may be
     refused further on; `deploykit serve` answers it without them.
-    Max pools, joins, paddings and reshapes between them hand the codes on. Fold batch norms
-    and shift activations first, and calibrate the graph that comes of it. GraphError: the ranges
-    are another graph's, weights hold NaN or Inf, or `keep_float` names no node.
+    Max pools, joins, paddings and reshapes between them hand the codes on; GELU behind a MatMul is
+    computed with it. Fold batch norms and shift activations first, and calibrate the graph that
+    comes of it. GraphError: the ranges are another graph's, weights hold NaN or Inf, or
+    `keep_float` names no node.
 
     Args:
         ranges: the file that `deploykit calibrate` wrote for this graph.
@@ -74,7 +75,8 @@ class _Rewriting:
         weights, bias = self._parameters(layer, chain, reads)
         source = layer.data_inputs[0]
         form = self._plan.forms.get(last.name)
-        codes = self._codes.get(source) or self._quantize(source, reads, layer)
+        is_there = self._plan.forms.get(source) == reads
+        codes = self._codes[source] if is_there else self._quantize(source, reads, layer)
         zeros = self._plan.zeros.get(layer.name)
         if zeros is not None:
             codes = self._with_zeros(layer, codes, reads, zeros)
@@ -90,12 +92,13 @@ class _Rewriting:
             host += self._ends(summand, layer)
             fused_ops.append("Sum")
         if chain.activation is not None or chain.summand:
-            fused_ops.append("Relu")  # Relu6 ends where the range does, a sum without one at zero
+            # Relu6 ends where the range does, a sum without one at zero
+            fused_ops.append(chain.gelu or "Relu")
         out = FLOAT if form is None else DType(form.type)
         if form is None:
             fused_ops.append("Dequantize")
         else:
-            host += self._ends(form, layer)
+            host += self._ends(form, layer, form.offset)
             fused_ops.append("Requantize")
         attrs: dict[str, Any] = {
             "Tdevice_inputs": types,
@@ -107,6 +110,8 @@ class _Rewriting:
         }
         if layer.op == "MatMul":
             attrs |= {"T1": types[0], "T2": QINT8, "Tout": out, "U": FLOAT}
+            if form is not None and form.offset:
+                attrs["output_quant_mode"] = "MIN_FIRST"
         else:
             attrs |= {
                 "Tinput": types[0],
@@ -151,7 +156,8 @@ class _Rewriting:
         codes = self._graph.add(node.with_name(self._name(node.name, "codes")))
         self._codes[node.name] = codes.name
         # oneDNN's kernel for SCALED ends the process where a batch is empty
-        ends = self._number(_lowest(form), node), self._number(form.peak, node)
+        low, high = _lowest(form) + form.offset, form.peak + form.offset
+        ends = self._number(low, node), self._number(high, node)
         floats = Node(node.name, "Dequantize", (codes.name, *ends), {}, node.device)
         floats = floats.with_attrs(T=DType(form.type), mode="MIN_COMBINED", dtype=FLOAT)
         self._graph.replace(node, floats)
@@ -226,9 +232,9 @@ class _Rewriting:
         pad = graph.add(replace(pad.with_attrs(T=UINT8), device=layer.device))
         return self._bitcast(name, pad.name, UINT8, type_)
 
-    def _ends(self, form: Form, node: Node) -> tuple[str, str]:
+    def _ends(self, form: Form, node: Node, offset: float = 0.0) -> tuple[str, str]:
         """Return scalars of what the lowest and the highest code stand for, beside a node."""
-        return self._number(form.low, node), self._number(form.peak, node)
+        return self._number(form.low + offset, node), self._number(form.peak + offset, node)
 
     def _number(self, value: float, node: Node) -> str:
         key = (value, *self._graph.waits_beside(node))

@@ -36,7 +36,7 @@ KERNELS = {
         "_MklNativeFusedDepthwiseConv2dNative", frozenset({"Elu", "Relu", "Relu6"})
     ),
     "MatMul": _Kernel(
-        "_MklNativeFusedMatMul", frozenset({"Elu", "Relu", "Relu6", "Sigmoid", "Tanh"})
+        "_MklNativeFusedMatMul", frozenset({"Elu", "Gelu", "Relu", "Relu6", "Sigmoid", "Tanh"})
     ),
 }
 
@@ -76,7 +76,7 @@ def _fused(graph: Graph, chain: Chain) -> Node:
     fused_ops = ["BiasAdd"] + ["Add"] * bool(chain.summand)
     attrs: dict[str, Any] = {"num_args": len(args), "is_filter_const": True}
     if chain.activation is not None:
-        fused_ops.append(chain.activation.op)
+        fused_ops.append(chain.activation_op)
         if chain.activation.op == "LeakyRelu":
             attrs["leakyrelu_alpha"] = chain.activation.attr("alpha", 0.2)
     if layer.op == "Conv2D":

@@ -15,6 +15,7 @@ from deploykit.transforms.core.int8.isa import sums_exactly
 from deploykit.transforms.core.int8.plan import OPS
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, load_ranges
 from deploykit.transforms.core.int8.weights import restored, weight_codes
+from deploykit.transforms.core.layers.gelu import gelu_of
 from deploykit.transforms.core.layers.layers import channel_axes
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.child import Worker
@@ -658,6 +659,96 @@ def test_weights_of_a_transposed_matmul(tmp_path):
     (node,) = (n for n in equal(graph, tmp_path, -1.0) if n.op == "_QuantizedMatMul")
     assert channel_axes(graph["out"]) == (0,)
     assert node.attr("transpose_b", False) is False
+
+
+def two_products(activate, between=lambda y: y, second="matmul") -> Graph:
+    """Return an activation between two products, and what may lie in between."""
+
+    def make():
+        import tensorflow as tf
+
+        y = activate(layer("matmul", image((None, C)), "first", 16, weights=3 * random(C, 16)))
+        y = between(tf.identity(y, name="made"))
+        tf.identity(layer(second, y, "second"), name="out")
+
+    return transform(net(make), "remove_nodes(op=Identity)")
+
+
+def gelu(approximate=False):
+    import tensorflow as tf
+
+    return lambda y: tf.nn.gelu(y, approximate=approximate)
+
+
+@pytest.mark.parametrize("name", ["GeluExact", "GeluApproximate", "Relu"])
+def test_products_hand_activations_on_as_codes(name, tmp_path):
+    activate = relu if name == "Relu" else gelu(name == "GeluApproximate")
+    graph = two_products(activate)
+    result = equal(graph, tmp_path, -1.0)
+    assert kinds(result) == [f"BiasAdd {name} Requantize", "BiasAdd Dequantize"]
+    assert ops(result)["QuantizeV2"] == 1
+    assert {"Erf", "Erfc", "Tanh", "Relu", "Dequantize"}.isdisjoint(ops(result))
+
+
+def test_codes_of_a_gelu_pass_a_reshape_and_go_into_convolutions(tmp_path):
+    """Zeros around an image are not the code 0, which stands for the lowest value of the GELU."""
+
+    def between(y):
+        import tensorflow as tf
+
+        return tf.reshape(y, [-1, 2, 2, 4])
+
+    graph = two_products(gelu(), between, "conv")
+    result = equal(graph, tmp_path, -1.0)
+    assert kinds(result)[:1] == ["BiasAdd GeluExact Dequantize"]
+    alone = net_with_two_readers()
+    result = equal(alone, tmp_path, -1.0)
+    assert "BiasAdd GeluExact Requantize" in kinds(result)
+    conv = next(node for node in result if node.op == OPS["Conv2D"])
+    zeros = result.producer(result.producer(conv.inputs[0]).inputs[0])
+    assert zeros.op == "PadV2"
+    assert result.constant(zeros.inputs[2]).value > 0
+    assert ops(result)["QuantizeV2"] == 1
+
+
+def net_with_two_readers() -> Graph:
+    """Return a GELU that a product reads, and a convolution with zeros around."""
+
+    def make():
+        import tensorflow as tf
+
+        y = layer("matmul", image((None, C)), "first", 16, weights=3 * random(C, 16))
+        y = gelu()(y)
+        small = layer("matmul", y, "second")
+        picture = layer("conv", tf.reshape(y, [-1, 2, 2, 4]), "third", 4)
+        tf.add(tf.reduce_sum(small, 1), tf.reduce_sum(picture, [1, 2, 3]), name="out")
+
+    return net(make)
+
+
+def test_an_activation_that_others_read_too_is_there_in_floats(tmp_path):
+    graph = two_products(gelu())
+    made = gelu_of(graph, graph["first/biased"]).nodes[-1].name
+    graph.outputs = ("out", made)
+    result = equal(graph, tmp_path, -1.0)
+    assert kinds(result)[0] == "BiasAdd GeluExact Requantize"
+    assert ops(result)["Dequantize"] == 1
+
+
+def test_what_no_product_reads_is_floats(tmp_path):
+    graph = two_products(gelu(), between=abs)
+    assert kinds(equal(graph, tmp_path, -1.0)) == [
+        "BiasAdd GeluExact Dequantize",
+        "BiasAdd Dequantize",
+    ]
+
+
+def test_the_check_catches_a_gelu_whose_codes_begin_at_zero(tmp_path):
+    graph = two_products(gelu())
+    result = equal(graph, tmp_path, -1.0)
+    node = next(node for node in result if "Requantize" in (node.attr("fused_ops") or ()))
+    result.replace(node, node.with_attrs(output_quant_mode="SCALED"))
+    assert sqnr(graph, result, -1.0) < BAR_DB - 6
 
 
 GRAPHS = [

@@ -105,6 +105,23 @@ def test_a_layer_without_bias_gets_zeros(kind, activation):
     assert not result["layer/no_bias"].value.any()
 
 
+@pytest.mark.parametrize("kind", FUSED)
+@pytest.mark.parametrize("approximate", [False, True])
+def test_a_gelu_is_one_op_with_a_matmul(kind, approximate):
+    def behind(y):
+        import tensorflow as tf
+
+        return tf.nn.gelu(biased(y), approximate=approximate)
+
+    found = [
+        node.attr("fused_ops")
+        for node in equal(net(kind, behind), bar=BAR)
+        if node.attr("fused_ops")
+    ]
+    name = "GeluApproximate" if approximate else "GeluExact"
+    assert found == [["BiasAdd", name] if kind == "matmul" else ["BiasAdd"]]
+
+
 @pytest.mark.parametrize("op", ["Add", "AddV2"])
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_sum_with_a_vector_is_a_bias(op, order):

@@ -31,11 +31,11 @@ OPS = {
     "DepthwiseConv2dNative": "_FusedQuantizedDepthwiseConv2D",
     "MatMul": "_QuantizedMatMul",
 }
-# What the kernel of a layer computes behind it; MatMul's gives floats, which have no range.
+# What the kernel of a layer computes behind it.
 ACTIVATIONS = {
     "Conv2D": frozenset({"Relu", "Relu6"}),
     "DepthwiseConv2dNative": frozenset({"Relu", "Relu6"}),
-    "MatMul": frozenset({"Relu"}),
+    "MatMul": frozenset({"Gelu", "Relu"}),
 }
 PASSING_OPS = frozenset(
     {"ConcatV2", "ExpandDims", "Identity", "MaxPool", "Pad", "Reshape", "Squeeze"}
@@ -45,7 +45,9 @@ PASSING_OPS = frozenset(
 QuantizedAvgPool is none: without oneDNN it cuts fractions off, 0.43 of a code on average, and takes
 longer than a float pool between conversions.
 """
-_SAME_MEMORY = frozenset({"ExpandDims", "Identity", "Pad", "Reshape", "Squeeze"})
+_RENAMING = frozenset({"ExpandDims", "Identity", "Reshape", "Squeeze"})
+"""Ops whose codes are those that they read, whatever these stand for."""
+_SAME_MEMORY = _RENAMING | {"Pad"}
 """Ops that may give on the memory that they read; Pad does where it adds nothing."""
 
 
@@ -149,11 +151,17 @@ class _Planner:
         if reason:
             return reason
         source = layer.data_inputs[0]
-        reads = self.plan.forms.get(source) or self._form_of_float(layer, source)
+        reads = self._form_of_codes(layer, source) or self._form_of_float(layer, source)
         if isinstance(reads, str):
             return reads
         found = self._chain(layer, self._is_eight_bit_summand)
-        if layer.op != "MatMul":
+        if layer.op == "MatMul":
+            result = found.nodes[-1].name
+            made = self._form_of_product(found)
+            if made is not None:
+                self.plan.forms[result] = made
+                self._leaders[result] = result
+        else:
             result = found.nodes[-1].name
             form = self._form(result)
             if isinstance(form, str):
@@ -184,6 +192,8 @@ class _Planner:
             return
         form = forms[0]
         assert form is not None
+        if node.op not in _RENAMING and any(each.offset for each in forms if each is not None):
+            return
         self.plan.passing.add(node.name)
         self.plan.forms[node.name] = form
         self._leaders[node.name] = node.name
@@ -199,8 +209,9 @@ class _Planner:
         for tensor, form in plan.forms.items():
             plan.forms[tensor] = replace(form, peak=peaks[self._leader(tensor)])
         for layer in plan.reads:
-            source = self._graph[layer].data_inputs[0]
-            plan.reads[layer] = plan.forms.get(source, plan.reads[layer])
+            node = self._graph[layer]
+            read = self._form_of_codes(node, node.data_inputs[0])
+            plan.reads[layer] = read or plan.reads[layer]
         for layer, form in plan.sums.items():
             plan.sums[layer] = plan.forms.get(plan.chains[layer].summand, form)
 
@@ -240,6 +251,40 @@ class _Planner:
             self._known = Shapes(self._graph)
         return self._known.shape(tensor)
 
+    def _form_of_codes(self, layer: Node, source: str) -> Form | None:
+        """Return the form of codes that a layer can read."""
+        form = self.plan.forms.get(source)
+        if form is None or not form.offset:
+            return form
+        zeros = self._zeros(layer, source)
+        if zeros is None:
+            return None
+        self._put_around(layer, zeros)
+        return form
+
+    def _put_around(self, layer: Node, zeros: ZerosByAxis) -> None:
+        if any(map(any, zeros.values())):
+            self.plan.zeros[layer.name] = zeros
+
+    def _form_of_product(self, found: Chain) -> Form | None:
+        """Return the form in which a MatMul gives an activation to others, or None for floats."""
+        result = found.nodes[-1].name
+        if found.activation is None or not self._is_multiplied(result):
+            return None
+        seen = self._range(result)
+        return None if isinstance(seen, str) else with_offset(seen, zero_is_exact=True)
+
+    def _is_multiplied(self, name: str) -> bool:
+        """Say whether a MatMul with constant weights reads a tensor."""
+        waiting = [name]
+        for each in waiting:  # it grows
+            for reader in self._graph.readers(each):
+                if reader.op == "MatMul" and not self._unfit(reader):
+                    return True
+                if reader.op in _RENAMING and reader.data_inputs[0] == each:
+                    waiting.append(reader.name)
+        return False
+
     def _form_of_float(self, layer: Node, source: str) -> Form | str:
         """Return how a float tensor is to be quantized for a layer, or why it is not."""
         found = self._range(source)
@@ -259,8 +304,8 @@ class _Planner:
         elif form.signed and not is_made:
             return ("the input has a sign, which would cost one of the 8 bits, and its size is not "
                     "known")  # fmt: skip
-        if form.offset and zeros and any(map(any, zeros.values())):
-            self.plan.zeros[layer.name] = zeros
+        if form.offset and zeros is not None:
+            self._put_around(layer, zeros)
         return form
 
     def _zeros(self, layer: Node, source: str) -> ZerosByAxis | None:

@@ -58,7 +58,10 @@ def _ends(*values: int | list[int]) -> list[tuple[Array, str]]:
     return [(np.array(value, np.float32), "float32") for value in values]
 
 
-# Op: what it reads, its attributes, and the number that it then gives.
+_EIGHT_BIT_PRODUCT: dict[str, Any] = {**_EIGHT_BIT, "T1": _CODES, "T2": _WEIGHTS, "U": _FLOAT}
+
+# Op, and what it is asked for where it is tried twice: what it reads, its attributes, and the
+# number that it then gives.
 _TRIALS: Mapping[str, tuple[list[tuple[Array, str]], dict[str, Any], float]] = {
     "_MklNativeFusedConv2D": (
         _ones((1, 2, 2, 3), (2, 2, 3, 1), (1,)),
@@ -84,17 +87,27 @@ _TRIALS: Mapping[str, tuple[list[tuple[Array, str]], dict[str, Any], float]] = {
     "_QuantizedMatMul": (
         _codes((1, 3), (3, 1), (1,)),
         {
-            **_EIGHT_BIT,
-            "T1": _CODES,
-            "T2": _WEIGHTS,
+            **_EIGHT_BIT_PRODUCT,
             "Tout": _FLOAT,
-            "U": _FLOAT,
             "Thost_inputs": [_FLOAT] * 4,
             "Tdevice_outputs": [_FLOAT],
             "Thost_outputs": [],
             "fused_ops": ["BiasAdd", "Dequantize"],
         },
         4.0,
+    ),
+    "_QuantizedMatMul GeluExact": (
+        _codes((1, 3), (3, 1), (1,)) + _ends(-1, 254),
+        {
+            **_EIGHT_BIT_PRODUCT,
+            "Tout": _CODES,
+            "Thost_inputs": [_FLOAT] * 6,
+            "Tdevice_outputs": [_CODES],
+            "Thost_outputs": [_FLOAT] * 2,
+            "fused_ops": ["BiasAdd", "GeluExact", "Requantize"],
+            "output_quant_mode": "MIN_FIRST",
+        },
+        5.0,
     ),
 }
 
@@ -104,7 +117,8 @@ def probe(ops: Iterable[str]) -> frozenset[str]:
 
     The first call starts TensorFlow in a child process; later ones answer from what it found.
     """
-    return _running() & frozenset(ops)
+    failed = {_op(trial) for trial in _TRIALS.keys() - _running()}
+    return (frozenset(map(_op, _TRIALS)) - failed) & frozenset(ops)
 
 
 @functools.cache
@@ -115,39 +129,48 @@ def _running() -> frozenset[str]:
         return frozenset().union(*map(_right_alone, _TRIALS))
 
 
-def _right_alone(op: str) -> frozenset[str]:
+def _op(trial: str) -> str:
+    return trial.partition(" ")[0]
+
+
+def _right_alone(trial: str) -> frozenset[str]:
     try:
-        return _right((op,))
+        return _right((trial,))
     except (CrashError, GraphError):
         return frozenset()
 
 
-def _right(ops: tuple[str, ...]) -> frozenset[str]:
-    """Return the ops that give the right number, and of no rows nothing, tried in one child."""
+def _right(trials: tuple[str, ...]) -> frozenset[str]:
+    """Return the trials that give the right number, and of no rows nothing, made in one child."""
     graph = Graph()
-    for op in ops:
-        values, attrs, _ = _TRIALS[op]
+    for trial in trials:
+        values, attrs, _ = _TRIALS[trial]
         (first, type_), *rest = values
-        for name, read in ((op[1:], values), (_without_rows(op), [(first[:0], type_), *rest])):
+        empty = [(first[:0], type_), *rest]
+        for name, read in ((_name(trial), values), (_without_rows(trial), empty)):
             inputs = [f"{name}/{place}" for place in range(len(read))]
             for tensor, (value, kind) in zip(inputs, read, strict=True):
                 graph.add(Node.constant(tensor, value, kind))
-            graph.add(Node(name, op, tuple(inputs)).with_attrs(**attrs))
+            graph.add(Node(name, _op(trial), tuple(inputs)).with_attrs(**attrs))
     content = b"".join(graph.serialized())
-    names = [name for op in ops for name in (op[1:], _without_rows(op))]
+    names = [name for trial in trials for name in (_name(trial), _without_rows(trial))]
     found = call("deploykit.transforms.core.running.session:run_each", content, names)
-    return frozenset(op for op in ops if _gives(found, op))
+    return frozenset(trial for trial in trials if _gives(found, trial))
 
 
-def _without_rows(op: str) -> str:
+def _name(trial: str) -> str:
+    return trial[1:].replace(" ", "_")
+
+
+def _without_rows(trial: str) -> str:
     """Return the name of the node that tries an op on an empty batch, which may be deadly."""
-    return f"{op[1:]}_without_rows"
+    return f"{_name(trial)}_without_rows"
 
 
-def _gives(found: Mapping[str, Array], op: str) -> bool:
+def _gives(found: Mapping[str, Array], trial: str) -> bool:
     """Say whether an op gave what it must."""
-    value, empty = found.get(op[1:]), found.get(_without_rows(op))
-    number = _TRIALS[op][2]
+    value, empty = found.get(_name(trial)), found.get(_without_rows(trial))
+    number = _TRIALS[trial][2]
     return value is not None and _is(value, number) and empty is not None and not empty.size
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from deploykit.transforms.core.checks.kernel_limits import limit
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.layers.gelu import gelu_of
 from deploykit.transforms.core.layers.layers import channel_axes, channels_first, weights_of
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import FEEDABLE_OPS
@@ -25,6 +26,14 @@ class Chain:
     bias: str = ""
     summand: str = ""
     activation: Node | None = None
+    """What gives the activated values."""
+    gelu: str = ""
+    """Which one, where the activation is a GELU: GeluExact or GeluApproximate."""
+
+    @property
+    def activation_op(self) -> str:
+        """The activation, as kernels call it; nothing where there is none."""
+        return self.gelu or ("" if self.activation is None else self.activation.op)
 
 
 def chain(
@@ -36,7 +45,8 @@ def chain(
     """Return the layer with the nodes behind it that one kernel can compute with it.
 
     That is a constant bias, then (behind a Conv2D) another tensor that is added and whose shape
-    `same_shape` knows to be equal, then one of the activations.
+    `same_shape` knows to be equal, then one of the activations; `Gelu` stands for GELU, which is
+    several nodes.
     """
     nodes, bias, summand = [layer], "", ""
     while (reader := _only_reader(graph, nodes[-1])) is not None:
@@ -53,6 +63,8 @@ def chain(
         else:
             break
         nodes.append(reader)
+    if "Gelu" in activations and (gelu := gelu_of(graph, nodes[-1])):
+        return Chain((*nodes, *gelu.nodes), bias, summand, gelu.nodes[-1], gelu.kind)
     return Chain(tuple(nodes), bias, summand)
 
 
