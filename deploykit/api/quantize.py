@@ -14,7 +14,7 @@ from deploykit.quantization.preconditions import refuse_quantized
 from deploykit.quantization.requested import Quantization
 from deploykit.quantization.search import DEFAULT, STEPS, quantize_calibrated
 from deploykit.quantization.weights import quantize_stored
-from deploykit.rewriting.pipelines import OPTIMIZE, quantize_string
+from deploykit.rewriting.pipelines import PREPARE_LAYERS, quantize_string
 from deploykit.rewriting.rewrite import OutputFiles, rewrite
 from deploykit.rewriting.transform import run_steps
 from deploykit.storage.parameters import with_options
@@ -148,7 +148,7 @@ def _calibrated(
         evaluation = open_samples(data[1], graph, comparison.preprocess, said=fed)
         fed = {**evaluation.fed, **fed}
     found = quantize_calibrated(
-        run_steps(graph, OPTIMIZE)[0],
+        run_steps(graph, PREPARE_LAYERS)[0],
         calibration,
         how,
         evaluation=evaluation,

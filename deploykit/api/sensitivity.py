@@ -8,7 +8,7 @@ from typing import Any
 from deploykit.freezing.open_model import open_model
 from deploykit.input.samples import open_samples
 from deploykit.quantization.sensitivity import STEPS, Sensitivity, measure_sensitivity
-from deploykit.rewriting.pipelines import OPTIMIZE
+from deploykit.rewriting.pipelines import PREPARE_LAYERS
 from deploykit.rewriting.transform import run_steps
 from deploykit.text.progress import working
 
@@ -48,7 +48,7 @@ def sensitivity(
         opened = open_model(model)
         graph = opened.frozen
         opened.refuse_effects(allowed_ops)
-        optimized = run_steps(graph, OPTIMIZE)[0]
+        optimized = run_steps(graph, PREPARE_LAYERS)[0]
         samples = open_samples(calibration, graph, preprocess)
         known = None if ranges is None else os.fspath(ranges)
         found = measure_sensitivity(optimized, samples, ranges=known, isa=isa, work=work)

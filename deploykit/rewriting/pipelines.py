@@ -13,6 +13,14 @@ merge_duplicate_nodes
 sort_by_execution_order
 """
 
+PREPARE_LAYERS = f"""{OPTIMIZE}
+flatten_products
+sink_reshapes
+merge_duplicate_nodes
+sort_by_execution_order
+"""
+"""What goes before 8-bit layers: products in all forms become MatMul, next to its bias."""
+
 
 def quantize_string(
     minimum_size: int = 1024, skip: Iterable[str] = (), nodes: bool = False, ranges: str = ""

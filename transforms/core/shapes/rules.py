@@ -272,7 +272,7 @@ def _table(*rules: tuple[Rule, str]) -> dict[str, Rule]:
 RULES = _table(
     (lambda _, shapes, __: shapes[0], """
      Abs BatchNormWithGlobalNormalization BiasAdd BiasAddV1 Cast Ceil CheckNumerics ClipByValue
-     Cos Cumsum Dequantize Elu Erf Exp FakeQuantWithMinMaxArgs FakeQuantWithMinMaxVars
+     Cos Cumsum Dequantize Elu Erf Erfc Exp FakeQuantWithMinMaxArgs FakeQuantWithMinMaxVars
      FakeQuantWithMinMaxVarsPerChannel Floor FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3
      Identity IdentityN Inv IsFinite IsNan LRN LeakyRelu Log Log1p LogSoftmax LogicalNot Neg
      OnesLike PreventGradient QuantizeAndDequantizeV2 QuantizeAndDequantizeV3 QuantizeV2

@@ -1,0 +1,183 @@
+"""A product with constant weights becomes a MatMul where it is one; what is none stays."""
+
+import numpy as np
+import pytest
+
+from deploykit.transforms.core import pipeline
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from tests.support import assert_golden, build, error, ops, random, run, transform
+from tests.transforms.examples import Example
+
+BAR = 1e-6 * 6  # design: 1e-6 * (5 + depth); sums may be in another order
+
+
+def net(equation="abc,cd->abd", x=(None, 4, 6), weights=(6, 5), swapped=False) -> Graph:
+    """Return an Einsum of an input and constant weights."""
+
+    def make():
+        import tensorflow as tf
+
+        rows = tf.compat.v1.placeholder(tf.float32, x, name="x")
+        operands = [tf.abs(rows), tf.constant(random(*weights), name="weights")]
+        operands = operands[:: -1 if swapped else 1]
+        y = tf.raw_ops.Einsum(inputs=operands, equation=equation, name="product")
+        tf.abs(y, name="out")
+
+    return build(make, ["x"], ["out"])
+
+
+def batched(x=(None, 4, 6), weights=(6, 5), op="BatchMatMulV2", **attrs) -> Graph:
+    def make():
+        import tensorflow as tf
+
+        rows = tf.compat.v1.placeholder(tf.float32, x, name="x")
+        constant = tf.constant(random(*weights), name="weights")
+        y = getattr(tf.raw_ops, op)(x=tf.abs(rows), y=constant, name="product", **attrs)
+        tf.abs(y, name="out")
+
+    return build(make, ["x"], ["out"])
+
+
+def fed(graph: Graph, *open_sizes: int) -> dict[str, np.ndarray]:
+    sizes = iter(open_sizes)
+    shape = [next(sizes) if size < 0 else size for size in graph["x"].attr("shape")]
+    return {"x": random(*shape, seed=1)}
+
+
+def equal(graph: Graph, *open_sizes: tuple[int, ...]) -> Graph:
+    """Return the transformed graph, after a comparison of its numbers and shapes."""
+    graph.prune()
+    result = transform(graph, "flatten_products")
+    for sizes in open_sizes or ((1,), (3,)):
+        feeds = fed(graph, *sizes)
+        assert error(graph, result, feeds) <= BAR
+        assert run(result, feeds)[0].shape == run(graph, feeds)[0].shape
+    assert str(transform(result, "flatten_products")) == str(result)
+    return result
+
+
+EINSUMS = {
+    "dense": ("abc,cd->abd", (None, 4, 6), (6, 5)),
+    "heads": ("abc,cde->abde", (None, 4, 6), (6, 2, 3)),
+    "from heads": ("abcd,cde->abe", (None, 4, 2, 3), (2, 3, 5)),
+    "transposed": ("abc,dc->abd", (None, 4, 6), (5, 6)),
+    "heads, transposed": ("abc,dec->abde", (None, 4, 6), (2, 3, 6)),
+    "rows": ("bc,cd->bd", (None, 6), (6, 5)),
+    "ellipsis": ("...c,cd->...d", (None, 4, 6), (6, 5)),
+    "four axes": ("abcd,de->abce", (None, 2, 3, 4), (4, 5)),
+}
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("name", EINSUMS)
+def test_an_einsum_is_a_matmul_between_reshapes(name, swapped):
+    equation, x, weights = EINSUMS[name]
+    if swapped:
+        terms, result = equation.split("->")
+        equation = ",".join(terms.split(",")[::-1]) + "->" + result
+    result = equal(net(equation, x, weights, swapped))
+    assert ops(result) == {"Placeholder": 1, "Abs": 2, "Const": 3, "Reshape": 2, "MatMul": 1}
+
+
+@pytest.mark.parametrize("op", ["BatchMatMul", "BatchMatMulV2"])
+@pytest.mark.parametrize("adj_y", [False, True])
+def test_a_product_of_a_batch(op, adj_y):
+    weights = (5, 6) if adj_y else (6, 5)
+    if op == "BatchMatMul":  # takes no other ranks
+        result = equal(batched((1, None, 6), (1, *weights), op, adj_y=adj_y))
+    else:
+        result = equal(batched(weights=weights, adj_y=adj_y))
+    assert ops(result)["MatMul"] == 1
+
+
+def test_more_than_one_open_size_is_computed():
+    result = equal(net(x=(None, None, 6)), (1, 4), (3, 2), (2, 1))
+    assert ops(result)["Shape"] == 1
+    result = equal(net("abc,cde->abde", (None, None, 6), (6, 2, 3)), (1, 4), (3, 2))
+    assert ops(result)["MatMul"] == 1
+
+
+def test_an_empty_batch_stays_empty():
+    graph = net()
+    graph.prune()
+    result = transform(graph, "flatten_products")
+    assert run(result, fed(graph, 0))[0].shape == (0, 4, 5)
+
+
+def test_tensordot_reads_rows_by_constant_sizes():
+    def make():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, (None, 4, 6), name="x")
+        tf.abs(tf.tensordot(tf.abs(x), tf.constant(random(6, 5)), [[2], [0]]), name="out")
+
+    graph = transform(build(make, ["x"], ["out"]), "fold_constants")
+    result = equal(graph)
+    result.prune()
+    assert ops(result) == {"Placeholder": 1, "Abs": 2, "Const": 3, "Reshape": 2, "MatMul": 1}
+
+
+def test_weights_that_others_read_stay_for_them():
+    graph = net("abc,dc->abd", weights=(5, 6))
+    graph.add(Node("twice", "Neg", ("weights",)).with_attrs(T=graph["product"].attr("T")))
+    graph.outputs = ("out", "twice")
+    result = equal(graph)
+    assert result["weights"].value.shape == (5, 6)
+
+
+@pytest.mark.golden("flatten_products/heads")
+def test_golden():
+    graph = net("abc,cde->abde", (None, 4, 6), (6, 2, 3))
+    graph.prune()
+    assert_golden(graph, transform(graph, "flatten_products"))
+
+
+MOVES = "it moves axes, or its weights differ from one matrix of the batch to the next"
+
+
+@pytest.mark.parametrize(
+    ("graph", "reason"),
+    [
+        (lambda: net("abc,cd->bad"), MOVES),
+        (lambda: net("abc,bcd->abd", weights=(4, 6, 5)), MOVES),
+        (lambda: net("abc,bd->acd", weights=(4, 5)), "it sums over other axes than the last ones "
+         "of its rows"),
+        (lambda: net("abc,cd->abcd"), "it sums over other axes than the last ones of its rows"),
+        (lambda: batched(weights=(4, 6, 5), x=(4, 3, 6)), "its weights differ from one matrix of "
+         "the batch to the next"),
+        (lambda: batched(x=(None, 6, 4), adj_x=True), "its first factor is transposed"),
+        (lambda: batched(x=(4, 6), weights=(1, 6, 5)), "how many axes its first factor has is not "
+         "known, or it has fewer than its weights"),
+    ],
+)  # fmt: skip
+def test_left_alone(graph, reason):
+    graph = graph()
+    graph.prune()
+    (done,) = pipeline.run(graph, pipeline.parse("flatten_products"))
+    assert str(done.graph) == str(graph)
+    assert list(done.skipped) == [f"node 'product': {reason}"]
+
+
+def test_what_is_fed_or_not_constant_is_left_alone():
+    graph = net()
+    graph.inputs = ("x", "product")
+    assert "MatMul" not in ops(transform(graph, "flatten_products"))
+    graph.inputs = ("x", "weights")
+    assert "MatMul" not in ops(transform(graph, "flatten_products"))
+
+
+def test_the_check_catches_weights_in_the_order_of_the_equation():
+    graph = net("abc,dc->abd", weights=(6, 6))
+    graph.prune()
+    result = transform(graph, "flatten_products")
+    (product,) = (node for node in result if node.op == "MatMul")
+    weights = result.constant(product.inputs[1])
+    result.replace(weights, weights.with_value(np.ascontiguousarray(weights.value.T)))
+    assert error(graph, result, fed(graph, 2)) > 0.1
+
+
+GRAPHS = [
+    Example("flatten_products", net, BAR),
+    Example("flatten_products", lambda: batched((2, 4, 6)), BAR),
+]

@@ -1,0 +1,212 @@
+"""A batch of matrices times constant weights is one matrix, of all their rows, times them."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.layers.layers import FLOATS
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.shapes.known_shapes import Shapes
+from deploykit.transforms.core.shapes.sizes import Shape
+from deploykit.transforms.core.tensors import Array, DType
+
+INT32 = DType("int32")
+_BATCHED = frozenset({"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"})
+
+
+@dataclass(frozen=True)
+class _Product:
+    """Rows times weights: what a node computes, but for the shape."""
+
+    rows: str
+    """The tensor whose last axes are summed over."""
+    summed: int
+    """How many elements a row has."""
+    weights: Array
+    """[summed, made]"""
+    const: Node
+    kept: int
+    """How many leading axes number the rows."""
+    made: tuple[int, ...]
+    """The axes of the result behind them."""
+
+
+def flatten_products(graph: Graph) -> None:
+    """Turn Einsum and batched products with constant weights into MatMul, between Reshapes.
+
+    MatMul is what other transforms know as a layer: `quantize_static` computes it in 8 bits. A
+    MatMul that reads reshaped rows, as tf.tensordot writes it, reads them without what is computed
+    for their shape. The numbers stay, but for the order in which oneDNN or Eigen sums. Left alone
+    are products that also move axes, or whose weights have an axis for the batch.
+    """
+    shapes = Shapes(graph)
+    for node in list(graph):
+        if node.op == "Einsum" or node.op in _BATCHED:
+            read = _einsum if node.op == "Einsum" else _batched
+            found = read(graph, node, shapes)
+            if isinstance(found, str):
+                if found:
+                    graph.skip(node, found)
+                continue
+            _rewrite(graph, node, found, shapes.shape(found.rows))
+        elif node.op == "MatMul":
+            _read_rows(graph, node)
+    _fix_sizes(graph)
+
+
+def _fix_sizes(graph: Graph) -> None:
+    """Give a Reshape constant sizes, where all but one are known whatever is fed."""
+    shapes = Shapes(graph)
+    for node in list(graph):
+        if node.op == "Reshape" and graph.constant(node.data_inputs[1]) is None:
+            shape = shapes.shape(node.name)
+            if shape is None or shape.count(-1) > 1 or 0 in shape or graph.is_input(node.name):
+                continue
+            sizes = _sizes(graph, node, list(shape))
+            fixed = node.with_data_inputs(node.data_inputs[0], sizes).with_attrs(Tshape=INT32)
+            graph.absorb([node], into=fixed)
+
+
+def _batched(graph: Graph, node: Node, shapes: Shapes) -> _Product | str:
+    """Return the product of a batch of matrices, or why it is none; nothing where nobody asks."""
+    rows, second = node.data_inputs
+    const, shape = graph.constant(second), shapes.shape(rows)
+    if const is None or not _can_be_changed(graph, node):
+        return ""
+    if node.attr("adj_x", False):
+        return "its first factor is transposed"
+    if shape is None or len(shape) < max(2, const.value.ndim):
+        return "how many axes its first factor has is not known, or it has fewer than its weights"
+    if const.value.ndim < 2 or math.prod(const.value.shape[:-2]) != 1:
+        return "its weights differ from one matrix of the batch to the next"
+    weights = const.value.reshape(const.value.shape[-2:])
+    if node.attr("adj_y", False):
+        weights = weights.T
+    return _Product(rows, len(weights), weights, const, len(shape) - 1, weights.shape[1:])
+
+
+def _einsum(graph: Graph, node: Node, shapes: Shapes) -> _Product | str:
+    """Return the product that an Einsum is, or why it is none; nothing where nobody asks."""
+    if len(node.data_inputs) != 2 or not _can_be_changed(graph, node):
+        return ""
+    constants = [graph.constant(tensor) for tensor in node.data_inputs]
+    place = 1 if constants[1] is not None else 0
+    const, rows = constants[place], node.data_inputs[1 - place]
+    if const is None or graph.constant(rows) is not None:
+        return ""
+    terms, _, result = str(node.attr("equation")).replace(" ", "").partition("->")
+    operands = terms.split(",")
+    read, labels = operands[1 - place], operands[place]
+    if "..." in terms:
+        shape = shapes.shape(rows)
+        if "..." in labels or shape is None:
+            return "its weights have axes without a label, or those of the rows are not known"
+        spare = "".join(chr(0x3B1 + axis) for axis in range(len(shape) + 3 - len(read)))
+        read, result = read.replace("...", spare), result.replace("...", spare)
+    summed = [label for label in read if label not in result]
+    kept, made = read[: len(read) - len(summed)], [c for c in result if c not in read]
+    plain = all(len(set(part)) == len(part) for part in (read, labels, result))
+    if not plain or not summed or not kept or list(read) != [*kept, *summed]:
+        return "it sums over other axes than the last ones of its rows"
+    if sorted(labels) != sorted([*summed, *made]) or list(result) != [*kept, *made]:
+        return "it moves axes, or its weights differ from one matrix of the batch to the next"
+    ordered = const.value.transpose([labels.index(label) for label in (*summed, *made)])
+    sizes = ordered.shape
+    count = math.prod(sizes[: len(summed)])
+    weights = ordered.reshape(count, -1) if ordered.size else np.zeros((0, 0))
+    return _Product(rows, count, weights, const, len(kept), sizes[len(summed) :])
+
+
+def _can_be_changed(graph: Graph, node: Node) -> bool:
+    return node.attr("T", "float32") in FLOATS and not graph.is_input(node.name)
+
+
+def _rewrite(graph: Graph, node: Node, found: _Product, shape: Shape | None) -> None:
+    """Put a Reshape, a MatMul and a Reshape in the place of a product."""
+    if not found.weights.size:
+        graph.skip(node, "its weights are empty")
+        return
+    kind = node.attr("T")
+    rows = _reshape(graph, node, f"{node.name}/rows", found.rows, [-1, found.summed])
+    weights = found.const.value
+    if weights.shape != found.weights.shape or (weights != found.weights).any():
+        weights = np.ascontiguousarray(found.weights)
+        name = f"{found.const.name}/matrix"
+        second = graph.constant_beside(found.const, weights, name, found.const.attr("dtype")).name
+    else:
+        second = found.const.name
+    product = Node(graph.unique_name(f"{node.name}/product"), "MatMul", (rows, second))
+    product = product.with_attrs(T=kind, transpose_a=False, transpose_b=False)
+    made = graph.add(_placed(product, node)).name
+    kept = None if shape is None else shape[: found.kept]
+    if kept is not None and kept.count(-1) <= 1 and 0 not in kept:
+        sizes = _sizes(graph, node, [*kept, *found.made])
+    else:
+        sizes = _open_sizes(graph, node, found)
+    last = Node(node.name, "Reshape", (made, sizes)).with_attrs(T=kind, Tshape=INT32)
+    graph.absorb([node], into=_placed(last, node))
+
+
+def _reshape(graph: Graph, node: Node, name: str, tensor: str, sizes: list[int]) -> str:
+    """Add a Reshape to known sizes, beside a node, and return its name."""
+    shape = _sizes(graph, node, sizes)
+    made = Node(graph.unique_name(name), "Reshape", (tensor, shape))
+    return graph.add(_placed(made.with_attrs(T=node.attr("T"), Tshape=INT32), node)).name
+
+
+def _sizes(graph: Graph, node: Node, sizes: list[int]) -> str:
+    array: Array = np.array(sizes, np.int32)
+    return graph.constant_beside(node, array, f"{node.name}/shape").name
+
+
+def _open_sizes(graph: Graph, node: Node, found: _Product) -> str:
+    """Add what computes the shape of the result from that of the rows; return its name."""
+
+    def add(part: str, op: str, inputs: tuple[str, ...], **attrs: object) -> str:
+        made = Node(graph.unique_name(f"{node.name}/{part}"), op, inputs).with_attrs(**attrs)
+        return graph.add(_placed(made, node)).name
+
+    whole = add("shape_of_rows", "Shape", (found.rows,), T=node.attr("T"), out_type=INT32)
+    ends = [_sizes(graph, node, [place]) for place in (0, found.kept)]
+    kept = add("kept", "Slice", (whole, *ends), T=INT32, Index=INT32)
+    made = _sizes(graph, node, list(found.made))
+    axis: Array = np.array(0, np.int32)
+    zero = graph.constant_beside(node, axis, f"{node.name}/axis").name
+    return add("shape_of_result", "ConcatV2", (kept, made, zero), T=INT32, N=2, Tidx=INT32)
+
+
+def _placed(new: Node, old: Node) -> Node:
+    """Return a new node on the device of the one whose part it computes."""
+    return Node(new.name, new.op, new.inputs, new.attrs, old.device)
+
+
+def _read_rows(graph: Graph, node: Node) -> None:
+    """Let a MatMul with constant weights read reshaped rows by a constant shape."""
+    const = graph.constant(node.data_inputs[1])
+    before = graph.producer(node.data_inputs[0])
+    if const is None or const.value.ndim != 2 or not const.value.size:
+        return
+    if node.attr("transpose_a", False) or before.op != "Reshape" or graph.is_input(node.name):
+        return
+    if graph.is_input(before.name):
+        return
+    summed = const.value.shape[1 if node.attr("transpose_b", False) else 0]
+    source = before.data_inputs[0]
+    while (step := graph.producer(source)).op in ("Reshape", "Transpose"):
+        if graph.is_input(step.name) or (
+            step.op == "Transpose" and not _moves_nothing(graph, step)
+        ):
+            break
+        source = step.data_inputs[0]
+    shape = graph.constant(before.data_inputs[1])
+    if source == before.data_inputs[0] and shape is not None:
+        return
+    rows = _reshape(graph, node, f"{node.name}/rows", source, [-1, summed])
+    graph.absorb([before, node], into=node.with_data_inputs(rows, *node.data_inputs[1:]))
+
+
+def _moves_nothing(graph: Graph, node: Node) -> bool:
+    order = graph.constant(node.data_inputs[1])
+    return order is not None and order.value.tolist() == list(range(order.value.size))
