@@ -221,10 +221,11 @@ def _parts(
         nodes = [node.name for node in chain.nodes]  # one of these names is what fusing them gives
         apart = [node.name for node in chain.nodes if _is_kept(onednn, node)]
         kernel = kernels.get(graph[layer].inputs[:2])
+        last = f"{nodes[-1]}/codes" if nodes[-1] in plan.forms else nodes[-1]
         found[layer] = PartTimes(
             of("Eigen", *nodes),
             of("oneDNN", *apart, *([kernel] if kernel else [])),
-            of("8 bits", f"{nodes[-1]}/codes" if nodes[-1] in plan.forms else nodes[-1]),
+            of("8 bits", last, f"{layer}/zeros/uint8"),
         )
     for name in plan.passing:
         codes = of("8 bits", f"{name}/codes", f"{name}/codes/uint8")

@@ -1,6 +1,7 @@
 """On a busy machine the same layers are chosen as on a quiet one, or it is said what is open."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,9 @@ from deploykit.quantization.speed import Int8Choice, choose
 from deploykit.transforms.core.int8.plan import plan
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
 from tests.support import build, random
+from tests.transforms.int8_nets import ranges_of
+from tests.transforms.test_quantize_static_inputs import feeds_of as signed_feeds
+from tests.transforms.test_quantize_static_inputs import net as signed_net
 
 LAYERS = tuple(f"conv_{number}" for number in range(8))
 Load = Callable[[np.random.Generator, str, int, int], np.ndarray]
@@ -141,3 +145,15 @@ def test_what_was_measured_is_told_twice(net, monkeypatch):
         assert 60e3 <= times.least.parts[layer].int8 < 63e3
         assert times.usual.parts[layer].int8 > 80e3
     assert times.least.quantize.at(10**6) < 17e3 < times.usual.quantize.at(10**6)
+
+
+def test_zeros_that_are_put_around_codes_count_for_their_layer(tmp_path):
+    graph, path = signed_net("float", "conv", "SAME"), str(tmp_path / "net.ranges.json")
+    known = ranges_of(graph, [signed_feeds(graph, 3)])
+    Path(path).write_text(known.text())
+    int8, planned = int8_graph(graph, path), plan(graph, known)
+    times = {"out/codes": 500, "layer/zeros/uint8": 30, "x/quantized": 7}
+    assert times.keys() <= {node.name for node in int8}
+    onednn = timing.with_onednn_kernels(graph)
+    parts = timing._parts(graph, onednn, planned, {"Eigen": {}, "oneDNN": {}, "8 bits": times})
+    assert parts["layer"].int8 == 530
