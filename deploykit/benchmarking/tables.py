@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict, judge
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.benchmarking.scaling import scaling_efficiency
+from deploykit.benchmarking.scaling import scaling_efficiency, thread_lines
 from deploykit.benchmarking.scenarios.scenario_tables import scenario_row, scenario_tables
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import Summary, summary
@@ -33,6 +33,7 @@ def tables(result: BenchmarkResult) -> "list[str | Table]":
     lines = [*_verdict_lines(result), _RATIO] if compared else []
     lines += [_COST, machine_line(result), _warm_up_line(found), *_unstable_lines(result, found)]
     lines += [*openmp_lines(result), *_device_lines(result), *_scaling_lines(result)]
+    lines += thread_lines(result)
     if result.conditions is not None and result.conditions.busy:
         lines.append(f"{result.conditions.busy}: latencies hold for such a machine")
     if result.interrupted:

@@ -123,8 +123,8 @@ def tune_model(
 def _measured_last(search: Search) -> list[Settings]:
     """Return what is measured in the end: default, the best, and these with a change less each.
 
-    And the lowest latency with one op at a time, and what did better yet but not clearly so: both
-    gain less than a trial finds.
+    And the lowest latency with one op at a time, or with one thread where ops take turns anyway,
+    and what did better yet but not clearly so: they gain less than a trial finds.
     """
     found = dict.fromkeys(each.settings for each in search.finalists)
     if (other := search.runner_up) is not None:
@@ -134,7 +134,9 @@ def _measured_last(search: Search) -> list[Settings]:
         found |= dict.fromkeys(without_one(search.start, settings))
         if settings == best:
             found |= dict.fromkeys(
-                replace(best, **each[1]) for each in search.coordinates if [*each[0]] == ["threads"]
+                replace(best, **each[-1 if best.executor else 1])
+                for each in search.coordinates
+                if [*each[0]] == ["threads"]
             )
     tried = {each.settings for each in search.trials if each.failure}
     return [each for each in found if each not in tried][:MOST_LAST]
@@ -225,11 +227,13 @@ def coordinates(
             streams.append({"threads": (1, flight), "concurrency": flight})
             streams.append({"threads": usual, "concurrency": flight})
     alone = dict.fromkeys([(cores, 1), (max(1, cores // 2), 1), (1, 1)])
+    lean = [{"executor": "caller", "threads": (1, 1)}]  # many small ops gain by both alone
     if "threads" in kept:
+        lean = []
         streams = [{"concurrency": each["concurrency"]} for each in streams]
     found: list[tuple[str, Coordinate]] = [
         ("onednn", [{"onednn": not onednn}, {"onednn": None}]),
-        ("executor", [{"executor": "caller"}, {"executor": None}]),
+        ("executor", [{"executor": "caller"}, *lean, {"executor": None}]),
         ("caller_thread", [{"caller_thread": True}, {"caller_thread": None}]),
         ("memory", _memory(kept, here)),
         ("streams", streams),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict
 from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.scaling import thread_lines
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import summary
 from deploykit.benchmarking.tuning.recommendation import Recommendation
@@ -50,6 +51,7 @@ def lines(found: Recommendation, tuned: str) -> "Iterator[str | Table]":
         yield f"undecided: {'; '.join(found.undecided)}: {way}"
     if found.final.conditions is not None and found.final.conditions.busy:
         yield f"{found.final.conditions.busy}: more would be found on a quieter one"
+    yield from thread_lines(found.final)
     if found.impossible:
         yield f"unstable: {found.impossible}"
     yield f"{tuned} recommends: {found.settings}"

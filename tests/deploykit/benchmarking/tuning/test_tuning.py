@@ -139,6 +139,36 @@ def test_what_did_better_but_not_clearly_is_measured_in_the_end():
     assert Model(lambda settings: (5.0, 200.0)).search().runner_up is None
 
 
+def test_ops_in_turn_are_tried_with_one_thread_as_well():
+    """Where each alone brings nothing, as where threads hand small ops to each other."""
+
+    def cost(settings):
+        p50 = 7.0 if settings.executor and settings.threads == (1, 1) else 10.0
+        return p50, 1000 / p50
+
+    found = Model(cost).search(seconds=6)
+    assert found.best["latency"] == replace(START, executor="caller", threads=(1, 1))
+    assert {each.settings.threads for each in Model(cost).search(kept=["threads"]).trials} == {None}
+
+
+def test_one_thread_is_measured_in_the_end_where_ops_take_turns():
+    def cost(settings):
+        p50 = 10.0 * (0.8 if settings.executor else 1.0)
+        return p50, 1000 / p50
+
+    search = Model(cost).search()
+    assert replace(START, executor="caller", threads=(1, 1)) in tuning._measured_last(search)
+    search = Model(planted).search()
+    assert not [each for each in tuning._measured_last(search) if each.threads == (1, 1)]
+
+
+def test_threads_that_bring_nothing_are_said_by_tune():
+    one = measured(replace(START, threads=(1, 1)), 10.0)
+    more = measured(replace(START, threads=(2, 1)), 10.0)
+    text = "\n".join(map(str, lines(recommended(one, more), "f")))
+    assert "threads 2x1: 2 threads inside an op bring nothing over 1 here (1.00 times" in text
+
+
 def test_where_nothing_is_better_the_default_stays():
     model = Model(lambda settings: (settings.batch * 5.0, 200.0))
     found = model.search()
