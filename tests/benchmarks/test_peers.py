@@ -26,8 +26,8 @@ ALL = [FLOAT, OURS, PLAIN, SMALL]
 
 def test_places_have_names_and_count_a_call_in_flight_by_how_often_one_ends():
     assert [str(each) for each in PLACES] == ["b1 t1", "b1 t2", "b8 t2", "b1 t2, 2 in flight"]
-    assert ONE.ms([1_000_000, 2_000_000, 9_000_000]) == 2
-    assert FLYING.ms([1_000_000, 2_000_000, 9_000_000]) == 2  # 4 on each of two threads
+    assert ONE.ms([1_000_000, 2_000_000, 9_000_000], 12_000_000) == 2
+    assert FLYING.ms([3_000_000, 3_000_000, 4_000_000], 6_000_000) == 2
 
 
 @pytest.mark.parametrize(

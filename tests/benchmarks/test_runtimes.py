@@ -9,16 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from deploykit.hardware import allocators
 from tests.benchmarks.runtimes import environment
 
 ROOT = Path(__file__).parents[2]
 TOY = """
 import numpy as np
-from tests.benchmarks.runtimes.child import every, main
+from tests.benchmarks.runtimes.child import Loaded, every, main
 def load(model, batch, threads, in_flight):
     print(f"a library says that it loads {model}")
     call = lambda feeds: feeds["a"] * feeds["b"] * threads
-    return [call] * in_flight, f"batch {batch}, threads {threads}"
+    flight = (lambda feeds, seconds: [batch] * 5) if batch == 3 else None
+    return Loaded([call] * in_flight, f"batch {batch}, threads {threads}", flight)
 def quantize(model, samples, target, kind):
     np.savez(target, kind=kind, last=every(samples)[-1]["a"])
 main(load, quantize)
@@ -63,6 +65,13 @@ def test_calls_in_flight_have_a_caller_each_and_share_the_threads(samples):
     assert settings == "batch 1, threads 1"
 
 
+def test_a_runtime_may_have_a_way_of_its_own_to_keep_calls_in_flight(samples):
+    ((calls, _),) = ask("run", "a.model", samples, 3, 2, 2, lines=[["run", 0]])
+    assert calls == [3] * 5
+    ((calls, _),) = ask("run", "a.model", samples, 3, 2, 1, lines=[["run", 0]])
+    assert len(calls) == 1
+
+
 def test_quantize_gets_the_samples_one_by_one(samples, tmp_path):
     target = tmp_path / "small.npz"
     assert ask("quantize", "a.model", samples, target, "transformer") == []
@@ -72,12 +81,15 @@ def test_quantize_gets_the_samples_one_by_one(samples, tmp_path):
 
 
 def test_all_get_one_malloc_but_those_that_abort_with_another(monkeypatch):
-    monkeypatch.setattr(environment, "find_library", lambda name: f"lib{name}.so")
+    monkeypatch.setattr(allocators, "library_here", lambda: "/lib/tcmalloc.so")
     monkeypatch.setenv("LD_PRELOAD", "mine.so")
     with environment.malloc():
-        assert os.environ["LD_PRELOAD"] == "libtcmalloc_minimal.so"
+        assert os.environ["LD_PRELOAD"] == "/lib/tcmalloc.so:mine.so"
     assert os.environ["LD_PRELOAD"] == "mine.so"
     assert environment.malloc_name("tflite") == "tcmalloc"
     assert environment.malloc_name("open_vino") == "memory kept"
-    monkeypatch.setattr(environment, "find_library", lambda name: None)
+    monkeypatch.setattr(allocators, "library_here", lambda: "")
     assert environment.malloc_name("tflite") == "memory kept"
+    with environment.malloc():
+        assert os.environ["LD_PRELOAD"] == "mine.so"
+        assert os.environ["MALLOC_MMAP_MAX_"] == "0"

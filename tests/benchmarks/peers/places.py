@@ -18,15 +18,14 @@ class Place:
         flying = f", {self.in_flight} in flight" if self.in_flight > 1 else ""
         return f"b{self.batch} t{self.threads}{flying}"
 
-    def ms(self, calls: Sequence[int]) -> float:
-        """Return what a call takes in ms, given each one's time in ns.
+    def ms(self, calls: Sequence[int], all_of_them: int) -> float:
+        """Return what a call takes in ms, given the time of each and of all of them in ns.
 
-        With several in flight that is how often one ends, so the mean counts, of which each thread
-        makes its share.
+        With several in flight that is how often one ends.
         """
         if self.in_flight == 1:
             return statistics.median(calls) / 1e6
-        return statistics.fmean(calls) / 1e6 / self.in_flight
+        return all_of_them / len(calls) / 1e6
 
 
 ONE = Place(1, 1)

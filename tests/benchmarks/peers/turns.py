@@ -60,7 +60,7 @@ def in_turn(entries: Sequence[Entry], quiet: float) -> tuple[dict[Entry, Taken],
             others.cores()
             for each, process in processes[:: -1 if len(rounds) % 2 else 1]:
                 process.ask("run", RESUME)
-                taken[each] = each.place.ms(process.ask("run", SECONDS)[0])
+                taken[each] = each.place.ms(*process.ask("run", SECONDS))
             rounds.append((others.cores(), taken))
     rounds = sorted(rounds, key=lambda each: each[0])[:ROUNDS]
     found = {each: Taken([taken[each] for _, taken in rounds], settings[each]) for each in entries}

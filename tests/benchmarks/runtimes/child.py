@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,39 +24,52 @@ Call = Callable[[Feeds], np.ndarray]
 """From a batch of each input to that of the output."""
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """A function for each call in flight, and in words how the runtime is set.
+
+    `flight` is given where calls in flight are not best made by a thread each: it makes them for so
+    many seconds, and returns what each took in ns.
+    """
+
+    calls: Sequence[Call]
+    settings: str
+    flight: Callable[[Feeds, float], list[int]] | None = None
+
+
 class Model:
     """A model that is ready to run, and the samples that it gets."""
 
-    def __init__(self, calls: Sequence[Call], settings: str, samples: Feeds, batch: int) -> None:
-        """Hold a call for each that is in flight."""
-        self.calls, self.samples, self.batch = calls, samples, batch
-        self._settings = settings
+    def __init__(self, loaded: Loaded, samples: Feeds, batch: int) -> None:
+        self._loaded, self.samples, self.batch = loaded, samples, batch
 
     def settings(self) -> str:
         """Return how it is set, in words."""
-        return self._settings
+        return self._loaded.settings
 
     def run(self, seconds: float) -> tuple[list[int], int]:
         """Run the first batch for so long; return each call's time and that of all, in ns."""
         feeds = {name: array[: self.batch] for name, array in self.samples.items()}
         first = time.perf_counter_ns()
-        if len(self.calls) == 1:
-            found = _loop(self.calls[0], feeds, seconds)
+        calls, flight = self._loaded.calls, self._loaded.flight
+        if len(calls) == 1:
+            found = _loop(calls[0], feeds, seconds)
         else:
-            found = self._in_flight(feeds, seconds)
+            found = (flight or self._in_flight)(feeds, seconds)
         return found, time.perf_counter_ns() - first
 
     def outputs(self, target: str) -> None:
         """Write the outputs for all samples, taken one after another, to an .npy file."""
         count = len(next(iter(self.samples.values())))
-        each = (self.calls[0](one(self.samples, number)).copy() for number in range(count))
-        np.save(target, np.concatenate(list(each)))
+        call = self._loaded.calls[0]
+        each = [call(one(self.samples, number)).copy() for number in range(count)]
+        np.save(target, np.concatenate(each))
 
     def _in_flight(self, feeds: Feeds, seconds: float) -> list[int]:
         found: list[int] = []
         threads = [
             threading.Thread(target=lambda call=call: found.extend(_loop(call, feeds, seconds)))
-            for call in self.calls
+            for call in self._loaded.calls
         ]
         for thread in threads:
             thread.start()
@@ -85,14 +99,13 @@ def _loop(call: Call, feeds: Feeds, seconds: float) -> list[int]:
 
 
 def main(
-    load: Callable[[str, int, int, int], tuple[Sequence[Call], str]],
+    load: Callable[[str, int, int, int], Loaded],
     quantize: Callable[[str, Feeds, str, str], None] | None = None,
 ) -> None:
     """Do what the command line says.
 
-    `load` gets the model, the batch, the threads of a call and the calls in flight; it returns a
-    function for each of these, and in words how it set the runtime. `quantize` gets the model, the
-    samples, the target and the kind of net.
+    `load` gets the model, the batch, the threads of a call and the calls in flight; `quantize` the
+    model, the samples, the target and the kind of net.
     """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
@@ -103,7 +116,7 @@ def main(
         quantize(model, samples, *rest)
         return
     batch, threads, in_flight = map(int, rest)
-    held = Model(*load(model, batch, threads // in_flight, in_flight), samples, batch)
+    held = Model(load(model, batch, threads // in_flight, in_flight), samples, batch)
     for line in sys.stdin:
         method, *arguments = json.loads(line)
         print(json.dumps(getattr(held, method)(*arguments)), file=answers, flush=True)

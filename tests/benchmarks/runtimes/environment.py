@@ -7,11 +7,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from ctypes.util import find_library
 from pathlib import Path
 from typing import Any
 
 from deploykit.benchmarking.settings import KEEP_MEMORY
+from deploykit.hardware import allocators
 from tests.benchmarks.figures import RESULTS
 
 ROOT = Path(__file__).parents[3]
@@ -56,28 +56,26 @@ def quantize(runtime: str, model: Path, samples: Path, target: Path, kind: str) 
 
 def malloc_name(runtime: str = "") -> str:
     """Return what gives memory to a runtime within `malloc`, in words."""
-    return "memory kept" if runtime in OWN_MALLOC or not _tcmalloc() else "tcmalloc"
+    kept = runtime in OWN_MALLOC or allocators.lacking("tcmalloc")
+    return "memory kept" if kept else "tcmalloc"
 
 
 @contextlib.contextmanager
 def malloc() -> Iterator[None]:
     """Let what starts within this block have the best malloc there is.
 
-    That is tcmalloc where the loader finds it, else the C library's, told to keep memory.
+    That is tcmalloc where it is installed, else the C library's, told to keep memory.
     """
-    library, before = _tcmalloc(), dict(os.environ)
-    os.environ.update(KEEP_MEMORY | ({"LD_PRELOAD": library} if library else {}))
+    before = dict(os.environ)
+    os.environ.update(KEEP_MEMORY)
+    if not allocators.lacking("tcmalloc"):
+        os.environ.update(allocators.variables("tcmalloc", before))
     try:
         yield
     finally:
-        for name in ("LD_PRELOAD", *KEEP_MEMORY):
+        for name in (allocators.PRELOAD, *KEEP_MEMORY):
             os.environ.pop(name, None)
         os.environ.update(before)
-
-
-def _tcmalloc() -> str | None:
-    """Return the name of tcmalloc's library, as the loader knows it; None: it is not installed."""
-    return find_library("tcmalloc_minimal") or find_library("tcmalloc")
 
 
 class Process:
@@ -86,7 +84,7 @@ class Process:
     def __init__(self, runtime: str, *arguments: object) -> None:
         """Start it; it works while the caller goes on."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  see close
-        preloaded = {"LD_PRELOAD": ""} if runtime in OWN_MALLOC else {}
+        preloaded = {allocators.PRELOAD: ""} if runtime in OWN_MALLOC else {}
         self._process = subprocess.Popen(
             [str(PYTHON), "-m", f"tests.benchmarks.runtimes.{runtime}", *map(str, arguments)],
             # CI: NNCF then tells its makers nothing about its use.

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from tests.benchmarks.runtimes.child import Call, Feeds, every, main
+from tests.benchmarks.runtimes.child import Feeds, Loaded, every, main
 
 
-def load(model: str, batch: int, threads: int, in_flight: int) -> tuple[list[Call], str]:
+def load(model: str, batch: int, threads: int, in_flight: int) -> Loaded:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -18,7 +18,7 @@ def load(model: str, batch: int, threads: int, in_flight: int) -> tuple[list[Cal
         return session.run(None, {name: feeds[own] for name, own in names.items()})[0]
 
     flying = f", {in_flight} callers of one session" if in_flight > 1 else ""
-    return [call] * in_flight, f"arena, intra-op {threads}{flying}"
+    return Loaded([call] * in_flight, f"arena, intra-op {threads}{flying}")
 
 
 def quantize(model: str, samples: Feeds, target: str, kind: str) -> None:

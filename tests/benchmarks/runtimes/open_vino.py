@@ -1,12 +1,14 @@
 """OpenVINO, which reads TensorFlow's graphs itself; NNCF quantizes with its defaults."""
 
+import time
+
 import numpy as np
 import openvino
 
-from tests.benchmarks.runtimes.child import Call, Feeds, every, main
+from tests.benchmarks.runtimes.child import Feeds, Loaded, every, main
 
 
-def load(model: str, batch: int, threads: int, in_flight: int) -> tuple[list[Call], str]:
+def load(model: str, batch: int, threads: int, in_flight: int) -> Loaded:
     hint = "LATENCY" if in_flight == 1 else "THROUGHPUT"
     options = {
         "PERFORMANCE_HINT": hint,
@@ -16,19 +18,23 @@ def load(model: str, batch: int, threads: int, in_flight: int) -> tuple[list[Cal
     }
     read = _read(model, batch)
     compiled = openvino.compile_model(read, "CPU", options)
-    names = _names(read)
+    names, request = _names(read), compiled.create_infer_request()
 
-    def caller() -> Call:
-        request = compiled.create_infer_request()
+    def call(feeds: Feeds) -> np.ndarray:
+        return request.infer(_given(names, feeds), share_inputs=True)[0]
 
-        def call(feeds: Feeds) -> np.ndarray:
-            given = {port: feeds[own] for port, own in names.items()}
-            return request.infer(given, share_inputs=True)[0]
+    def flight(feeds: Feeds, seconds: float) -> list[int]:
+        clock, count, given = time.perf_counter_ns, 0, _given(names, feeds)
+        start = clock()
+        while clock() < start + seconds * 1e9 or count < in_flight:
+            queue.start_async(given, share_inputs=True)  # waits until a request is free
+            count += 1
+        queue.wait_all()
+        return [(clock() - start) * in_flight // count] * count  # one by one it does not tell
 
-        return call
-
+    queue = openvino.AsyncInferQueue(compiled, in_flight)
     words = f"{hint}, {threads * in_flight} threads, {in_flight} streams"
-    return [caller() for _ in range(in_flight)], words
+    return Loaded([call] * in_flight, words, flight)
 
 
 def quantize(model: str, samples: Feeds, target: str, kind: str) -> None:
@@ -36,9 +42,7 @@ def quantize(model: str, samples: Feeds, target: str, kind: str) -> None:
 
     read = _read(model, 1)
     names = _names(read)
-    data = nncf.Dataset(
-        every(samples), lambda feeds: {port: feeds[own] for port, own in names.items()}
-    )
+    data = nncf.Dataset(every(samples), lambda feeds: _given(names, feeds))
     model_type = nncf.ModelType.TRANSFORMER if kind == "transformer" else None
     small = nncf.quantize(read, data, model_type=model_type)
     openvino.save_model(small, target, compress_to_fp16=False)
@@ -56,6 +60,10 @@ def _read(model: str, batch: int) -> openvino.Model:
 def _names(model: openvino.Model) -> dict[int, str]:
     """Return the numbers of the inputs, and what TensorFlow's graph calls them."""
     return {number: each.any_name.removesuffix(":0") for number, each in enumerate(model.inputs)}
+
+
+def _given(names: dict[int, str], feeds: Feeds) -> dict[int, np.ndarray]:
+    return {number: feeds[name] for number, name in names.items()}
 
 
 if __name__ == "__main__":

@@ -6,12 +6,12 @@ A model is a file for each size of a batch: `MODEL.b1`, `MODEL.b8`.
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
-from tests.benchmarks.runtimes.child import Call, Feeds, main
+from tests.benchmarks.runtimes.child import Call, Feeds, Loaded, main
 
 
-def load(model: str, batch: int, threads: int, in_flight: int) -> tuple[list[Call], str]:
+def load(model: str, batch: int, threads: int, in_flight: int) -> Loaded:
     words = f"XNNPACK, {in_flight} interpreters of {threads} threads"
-    return [_call(model, batch, threads) for _ in range(in_flight)], words
+    return Loaded([_call(model, batch, threads) for _ in range(in_flight)], words)
 
 
 def _call(model: str, batch: int, threads: int) -> Call:
