@@ -5,12 +5,15 @@ from dataclasses import dataclass, fields
 
 from deploykit.benchmarking.settings import Settings
 from deploykit.transforms.core.errors import GraphError
+from deploykit.verification.bar import QUANTIZED_BAR_DB
 
 MODES = ("auto", "static", "weights", "nodes")
 MIN_SQNR_DB = 24.0  # int8.md, rule 8
+PREFERENCES = {"accuracy": MIN_SQNR_DB, "speed": 20.0}
+"""What answers have to keep at least, in dB, where nothing else is asked of them."""
 MAX_DROP = 0.01
 MINUTES = 4
-_CALIBRATED = ("keep_float", "isa", "batch", "threads", "budget")
+_CALIBRATED = ("prefer", "keep_float", "isa", "batch", "threads", "budget")
 _BY_LABELS = ("metric", "max_drop")
 _WEIGHTS = ("minimum_size", "skip")
 
@@ -24,8 +27,11 @@ class Quantization:
     compute in float; nodes: as the Graph Transform Tool did; auto: static with calibration data,
     else weights."""
     min_sqnr: float | None = None
-    """Signal to quantization noise of the outputs, in dB, at least; default: 15, and 24 with
-    calibration and without evaluation data."""
+    """Signal to quantization noise of the outputs, in dB, at least; default: 15, and with
+    calibration and without evaluation data that of `prefer`."""
+    prefer: str = "accuracy"
+    """static: where `min_sqnr` and evaluation data say nothing, accuracy keeps 24 dB, and speed
+    20, with more layers in 8 bits."""
     metric: str = "top1"
     """What `max_drop` holds for, on evaluation data: top1, top5, mae or `module:function`, called
     with the outputs by name and the labels."""
@@ -54,6 +60,12 @@ class Quantization:
         """The batch and the threads for which it is to be fast."""
         return Settings(batch=self.batch, threads=self.threads)
 
+    def bar(self, is_evaluated: bool) -> float:
+        """Return what the answers of layers in 8 bits have to keep, in dB."""
+        if self.min_sqnr is not None:
+            return self.min_sqnr
+        return QUANTIZED_BAR_DB if is_evaluated else PREFERENCES[self.prefer]
+
     def resolved_mode(self, is_calibrated: bool, is_evaluated: bool) -> str:
         """Return static, weights or nodes.
 
@@ -61,6 +73,9 @@ class Quantization:
         those that are.
         """
         mode = self.mode
+        if self.prefer not in PREFERENCES:
+            known = " or ".join(PREFERENCES)
+            raise GraphError(f"prefer should be {known}, not {self.prefer!r}")
         if mode not in MODES:
             raise GraphError(f"the mode should be one of {', '.join(MODES)}, not {mode!r}")
         if mode == "auto":
@@ -77,6 +92,10 @@ class Quantization:
             self._refuse((*_BY_LABELS, *_CALIBRATED), "needs --calibration DATA")
         if is_calibrated and not is_evaluated:
             self._refuse(_BY_LABELS, "needs --eval DATA")
+        if is_evaluated:
+            self._refuse(("prefer",), "is for a search without --eval, where --max-drop says it")
+        if self.min_sqnr is not None:
+            self._refuse(("prefer",), "does nothing beside --min-sqnr, which says it")
         return mode
 
     def _refuse(self, names: Sequence[str], why: str) -> None:

@@ -8,7 +8,7 @@ from deploykit.api.comparison import Comparison
 from deploykit.cli import options
 from deploykit.cli.options.types import Finite, PathName, Threads, Whole
 from deploykit.freezing.interface import Source
-from deploykit.quantization.requested import MAX_DROP, MINUTES, MODES, Quantization
+from deploykit.quantization.requested import MAX_DROP, MINUTES, MODES, PREFERENCES, Quantization
 from deploykit.transforms.core.int8.isa import ISAS
 
 logger = logging.getLogger("deploykit")
@@ -49,8 +49,11 @@ _weights = options.under("Without --calibration")
 @_static("--max-drop", type=Finite(0), default=MAX_DROP, show_default=True,
          help="How much worse the metric may become.")  # fmt: skip
 @click.option("--min-sqnr", type=Finite(), metavar="DB", help="Smallest signal-to-noise ratio of "
-              "the outputs; noisier results are not written [default: 15; 24 with --calibration, "
-              "which keeps layers in float until it is reached].")  # fmt: skip
+              "the outputs; noisier results are not written [default: 15; with --calibration, "
+              "which keeps layers in float until it is reached, that of --prefer].")  # fmt: skip
+@_static("--prefer", type=click.Choice([*PREFERENCES]), default="accuracy", show_default=True,
+         help="accuracy keeps 24 dB; speed keeps 20 dB, with more layers in 8 bits. With --eval, "
+         "--max-drop says it instead.")  # fmt: skip
 @_static("--keep-float", metavar="NODE", multiple=True, help="Keep this layer in float; may be "
          "repeated.")  # fmt: skip
 @_static("--isa", type=click.Choice(ISAS), default="auto", show_default=True,
@@ -82,6 +85,7 @@ def quantize(
     metric: str,
     max_drop: float,
     min_sqnr: float | None,
+    prefer: str,
     keep_float: tuple[str, ...],
     isa: str,
     batch: int | None,
@@ -117,6 +121,7 @@ def quantize(
         Quantization(
             mode=mode,
             min_sqnr=min_sqnr,
+            prefer=prefer,
             metric=metric,
             max_drop=max_drop,
             keep_float=keep_float,

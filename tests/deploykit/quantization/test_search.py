@@ -8,6 +8,7 @@ from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict
 from deploykit.benchmarking.statistics import Ratio
 from deploykit.quantization import calibrated_graph, search
 from deploykit.quantization.layer_times import LayerTimes, Line, PartTimes, Times
+from deploykit.quantization.requested import PREFERENCES
 from deploykit.quantization.result import Quantized
 from deploykit.quantization.search import Quantization, quantize_calibrated
 from deploykit.quantization.speed import FEWER, INT8, PLAIN, Gain
@@ -158,6 +159,18 @@ def test_a_higher_bar_keeps_more_layers_float(net, data, clock):
     assert {each.layer for each in by_noise[: len(noisy)]} == noisy
     assert none.is_float
     assert none.reason.startswith("with any layer in 8 bits the answers keep less than 1000 dB")
+
+
+def test_speed_is_preferred_with_more_noise(net, data, clock, monkeypatch):
+    for name, bar in (("accuracy", 50), ("speed", 15)):
+        monkeypatch.setitem(PREFERENCES, name, bar)
+    exact, fast = (
+        quantize_calibrated(net, data, Quantization(prefer=each)) for each in PREFERENCES
+    )
+    assert int8_of(exact) < int8_of(fast) == set(LAYERS)
+    assert exact.judgement.certain_db >= 50 > fast.judgement.certain_db >= 15
+    assert "--prefer speed: the answers are to keep 15 dB" in fast.notes
+    assert not [note for note in exact.notes if "--prefer" in note]
 
 
 def test_layers_that_are_to_stay_float(net, data, clock):
