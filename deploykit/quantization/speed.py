@@ -74,8 +74,18 @@ class Gain:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the 8-bit graph is faster for sure, which alone makes it worth keeping."""
-        return self.judgement.kind == FASTER
+        """Whether the 8-bit graph is worth keeping: it is faster for sure, or else less work."""
+        return self.judgement.kind == FASTER or self.is_less_work
+
+    @property
+    def is_less_work(self) -> bool:
+        """Whether it is less CPU time for sure, where the wall clock is unsure, though for it too.
+
+        So it is where others are busy: they make the wall clock scatter, and hardly the CPU time.
+        """
+        found, cpu = self.judgement, self.judgement.cpu
+        is_less = cpu is not None and cpu.low > 1
+        return found.kind == UNDECIDED and is_less and self.ratio.value > 1
 
     @property
     def is_decided(self) -> bool:
@@ -90,6 +100,8 @@ class Gain:
             low, high = self.ratio.low, self.ratio.high
             between = f"{self.ratio.value:.2f} times ({low:.2f} to {high:.2f})"
             return f"8 bits run {between} as fast as {self.rival}, {kept}"
+        if self.is_less_work:
+            kept += " as less work"
         if not found.is_decided:
             kept += "; more minutes (--budget) or a quieter machine would decide it"
         return f"8 bits beside {self.rival}: {found.verdict}, {kept}"

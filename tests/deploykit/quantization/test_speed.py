@@ -295,6 +295,25 @@ def test_8_bits_are_kept_where_they_are_faster_for_sure(low, high, says):
     assert found.document()["verdict"] == found.judgement.verdict
 
 
+@pytest.mark.parametrize(
+    ("wall", "cpu", "kept"),
+    [
+        ((0.84, 1.6, 3.1), (1.05, 1.4, 1.6), True),
+        ((0.84, 1.6, 3.1), (0.99, 1.4, 1.6), False),  # perhaps not less work
+        ((0.84, 1.6, 3.1), None, False),
+        ((0.4, 0.9, 1.5), (1.05, 1.4, 1.6), False),  # slower, if anything
+        ((0.97, 1.01, 1.04), (1.05, 1.4, 1.6), False),  # a quiet machine sees no difference
+        ((0.7, 0.8, 0.9), (1.05, 1.4, 1.6), False),
+    ],
+)
+def test_on_a_busy_machine_8_bits_are_kept_where_they_are_less_work(wall, cpu, kept):
+    wall, cpu = (each and Ratio(each[1], each[0], each[2]) for each in (wall, cpu))
+    found = Gain(SpeedVerdict(wall, cpu, "the machine is busy (very)"), PLAIN)
+    assert found.is_kept == kept
+    assert ("so the 8-bit graph is kept as less work; more minutes" in str(found)) == kept
+    assert not kept or str(found).startswith("8 bits beside float: undecided: the machine is busy")
+
+
 @pytest.mark.parametrize("is_on", [False, True])
 def test_who_is_measured(net, monkeypatch, is_on):
     measured = {}
