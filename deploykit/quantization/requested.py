@@ -5,11 +5,10 @@ from dataclasses import dataclass, fields
 
 from deploykit.benchmarking.settings import Settings
 from deploykit.transforms.core.errors import GraphError
-from deploykit.verification.bar import QUANTIZED_BAR_DB
 
 MODES = ("auto", "static", "weights", "nodes")
 MIN_SQNR_DB = 24.0  # int8.md, rule 8
-PREFERENCES = {"accuracy": MIN_SQNR_DB, "speed": 20.0}
+PREFERENCES = {"accuracy": MIN_SQNR_DB, "speed": 18.0}
 """What answers have to keep at least, in dB, where nothing else is asked of them."""
 MAX_DROP = 0.01
 MINUTES = 4
@@ -31,7 +30,7 @@ class Quantization:
     calibration and without evaluation data that of `prefer`."""
     prefer: str = "accuracy"
     """static: where `min_sqnr` and evaluation data say nothing, accuracy keeps 24 dB, and speed
-    20, with more layers in 8 bits."""
+    18, with more layers in 8 bits."""
     metric: str = "top1"
     """What `max_drop` holds for, on evaluation data: top1, top5, mae or `module:function`, called
     with the outputs by name and the labels."""
@@ -59,12 +58,6 @@ class Quantization:
     def settings(self) -> Settings:
         """The batch and the threads for which it is to be fast."""
         return Settings(batch=self.batch, threads=self.threads)
-
-    def bar(self, is_evaluated: bool) -> float:
-        """Return what the answers of layers in 8 bits have to keep, in dB."""
-        if self.min_sqnr is not None:
-            return self.min_sqnr
-        return QUANTIZED_BAR_DB if is_evaluated else PREFERENCES[self.prefer]
 
     def resolved_mode(self, is_calibrated: bool, is_evaluated: bool) -> str:
         """Return static, weights or nodes.

@@ -30,7 +30,7 @@ from deploykit.quantization.preconditions import (
     refuse_unknown_layers,
     warned,
 )
-from deploykit.quantization.requested import Quantization
+from deploykit.quantization.requested import PREFERENCES, Quantization
 from deploykit.quantization.result import LayerOutcome, Quantized, layer_outcomes
 from deploykit.quantization.sensitivity import JUDGED, Noise, rank_each
 from deploykit.quantization.speed import FEWER, INT8, Gain, choose, faster, undecided
@@ -76,7 +76,9 @@ class _Search:
     @property
     def bar(self) -> float:
         """What the answers have to keep, in dB."""
-        return self.how.bar(self.evaluation is not None)
+        if self.how.min_sqnr is not None:
+            return self.how.min_sqnr
+        return QUANTIZED_BAR_DB if self.evaluation is not None else PREFERENCES[self.how.prefer]
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[Work]:
@@ -156,7 +158,9 @@ def _task(
     kept = State(state, "quantizing", belongs_to)
     notes = [split.note] if split.note else []
     if how.prefer != DEFAULT.prefer:
-        notes.append(f"--prefer {how.prefer}: the answers are to keep {how.bar(False):g} dB")
+        notes.append(
+            f"--prefer {how.prefer}: the answers are to keep {PREFERENCES[how.prefer]:g} dB"
+        )
     work = work or unseen("quantize", *STEPS)
     budget.held_out, budget.calibrating = split.held_out.count, split.calibrating.count
     budget.batch = how.batch or 1

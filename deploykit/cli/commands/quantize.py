@@ -52,7 +52,7 @@ _weights = options.under("Without --calibration")
               "the outputs; noisier results are not written [default: 15; with --calibration, "
               "which keeps layers in float until it is reached, that of --prefer].")  # fmt: skip
 @_static("--prefer", type=click.Choice([*PREFERENCES]), default="accuracy", show_default=True,
-         help="accuracy keeps 24 dB; speed keeps 20 dB, with more layers in 8 bits. With --eval, "
+         help="accuracy keeps 24 dB; speed keeps 18 dB, with more layers in 8 bits. With --eval, "
          "--max-drop says it instead.")  # fmt: skip
 @_static("--keep-float", metavar="NODE", multiple=True, help="Keep this layer in float; may be "
          "repeated.")  # fmt: skip

@@ -7,6 +7,7 @@ import deploykit
 from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict
 from deploykit.benchmarking.statistics import Ratio
 from deploykit.quantization import calibrated_graph, search
+from deploykit.quantization.budget import Budget
 from deploykit.quantization.layer_times import LayerTimes, Line, PartTimes, Times
 from deploykit.quantization.requested import PREFERENCES
 from deploykit.quantization.result import Quantized
@@ -59,25 +60,29 @@ class Clock:
 
     def __init__(self) -> None:
         self.int8_ns = dict.fromkeys(LAYERS, 10_000)
+        self.least_ns = dict[str, int]()
+        """Where it is not the median."""
         self.gain, self.fewer_wins = 2.0, True
+        self.beside_fewer: SpeedVerdict | None = None
         self.asked = list[tuple[str, ...]]()
 
     def layer_times(self, graph, int8, plan, settings, *, data, rounds, advance):
         self.asked.append(("times",))
         advance("8 bits", 1)
-        parts = {
-            name: PartTimes(60_000, 50_000, self.int8_ns.get(name, 1_000))
-            for name in {*plan.chains, *plan.passing}
-        }
-        none = Line(0.0, 0.0)
-        times = Times(parts, {}, {}, none, none, {}, True)
-        return LayerTimes(times, times)
+        names, none = {*plan.chains, *plan.passing}, Line(0.0, 0.0)
+
+        def times(**least):
+            int8_ns = self.int8_ns | least
+            parts = {name: PartTimes(60_000, 50_000, int8_ns.get(name, 1_000)) for name in names}
+            return Times(parts, {}, {}, none, none, {}, True)
+
+        return LayerTimes(times(**self.least_ns), times())
 
     def faster(self, graph, int8, onednn_is_on, settings, *, data, depth, advance):
         self.asked.append(tuple(int8))
         name = FEWER if FEWER in int8 and self.fewer_wins else INT8
         ratio = Ratio(self.gain, 0.95 * self.gain, 1.05 * self.gain)
-        return Gain(SpeedVerdict(ratio, None), PLAIN, name)
+        return Gain(SpeedVerdict(ratio, None), PLAIN, name, self.beside_fewer)
 
 
 @pytest.fixture
@@ -132,6 +137,30 @@ def test_a_layer_whose_time_alone_misleads_is_in_8_bits(net, data, clock):
     found = quantize_calibrated(net, data, Quantization(min_sqnr=15))
     assert int8_of(found) == set(LAYERS)
     assert "MatMul" not in ops(found.graph)
+
+
+def test_what_is_undecided_is_in_8_bits_and_said(net, data, clock):
+    clock.int8_ns["dense"], clock.fewer_wins = 80_000, False
+    clock.beside_fewer = SpeedVerdict(Ratio(1.0, 0.8, 1.2), None, "the machine is busy")
+    by_the_whole = quantize_calibrated(net, data, Quantization(min_sqnr=15))
+    clock.least_ns, clock.beside_fewer = {"dense": 10_000}, None
+    by_its_times = quantize_calibrated(net, data, Quantization(min_sqnr=15))
+    assert clock.asked == [("times",), (INT8, FEWER), ("times",), (INT8,)]
+    for found, why in ((by_the_whole, "the machine is busy"), (by_its_times, "faster by the med")):
+        assert int8_of(found) == set(LAYERS)
+        assert [n for n in found.notes if n.startswith(f"dense in float: undecided: {why}")]
+
+
+def test_what_there_was_no_time_for_is_said(net, data, clock, monkeypatch):
+    whole = quantize_calibrated(net, data, Quantization(min_sqnr=15))
+    monkeypatch.setattr(Budget, "calibrating_samples", lambda *arguments: 20)
+    monkeypatch.setattr(Budget, "ranking_samples", lambda *arguments: 4)
+    short = quantize_calibrated(net, data, Quantization(min_sqnr=15))
+    said = [note for note in short.notes if "no time for more" in note]
+    assert [note.split(",")[0] for note in said] == [
+        "calibrated with 20 of 48 samples", "layers were ranked by 4 samples"
+    ]  # fmt: skip
+    assert not [note for note in whole.notes if "no time" in note]
 
 
 @pytest.mark.parametrize("ns", [10_000, 80_000])
