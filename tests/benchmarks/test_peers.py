@@ -1,5 +1,6 @@
 """Who runs where beside the peers, what is asked of whom, and what answers are worth."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 from deploykit.benchmarking.settings import Settings
 from tests.benchmarks import __main__ as benchmarks
 from tests.benchmarks import peers
+from tests.benchmarks.measuring import Run
+from tests.benchmarks.peers import nets
 from tests.benchmarks.peers.answers import least_cosine, sqnr_db
 from tests.benchmarks.peers.contestants import Contestant
 from tests.benchmarks.peers.nets import ON_ONE_THREAD, Net
@@ -104,3 +107,12 @@ def test_a_contestant_is_ours_only_in_tensorflow_and_in_8_bits():
     assert [each.is_ours for each in ALL] == [False, True, False, False]
     assert [each.is_peer for each in ALL] == [False, False, True, True]
     assert not replace(OURS, form="float").is_ours
+
+
+def test_a_graph_that_stays_float_is_not_compared_as_one_in_8_bits(monkeypatch):
+    net = replace(NET, trained=True)
+    said = [{"result": "float", "reason": "8 bits gain nothing"}, {"result": "int8"}]
+    monkeypatch.setattr(nets, "run", lambda command: Run(1.0, 1.0, json.dumps(said.pop(0))))
+    with pytest.raises(SystemExit, match=r"net: quantize keeps float, .*: 8 bits gain nothing"):
+        net.in_8_bits()
+    assert net.in_8_bits() == net.file("int8.pb")

@@ -4,6 +4,8 @@ EfficientNet-Lite0 is trained, and `deploykit quantize` writes its 8-bit graph. 
 random weights: their graphs are in 8 bits throughout, and show what that costs in speed and noise.
 """
 
+import json
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,11 +57,14 @@ class Net:
             return {name: [batch, *samples[name].shape[1:]] for name in self.inputs}
 
     def in_8_bits(self) -> Path:
-        """Write our 8-bit graph, and return its path."""
+        """Write our 8-bit graph, and return its path. SystemExit: quantize keeps float."""
         target = self.file("int8.pb")
         if self.trained:
             options = ["--calibration", str(self.calibration), "-o", str(target), "--force"]
-            run(deploykit("quantize", str(self.model), *options))
+            said = run(deploykit("quantize", str(self.model), *options, "--json")).output
+            if (found := json.loads(said))["result"] == "float":
+                sys.exit(f"{self.name}: quantize keeps float, so there is nothing to compare: "
+                         f"{found['reason']}")  # fmt: skip
         else:
             graph = api.optimize(api.load_graph(self.model))
             data = load_data(self.calibration)
