@@ -102,6 +102,18 @@ def _matmul(node: Node, shapes: InputShapes, _: InputValues) -> Shape:
     return (*require(broadcast((batch, other))), rows, columns)
 
 
+def _einsum(node: Node, shapes: InputShapes, _: InputValues) -> Shape | None:
+    terms, arrow, result = str(node.attr("equation")).replace(" ", "").partition("->")
+    sizes: dict[str, int] = {}
+    for labels, shape in zip(terms.split(","), map(require, shapes), strict=True):
+        if not arrow or "." in terms or len(labels) != len(shape):
+            return None
+        for label, size in zip(labels, shape, strict=True):
+            if sizes.setdefault(label, size) < 0:
+                sizes[label] = size
+    return tuple(sizes[label] for label in result)
+
+
 def _reshape(_: Node, shapes: InputShapes, values: InputValues) -> Shape:
     sizes = sizes_in(values[1])
     rest = math.prod(size for size in sizes if size >= 0)
@@ -294,6 +306,7 @@ RULES = _table(
     (_pool, "AvgPool AvgPool3D MaxPool MaxPool3D QuantizedAvgPool QuantizedMaxPool"),
     (_matmul, """
      BatchMatMul BatchMatMulV2 BatchMatMulV3 MatMul _MklNativeFusedMatMul _QuantizedMatMul"""),
+    (_einsum, "Einsum"),
     (_reshape, "Reshape"),
     (_reduction, "All Any Max Mean Min Prod Sum"),
     (_pad, "MirrorPad Pad PadV2"),

@@ -55,6 +55,10 @@ CASES = {
     "MatMul, transposed": lambda tf, x, s: tf.raw_ops.MatMul(
         a=s, b=random(1, 5), transpose_a=True
     ),
+    "Einsum": lambda tf, x, s: tf.raw_ops.Einsum(
+        inputs=[x, tf.constant(random(4, 2, 5))], equation="abcd,def->abfe"
+    ),
+    "Einsum of one": lambda tf, x, s: tf.raw_ops.Einsum(inputs=[x], equation="abcd->dba"),
     "BatchMatMulV2": lambda tf, x, s: tf.matmul(x, random(2, 1, 1, 5, 4), transpose_b=True),
     "BatchMatMulV3": lambda tf, x, s: tf.raw_ops.BatchMatMulV3(
         x=x, y=random(1, 8, 8, 3), Tout=tf.float32, adj_x=True

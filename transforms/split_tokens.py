@@ -1,0 +1,336 @@
+"""What is computed for each token can be computed for a part of them at a time."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from deploykit.transforms.convert_layout import ELEMENTWISE_OPS, REDUCTION_OPS
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node, normal, tensor_name
+from deploykit.transforms.core.ops import output_types
+from deploykit.transforms.core.shapes.known_shapes import Shapes
+from deploykit.transforms.core.shapes.sizes import Shape
+from deploykit.transforms.core.tensors import Array, DType
+
+INT32 = DType("int32")
+EACH_ALONE = ELEMENTWISE_OPS | {
+    *("BiasAdd", "Cast", "Dequantize", "Equal", "Erf", "Erfc", "FloorMod", "Greater"),
+    *("GreaterEqual", "Less", "LessEqual", "LogicalAnd", "LogicalNot", "LogicalOr", "NotEqual"),
+    *("Pow", "QuantizeV2", "SelectV2", "SquaredDifference", "StopGradient"),
+}
+ALONG_THE_LAST = frozenset({"LogSoftmax", "Softmax"})
+PRODUCTS = frozenset({"MatMul", "_MklNativeFusedMatMul", "_QuantizedMatMul"})
+
+
+@dataclass(frozen=True)
+class _Split:
+    """Along which axis a tensor lies in parts."""
+
+    axis: int
+    mixed: bool = False
+    """Whether the axis numbers the tokens of all samples, one sample after the other."""
+    sizes: bool = False
+    """Whether the tensor holds the sizes of one that is split along the axis."""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How a node is computed in parts."""
+
+    result: _Split
+    split: tuple[int, ...]
+    """The inputs that are read in parts."""
+    sizes: tuple[int, ...] = ()
+    """Of a Reshape of one part."""
+
+
+def split_tokens(graph: Graph, *, tensor: str, parts: int = 2) -> None:
+    """Compute the tokens of an encoder in parts, side by side, from one input on.
+
+    On two threads for ops and one inside each (`--threads 1x2`), the parts run at once: within a
+    layer they wait for each other where attention looks at all keys and values, and nowhere else,
+    while two threads inside each op meet at every one. One call in flight gains; many calls at once
+    keep the cores busy without it. Run it last, on a graph in 8 bits as well. GraphError: there is
+    no such input, or its number of tokens is open or no multiple of `parts`.
+
+    Args:
+        tensor: an input [batch, tokens, ...], such as `input_ids`.
+        parts: how many parts there are.
+    """
+    shapes = Shapes(graph)
+    shape, name = shapes.shape(tensor), normal(tensor)
+    if not graph.is_input(name):
+        raise GraphError(f"'{tensor}' is no input; there are: {', '.join(graph.inputs)}")
+    if shape is None or len(shape) < 2 or shape[1] < 1 or parts < 2 or shape[1] % parts:
+        raise GraphError(
+            f"input '{tensor}' should be [batch, tokens, ...] with a known number of tokens that "
+            f"{parts} parts share, not {'of unknown rank' if shape is None else list(shape)}"
+        )
+    _Splitting(graph, shapes, name, parts).run()
+
+
+class _Splitting:
+    """One pass in execution order; a node that is computed in parts stays until it is not read."""
+
+    def __init__(self, graph: Graph, shapes: Shapes, start: str, parts: int) -> None:
+        self._graph, self._shapes, self._count = graph, shapes, parts
+        self._start = start
+        shape = shapes.shape(start)
+        assert shape is not None
+        self._tokens = shape[1]
+        self._splits: dict[str, _Split] = {}
+        self._parts: dict[str, list[str]] = {}
+
+    def run(self) -> None:
+        graph, order = self._graph, self._graph.order()
+        first = graph[self._start]
+        axis = graph.constant_beside(first, np.array(1, np.int32), f"{first.name}/axis")
+        cut = Node(graph.unique_name(f"{first.name}/parts"), "Split", (axis.name, first.name))
+        cut = graph.add(cut.with_attrs(T=_kind(first), num_split=self._count))
+        ports = range(self._count)
+        self._parts[first.name] = [tensor_name(cut.name, port) for port in ports]
+        self._splits[first.name] = _Split(1)
+        done = [node for node in order if node != first.name and self._take(graph[node])]
+        for each in reversed(done):
+            self._join(graph[each])
+        if not done:
+            graph.skip(first, "nothing that reads it is computed for each token alone")
+            graph.remove(cut)
+            graph.remove(axis)
+
+    def _take(self, node: Node) -> bool:
+        """Compute a node in parts where that can be, and say whether it can."""
+        if self._graph.is_input(node.name) or node.op not in RULES:
+            return False
+        if not any(tensor in self._splits for tensor in node.data_inputs):
+            return False
+        plan = RULES[node.op](self, node)
+        if plan is None:
+            return False
+        names = []
+        for part in range(self._count):
+            inputs = [
+                self._part(node, tensor, part, plan) if place in plan.split else tensor
+                for place, tensor in enumerate(node.data_inputs)
+            ]
+            if plan.sizes:
+                array: Array = np.array(plan.sizes, np.int32)
+                const = self._graph.constant_beside(node, array, f"{node.name}/part_shape")
+                inputs[1] = const.name
+            new = node.with_name(self._graph.unique_name(f"{node.name}/part_{part}"))
+            new = new.with_attrs(_output_shapes=None).with_data_inputs(*inputs)
+            if plan.sizes:
+                new = new.with_attrs(Tshape=INT32)
+            names.append(self._graph.add(new).name)
+        self._parts[node.name], self._splits[node.name] = names, plan.result
+        return True
+
+    def _part(self, node: Node, tensor: str, part: int, plan: _Plan) -> str:
+        """Return a part of what a node reads."""
+        if tensor in self._parts:
+            return self._parts[tensor][part]
+        const, shape = self._graph.constant(tensor), self.shape(node.name)
+        assert const is not None
+        assert shape is not None
+        axis = const.value.ndim - (len(shape) - plan.result.axis)
+        piece = np.split(const.value, self._count, axis)[part]
+        name = f"{const.name}/part_{part}"
+        return self._graph.constant_beside(const, piece, name, const.attr("dtype")).name
+
+    def _join(self, node: Node) -> None:
+        """Put a node that makes one of the parts in the place of one that is still read."""
+        graph, split = self._graph, self._splits[node.name]
+        if not (graph.is_output(node.name) or graph.consumers(node.name)):
+            graph.remove(node)
+            return
+        if split.sizes:
+            return
+        names, shape = self._parts[node.name], self.shape(node.name)
+        kind = _kind(node)
+        last = node.name
+        if split.mixed:
+            assert shape is not None
+            names = [self._shaped(node, name, [-1, self._each, shape[1]], kind) for name in names]
+            last = graph.unique_name(f"{node.name}/joined")
+        place: Array = np.array(1 if split.mixed else split.axis, np.int32)
+        axis = graph.constant_beside(node, place, f"{node.name}/axis").name
+        whole = Node(last, "ConcatV2", (*names, axis), {}, node.device)
+        whole = whole.with_attrs(T=kind, N=len(names), Tidx=INT32)
+        if not split.mixed:
+            graph.replace(node, whole)
+            return
+        assert shape is not None
+        graph.add(whole)
+        sizes: Array = np.array([-1, shape[1]], np.int32)
+        const = graph.constant_beside(node, sizes, f"{node.name}/shape").name
+        flat = Node(node.name, "Reshape", (last, const), {}, node.device)
+        graph.replace(node, flat.with_attrs(T=kind, Tshape=INT32))
+
+    def _shaped(self, node: Node, name: str, sizes: list[int], kind: DType) -> str:
+        array: Array = np.array(sizes, np.int32)
+        const = self._graph.constant_beside(node, array, f"{name}/shape").name
+        made = Node(self._graph.unique_name(f"{name}/tokens"), "Reshape", (name, const))
+        return self._graph.add(made.with_attrs(T=kind, Tshape=INT32)).name
+
+    # ------------------------------------------------------------------ what the rules ask
+
+    @property
+    def _each(self) -> int:
+        return self._tokens // self._count
+
+    def shape(self, tensor: str) -> Shape | None:
+        """Return the shape of a tensor of the graph as it was."""
+        return self._shapes.shape(tensor)
+
+    def split(self, tensor: str) -> _Split | None:
+        """Return how a tensor is split; one of sizes counts as not split."""
+        found = self._splits.get(tensor)
+        return None if found is None or found.sizes else found
+
+    def each_alone(self, node: Node) -> _Plan | None:
+        """Plan an op that computes each element of what it reads alone."""
+        if node.attr("data_format") == "NCHW":
+            return None
+        ranks = [None if (s := self.shape(t)) is None else len(s) for t in node.data_inputs]
+        if None in ranks:
+            return None
+        rank = max(each for each in ranks if each is not None)
+        splits = [self.split(tensor) for tensor in node.data_inputs]
+        found = {place: split for place, split in enumerate(splits) if split is not None}
+        behind = {(ranks[place] or 0) - each.axis for place, each in found.items()}
+        mixed = {each.mixed for each in found.values()}
+        if len(behind) != 1 or len(mixed) != 1:
+            return None
+        (end,) = behind
+        read = list(found)
+        for place, tensor in enumerate(node.data_inputs):
+            sizes = self.shape(tensor) or ()
+            if place in found or len(sizes) < end or sizes[len(sizes) - end] == 1:
+                continue
+            is_cut = sizes[len(sizes) - end] == self._tokens and mixed == {False}
+            if not is_cut or self._graph.constant(tensor) is None:
+                return None
+            read.append(place)
+        return _Plan(_Split(rank - end, mixed.pop()), tuple(read))
+
+    def along_the_last(self, node: Node) -> _Plan | None:
+        """Plan an op that looks at the last axis as a whole."""
+        split, shape = self.split(node.data_inputs[0]), self.shape(node.data_inputs[0])
+        if split is None or shape is None or split.axis == len(shape) - 1:
+            return None
+        return _Plan(split, (0,))
+
+    def product(self, node: Node) -> _Plan | None:
+        """Plan a product of rows with what is not split."""
+        split = self.split(node.data_inputs[0])
+        others = [self.split(tensor) for tensor in node.data_inputs[1:]]
+        if split is None or split.axis or any(others) or node.attr("transpose_a", False):
+            return None
+        return _Plan(split, (0,))
+
+    def batched(self, node: Node) -> _Plan | None:
+        """Plan a product of matrices whose first ones have their rows in parts."""
+        first, shape = node.data_inputs[0], self.shape(node.data_inputs[0])
+        split, made = self.split(first), self.shape(node.name)
+        if split is None or shape is None or made is None or split.mixed:
+            return None
+        if split.axis != len(shape) - (1 if node.attr("adj_x", False) else 2):
+            return None
+        return _Plan(_Split(len(made) - 2), (0,))
+
+    def einsum(self, node: Node) -> _Plan | None:
+        """Plan a product in which an axis of one operand goes on into the result."""
+        terms, _, result = str(node.attr("equation")).replace(" ", "").partition("->")
+        labels = terms.split(",")
+        if "." in terms or len(labels) != 2:
+            return None
+        found = []
+        for place, tensor in enumerate(node.data_inputs):
+            split = self.split(tensor)
+            if split is None or split.mixed:
+                continue
+            label = labels[place][split.axis]
+            if label in result[:-1] and label not in labels[1 - place]:
+                found.append(_Plan(_Split(result.index(label)), (place,)))
+        return found[0] if found else None
+
+    def reduced(self, node: Node) -> _Plan | None:
+        """Plan a reduction over other axes."""
+        split, shape = self.split(node.data_inputs[0]), self.shape(node.data_inputs[0])
+        axes = self._graph.constant(node.data_inputs[1])
+        if split is None or shape is None or axes is None:
+            return None
+        gone = {int(axis) % len(shape) for axis in axes.value.ravel()}
+        if split.axis in gone:
+            return None
+        kept = node.attr("keep_dims", False)
+        fewer = 0 if kept else sum(axis < split.axis for axis in gone)
+        return _Plan(_Split(split.axis - fewer, split.mixed), (0,))
+
+    def transposed(self, node: Node) -> _Plan | None:
+        """Plan a Transpose."""
+        split, order = self.split(node.data_inputs[0]), self._graph.constant(node.data_inputs[1])
+        if split is None or order is None or split.mixed:
+            return None
+        return _Plan(_Split(order.value.tolist().index(split.axis)), (0,))
+
+    def reshaped(self, node: Node) -> _Plan | None:
+        """Plan a Reshape between tokens of samples and rows of tokens, or within a row."""
+        split, shape = self.split(node.data_inputs[0]), self.shape(node.data_inputs[0])
+        const = self._graph.constant(node.data_inputs[1])
+        if split is None or shape is None or const is None or split.axis != (not split.mixed):
+            return None
+        width, sizes = math.prod(shape[1 if split.mixed else 2 :]), const.value.tolist()
+        if -1 in shape[1:] or not width or sizes[:1] != [-1] or -1 in sizes[1:]:
+            return None
+        if len(sizes) == 2 and sizes[1] == width and len(shape) > 1 + (not split.mixed):
+            return _Plan(_Split(0, mixed=True), (0,), tuple(sizes))
+        if len(sizes) > 2 and sizes[1] == self._tokens and math.prod(sizes[2:]) == width:
+            return _Plan(_Split(1), (0,), (-1, self._each, *sizes[2:]))
+        return None
+
+    def looked_up(self, node: Node) -> _Plan | None:
+        """Plan a look-up of rows in a table."""
+        axis = self._graph.constant(node.data_inputs[2])
+        split = self.split(node.data_inputs[1])
+        if split is None or axis is None or axis.value.any() or node.attr("batch_dims", 0):
+            return None
+        return None if split.mixed or self.split(node.data_inputs[0]) else _Plan(split, (1,))
+
+    def measured(self, node: Node) -> _Plan | None:
+        """Plan a Shape."""
+        split = self.split(node.data_inputs[0])
+        if split is None or split.mixed:
+            return None
+        return _Plan(_Split(split.axis, sizes=True), (0,))
+
+    def filled(self, node: Node) -> _Plan | None:
+        """Plan a Fill to the shape of something split."""
+        split = self._splits.get(node.data_inputs[0])
+        return _Plan(_Split(split.axis), (0,)) if split is not None and split.sizes else None
+
+
+def _kind(node: Node) -> DType:
+    """Return the type of what a node gives."""
+    types = output_types(node)
+    assert types
+    return DType(types[0])
+
+
+Rule = Callable[[_Splitting, Node], _Plan | None]
+RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(EACH_ALONE, _Splitting.each_alone),
+    **dict.fromkeys(ALONG_THE_LAST, _Splitting.along_the_last),
+    **dict.fromkeys(PRODUCTS, _Splitting.product),
+    **dict.fromkeys(("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"), _Splitting.batched),
+    **dict.fromkeys(REDUCTION_OPS, _Splitting.reduced),
+    "Einsum": _Splitting.einsum,
+    "Fill": _Splitting.filled,
+    "GatherV2": _Splitting.looked_up,
+    "Reshape": _Splitting.reshaped,
+    "Shape": _Splitting.measured,
+    "Transpose": _Splitting.transposed,
+}
