@@ -21,7 +21,7 @@ EACH_ALONE = ELEMENTWISE_OPS | {
     *("GreaterEqual", "Less", "LessEqual", "LogicalAnd", "LogicalNot", "LogicalOr", "NotEqual"),
     *("Pow", "QuantizeV2", "SelectV2", "SquaredDifference", "StopGradient"),
 }
-ALONG_THE_LAST = frozenset({"LogSoftmax", "Softmax"})
+ALONG_THE_LAST = frozenset({"LogSoftmax", "Softmax", "_MklLayerNorm"})
 PRODUCTS = frozenset({"MatMul", "_MklNativeFusedMatMul", "_QuantizedMatMul"})
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.private_ops import probe
 from deploykit.transforms.core.pipeline import Step, run
+from deploykit.transforms.fuse_layer_norms import OP as LAYER_NORM
 from deploykit.transforms.use_onednn_kernels import KERNELS
 
 
@@ -13,7 +14,8 @@ def int8_graph(
 ) -> Graph:
     """Return the 8-bit form of a float graph whose ranges lie in a file.
 
-    Other layers stay float, on oneDNN's kernels where this TensorFlow has them. GraphError: as in
+    Other layers stay float, on oneDNN's kernels where this TensorFlow has them, as do layer norms.
+    GraphError: as in
     `quantize_static`.
     """
     arguments = {"ranges": ranges, "isa": isa, "keep_float": tuple(sorted(keep_float))}
@@ -22,6 +24,8 @@ def int8_graph(
         Step("quantize_static", arguments),
         Step("merge_duplicate_nodes"),
     ]
+    if probe([LAYER_NORM]):
+        steps.append(Step("fuse_layer_norms"))
     private = {kernel.op for kernel in KERNELS.values()}
     if private <= probe(private):
         steps.append(Step("use_onednn_kernels"))

@@ -111,6 +111,7 @@ LIMITS = {
     "QuantizedResizeBilinear": KernelLimits(),
     "_FusedQuantizedConv2D": replace(_PRIVATE, explicit="", shapes=(_groups,)),
     "_FusedQuantizedDepthwiseConv2D": _PRIVATE,
+    "_MklLayerNorm": KernelLimits(gpu="runs on CPUs"),
     "_MklNativeFusedConv2D": replace(_PRIVATE, explicit=""),
     "_MklNativeFusedDepthwiseConv2dNative": _PRIVATE,
     "_MklNativeFusedMatMul": _PRODUCT,

@@ -61,8 +61,8 @@ def _ends(*values: int | list[int]) -> list[tuple[Array, str]]:
 _EIGHT_BIT_PRODUCT: dict[str, Any] = {**_EIGHT_BIT, "T1": _CODES, "T2": _WEIGHTS, "U": _FLOAT}
 
 # Op, and what it is asked for where it is tried twice: what it reads, its attributes, and the
-# number that it then gives.
-_TRIALS: Mapping[str, tuple[list[tuple[Array, str]], dict[str, Any], float]] = {
+# numbers that it then gives.
+_TRIALS: Mapping[str, tuple[list[tuple[Array, str]], dict[str, Any], float | tuple[float, ...]]] = {
     "_MklNativeFusedConv2D": (
         _ones((1, 2, 2, 3), (2, 2, 3, 1), (1,)),
         {**_ONEDNN, **_WINDOW, "TArgs": [_FLOAT]},
@@ -72,6 +72,11 @@ _TRIALS: Mapping[str, tuple[list[tuple[Array, str]], dict[str, Any], float]] = {
         _ones((1, 2, 2, 1), (2, 2, 1, 1), (1,)),
         {**_ONEDNN, **_WINDOW},
         5.0,
+    ),
+    "_MklLayerNorm": (
+        [(np.array([[0, 2]], np.float32), "float32"), *_ones((2,), (2,))],
+        {"T": _FLOAT, "epsilon": 0.0},
+        (0.0, 2.0),
     ),
     "_MklNativeFusedMatMul": (_ones((1, 3), (3, 1), (1,)), _ONEDNN, 4.0),
     "_FusedQuantizedConv2D": (
@@ -174,7 +179,7 @@ def _gives(found: Mapping[str, Array], trial: str) -> bool:
     return value is not None and _is(value, number) and empty is not None and not empty.size
 
 
-def _is(value: Array, number: float) -> bool:
-    """Say whether an array holds this number alone; codes come as records of one field."""
-    fields = value.dtype.names
-    return bool((value[fields[0]] if fields else value).ravel().tolist() == [number])
+def _is(value: Array, expected: float | tuple[float, ...]) -> bool:
+    """Say whether an array holds these numbers alone; codes come as records of one field."""
+    fields, numbers = value.dtype.names, expected if isinstance(expected, tuple) else (expected,)
+    return bool((value[fields[0]] if fields else value).ravel().tolist() == [*numbers])

@@ -289,7 +289,7 @@ RULES = _table(
      Identity IdentityN Inv IsFinite IsNan LRN LeakyRelu Log Log1p LogSoftmax LogicalNot Neg
      OnesLike PreventGradient QuantizeAndDequantizeV2 QuantizeAndDequantizeV3 QuantizeV2
      Reciprocal Relu Relu6 Reverse ReverseV2 Rint Round Rsqrt Selu Sigmoid Sign Sin Snapshot
-     Softmax Softplus Softsign Sqrt Square StopGradient Tan Tanh ZerosLike"""),
+     Softmax Softplus _MklLayerNorm Softsign Sqrt Square StopGradient Tan Tanh ZerosLike"""),
     (lambda _, shapes, __: broadcast(shapes), """
      Add AddN AddV2 Div DivNoNan Equal FloorDiv FloorMod Greater GreaterEqual Less LessEqual
      LogicalAnd LogicalOr Maximum Minimum Mod Mul MulNoNan NotEqual Pow RealDiv SelectV2

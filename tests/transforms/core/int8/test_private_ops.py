@@ -9,9 +9,10 @@ from deploykit.transforms.core.int8.plan import OPS
 from deploykit.transforms.core.int8.private_ops import probe
 from deploykit.transforms.core.ops import op_defs
 from deploykit.transforms.core.protos import GraphDef
+from deploykit.transforms.fuse_layer_norms import OP as LAYER_NORM
 from deploykit.transforms.use_onednn_kernels import KERNELS
 
-WRITTEN = {kernel.op for kernel in KERNELS.values()} | set(OPS.values())
+WRITTEN = {kernel.op for kernel in KERNELS.values()} | set(OPS.values()) | {LAYER_NORM}
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +34,7 @@ def test_what_runs_here():
 
 
 def test_what_is_missing_wrong_or_deadly_is_left_out(monkeypatch):
-    conv, depthwise, matmul, conv8, depthwise8, matmul8, _ = private_ops._TRIALS
+    conv, depthwise, norm, matmul, conv8, depthwise8, matmul8, _ = private_ops._TRIALS
     trials = dict(private_ops._TRIALS)
     values, attrs, result = trials[matmul]
     deadly = attrs | {"fused_ops": [], "num_args": 0}  # ends the process, in TensorFlow 2.21
@@ -41,6 +42,7 @@ def test_what_is_missing_wrong_or_deadly_is_left_out(monkeypatch):
     trials["_NoSuchOp"] = trials[conv]
     for op in (depthwise, depthwise8, matmul8):
         trials[op] = (*trials[op][:2], trials[op][2] + 1)
+    trials[norm] = (*trials[norm][:2], (0.0, 2.5))
     monkeypatch.setattr(private_ops, "_TRIALS", trials)
     assert probe(map(private_ops._op, trials)) == {conv, conv8}
 
