@@ -18,6 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from deploykit.transforms.core.running.session import Session
+
 FORMS = ("keras", "bert", "batched")
 EPSILON = 1e-12  # of the layer norms
 
@@ -206,6 +208,11 @@ def _plain(form: str, found: Weights, size: Size):
         return tf.reshape(x, [-1, size.tokens, size.width])
 
     return call
+
+
+def outputs_of(content: bytes, outputs: list[str], fed: Mapping[str, np.ndarray]) -> list:
+    """Return what a frozen encoder gives; this is done in a child process."""
+    return Session(content).run(outputs, dict(fed))
 
 
 if __name__ == "__main__":

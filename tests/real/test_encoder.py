@@ -1,0 +1,63 @@
+"""A text encoder in each form: its products are layers, and its tokens come in parts."""
+
+import numpy as np
+import pytest
+
+import deploykit
+from deploykit.quantization.calibrated_graph import prepare
+from deploykit.quantization.int8_graph import int8_graph
+from deploykit.rewriting.pipelines import PREPARE_LAYERS
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.running.child import call
+from tests.real import encoder
+from tests.support import ops
+
+pytestmark = pytest.mark.slow
+
+SIZE = encoder.TINY
+FED = encoder.texts(4, SIZE)
+# By form: how many of the six products of a layer compute in 8 bits. Those of `batched` that make
+# heads have weights with an axis for them.
+PRODUCTS = {"keras": 6, "bert": 6, "batched": 3}
+BAR = 1e-6 * 25  # design: 1e-6 * (5 + depth): two layers of ten steps
+
+
+@pytest.fixture(scope="module", params=PRODUCTS)
+def net(request, tmp_path_factory) -> tuple[str, Graph]:
+    folder = tmp_path_factory.mktemp(request.param)
+    call("tests.real.encoder:save", request.param, str(folder), SIZE)
+    return request.param, deploykit.freeze(folder)
+
+
+def answers(graph: Graph) -> list[np.ndarray]:
+    """Return the outputs, by the names of the model."""
+    content = b"".join(graph.serialized())
+    outputs = sorted(graph.outputs)
+    return call("tests.real.encoder:outputs_of", content, outputs, FED)
+
+
+def test_products_become_layers_and_the_numbers_stay(net):
+    form, frozen = net
+    prepared = deploykit.transform(frozen, PREPARE_LAYERS)
+    assert ops(prepared)["MatMul"] == PRODUCTS[form] * SIZE.layers
+    for old, new in zip(answers(frozen), answers(prepared), strict=True):
+        assert np.abs(old - new).max() <= BAR * np.abs(old).max()
+
+
+def test_8_bits_and_parts(net, tmp_path):
+    form, frozen = net
+    prepared = deploykit.transform(frozen, PREPARE_LAYERS)
+    path = str(tmp_path / "ranges.json")
+    shifted, _ = prepare(prepared, [encoder.texts(64, SIZE, 7)], path)
+    quantized = int8_graph(shifted, path, isa="avx2")
+    assert ops(quantized)["_QuantizedMatMul"] == PRODUCTS[form] * SIZE.layers
+    assert ops(quantized)["_MklLayerNorm"] == 1 + 2 * SIZE.layers
+    assert {"Erf", "Erfc", "Rsqrt"}.isdisjoint(ops(quantized))
+    exact, found = answers(frozen), answers(quantized)
+    for old, new in zip(exact, found, strict=True):
+        assert 10 * np.log10((old**2).sum() / ((old - new) ** 2).sum()) >= 20
+    parts = deploykit.transform(quantized, "split_tokens(tensor=input_ids)")
+    times = 1 if form == "batched" else 2  # its slices with a new axis read all tokens
+    assert ops(parts)["_QuantizedMatMul"] == times * ops(quantized)["_QuantizedMatMul"]
+    for whole, joined in zip(found, answers(parts), strict=True):
+        assert np.abs(whole - joined).max() <= BAR * np.abs(whole).max()
