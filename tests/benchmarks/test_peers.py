@@ -14,7 +14,7 @@ from tests.benchmarks.measuring import Run
 from tests.benchmarks.peers import nets
 from tests.benchmarks.peers.answers import least_cosine, sqnr_db
 from tests.benchmarks.peers.contestants import Contestant
-from tests.benchmarks.peers.nets import ON_ONE_THREAD, Net
+from tests.benchmarks.peers.nets import FOR_SPEED, IN_PARTS, INT8, ON_ONE_THREAD, Net
 from tests.benchmarks.peers.places import EIGHT, FLYING, ONE, PLACES, TWO
 from tests.benchmarks.peers.turns import Entry, Taken
 
@@ -69,6 +69,21 @@ def test_two_threads_are_set_against_one(monkeypatch):
     assert (found.at_least, found.reached) == (1.3, False)
 
 
+def test_the_last_of_our_graphs_has_to_keep_the_bars(monkeypatch):
+    monkeypatch.setattr(peers, "sums_exactly", lambda isa: True)
+    net = replace(NET, ours=(INT8, IN_PARTS))
+    plain, parts = (replace(OURS, net=net, form=form) for form in net.ours)
+    assert parts.is_ours
+    assert parts.in_place(TWO).threads == (1, 2)  # they run side by side
+    assert peers.entries([plain, parts], TWO)[2:] == [Entry(plain, ONE)]
+    taken = {Entry(plain, TWO): Taken([6], ""), Entry(parts, TWO): Taken([3], ""),
+             Entry(plain, ONE): Taken([5], "")}  # fmt: skip
+    found = list(peers.beside(net, TWO, taken))
+    assert [each.at_least for each in found] == [None, 1.3]
+    assert [each.ours[0] for each in found] == [pytest.approx(5 / 6), pytest.approx(5 / 3)]
+    assert found[1].what.startswith("net b1 t2: our int8 in two parts / int8 at b1 t1 (")
+
+
 def test_rows_say_what_ran_how_and_on_which_processor(monkeypatch):
     machine = {"cpu": "A CPU", "flags": ["avx2", "avx512_vnni", "amx_int8"]}
     monkeypatch.setattr(peers, "machine", lambda: machine)
@@ -112,7 +127,14 @@ def test_a_contestant_is_ours_only_in_tensorflow_and_in_8_bits():
 def test_a_graph_that_stays_float_is_not_compared_as_one_in_8_bits(monkeypatch):
     net = replace(NET, trained=True)
     said = [{"result": "float", "reason": "8 bits gain nothing"}, {"result": "int8"}]
-    monkeypatch.setattr(nets, "run", lambda command: Run(1.0, 1.0, json.dumps(said.pop(0))))
+    commands = []
+
+    def ran(command):
+        commands.append(command[command.index("--prefer") + 1])
+        return Run(1.0, 1.0, json.dumps(said.pop(0)))
+
+    monkeypatch.setattr(nets, "run", ran)
     with pytest.raises(SystemExit, match=r"net: quantize keeps float, .*: 8 bits gain nothing"):
-        net.in_8_bits()
-    assert net.in_8_bits() == net.file("int8.pb")
+        net.in_8_bits(FOR_SPEED)
+    assert net.in_8_bits(INT8) == net.file("int8.pb")
+    assert commands == ["speed", "accuracy"]

@@ -17,7 +17,7 @@ from deploykit.transforms.core.int8.isa import sums_exactly
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.peers.answers import answers
 from tests.benchmarks.peers.contestants import Contestant, in_tensorflow, peers
-from tests.benchmarks.peers.nets import NETS, ON_ONE_THREAD, Net
+from tests.benchmarks.peers.nets import INT8, NETS, ON_ONE_THREAD, Net
 from tests.benchmarks.peers.places import ONE, PLACES, TWO, Place
 from tests.benchmarks.peers.turns import Entry, Taken, in_turn
 from tests.benchmarks.runtimes import environment
@@ -52,9 +52,9 @@ def entries(contestants: Sequence[Contestant], place: Place) -> list[Entry]:
 
     Where a call has two threads, ours also runs on one.
     """
-    found = [Entry(each, place) for each in contestants if not each.is_peer or each.form == "int8"]
-    alone = [Entry(each, ONE) for each in contestants if each.is_ours and place == TWO]
-    return found + alone
+    found = [Entry(each, place) for each in contestants if not each.is_peer or each.is_int8]
+    alone = (each for each in contestants if each.is_ours and each.form == INT8 and place == TWO)
+    return found + [Entry(each, ONE) for each in alone]
 
 
 def speeds(taken: Mapping[Entry, Taken]) -> Iterator[Figure]:
@@ -69,17 +69,23 @@ def speeds(taken: Mapping[Entry, Taken]) -> Iterator[Figure]:
 
 
 def beside(net: Net, place: Place, taken: Mapping[Entry, Taken]) -> Iterator[Figure]:
-    """Yield how fast ours in 8 bits is beside others in 8 bits; above 1, it is faster."""
+    """Yield how fast each of ours is beside others in 8 bits; above 1, it is faster."""
     bars = net.bars.get("vnni" if sums_exactly("auto") else "avx2", {}).get(place, {})
-    ours = next(taken[e] for e in taken if e.contestant.is_ours and e.place == place)
-    for entry, each in taken.items():
-        if entry.contestant.form == "int8" and each is not ours:
-            ratios = [theirs / own for theirs, own in zip(each.ms, ours.ms, strict=True)]
+    int8 = {entry: each for entry, each in taken.items() if entry.contestant.is_int8}
+    for own, ours in int8.items():
+        if not own.contestant.is_ours or own.place != place:
+            continue
+        form = own.contestant.form
+        for entry, each in int8.items():
             name, key = entry.contestant.name, entry.contestant.module
             if entry.contestant.is_ours:
-                name, key = f"the same at {entry.place}", ON_ONE_THREAD
-            what = f"{net.name} {place}: our int8 / {name} ({processor()})"
-            yield Figure(what, "x", ratios, at_least=bars.get(key))
+                if entry.place == place:
+                    continue
+                name, key = f"{entry.contestant.form} at {entry.place}", ON_ONE_THREAD
+            ratios = [theirs / mine for theirs, mine in zip(each.ms, ours.ms, strict=True)]
+            what = f"{net.name} {place}: our {form} / {name} ({processor()})"
+            bar = bars.get(key) if form == net.ours[-1] else None
+            yield Figure(what, "x", ratios, at_least=bar)
 
 
 def processor() -> str:

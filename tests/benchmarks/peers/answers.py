@@ -15,7 +15,7 @@ def answers(contestants: Sequence[Contestant]) -> Iterator[Figure]:
     cosine of a sample says what its direction keeps.
     """
     for each in contestants:
-        if each.form == "int8":
+        if each.is_int8:
             own = next(e for e in contestants if (e.runtime, e.form) == (each.runtime, "float"))
             exact, outputs = own.outputs(), each.outputs()
             what = f"{each.net.name}: {each.name}"

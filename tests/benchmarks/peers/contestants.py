@@ -14,7 +14,7 @@ from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.runner import started
 from deploykit.benchmarking.settings import Settings
 from deploykit.transforms.core.running.child import Worker, call
-from tests.benchmarks.peers.nets import Net
+from tests.benchmarks.peers.nets import IN_PARTS, Net
 from tests.benchmarks.peers.places import ONE, PLACES, Place
 from tests.benchmarks.runtimes import environment
 
@@ -47,12 +47,20 @@ class Contestant:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is our graph in 8 bits."""
-        return not self.is_peer and self.form == "int8"
+        """Whether it is a graph of ours in 8 bits."""
+        return not self.is_peer and self.form in self.net.ours
+
+    @property
+    def is_int8(self) -> bool:
+        """Whether it is in 8 bits."""
+        return self.is_ours or self.form == "int8"
 
     def in_place(self, place: Place) -> Settings:
         """Return how TensorFlow runs it in a place."""
         assert self.settings is not None
+        if self.form == IN_PARTS:  # these run side by side
+            threads = (1, place.threads)
+            return replace(self.settings, threads=threads, concurrency=place.in_flight)
         each = place.threads // place.in_flight
         return replace(self.settings, threads=(each, place.in_flight), concurrency=place.in_flight)
 
@@ -99,7 +107,9 @@ def in_tensorflow(net: Net) -> Iterator[Contestant]:
     api.save_graph(api.optimize(api.load_graph(net.model)), optimized, force=True)
     yield Contestant(runtime, "float", net, net.model, AS_IT_COMES)
     yield Contestant(runtime, "optimized", net, optimized, replace(BEST, onednn=True))
-    yield Contestant(runtime, "int8", net, net.in_8_bits(), BEST)
+    for form in net.ours:
+        settings = replace(BEST, executor=None) if form == IN_PARTS else BEST
+        yield Contestant(runtime, form, net, net.in_8_bits(form), settings)
 
 
 def peers(net: Net) -> Iterator[Contestant]:
