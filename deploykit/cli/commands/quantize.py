@@ -15,7 +15,7 @@ logger = logging.getLogger("deploykit")
 
 _HINT = (
     "with --calibration DATA, layers compute in 8 bits too, 1.5 to 2 times as fast as in "
-    "float on most image networks"
+    "float on most image networks (x86, AVX2 or VNNI)"
 )
 
 
