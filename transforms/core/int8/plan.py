@@ -117,8 +117,9 @@ class _Planner:
         By then that tensor is planned, whichever of the two runs first.
         """
         if node.op in LAYER_OPS:
-            add = self._sum_behind(node)
-            if add:
+            if reason := self._unfit(node):
+                self.plan.reasons[node.name] = reason
+            elif add := self._sum_behind(node):
                 self._behind[add].append(node)
             else:
                 self._take_layer(node)
@@ -147,9 +148,6 @@ class _Planner:
 
     def _planned(self, layer: Node) -> str:
         """Plan a layer in 8 bits, or return why it stays float."""
-        reason = self._unfit(layer)
-        if reason:
-            return reason
         source = layer.data_inputs[0]
         reads = self._form_of_codes(layer, source) or self._form_of_float(layer, source)
         if isinstance(reads, str):
