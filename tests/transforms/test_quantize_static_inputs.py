@@ -171,3 +171,17 @@ def test_with_and_without_onednn(onednn, tmp_path):
         (empty,) = runner.run(result, feeds_of(graph, 0))
         assert empty.shape[0] == 0
     runner.close()
+
+
+def test_a_sum_is_not_written_over_the_bytes_of_the_caller(tmp_path):
+    def body():
+        import tensorflow as tf
+
+        y = photo(1 / 255, 0)(tf.compat.v1.placeholder(np.uint8, (None, 9, 8, C), "x"))
+        relu(layer("conv", relu(layer("conv", y, "a")), "layer") + y, "out")
+
+    graph = build(body, ["x"], ["out"])
+    graph.prune()
+    result = quantized(graph, tmp_path)
+    assert not any("Sum" in (node.attr("fused_ops") or ()) for node in result)
+    assert noise(graph, result) >= BAR_DB - 6

@@ -173,8 +173,8 @@ class _Planner:
             self.plan.forms[result] = form
             self._leaders[result] = result
         self.plan.chains[layer.name], self.plan.reads[layer.name] = found, reads
-        if source not in self.plan.forms:
-            self._quantized[source] = reads
+        if source not in self.plan.forms and (source, reads) not in self.plan.bytes:
+            self._quantized[source] = reads  # a sum must not be written over the caller's bytes
         if summand := self._summand(found.summand):
             self.plan.sums[layer.name] = summand
         return ""
