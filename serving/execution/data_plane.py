@@ -11,13 +11,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from deploykit.serving.execution.batching import Batches, rows_of
 from deploykit.serving.execution.call_inputs import requested, with_defaults
 from deploykit.serving.execution.classify_regress import Class, check_some, classes_of, values_of
 from deploykit.serving.execution.servable import Servable
+from deploykit.serving.protocol.codec import INPUT_ALIAS
 from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.names import check_name, check_names
 from deploykit.serving.protocol.signatures import CLASSIFY, DEFAULT, REGRESS, Signature
 from deploykit.transforms.core.tensors import Array
 
@@ -46,6 +48,12 @@ class Target:
     version: int | None = None
     label: str = ""
     signature: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise ServingError for names that are too long, before anything is done with them."""
+        check_name("the name of the model", self.name)
+        check_name("the label of the version", self.label)
+        check_name("the name of the signature", self.signature)
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,8 @@ class Plane:
         self, target: Target, inputs: Mapping[str, Array], outputs: Sequence[str], caller: Requester
     ) -> Answer:
         """Return the outputs that are asked for, or all."""
+        check_names(INPUT_ALIAS, inputs)
+        check_names("an alias of output_filter", outputs)
         with self._called(target, "Predict", caller) as lease:
             name = target.signature or DEFAULT
             if name not in lease.servable.signatures:
@@ -237,6 +247,8 @@ class Plane:
             if future.cancel():
                 raise ServingError("DEADLINE_EXCEEDED", OVERDUE) from None
             return future.result()  # it has begun, and uses the model of its lease
+        finally:
+            del future  # it knows its error, whose traceback knows this frame and the arrays
 
 
 @dataclass
@@ -256,12 +268,13 @@ def _named(lease: _Lease, target: Target, words: str) -> str:
     return name
 
 
-def _check_tasks(tasks: Sequence[tuple[Target, Any]]) -> None:
+def _check_tasks(tasks: Sequence[tuple[Target, str]]) -> None:
     """Raise ServingError for tasks that are not about one model, or twice about a signature."""
     seen: set[str] = set()
     if not tasks:
         raise ServingError("INVALID_ARGUMENT", "Inference request must have at least one task.")
-    for target, _ in tasks:
+    for target, method in tasks:
+        check_name("a method_name", method)
         if not target.name:
             raise ServingError("INVALID_ARGUMENT", "Found ModelSpec with an empty model name.")
         if target.name != tasks[0][0].name:

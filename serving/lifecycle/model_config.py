@@ -8,12 +8,15 @@ from typing import Any
 
 from deploykit.serving.lifecycle.version_folders import All, Latest, Policy, Specific
 from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.names import check_name, check_names
 from deploykit.serving.protocol.protos import ModelConfig, ModelServerConfig
 from deploykit.serving.protocol.text_protos import ConfigError, parse
 
 logger = logging.getLogger("deploykit")
 
 TENSORFLOW = "tensorflow"
+_LONGEST_PATH = 4096  # of Linux
+_MOST_BYTES = 4 << 20  # of a list, which is kept: tens of thousands of models
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ def model_settings(config: ModelServerConfig) -> tuple[ModelSettings, ...]:
             "ServerModelConfig type not supported by HandleReloadConfigRequest. "
             "Only ModelConfigList is currently supported"
         )
+    if config.ByteSize() > _MOST_BYTES:
+        raise _refusal(f"The config list has more than {_MOST_BYTES} bytes")
     models = config.model_config_list.config
     names: set[str] = set()
     for model in models:
@@ -62,6 +67,10 @@ def _model(config: ModelConfig) -> ModelSettings:
     if not name:
         raise _refusal(f"A model in the config list has no name; its base_path is "
                        f"{config.base_path!r}")  # fmt: skip
+    check_name("the name of a model in the config list", name)
+    check_names(f"a label of model {name}", config.version_labels)
+    if len(config.base_path) > _LONGEST_PATH:
+        raise _refusal(f"The base_path of model {name} is longer than {_LONGEST_PATH} characters")
     if "://" in config.base_path:
         raise _refusal(f"Model {name} has base_path {config.base_path}, expected a folder of this "
                        "machine; mount or copy it")  # fmt: skip

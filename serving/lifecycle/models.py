@@ -101,6 +101,11 @@ class Models(Generic[Servable]):
         with self._lock:
             return statuses(self._models, name, version, label)
 
+    def has(self, name: str) -> bool:
+        """Say whether a model of that name is configured; it waits for nobody."""
+        model = self._models.get(name)
+        return model is not None and model.listed
+
     @property
     def names(self) -> list[str]:
         """The models that are configured."""

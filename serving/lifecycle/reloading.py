@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from deploykit.serving.lifecycle.model_config import TENSORFLOW, ModelSettings
-from deploykit.serving.lifecycle.versions import Model, Servable
+from deploykit.serving.lifecycle.versions import ENDED_KEPT, Model, Servable
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.version_status import AVAILABLE
 
@@ -46,7 +46,15 @@ def take(
             model.polled = False
             fresh.append(model)
         model.settings, model.listed = new, True
+    _forget_some(models)
     return gone, fresh
+
+
+def _forget_some(models: dict[str, Model[Servable]]) -> None:
+    """Drop the models that are over for longest: a status tells of at most so many of them."""
+    over = [name for name, model in models.items() if not (model.listed or model.live)]
+    for name in over[: max(0, len(over) - ENDED_KEPT)]:
+        del models[name]
 
 
 def raise_trouble(models: Iterable[Model[Any]]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.names import check_names
 from deploykit.serving.protocol.protos import TensorProto
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tensors import (
@@ -31,11 +32,18 @@ from deploykit.transforms.core.tensors import (
 # 224x224. With TensorFlow's own copy, a request of 51 bytes cannot take more than 64 MiB.
 MAX_FILLED_BYTES = 32 << 20
 
+INPUT_ALIAS = "an alias of the inputs"
+"""Stands in what is said of one that is too long."""
+
 
 def decode_all(
     protos: Mapping[str, TensorProto], max_bytes: int = MAX_DECLARED_BYTES
 ) -> dict[str, Array]:
-    """Return the tensors of a request, which share what may be filled in. Errors: as `decode`."""
+    """Return the tensors of a request, which share what may be filled in.
+
+    ServingError: as `decode`, or an alias is too long.
+    """
+    check_names(INPUT_ALIAS, protos)
     share = MAX_FILLED_BYTES // max(len(protos), 1)
     return {alias: decode(proto, alias, max_bytes, share) for alias, proto in protos.items()}
 

@@ -30,12 +30,17 @@ HTTP_STATUS = {
 """Of REST, as TensorFlow Serving's http_server.cc has them; others are 500."""
 
 
+def shortened(message: str) -> str:
+    """Return what callers hear of a message, which may repeat what they sent."""
+    return message[:MESSAGE_LENGTH]
+
+
 class ServingError(Exception):
     """A request that is answered with a status; `code` is a name of grpc.StatusCode."""
 
     def __init__(self, code: str, message: str) -> None:
         """Keep code and message; the message is cut at 1024 characters."""
-        super().__init__(message[:MESSAGE_LENGTH])
+        super().__init__(shortened(message))
         self.code = code
 
     @property
@@ -50,12 +55,16 @@ class ServingError(Exception):
 
 
 def reported(error: Exception) -> ServingError:
-    """Return what the caller hears of an error; one of ours is logged, and never UNKNOWN."""
+    """Return what the caller hears of an error; one of ours is logged, and never UNKNOWN.
+
+    It has no traceback any more, which would keep the request as long as both know each other.
+    """
     if isinstance(error, ServingError):
-        return error
+        return error.with_traceback(None)
     if isinstance(error, Error):
         return ServingError("INVALID_ARGUMENT", str(error))
     if isinstance(error, MemoryError):
         return ServingError("RESOURCE_EXHAUSTED", "out of memory")
-    logger.warning("a call failed: %s: %s", type(error).__name__, error)
-    return ServingError("INTERNAL", f"{type(error).__name__}: {error}")
+    said = shortened(f"{type(error).__name__}: {error}")
+    logger.warning("a call failed: %s", said)
+    return ServingError("INTERNAL", said)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from deploykit.serving.execution.classify_regress import with_context
+from deploykit.serving.protocol.errors import shortened
 from deploykit.serving.protocol.protos import Example
 from deploykit.serving.rest.json_values import is_binary, kind, narrowed, refused, shown, to_bytes
 
@@ -46,6 +47,7 @@ def _example(value: Any, where: str) -> bytes:
 
 def _fill(feature: Any, name: str, values: list[Any], where: str) -> None:
     """Set a feature to values of one type; none at all leave it empty."""
+    name = shortened(name)
     words = f"{where}: Feature: {name}"
     kinds = set(map(type, values))
     for value in values:

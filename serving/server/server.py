@@ -61,7 +61,7 @@ class Server:
             early_labels=settings.allow_version_labels_for_unavailable_models,
             on_change=self._changed,
         )
-        self.metrics = Metrics()
+        self.metrics = Metrics(self.models.has)
         self.plane = Plane(
             self.models,
             settings.max_in_flight,

@@ -5,14 +5,16 @@ prometheus-client cannot write it: it appends `_total` to the names of counters.
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 
 ENTRYPOINT: ContextVar[str] = ContextVar("entrypoint", default="GRPC")
 """By which protocol the calls of a thread come: `GRPC` or `REST`."""
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-MAX_SERIES = 10_000  # of a metric; callers can make up names of models
+MAX_SERIES = 10_000  # of a metric: models come and go
+UNKNOWN = ""
+"""Stands for each name under which no model is served: none can be called so."""
 _PREFIX = ":tensorflow:serving:"
 _RUNTIME = "TF1"  # as TensorFlow Serving names a session
 
@@ -88,8 +90,12 @@ class Histogram:
 class Metrics:
     """What a server counts."""
 
-    def __init__(self) -> None:
-        """Begin at nothing."""
+    def __init__(self, known: Callable[[str], bool] = lambda name: True) -> None:
+        """Begin at nothing; `known` says whether a model is served under a name.
+
+        All calls about others count under one label, as callers can make up any name.
+        """
+        self._known = known
         times = exponential(10, 1.8, 33)  # to 20 minutes
         self.requests = Counter("request_count", "model_name", "status")
         self.latency = Histogram("request_latency", times, "model_name", "API", "entrypoint")
@@ -103,6 +109,8 @@ class Metrics:
         self, model: str, method: str, code: str, seconds: float, run_seconds: float
     ) -> None:
         """Count a call: seconds in all and in the session. The data plane tells it of each."""
+        if not self._known(model):
+            model = UNKNOWN
         self.requests.add(model, code)
         if code != "OK":
             return

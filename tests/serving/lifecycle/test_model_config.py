@@ -131,6 +131,22 @@ def test_a_logging_config_is_said_to_be_without_effect(read, caplog):
             "A model in the config list has no name; its base_path is '/m'",
         ),
         (
+            listed(MODEL.replace('"m"', f'"{"m" * 257}"')),
+            "the name of a model in the config list is longer than the limit of 256 bytes",
+        ),
+        (
+            listed(MODEL + f' version_labels {{ key: "{"m" * 257}" value: 1 }}'),
+            "a label of model m is longer than the limit of 256 bytes",
+        ),
+        (
+            listed(MODEL.replace("/models/m", f"/{'m' * 4096}")),
+            "The base_path of model m is longer than 4096 characters",
+        ),
+        (
+            listed(*[f'name: "{number}{"m" * 240}"' for number in range(20_000)]),
+            "The config list has more than 4194304 bytes",
+        ),
+        (
             "custom_model_config {}",
             "ServerModelConfig type not supported by HandleReloadConfigRequest. Only "
             "ModelConfigList is currently supported",

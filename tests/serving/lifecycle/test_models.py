@@ -648,3 +648,16 @@ def test_a_listener_that_fails_stops_nothing(shelf):
     shelf.add(1)
     shelf.models.configure([shelf.settings()], PATIENCE)
     assert use(shelf, "m").version == 1
+
+
+def test_models_that_come_and_go_are_forgotten_in_the_end(shelf):
+    for number in range(ENDED_KEPT + 20):
+        name = f"m{number}"
+        shelf.add(1, name=name)
+        shelf.models.configure([shelf.settings(name)], PATIENCE)
+        assert shelf.models.has(name)
+        shelf.models.configure([], PATIENCE)
+        assert not shelf.models.has(name)
+    shelf.wait(lambda: all(shelf.objects[n].closed.is_set() for n in range(ENDED_KEPT + 20)))
+    shelf.models.configure([], PATIENCE)
+    assert list(shelf.models._models) == [f"m{number}" for number in range(20, ENDED_KEPT + 20)]

@@ -6,7 +6,13 @@ import time
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from deploykit.serving.telemetry.monitoring import ENTRYPOINT, MAX_SERIES, Metrics, exponential
+from deploykit.serving.telemetry.monitoring import (
+    ENTRYPOINT,
+    MAX_SERIES,
+    UNKNOWN,
+    Metrics,
+    exponential,
+)
 
 
 def read(metrics: Metrics) -> dict[tuple[str, frozenset], float]:
@@ -110,6 +116,18 @@ def test_made_up_names_do_not_fill_the_memory():
     page = read(metrics)
     assert page[key("request_count", model_name="", status="")] == 10
     assert page[key("request_count", model_name="m0", status="NOT_FOUND")] == 2
+
+
+def test_models_that_are_not_served_count_under_one_label_whatever_they_are_called():
+    metrics = Metrics({"m"}.__contains__)
+    for name in ("m", "M", "", "x" * 1000, *(f"m{number}" for number in range(100))):
+        metrics.observe(name, "Predict", "NOT_FOUND", 0.001, 0.0)
+        metrics.observe(name, "Predict", "OK", 0.001, 0.0)
+    found = {dict(labels)["model_name"] for _, labels in read(metrics)}
+    assert found == {"m", UNKNOWN}
+    page = read(metrics)
+    assert page[key("request_count", model_name=UNKNOWN, status="NOT_FOUND")] == 103
+    assert page[key("request_count", model_name="m", status="NOT_FOUND")] == 1
 
 
 def test_no_call_is_lost_between_threads():
