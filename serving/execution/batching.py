@@ -127,7 +127,10 @@ class Batches:
             finally:
                 self._pass_on(key, queue)
         if task.error is not None:
-            raise task.error
+            try:
+                raise task.error
+            finally:
+                del task  # the error's traceback knows this frame
         assert task.outputs is not None
         return task.outputs
 
@@ -217,7 +220,7 @@ def _compute(batch: Sequence[_Task], compute: Run, settings: Batching) -> None:
         try:
             waiting.append((task, task.left()))
         except ServingError as error:
-            task.error = error
+            task.error = error.with_traceback(None)
     if not waiting:
         return
     tasks = [task for task, _ in waiting]
@@ -235,7 +238,7 @@ def _compute(batch: Sequence[_Task], compute: Run, settings: Batching) -> None:
                 )
     except ServingError as error:
         if len(tasks) == 1:
-            tasks[0].error = error
+            tasks[0].error = error.with_traceback(None)  # that would keep the task and its arrays
             return
         for task in tasks:
             _compute([task], compute, settings)

@@ -1,13 +1,17 @@
 """What the data plane refuses whatever the model: limits, deadlines, callers that are gone."""
 
 import contextlib
+import gc
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
 
+from deploykit.serving.execution.batching import Batches
 from deploykit.serving.execution.data_plane import Plane, Requester, Target
+from deploykit.serving.protocol.batching_parameters import Batching
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.protos import SignatureDef
 from deploykit.serving.protocol.signatures import Signature, Tensor
@@ -130,6 +134,33 @@ def test_a_bug_frees_the_place_too():
         with pytest.raises(TypeError):
             plane.predict(Target("echo"), X, [], Requester())
     assert seen == ["INTERNAL", "INTERNAL"]
+
+
+@pytest.mark.parametrize("batching", [None, Batching()])
+@pytest.mark.parametrize("took", [0.0, 1.0])
+def test_a_call_that_fails_leaves_no_arrays_behind(monkeypatch, took, batching):
+    echo = Echo()
+    echo.took = took
+
+    def fails(*_):
+        raise ServingError("INVALID_ARGUMENT", "no")
+
+    echo.run = fails
+    plane = Plane(One(echo), 1, 1, batches=batching and Batches(batching, 1))
+    array = np.ones((1, 1), np.float32)
+    kept = weakref.ref(array)
+    gc.collect()
+    gc.disable()  # what it alone can free is kept for long
+    try:
+        with contextlib.suppress(ServingError):
+            plane.predict(Target("echo"), {"x": array}, [], Requester())
+        del array
+        for _ in range(3):  # threads of the plane let go of the last call when they get another
+            with contextlib.suppress(ServingError):
+                plane.predict(Target("echo"), X, [], Requester())
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 def test_a_very_quick_call_is_run_at_once_and_others_by_the_few_threads_that_compute():
