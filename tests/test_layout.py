@@ -367,6 +367,18 @@ def test_help_and_typos_start_neither_tensorflow_nor_numpy(arguments):
     assert done.returncode == 0, done.stderr
 
 
+@functools.cache
+def names_in(path):
+    """Return what a module defines, imports, or names."""
+    tree = parsed(path)
+    there = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
+    there |= {getattr(each, "name", "") for each in tree.body}
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Import | ast.ImportFrom):
+            there |= {alias.asname or alias.name for alias in each.names}
+    return there
+
+
 def test_scripts_import_what_is_there():
     """What no test runs, such as the demo and the benchmarks, is not found broken otherwise."""
     known = {name_of(path): path for path in MODULES}
@@ -376,12 +388,7 @@ def test_scripts_import_what_is_there():
         for node in ast.walk(parsed(path)):
             if not isinstance(node, ast.ImportFrom) or node.module not in known:
                 continue
-            tree = parsed(known[node.module])
-            there = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
-            there |= {getattr(each, "name", "") for each in tree.body}
-            for each in ast.walk(tree):
-                if isinstance(each, ast.Import | ast.ImportFrom):
-                    there |= {alias.asname or alias.name for alias in each.names}
+            there = names_in(known[node.module])
             for alias in node.names:
                 checked += 1
                 inner = f"{node.module}.{alias.name}"

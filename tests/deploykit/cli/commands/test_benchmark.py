@@ -321,6 +321,7 @@ def test_no_gpu(deploykit, net):
     assert found.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_rounds_keeps_what_was_measured(net):
     """On a terminal, because the bar there tells when a round is done."""
     output = net.parent / "result.json"
