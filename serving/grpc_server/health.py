@@ -6,13 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
-from grpc_health.v1 import health_pb2_grpc
 from grpc_health.v1.health import SERVICE_NAME as HEALTH
-from grpc_health.v1.health_pb2 import HealthCheckResponse
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_reflection.v1alpha import reflection
 from grpc_reflection.v1alpha import reflection_pb2 as messages
 
+from deploykit.serving.grpc_server.grpc_calls import GrpcCall, Method, of_messages, parsed
 from deploykit.serving.grpc_server.threads import CallThreads, answered_by
+from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.protos import MODEL_SERVICE, PREDICTION_SERVICE
 
 SERVICES = (
@@ -30,7 +31,7 @@ _PROBES = CallThreads(24, "health")  # a probe waits for no call of a model
 _REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"  # the messages of v1alpha, renamed
 
 
-class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
+class Health:
     """grpc.health.v1: the server serves while one of its models does; each has its own name too.
 
     gRPC's own servicer keeps a watcher until it goes by itself, which would hold up every drain.
@@ -40,7 +41,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         """`models` says of each model that is configured whether it can be called."""
         self._models = models
         self._lock = threading.RLock()
-        self._watchers: dict[Callable[[Any], None], tuple[str, int]] = {}
+        self._watchers: dict[Callable[[bytes | None], None], tuple[str, int]] = {}
         self._serving = False
 
     def begin(self) -> None:
@@ -64,28 +65,30 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
             for send, (name, last) in list(self._watchers.items()):
                 if (state := self._state(name)) != last:
                     self._watchers[send] = name, state
-                    send(HealthCheckResponse(status=state))
+                    send(_written(state))
 
-    def Check(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
+    def methods(self) -> dict[str, Method]:
+        """Return the methods by their paths."""
+        check = of_messages(HealthCheckRequest, self._check)
+        return {
+            f"/{HEALTH}/Check": Method(check, threads=_PROBES),
+            f"/{HEALTH}/Watch": Method(self._watch, threads=_PROBES, watches=True),
+        }
+
+    def _check(self, request: Any, _: GrpcCall) -> Any:
         state = self._state(request.service)
         if state == _UNKNOWN:
-            context.abort(
-                grpc.StatusCode.NOT_FOUND, f"there is no service or model {request.service!r}"
-            )
+            words = f"there is no service or model {request.service!r}"
+            raise ServingError("NOT_FOUND", words)
         return HealthCheckResponse(status=state)
 
-    def Watch(  # noqa: D102
-        self, request: Any, context: grpc.ServicerContext, send: Callable[[Any], None]
-    ) -> None:
+    def _watch(self, request: bytes, call: GrpcCall, send: Callable[[bytes | None], None]) -> None:
+        name = parsed(HealthCheckRequest, request).service
         with self._lock:
-            state = self._state(request.service)
-            send(HealthCheckResponse(status=state))
-            if context.add_callback(lambda: self._watchers.pop(send, None)):
-                self._watchers[send] = request.service, state
-
-    answered_by(_PROBES, Check)
-    answered_by(_PROBES, Watch)
-    Watch.experimental_non_blocking = True  # type: ignore[attr-defined]  # it holds no thread
+            state = self._state(name)
+            send(_written(state))
+            if call.context.add_callback(lambda: self._watchers.pop(send, None)):
+                self._watchers[send] = name, state
 
     def _state(self, name: str) -> int:
         models = self._models()
@@ -98,9 +101,8 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         return int(_SERVING if serves and self._serving else _NOT_SERVING)
 
 
-def add_health(server: grpc.Server, servicer: Health) -> None:
-    """Answer grpc.health.v1.Health."""
-    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+def _written(state: int) -> bytes:
+    return bytes(HealthCheckResponse(status=state).SerializeToString())
 
 
 def add_reflection(server: grpc.Server) -> None:

@@ -1,31 +1,37 @@
 """The services of TensorFlow Serving over gRPC: requests -> data plane -> answers."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import grpc
 
 from deploykit.serving.execution.classify_regress import Class, with_context
-from deploykit.serving.execution.data_plane import Answer, Plane, Requester, Target
+from deploykit.serving.execution.data_plane import Answer, Plane, Target
+from deploykit.serving.grpc_server.grpc_calls import GrpcCall, Method, of_messages
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.codec import decode_all, encode
-from deploykit.serving.protocol.errors import ServingError, reported
+from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.protos import (
+    MODEL_SERVICE,
+    PREDICTION_SERVICE,
+    ClassificationRequest,
     ClassificationResponse,
     ClassificationResult,
+    GetModelMetadataRequest,
     GetModelMetadataResponse,
+    GetModelStatusRequest,
     GetModelStatusResponse,
     Input,
-    ModelServiceServicer,
     ModelSpec,
     ModelVersionStatus,
+    MultiInferenceRequest,
     MultiInferenceResponse,
-    PredictionServiceServicer,
+    PredictRequest,
     PredictResponse,
+    RegressionRequest,
     RegressionResponse,
     RegressionResult,
+    ReloadConfigRequest,
     ReloadConfigResponse,
     SignatureDefMap,
 )
@@ -34,11 +40,9 @@ from deploykit.serving.protocol.signatures import CLASSIFY
 SIGNATURE_DEF = "signature_def"
 Reload = Callable[[Any, str, float | None], None]
 """Takes a ModelServerConfig, who sends it, and how many seconds he waits."""
-LONGEST_WAIT = 30 * 24 * 3600.0
-"""Seconds; whoever waits longer has no deadline."""
 
 
-class PredictionService(PredictionServiceServicer):  # type: ignore[misc]
+class PredictionService:
     """Predict, Classify, Regress, MultiInference and GetModelMetadata."""
 
     def __init__(self, plane: Plane, as_content: bool = False) -> None:
@@ -46,62 +50,70 @@ class PredictionService(PredictionServiceServicer):  # type: ignore[misc]
         self._plane = plane
         self._as_content = as_content
 
-    def Predict(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
-        with _answered(context):
-            target = target_of(request)
-            inputs = decode_all(request.inputs)
-            answer = self._plane.predict(target, inputs, request.output_filter, _caller(context))
-            response = PredictResponse(model_spec=_spec(answer))
-            for alias, array in answer.outputs.items():
-                response.outputs[alias].CopyFrom(encode(array, as_content=self._as_content))
-            return response
+    def methods(self) -> dict[str, Method]:
+        """Return the methods by their paths."""
+        return _by_path(
+            PREDICTION_SERVICE.services_by_name["PredictionService"].full_name,
+            {
+                "Predict": _computing(PredictRequest, self._predict),
+                "Classify": _computing(ClassificationRequest, self._classify),
+                "Regress": _computing(RegressionRequest, self._regress),
+                "MultiInference": _computing(MultiInferenceRequest, self._multi_inference),
+                "GetModelMetadata": _asking(GetModelMetadataRequest, self._metadata),
+            },
+        )
 
-    def Classify(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
-        with _answered(context):
-            examples = examples_of(request.input)
-            answer = self._plane.classify(target_of(request), examples, _caller(context))
-            return ClassificationResponse(model_spec=_spec(answer), result=_classes(answer.classes))
+    def _predict(self, request: Any, call: GrpcCall) -> Any:
+        target = target_of(request)
+        inputs = decode_all(request.inputs)
+        answer = self._plane.predict(target, inputs, request.output_filter, call.caller())
+        response = PredictResponse(model_spec=_spec(answer))
+        for alias, array in answer.outputs.items():
+            response.outputs[alias].CopyFrom(encode(array, as_content=self._as_content))
+        return response
 
-    def Regress(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
-        with _answered(context):
-            examples = examples_of(request.input)
-            answer = self._plane.regress(target_of(request), examples, _caller(context))
-            return RegressionResponse(model_spec=_spec(answer), result=_values(answer.values))
+    def _classify(self, request: Any, call: GrpcCall) -> Any:
+        examples = examples_of(request.input)
+        answer = self._plane.classify(target_of(request), examples, call.caller())
+        return ClassificationResponse(model_spec=_spec(answer), result=_classes(answer.classes))
 
-    def MultiInference(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
-        with _answered(context):
-            examples = examples_of(request.input)
-            tasks = [(target_of(task, named=False), task.method_name) for task in request.tasks]
-            found = self._plane.multi_inference(tasks, examples, _caller(context))
-            response = MultiInferenceResponse()
-            for answer, (_, method) in zip(found, tasks, strict=True):
-                each = response.results.add(model_spec=_spec(answer))
-                if method == CLASSIFY:
-                    each.classification_result.CopyFrom(_classes(answer.classes))
-                else:
-                    each.regression_result.CopyFrom(_values(answer.values))
-            return response
+    def _regress(self, request: Any, call: GrpcCall) -> Any:
+        examples = examples_of(request.input)
+        answer = self._plane.regress(target_of(request), examples, call.caller())
+        return RegressionResponse(model_spec=_spec(answer), result=_values(answer.values))
 
-    def GetModelMetadata(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
-        with _answered(context):
-            target = target_of(request)
-            if not request.metadata_field:
-                words = "GetModelMetadataRequest must specify at least one metadata_field"
+    def _multi_inference(self, request: Any, call: GrpcCall) -> Any:
+        examples = examples_of(request.input)
+        tasks = [(target_of(task, named=False), task.method_name) for task in request.tasks]
+        found = self._plane.multi_inference(tasks, examples, call.caller())
+        response = MultiInferenceResponse()
+        for answer, (_, method) in zip(found, tasks, strict=True):
+            each = response.results.add(model_spec=_spec(answer))
+            if method == CLASSIFY:
+                each.classification_result.CopyFrom(_classes(answer.classes))
+            else:
+                each.regression_result.CopyFrom(_values(answer.values))
+        return response
+
+    def _metadata(self, request: Any, call: GrpcCall) -> Any:
+        target = target_of(request)
+        if not request.metadata_field:
+            words = "GetModelMetadataRequest must specify at least one metadata_field"
+            raise ServingError("INVALID_ARGUMENT", words)
+        for field in request.metadata_field:
+            if field != SIGNATURE_DEF:
+                words = f"Metadata field {field} is not supported"
                 raise ServingError("INVALID_ARGUMENT", words)
-            for field in request.metadata_field:
-                if field != SIGNATURE_DEF:
-                    words = f"Metadata field {field} is not supported"
-                    raise ServingError("INVALID_ARGUMENT", words)
-            answer, signatures = self._plane.signatures(target)
-            found = SignatureDefMap()
-            for name, signature in signatures.items():
-                found.signature_def[name].CopyFrom(signature.proto)
-            response = GetModelMetadataResponse(model_spec=_spec(answer))
-            response.metadata[SIGNATURE_DEF].Pack(found)
-            return response
+        answer, signatures = self._plane.signatures(target)
+        found = SignatureDefMap()
+        for name, signature in signatures.items():
+            found.signature_def[name].CopyFrom(signature.proto)
+        response = GetModelMetadataResponse(model_spec=_spec(answer))
+        response.metadata[SIGNATURE_DEF].Pack(found)
+        return response
 
 
-class ModelService(ModelServiceServicer):  # type: ignore[misc]
+class ModelService:
     """GetModelStatus and HandleReloadConfigRequest."""
 
     def __init__(self, models: Models[Any], reload: Reload) -> None:
@@ -109,40 +121,42 @@ class ModelService(ModelServiceServicer):  # type: ignore[misc]
         self._models = models
         self._reload = reload
 
-    def GetModelStatus(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: D102
-        with _answered(context):
-            target = target_of(request)
-            response = GetModelStatusResponse()
-            for each in self._models.status(target.name, target.version, target.label):
-                status = response.model_version_status.add(
-                    version=each.version, state=ModelVersionStatus.State.Value(each.state)
-                )
-                status.status.error_code = grpc.StatusCode[each.code].value[0]
-                status.status.error_message = each.message
-            return response
+    def methods(self) -> dict[str, Method]:
+        """Return the methods by their paths."""
+        return _by_path(
+            MODEL_SERVICE.services_by_name["ModelService"].full_name,
+            {
+                "GetModelStatus": _asking(GetModelStatusRequest, self._status),
+                "HandleReloadConfigRequest": _asking(ReloadConfigRequest, self._reload_config),
+            },
+        )
 
-    def HandleReloadConfigRequest(  # noqa: D102
-        self, request: Any, context: grpc.ServicerContext
-    ) -> Any:
-        with _answered(context):
-            self._reload(request.config, context.peer(), _caller(context).seconds_left())
-            return ReloadConfigResponse()
+    def _status(self, request: Any, call: GrpcCall) -> Any:
+        target = target_of(request)
+        response = GetModelStatusResponse()
+        for each in self._models.status(target.name, target.version, target.label):
+            status = response.model_version_status.add(
+                version=each.version, state=ModelVersionStatus.State.Value(each.state)
+            )
+            status.status.error_code = grpc.StatusCode[each.code].value[0]
+            status.status.error_message = each.message
+        return response
 
-
-@contextmanager
-def _answered(context: grpc.ServicerContext) -> Iterator[None]:
-    """Turn what is raised into a status: the caller never sees UNKNOWN."""
-    try:
-        yield
-    except Exception as raised:
-        error = reported(raised)
-        context.abort(grpc.StatusCode[error.code], error.message)
+    def _reload_config(self, request: Any, call: GrpcCall) -> Any:
+        self._reload(request.config, call.context.peer(), call.caller().seconds_left())
+        return ReloadConfigResponse()
 
 
-def _caller(context: grpc.ServicerContext) -> Requester:
-    left = context.time_remaining()  # without a deadline: None, or centuries
-    deadline = None if left is None or left > LONGEST_WAIT else time.monotonic() + left
-    return Requester(deadline, lambda: not context.is_active())
+def _computing(kind: Any, answer: Callable[[Any, GrpcCall], Any]) -> Method:
+    return Method(of_messages(kind, answer), computes=True)
+
+
+def _asking(kind: Any, answer: Callable[[Any, GrpcCall], Any]) -> Method:
+    return Method(of_messages(kind, answer))
+
+
+def _by_path(service: str, methods: Mapping[str, Method]) -> dict[str, Method]:
+    return {f"/{service}/{name}": method for name, method in methods.items()}
 
 
 def target_of(request: Any, named: bool = True) -> Target:

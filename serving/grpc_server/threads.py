@@ -1,21 +1,19 @@
-"""The threads that answer calls, and the refusal of calls for which there are none."""
+"""The threads that answer calls, and those of them whose request does not come."""
 
-import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import grpc
 
-logger = logging.getLogger("grpc")  # it is kept short, as anybody can make it speak
+from deploykit.serving.protocol.errors import ServingError
 
 Behavior = TypeVar("Behavior", bound=Callable[..., Any])
 
 _SPARE = 8  # for calls that ask for status or metadata, while those that compute are all taken
 _PATIENCE = 10.0  # seconds until a call whose request has not come makes room for another
-_REFUSALS = ThreadPoolExecutor(1, "refusal")
 
 
 class CallThreads(ThreadPoolExecutor):
@@ -24,40 +22,47 @@ class CallThreads(ThreadPoolExecutor):
     def __init__(self, in_flight: int, name: str = "call", patience: float = _PATIENCE) -> None:
         """Start none yet; there is one for each call in flight, and a few to spare."""
         super().__init__(in_flight + _SPARE, name)
-        self.in_flight = in_flight
+        self.most = in_flight
+        """How many calls that compute they take on."""
+        self.taken = 0
+        """How many calls they have taken on and not answered yet."""
         self._patience = patience
         self._lock = threading.Lock()
-        self._taken = 0
         self._waiting: dict[grpc.ServicerContext, float] = {}  # since when, the longest first
         self._leaving: set[grpc.ServicerContext] = set()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
         """Take on a call."""
         with self._lock:
-            self._taken += 1
+            self.taken += 1
         future = super().submit(fn, *args, **kwargs)
         future.add_done_callback(self._done)
         return future
 
     def free_for(self, computing: bool) -> bool:
         """Return whether there is a thread left for a call, if need be that of a stalled one."""
-        most = self.in_flight + (0 if computing else _SPARE)
-        if self._taken >= most:
+        most = self.most + (0 if computing else _SPARE)
+        if self.taken >= most:
             self.end_stalled()
-        return self._taken - len(self._leaving) < most
+        return self.taken - len(self._leaving) < most
 
-    def request(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Any:
-        """Return the one request of a call, once it is there."""
+    def request(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        """Return the one request of a call, once it is there.
+
+        ServingError: it brings none, or brought none for too long. grpc.RpcError: it was cancelled.
+        """
         with self._lock:
             self._waiting[context] = time.monotonic()
         try:
             found = next(requests, None)
         finally:
             with self._lock:
-                self._waiting.pop(context, None)
+                ended = self._waiting.pop(context, None) is None
                 self._leaving.discard(context)
+        if ended:
+            raise ServingError("CANCELLED", "the call brought no request for too long")
         if found is None:
-            context.abort(grpc.StatusCode.UNIMPLEMENTED, "the call brings no request")
+            raise ServingError("UNIMPLEMENTED", "the call brings no request")
         return found
 
     def end_stalled(self) -> None:
@@ -73,79 +78,10 @@ class CallThreads(ThreadPoolExecutor):
 
     def _done(self, _: "Future[Any]") -> None:
         with self._lock:
-            self._taken -= 1
+            self.taken -= 1
 
 
 def answered_by(threads: ThreadPoolExecutor, behavior: Behavior) -> Behavior:
     """Let threads of their own answer a method: it then never waits for other calls."""
     behavior.experimental_thread_pool = threads  # type: ignore[attr-defined]  # gRPC's name
     return behavior
-
-
-def _threads_of(handler: Any) -> ThreadPoolExecutor | None:
-    """Return the threads of their own that answer a method."""
-    behavior = handler.unary_unary or handler.unary_stream
-    return getattr(behavior, "experimental_thread_pool", None)
-
-
-class Arrival(grpc.ServerInterceptor):  # type: ignore[misc]
-    """Takes in requests; as gRPC does it, a call whose request never comes has a thread forever."""
-
-    def __init__(self, threads: CallThreads) -> None:
-        """Methods without threads of their own are answered by these."""
-        self._threads = threads
-
-    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
-        """Return what answers the call once its request is there."""
-        handler = continuation(details)
-        if handler is None or handler.request_streaming:
-            return handler
-        threads = _threads_of(handler) or self._threads
-        if not isinstance(threads, CallThreads):
-            return handler
-        behavior = handler.unary_unary or handler.unary_stream
-
-        # As a stream, a request is waited for here, where the call can be ended.
-        def answer(requests: Iterator[bytes], context: grpc.ServicerContext, *send: Any) -> Any:
-            content = threads.request(requests, context)
-            try:
-                request = handler.request_deserializer(content)
-            except Exception:
-                logger.exception("Exception deserializing message!")
-                context.abort(grpc.StatusCode.INTERNAL, "Exception deserializing request!")
-            return behavior(request, context, *send)
-
-        answer.experimental_non_blocking = getattr(  # type: ignore[attr-defined]  # gRPC's name
-            behavior, "experimental_non_blocking", False
-        )
-        make = (grpc.stream_stream_rpc_method_handler if handler.response_streaming
-                else grpc.stream_unary_rpc_method_handler)  # fmt: skip
-        return make(answered_by(threads, answer), None, handler.response_serializer)
-
-
-class Admission(grpc.ServerInterceptor):  # type: ignore[misc]
-    """Refuses calls beyond the bound as soon as their headers are there, body unread."""
-
-    def __init__(self, threads: CallThreads, asking: Iterable[str]) -> None:
-        """Bound the calls that these threads answer; methods that are `asking` compute nothing."""
-        self._threads = threads
-        self._asking = frozenset(asking)
-
-    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
-        """Return what answers the call."""
-        handler = continuation(details)
-        if handler is None or handler.request_streaming:
-            return handler
-        threads = _threads_of(handler) or self._threads
-        computing = details.method.rpartition("/")[2] not in self._asking
-        if isinstance(threads, CallThreads) and not threads.free_for(computing):
-            return _refusal(f"{threads.in_flight} calls are in flight already; try again later")
-        return handler
-
-
-def _refusal(words: str) -> Any:
-    def refuse(_: Iterable[bytes], context: grpc.ServicerContext) -> None:
-        context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, words)
-
-    # As a stream, a request is not waited for.
-    return grpc.stream_unary_rpc_method_handler(answered_by(_REFUSALS, refuse))

@@ -1,6 +1,7 @@
 """A server: models, data plane, services and ports put together, started, and drained."""
 
 import contextlib
+import functools
 import logging
 import threading
 import time
@@ -12,16 +13,13 @@ import grpc
 from deploykit.serving.execution.batching import Batches
 from deploykit.serving.execution.data_plane import Plane
 from deploykit.serving.execution.servable import Servable
-from deploykit.serving.grpc_server.health import Health, add_health, add_reflection
+from deploykit.serving.grpc_server.grpc_calls import GrpcCalls
+from deploykit.serving.grpc_server.health import Health, add_reflection
 from deploykit.serving.grpc_server.services import ModelService, PredictionService
-from deploykit.serving.grpc_server.threads import Admission, Arrival, CallThreads
+from deploykit.serving.grpc_server.threads import CallThreads
 from deploykit.serving.lifecycle.model_config import ModelSettings, model_settings, read_models
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.serving.protocol.protos import (
-    add_ModelServiceServicer_to_server,
-    add_PredictionServiceServicer_to_server,
-)
 from deploykit.serving.protocol.version_status import AVAILABLE, VersionStatus
 from deploykit.serving.rest.http_requests import HttpLimits
 from deploykit.serving.rest.rest import Rest, RestSettings
@@ -30,13 +28,12 @@ from deploykit.serving.server.ports import bracketed, check_ports, refused_port
 from deploykit.serving.server.replay_warmup import warm_up
 from deploykit.serving.server.settings import ServerSettings
 from deploykit.serving.server.tls import credentials
-from deploykit.serving.telemetry.access_log import AccessLog, LoggedCalls
+from deploykit.serving.telemetry.access_log import AccessLog
 from deploykit.serving.telemetry.monitoring import Metrics
 from deploykit.transforms.core.errors import Error
 
 logger = logging.getLogger("deploykit")
 
-_ASKING = ("GetModelStatus", "GetModelMetadata", "HandleReloadConfigRequest")
 _LOCAL = ("unix:", "ipv4:127.", "ipv6:[::1]", "ipv6:%5B::1%5D")
 _CLOSING_SECONDS = 0.5  # for models that nobody uses any more
 
@@ -71,19 +68,11 @@ class Server:
         )
         self.rest = self._rest() if settings.rest_api_port is not None else None
         self._stopped = threading.Event()
-        self._threads = threads = CallThreads(settings.max_in_flight)
-        interceptors: list[grpc.ServerInterceptor] = [Admission(threads, _ASKING)]
-        if settings.access_log:
-            interceptors.insert(0, LoggedCalls(AccessLog(settings.access_log)))
-        interceptors.insert(0, Arrival(threads))  # the others see whole requests
-        self.grpc = grpc.server(threads, interceptors=interceptors,
-                                options=channel_options(settings))  # fmt: skip
-        add_PredictionServiceServicer_to_server(
-            PredictionService(self.plane, settings.enable_serialization_as_tensor_content),
-            self.grpc,
+        self._threads = CallThreads(settings.max_in_flight)
+        self.calls = self._calls()
+        self.grpc = grpc.server(
+            self._threads, handlers=[self.calls], options=channel_options(settings)
         )
-        add_ModelServiceServicer_to_server(ModelService(self.models, self._reload), self.grpc)
-        add_health(self.grpc, self.health)
         add_reflection(self.grpc)
 
     def start(self) -> None:
@@ -128,6 +117,17 @@ class Server:
             found = self.models.status(name)
             return [each.version for each in found if each.state == AVAILABLE]
         return []
+
+    def _calls(self) -> GrpcCalls:
+        settings, as_content = self.settings, self.settings.enable_serialization_as_tensor_content
+        methods = {
+            **PredictionService(self.plane, as_content).methods(),
+            **ModelService(self.models, self._reload).methods(),
+            **self.health.methods(),
+        }
+        log = AccessLog(settings.access_log) if settings.access_log else None
+        write = None if log is None else functools.partial(log.write, "grpc")
+        return GrpcCalls(self._threads, methods, write)
 
     def _rest(self) -> Rest:
         settings = self.settings

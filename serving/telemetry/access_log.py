@@ -5,12 +5,8 @@ import json
 import os
 import sys
 import threading
-import time
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, TextIO
-
-import grpc
+from typing import TextIO
 
 from deploykit.transforms.core.errors import FileError
 
@@ -36,50 +32,6 @@ class AccessLog:
         with self._lock:
             self._file.write(f"{json.dumps(line)}\n")
             self._file.flush()
-
-
-class LoggedCalls(grpc.ServerInterceptor):  # type: ignore[misc]
-    """Writes the calls of gRPC to a log; streams of probes and tools are left out."""
-
-    def __init__(self, log: AccessLog) -> None:
-        """Log there."""
-        self._log = log
-
-    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
-        """Return what answers the call, with the clock around it."""
-        handler = continuation(details)
-        if handler is None or handler.response_streaming:
-            return handler
-        make = (grpc.stream_unary_rpc_method_handler if handler.request_streaming
-                else grpc.unary_unary_rpc_method_handler)  # fmt: skip
-        behavior = handler.stream_unary or handler.unary_unary
-
-        def logged(request: Any, context: grpc.ServicerContext) -> Any:
-            start = time.monotonic()
-            try:
-                return behavior(request, context)
-            finally:
-                self._write(details.method, request, context, time.monotonic() - start)
-
-        if threads := getattr(behavior, "experimental_thread_pool", None):
-            logged.experimental_thread_pool = threads  # type: ignore[attr-defined]
-        return make(logged, handler.request_deserializer, handler.response_serializer)
-
-    def _write(
-        self, method: str, request: Any, context: grpc.ServicerContext, seconds: float
-    ) -> None:
-        spec = getattr(request, "model_spec", None)
-        size = request.ByteSize() if hasattr(request, "ByteSize") else None
-        code = context.code() or grpc.StatusCode.OK
-        self._log.write(
-            "grpc",
-            method.rpartition("/")[2],
-            context.peer(),
-            getattr(code, "name", str(code)),
-            seconds,
-            spec.name if spec is not None else "",
-            size,
-        )
 
 
 def _opened(path: str) -> TextIO:

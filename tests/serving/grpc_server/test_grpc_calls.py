@@ -1,0 +1,165 @@
+"""The one handler of all methods: what it lets in, what it refuses, and what it writes down."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+
+from deploykit.serving.grpc_server.grpc_calls import ENDING, GrpcCall, GrpcCalls, Method
+from deploykit.serving.grpc_server.threads import CallThreads
+from deploykit.serving.protocol.errors import ServingError
+
+IN_FLIGHT = 2
+
+
+def until(condition: Callable[[], object]) -> None:
+    for _ in range(300):
+        if condition():
+            return
+        threading.Event().wait(0.1)
+    raise AssertionError("it never came about")
+
+
+@pytest.fixture
+def served() -> Iterator[SimpleNamespace]:
+    going, log = threading.Event(), []
+
+    def compute(request: bytes, call: GrpcCall) -> bytes:
+        call.model = request.decode()
+        going.wait(30)
+        return request[::-1]
+
+    def fail(request: bytes, call: GrpcCall) -> bytes:
+        raise ServingError("NOT_FOUND", "no such thing") if request else ZeroDivisionError("by 0")
+
+    def watch(request: bytes, call: GrpcCall, send: Callable[[bytes | None], None]) -> None:
+        for each in (request, request, None):
+            send(each)
+
+    threads = CallThreads(IN_FLIGHT, patience=0)
+    methods = {
+        "/s/Compute": Method(compute, computes=True),
+        "/s/Ask": Method(lambda request, _: request),
+        "/s/Fail": Method(fail),
+        "/s/Probe": Method(lambda request, _: request, threads=CallThreads(1, "probe")),
+        "/s/Watch": Method(watch, watches=True),
+    }
+    calls = GrpcCalls(threads, methods, lambda *line: log.append(line))
+    server = grpc.server(threads, handlers=[calls])
+    channel = grpc.insecure_channel(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+    server.start()
+    yield SimpleNamespace(
+        calls=calls,
+        log=log,
+        going=going,
+        channel=channel,
+        ask=lambda name, request=b"ab": channel.unary_unary(f"/s/{name}").future(
+            request, timeout=30
+        ),
+    )
+    going.set()
+    channel.close()
+    server.stop(None)
+
+
+@contextlib.contextmanager
+def stalled(served, name: str) -> Iterator[grpc.Future]:
+    """Begin a call that never sends its request."""
+    end = threading.Event()
+
+    def requests() -> Iterator[bytes]:
+        end.wait()
+        yield from ()
+
+    try:
+        yield served.channel.stream_unary(f"/s/{name}").future(requests(), timeout=20)
+    finally:
+        end.set()
+
+
+def lines(served, count: int) -> list[tuple[Any, ...]]:
+    """Return method, code, model and bytes of each call that was logged."""
+    until(lambda: len(served.log) == count)
+    assert all(peer.startswith("ipv4:127.0.0.1:") for _, peer, *_ in served.log)
+    return [(method, *rest[:1], *rest[2:]) for method, _, *rest in served.log]
+
+
+def test_bytes_are_answered_and_logged(served):
+    served.going.set()
+    assert served.ask("Compute").result() == b"ba"
+    assert served.ask("Compute", b"").result() == b""
+    assert served.ask("Probe").result() == b"ab"
+    assert lines(served, 3) == [
+        ("Compute", "OK", "ab", 2), ("Compute", "OK", "", 0), ("Probe", "OK", "", 2)
+    ]  # fmt: skip
+
+
+def test_what_is_raised_becomes_a_status(served):
+    for request, code, words in (
+        (b"ab", grpc.StatusCode.NOT_FOUND, "no such thing"),
+        (b"", grpc.StatusCode.INTERNAL, "ZeroDivisionError: by 0"),
+    ):
+        call = served.ask("Fail", request)
+        assert (call.code(), call.details()) == (code, words)
+    assert lines(served, 2) == [("Fail", "NOT_FOUND", "", 2), ("Fail", "INTERNAL", "", 0)]
+
+
+def test_a_stream_sends_what_it_likes_and_is_not_logged(served):
+    call = served.channel.unary_stream("/s/Watch")(b"x", timeout=30)
+    assert list(call) == [b"x", b"x"]
+    assert served.log == []
+
+
+def test_a_method_that_is_not_there(served):
+    assert served.ask("Other").code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_calls_beyond_the_bound_are_refused_by_their_headers(served):
+    calls = [served.ask("Compute") for _ in range(IN_FLIGHT)]
+    until(lambda: served.calls.in_flight == IN_FLIGHT)
+    with stalled(served, "Compute") as refused:  # its request is not waited for
+        assert refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert refused.details() == "2 calls are in flight already; try again later"
+    assert lines(served, 1) == [("Compute", "RESOURCE_EXHAUSTED", "", None)]
+    assert served.ask("Ask").result() == b"ab"  # computes nothing
+    assert served.ask("Probe").result() == b"ab"
+    served.going.set()
+    assert [call.result() for call in calls] == [b"ba"] * IN_FLIGHT
+    until(lambda: served.calls.in_flight == 0)
+
+
+def test_a_call_whose_request_does_not_come_makes_room(served):
+    with contextlib.ExitStack() as stack:
+        waiting = [stack.enter_context(stalled(served, "Compute")) for _ in range(IN_FLIGHT)]
+        until(lambda: served.calls.in_flight == IN_FLIGHT)
+        served.going.set()
+        until(lambda: served.ask("Compute").code() is grpc.StatusCode.OK)
+        assert {call.code() for call in waiting} == {grpc.StatusCode.CANCELLED}
+    ended = ("Compute", "CANCELLED", "", None)
+    until(lambda: lines(served, len(served.log)).count(ended) == IN_FLIGHT)
+
+
+def test_a_call_that_brings_no_request(served):
+    call = served.channel.stream_unary("/s/Compute").future(iter(()), timeout=30)
+    assert call.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert lines(served, 1) == [("Compute", "UNIMPLEMENTED", "", None)]
+
+
+def test_a_server_that_ends_refuses_what_comes_and_answers_what_is_there(served):
+    begun = served.ask("Compute")
+    until(lambda: served.calls.in_flight == 1)
+    last = served.calls.last_began
+    assert served.ask("Probe").result() == b"ab"
+    assert served.calls.last_began == last  # a probe is no sign that somebody still calls
+    served.calls.closing = True
+    for name in ("Compute", "Ask"):
+        with stalled(served, name) as refused:
+            assert (refused.code(), refused.details()) == (grpc.StatusCode.UNAVAILABLE, ENDING)
+    assert served.calls.last_began > last
+    assert served.ask("Probe").result() == b"ab"
+    served.going.set()
+    assert begun.result() == b"ba"
