@@ -66,6 +66,8 @@ class Server:
             self.metrics.observe,
             None if settings.batching is None else Batches(settings.batching, settings.slots),
         )
+        path = settings.access_log
+        self.log = AccessLog(path, self.metrics.not_logged) if path else None
         self.rest = self._rest() if settings.rest_api_port is not None else None
         self._stopped = threading.Event()
         self._threads = CallThreads(settings.max_in_flight)
@@ -105,7 +107,15 @@ class Server:
         if self.rest is not None:
             self.rest.drain(seconds)
         ended.wait()
-        return self.models.close(max(end - time.monotonic(), _CLOSING_SECONDS))
+        closed = self.models.close(max(end - time.monotonic(), _CLOSING_SECONDS))
+        if self.log is not None:
+            self.log.close()
+        return closed
+
+    def reopen_log(self) -> None:
+        """Go on in a new access log, as after `logrotate`, where there is one."""
+        if self.log is not None:
+            self.log.reopen()
 
     @property
     def available(self) -> dict[str, list[int]]:
@@ -119,14 +129,13 @@ class Server:
         return []
 
     def _calls(self) -> GrpcCalls:
-        settings, as_content = self.settings, self.settings.enable_serialization_as_tensor_content
+        as_content = self.settings.enable_serialization_as_tensor_content
         methods = {
             **PredictionService(self.plane, as_content).methods(),
             **ModelService(self.models, self._reload).methods(),
             **self.health.methods(),
         }
-        log = AccessLog(settings.access_log) if settings.access_log else None
-        write = None if log is None else functools.partial(log.write, "grpc")
+        write = None if self.log is None else functools.partial(self.log.write, "grpc")
         return GrpcCalls(self._threads, methods, write)
 
     def _rest(self) -> Rest:

@@ -1,46 +1,51 @@
 """A line of JSON for each call: when, who, what, how long, and what became of it."""
 
-import errno
 import json
-import os
-import sys
-import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TextIO
 
-from deploykit.transforms.core.errors import FileError
+from deploykit.serving.telemetry.line_file import LineFile
 
-STANDARD_OUTPUT = "-"
+_LONGEST = 256  # characters of a text that a caller sends
 
 
 class AccessLog:
-    """A file that grows by a line a call."""
+    """A file that grows by a line a call, which waits for nothing.
 
-    def __init__(self, path: str) -> None:
-        """Open it. FileError: it cannot be."""
-        self._lock = threading.Lock()
-        self._file = sys.stdout if path == STANDARD_OUTPUT else _opened(path)
+    Where it cannot be written, lines are dropped; a line `{"time": ..., "dropped": N}` says so
+    once it can be again.
+    """
+
+    def __init__(self, path: str, dropped: Callable[[int], None] = lambda count: None) -> None:
+        """Open it; `dropped` is told of lines that are lost. FileError: it cannot be opened."""
+        self._file = LineFile(path, dropped, lambda count: _line({"dropped": count}))
 
     def write(self, protocol: str, method: str, peer: str, code: str, seconds: float,
               model: str = "", bytes_in: int | None = None) -> None:  # fmt: skip
-        """Add a call."""
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = {"time": now, "protocol": protocol, "method": method, "model": model, "peer": peer,
-                "code": code, "milliseconds": round(seconds * 1000, 3)}  # fmt: skip
+        """Add a call; texts of callers may be anything."""
+        facts: dict[str, object] = {
+            "protocol": protocol, "method": _text(method), "model": _text(model),
+            "peer": _text(peer), "code": code, "milliseconds": round(seconds * 1000, 3),
+        }  # fmt: skip
         if bytes_in is not None:
-            line["bytes_in"] = bytes_in
-        with self._lock:
-            self._file.write(f"{json.dumps(line)}\n")
-            self._file.flush()
+            facts["bytes_in"] = bytes_in
+        self._file.add(_line(facts))
+
+    def reopen(self) -> None:
+        """Go on in a new file of the same name, as after `logrotate`."""
+        self._file.reopen()
+
+    def close(self) -> None:
+        """Write what is still to be written."""
+        self._file.close()
 
 
-def _opened(path: str) -> TextIO:
-    """Open a file to append to, or a pipe that somebody reads; it is open as long as we live."""
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-    try:
-        file = os.open(path, flags | os.O_NONBLOCK, 0o666)  # a pipe's reader is not waited for
-    except OSError as error:
-        reason = "nobody reads this pipe" if error.errno == errno.ENXIO else error.strerror
-        raise FileError(f"{path}: {reason}") from None
-    os.set_blocking(file, True)
-    return os.fdopen(file, "a")
+def _line(facts: dict[str, object]) -> bytes:
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return f"{json.dumps({'time': now, **facts})}\n".encode()  # ASCII: one line for every reader
+
+
+def _text(text: str) -> str:
+    """Return a text as JSON may hold it: not long, and without halves of characters."""
+    text = text[:_LONGEST]
+    return text if text.isascii() else text.encode(errors="replace").decode()

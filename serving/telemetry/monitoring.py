@@ -15,7 +15,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MAX_SERIES = 10_000  # of a metric: models come and go
 UNKNOWN = ""
 """Stands for each name under which no model is served: none can be called so."""
-_PREFIX = ":tensorflow:serving:"
+_PREFIX, _OWN_PREFIX = ":tensorflow:serving:", ":deploykit:serving:"
 _RUNTIME = "TF1"  # as TensorFlow Serving names a session
 
 
@@ -29,24 +29,25 @@ class Counter:
 
     kind = "counter"
 
-    def __init__(self, name: str, *labels: str) -> None:
-        """Name it, without the prefix, and its labels."""
-        self.name, self.labels = name, labels
-        self._values: dict[tuple[str, ...], int] = {}
+    def __init__(self, name: str, *labels: str, prefix: str = _PREFIX) -> None:
+        """Name it, without the prefix, and its labels; without any it is there from the start."""
+        self.name, self.labels = prefix + name, labels
+        self._values: dict[tuple[str, ...], int] = {} if labels else {(): 0}
         self._lock = threading.Lock()
 
-    def add(self, *values: str) -> None:
-        """Count one more under these values of the labels."""
+    def add(self, *values: str, count: int = 1) -> None:
+        """Count one more, or several, under these values of the labels."""
         with self._lock:
             key = _bounded(values, self._values)
-            self._values[key] = self._values.get(key, 0) + 1
+            self._values[key] = self._values.get(key, 0) + count
 
     def lines(self) -> Iterable[str]:
         """Yield the lines of the page."""
         with self._lock:
             values = sorted(self._values.items())
         for key, value in values:
-            yield f"{_PREFIX}{self.name}{{{_labels(self.labels, key)}}} {value}"
+            labels = f"{{{_labels(self.labels, key)}}}" if key else ""
+            yield f"{self.name}{labels} {value}"
 
 
 class Histogram:
@@ -56,7 +57,7 @@ class Histogram:
 
     def __init__(self, name: str, limits: tuple[float, ...], *labels: str) -> None:
         """Name it, without the prefix, and its labels; `limits` are the buckets' upper ones."""
-        self.name, self.labels = name, labels
+        self.name, self.labels = _PREFIX + name, labels
         self._limits = limits
         self._series: dict[tuple[str, ...], list[float]] = {}  # a count a bucket, and the sum
         self._lock = threading.Lock()
@@ -82,9 +83,9 @@ class Histogram:
             count = 0
             for limit, more in zip(limits, counts, strict=True):
                 count += int(more)
-                yield f'{_PREFIX}{self.name}_bucket{{{labels},le="{limit}"}} {count}'
-            yield f"{_PREFIX}{self.name}_sum{{{labels}}} {total:.0f}"
-            yield f"{_PREFIX}{self.name}_count{{{labels}}} {count}"
+                yield f'{self.name}_bucket{{{labels},le="{limit}"}} {count}'
+            yield f"{self.name}_sum{{{labels}}} {total:.0f}"
+            yield f"{self.name}_count{{{labels}}} {count}"
 
 
 class Metrics:
@@ -104,6 +105,8 @@ class Metrics:
         self.queuing = Histogram(
             "batching_session:queuing_latency", exponential(100, 1.2, 52), "thread_pool_name"
         )
+
+        self.unlogged = Counter("access_log_dropped_lines", prefix=_OWN_PREFIX)
 
     def observe(
         self, model: str, method: str, code: str, seconds: float, run_seconds: float
@@ -127,11 +130,16 @@ class Metrics:
         """Count the time that a call waited for its batch."""
         self.queuing.add(seconds, name)
 
+    def not_logged(self, count: int) -> None:
+        """Count lines of the access log that could not be written."""
+        self.unlogged.add(count=count)
+
     def page(self) -> bytes:
         """Return the page."""
         lines: list[str] = []
-        for each in (self.latency, self.queuing, self.requests, self.runtime, self.warm_up):
-            lines += [f"# TYPE {_PREFIX}{each.name} {each.kind}", *each.lines()]
+        upstream = (self.latency, self.queuing, self.requests, self.runtime, self.warm_up)
+        for each in (*upstream, self.unlogged):
+            lines += [f"# TYPE {each.name} {each.kind}", *each.lines()]
         return "".join(f"{line}\n" for line in lines).encode()
 
 

@@ -183,10 +183,18 @@ def test_rest_asks_the_same_models(served):
     assert ':tensorflow:serving:request_count{model_name="half_plus_two",status="OK"}' in page
 
 
+def logged(served):
+    """Return what stands in the access log by now; a thread writes it."""
+    lines = (served.base / "access.log").read_text().splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
 def test_calls_are_logged(served):
     again(served)
-    lines = (served.base / "access.log").read_text().splitlines()
-    ok = [each for each in map(json.loads, lines) if each["code"] == "OK"]
+    lines = logged(served)
+    while not lines or lines[-1]["code"] != "OK":
+        lines = logged(served)
+    ok = [each for each in lines if each["code"] == "OK"]
     last = next(each for each in reversed(ok) if each["method"] == "Predict")
     assert (last["protocol"], last["model"]) == ("grpc", "half_plus_two")
     assert last["peer"].startswith("ipv4:127.0.0.1:")

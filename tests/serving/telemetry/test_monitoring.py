@@ -56,7 +56,7 @@ def test_a_bucket_counts_all_below_its_limit():
     assert [below("10"), below("18"), below("+Inf")] == [2, 4, 5]
 
 
-def test_types_are_told_under_the_names_of_the_original():
+def test_types_are_told_under_the_names_of_the_original_and_our_own_under_ours():
     lines = Metrics().page().decode().splitlines()
     assert lines == [
         "# TYPE :tensorflow:serving:request_latency histogram",
@@ -64,6 +64,8 @@ def test_types_are_told_under_the_names_of_the_original():
         "# TYPE :tensorflow:serving:request_count counter",
         "# TYPE :tensorflow:serving:runtime_latency histogram",
         "# TYPE :tensorflow:serving:model_warmup_latency histogram",
+        "# TYPE :deploykit:serving:access_log_dropped_lines counter",
+        ":deploykit:serving:access_log_dropped_lines 0",
     ]
 
 
@@ -90,6 +92,13 @@ def test_warm_up_and_queue():
     assert page[key("model_warmup_latency_sum", model_path="/m/1", status="OK")] == 1_500_000
     labels = {"thread_pool_name": "serial"}
     assert page[key("batching_session:queuing_latency_bucket", le="100", **labels)] == 1
+
+
+def test_lines_that_the_access_log_lost():
+    metrics = Metrics()
+    metrics.not_logged(3)
+    metrics.not_logged(4)
+    assert read(metrics)[":deploykit:serving:access_log_dropped_lines", frozenset()] == 7
 
 
 def test_buckets_of_the_original():
@@ -123,7 +132,7 @@ def test_models_that_are_not_served_count_under_one_label_whatever_they_are_call
     for name in ("m", "M", "", "x" * 1000, *(f"m{number}" for number in range(100))):
         metrics.observe(name, "Predict", "NOT_FOUND", 0.001, 0.0)
         metrics.observe(name, "Predict", "OK", 0.001, 0.0)
-    found = {dict(labels)["model_name"] for _, labels in read(metrics)}
+    found = {dict(labels).get("model_name", "m") for _, labels in read(metrics)}
     assert found == {"m", UNKNOWN}
     page = read(metrics)
     assert page[key("request_count", model_name=UNKNOWN, status="NOT_FOUND")] == 103
