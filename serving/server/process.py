@@ -6,28 +6,25 @@ import logging
 import os
 import queue
 import resource
-import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any, TypeVar
 
 from deploykit.serving.server.ports import bracketed, check_ports
 from deploykit.serving.server.server import Server
 from deploykit.serving.server.server_flags import LOOPBACK
 from deploykit.serving.server.settings import ServerSettings
+from deploykit.serving.server.signals import check_signals, obey_signals, wait_for_signal
 
 logger = logging.getLogger("deploykit")
 
 _LOG_LEVEL, _SILENT = "TF_CPP_MIN_LOG_LEVEL", "3"
 _LOG_SECONDS = 1.0  # between two lines of gRPC's own log
-_LOOK_SECONDS = 0.5  # at most, until a signal that another thread got is acted upon
+_LOOK_SECONDS = 0.5  # at most, until a signal is acted upon
 
 Report = TypeVar("Report")
-
-_ending = threading.Event()  # a signal came, in a process that listens to signals
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ class RunningServer:
     def wait(self) -> None:
         """Return once it is closed: by another thread, or by Ctrl-C here."""
         with contextlib.suppress(KeyboardInterrupt):
-            while not (_ending.wait(_LOOK_SECONDS) or self._closed.is_set()):
+            while not (wait_for_signal(_LOOK_SECONDS) or self._closed.is_set()):
                 pass
         self.close()
 
@@ -128,7 +125,7 @@ def start(settings: ServerSettings) -> RunningServer:
     threading.Thread(target=begin, daemon=True).start()
     try:
         while not wait([started], _LOOK_SECONDS).done:
-            check_ending()
+            check_signals()
     except KeyboardInterrupt:
         started.add_done_callback(lambda _: server.drain(0))
         raise
@@ -151,30 +148,13 @@ def own_process() -> None:
     """
     _raise_file_limit()
     _quiet_grpc()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _on_signal)
-
-
-def _on_signal(number: int, _: FrameType | None) -> None:
-    if _ending.is_set():
-        os._exit(128 + number)
-    _ending.set()
-
-
-def check_ending() -> None:
-    """Raise KeyboardInterrupt where a signal came that ends the process."""
-    if _ending.is_set():
-        raise KeyboardInterrupt
+    obey_signals()
 
 
 def next_of(reports: "queue.SimpleQueue[Report]") -> Report:
-    """Return what comes next. KeyboardInterrupt: a signal came before.
-
-    It looks anew now and then: where another thread gets a signal, Python lets the handler run in
-    the main thread, but nothing ends the wait there.
-    """
+    """Return what comes next. KeyboardInterrupt: a signal came before."""
     while True:
-        check_ending()
+        check_signals()
         with contextlib.suppress(queue.Empty):
             return reports.get(timeout=_LOOK_SECONDS)
 

@@ -1,0 +1,57 @@
+"""Signals that end a process: the first one lets it drain, the second one ends it at once."""
+
+import os
+import select
+import signal
+import threading
+import time
+from types import FrameType
+
+_ENDING = (signal.SIGTERM, signal.SIGINT)
+_ONE_SECONDS = 0.05  # signals that come within are one: timeout(1) sends two, to child and group
+
+_came = threading.Event()  # a signal, in a process that obeys signals
+
+
+def obey_signals() -> None:
+    """Take note of each signal, whatever the threads of this process do; only the main one may.
+
+    Python runs a handler in the main thread alone, between any two instructions of it. There it may
+    wait for ever for a lock that this very thread holds, and while others compute it comes late. So
+    the handlers do nothing: a thread reads from a pipe what C's part of them writes to it at once,
+    in whichever thread the kernel interrupts. To block the signals and wait for them would do as
+    well, but for threads that libraries have started before, and for child processes, which inherit
+    what is blocked.
+    """
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    for number in _ENDING:
+        signal.signal(number, _do_nothing)
+    threading.Thread(target=_obey, args=(read,), daemon=True, name="signals").start()
+
+
+def _do_nothing(_: int, __: FrameType | None) -> None:
+    pass
+
+
+def _obey(pipe: int) -> None:
+    while told := os.read(pipe, 1):
+        if told[0] in _ENDING:
+            if _came.is_set():
+                os._exit(128 + told[0])
+            time.sleep(_ONE_SECONDS)
+            if select.select([pipe], [], [], 0)[0]:
+                os.read(pipe, 1 << 16)
+            _came.set()
+
+
+def check_signals() -> None:
+    """Raise KeyboardInterrupt where a signal came that ends the process."""
+    if _came.is_set():
+        raise KeyboardInterrupt
+
+
+def wait_for_signal(seconds: float) -> bool:
+    """Return whether a signal came, at the latest so much later."""
+    return _came.wait(seconds)
