@@ -6,6 +6,7 @@ ServingError, with the code and the words of TensorFlow Serving where that has t
 """
 
 import contextlib
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,15 +17,13 @@ from typing import Protocol
 from deploykit.serving.execution.batching import Batches, rows_of
 from deploykit.serving.execution.call_inputs import requested, with_defaults
 from deploykit.serving.execution.classify_regress import Class, check_some, classes_of, values_of
-from deploykit.serving.execution.servable import Servable
+from deploykit.serving.execution.servable import HERE, Servable
 from deploykit.serving.protocol.codec import INPUT_ALIAS
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.names import check_name, check_names
 from deploykit.serving.protocol.signatures import CLASSIFY, DEFAULT, REGRESS, Signature
 from deploykit.transforms.core.tensors import Array
 
-AT_ONCE = 0.001
-"""Seconds: a call that is quicker gains nothing from waiting for a thread."""
 OVERDUE = "the deadline passed before the model ran"
 NOT_FOUND = "No signature was found with the name: "
 NOT_IN_GRAPH = "Requested signature not found in model graph: "
@@ -101,6 +100,8 @@ class Plane:
     ) -> None:
         """Bound the calls that are let in, and those that compute at once.
 
+        Without slots, each call computes in its own thread, and no deadline ends it.
+
         `observe` is told of each call: model, method, code, seconds in all, seconds in the session
         (of a batch: in the call that computed it).
         `batches` lets calls of one signature share a batch.
@@ -109,7 +110,12 @@ class Plane:
         self.in_flight = in_flight
         self._admission = threading.BoundedSemaphore(in_flight)
         # A few that stay, not the call's own: oneDNN keeps for each thread what it prepared.
-        self._computing = ThreadPoolExecutor(slots, "compute")
+        self._own, numbers = threading.local(), itertools.count(1)
+
+        def begin() -> None:
+            self._own.slot = next(numbers)
+
+        self._computing = ThreadPoolExecutor(slots, "compute", begin) if slots else None
         self._observe = observe
         self._batches = batches
 
@@ -232,12 +238,13 @@ class Plane:
 
         def run() -> dict[str, Array]:
             left, start = caller.seconds_left(), time.monotonic()
+            slot = getattr(self._own, "slot", HERE)
             try:
-                return lease.servable.run(signature, feeds, outputs, left)
+                return lease.servable.run(signature, feeds, outputs, left, slot)
             finally:
                 lease.seconds += time.monotonic() - start
 
-        if lease.servable.seconds(signature) < AT_ONCE:
+        if self._computing is None or lease.servable.is_quick(signature, feeds):
             return run()
         left = caller.seconds_left()
         future = self._computing.submit(run)

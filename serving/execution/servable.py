@@ -12,6 +12,7 @@ import numpy as np
 from deploykit.serving.execution.damaged_photos import damaged_photo, filled_up, photos_taken
 from deploykit.serving.execution.empty_batches import needs_rows, one_row, without_row
 from deploykit.serving.execution.free_shapes import free_inputs
+from deploykit.serving.execution.quick_calls import QuickCalls
 from deploykit.serving.execution.safety import check_safe
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import SERVE, Tensor, read_meta_graph, signatures_of
@@ -22,10 +23,14 @@ from deploykit.transforms.core.tensors import Array, numpy_type
 # Each set of outputs has an executor of its own, with its own copy of a frozen graph's weights.
 MAX_EXECUTORS = 8
 
-# Seconds. Handing ops to other threads costs a quick call more than they gain, and those threads
-# spin while they wait for more. TensorFlow cannot end such a call early, at its deadline.
-_QUICK = 0.05
+# Seconds. Handing ops to other threads costs a shorter call more than they gain, and those threads
+# spin while they wait for more: one thread computes them all.
+_SHORT = 0.05
 _UNKNOWN = float("inf")
+
+HERE = 0
+"""The thread that calls: it computes without handing anything over, and nothing ends it early."""
+_HERE, _MANY = -1, 0  # TensorFlow's numbers: the thread that calls; several threads
 
 _CODES = (
     "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND",
@@ -42,8 +47,10 @@ class Loading:
     intra_op: int = 1
     """Threads inside an op. One, with as many calls at once as there are cores, answers most."""
     inter_op: int = 0
-    """Ops at once, in threads of their own; 0: as many as there are cores, but those of a quick
-    call one by one in the thread of the call; -1: so those of every call."""
+    """Ops at once; 0: as many as there are cores, but those of a short call one by one, in one
+    thread; -1: so those of every call."""
+    slots: int = 0
+    """Calls that compute at once, each in a thread that all models share."""
     allowed_ops: tuple[str, ...] = ()
     """Ops that may reach beyond the model."""
 
@@ -65,17 +72,22 @@ class Servable:
         self._free = free_inputs(meta, self.signatures)
         self._needs_rows = needs_rows(meta)
         self._photos = photos_taken(meta, self.signatures)
+        self._quick = QuickCalls(meta, self._photos)
         del meta
         config = tf.compat.v1.ConfigProto(
             intra_op_parallelism_threads=loading.intra_op,
-            inter_op_parallelism_threads=loading.inter_op,
+            inter_op_parallelism_threads=abs(loading.inter_op),
             use_per_session_threads=True,
             allow_soft_placement=True,
         )
+        config.session_inter_op_thread_pool.add()  # of as many threads
+        for slot in range(1, loading.slots + 1):
+            name = f"deploykit slot {slot}"
+            config.session_inter_op_thread_pool.add(num_threads=1, global_name=name)
         self._inter_op = loading.inter_op
         self._op_error = tf.errors.OpError
         self._run_options = tf.compat.v1.RunOptions
-        self._in_one_thread: bytes = self._run_options(inter_op_thread_pool=-1).SerializeToString()
+        self._here: bytes = self._run_options(inter_op_thread_pool=_HERE).SerializeToString()
         graph = tf.Graph()
         self._session = tf.compat.v1.Session(graph=graph, config=config)
         try:
@@ -104,8 +116,9 @@ class Servable:
         feeds: Mapping[str, Array],
         outputs: Sequence[str],
         seconds: float | None = None,
+        slot: int = HERE,
     ) -> dict[str, Array]:
-        """Return the outputs by alias; `seconds` is the time that is left.
+        """Return the outputs by alias; a slot ends the call after `seconds`, if they are given.
 
         ServingError: an array does not fit its input, TensorFlow refuses it, or time is over.
         """
@@ -120,7 +133,7 @@ class Servable:
         fed = {self._tensors[chosen.inputs[alias].name]: a for alias, a in (row or feeds).items()}
         fetches = [self._tensors[chosen.outputs[alias].name] for alias in fetched]
         try:
-            values = self._call(signature, fed, fetches, seconds)
+            values = self._call(signature, feeds, (fed, fetches), seconds, slot)
         except self._op_error as error:
             code = _CODES[error.error_code] if error.error_code < len(_CODES) else "INTERNAL"
             said = self._damaged(signature, feeds) if code == "INVALID_ARGUMENT" else ""
@@ -141,16 +154,16 @@ class Servable:
                 for alias, array in alone.items()
             }
             try:
-                self._session_run(self._in_one_thread, fed, [self._ready[node]])
+                self._session_run(self._here, fed, [self._ready[node]])
             except self._op_error as error:
                 return str(error.message)
             return ""
 
         return damaged_photo(self._photos.get(signature, {}), feeds, trial)
 
-    def seconds(self, signature: str) -> float:
-        """Return how long the last call of a signature took; infinity if there was none."""
-        return self._seconds.get(signature, _UNKNOWN)
+    def is_quick(self, signature: str, feeds: Mapping[str, Array]) -> bool:
+        """Say whether a call is not worth another thread: it takes less than a millisecond."""
+        return self._quick.include(signature, feeds)
 
     def close(self) -> None:
         """Give all memory back. Nobody may be calling it any more."""
@@ -160,18 +173,24 @@ class Servable:
         give_back()
 
     def _call(
-        self, signature: str, fed: Mapping[Any, Array], fetches: list[Any], seconds: float | None
+        self,
+        signature: str,
+        feeds: Mapping[str, Array],
+        run: tuple[Mapping[Any, Array], list[Any]],
+        seconds: float | None,
+        slot: int,
     ) -> Any:
-        """Run the session in the thread of the call if that is quick, and note how long it took."""
-        inline = self._inter_op < 0 or (self._inter_op == 0 and self.seconds(signature) < _QUICK)
+        """Run the session in the threads that suit the call, and note how long that took."""
         # A thread's own time does not count how long it waits for Python's lock when it is done.
-        clock = time.thread_time if inline else time.monotonic
-        options = self._in_one_thread if inline else self._within(seconds)
-        start = clock()
+        clock = time.thread_time if slot == HERE else time.monotonic
+        options = self._here if slot == HERE else self._within(seconds, signature, slot)
+        start, values = clock(), None
         try:
-            return self._session_run(options, fed, fetches)
+            values = self._session_run(options, *run)
+            return values
         finally:
-            self._seconds[signature] = clock() - start
+            took = self._seconds[signature] = clock() - start
+            self._quick.note(signature, feeds, _UNKNOWN if values is None else took)
 
     def _session_run(self, options: bytes, fed: Mapping[Any, Array], fetches: list[Any]) -> Any:
         """Run the session below its Python wrapper, whose checks take longer than a small model."""
@@ -185,10 +204,14 @@ class Servable:
         finally:
             session.TF_DeleteBuffer(buffer)
 
-    def _within(self, seconds: float | None) -> bytes:
+    def _within(self, seconds: float | None, signature: str, slot: int) -> bytes:
         """Return RunOptions that end a call when its time is over."""
-        milliseconds = 0 if seconds is None else max(1, math.ceil(seconds * 1000))
-        options: bytes = self._run_options(timeout_in_ms=milliseconds).SerializeToString()
+        short = self._seconds.get(signature, _UNKNOWN) < _SHORT
+        one = self._inter_op < 0 or (self._inter_op == 0 and short)
+        options: bytes = self._run_options(
+            timeout_in_ms=0 if seconds is None else max(1, math.ceil(seconds * 1000)),
+            inter_op_thread_pool=slot if one else _MANY,
+        ).SerializeToString()
         return options
 
     def _fetched(

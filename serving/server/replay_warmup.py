@@ -33,7 +33,7 @@ def warm_up(servable: Servable, iterations: int = 1) -> int:
 
     FileError, GraphError: their file cannot be read. ServingError: a request fails.
     """
-    plane = Plane(_Only(servable), 1, 1)
+    plane = Plane(_Only(servable), 1, 0)  # the slots belong to the versions that serve
     count = 0
     try:
         for log in read_requests(servable.folder):

@@ -5,6 +5,7 @@ import functools
 import logging
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +168,8 @@ class Server:
             raise refused_port(shown, "cannot listen there", flag) from None
 
     def _load(self, name: str, version: int, folder: Path) -> Servable:
-        servable = Servable(folder, name, version, self.settings.loading)
+        loading = replace(self.settings.loading, slots=self.settings.slots)
+        servable = Servable(folder, name, version, loading)
         if self.settings.enable_model_warmup:
             self._warm_up(servable)
         return servable

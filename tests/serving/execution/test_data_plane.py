@@ -11,6 +11,7 @@ import pytest
 
 from deploykit.serving.execution.batching import Batches
 from deploykit.serving.execution.data_plane import Plane, Requester, Target
+from deploykit.serving.execution.servable import HERE
 from deploykit.serving.protocol.batching_parameters import Batching
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.protos import SignatureDef
@@ -32,12 +33,14 @@ class Echo:
         self.begun, self.go = threading.Semaphore(0), threading.Event()
         self.given: list[float | None] = []
         self.threads: list[str] = []
-        self.took = float("inf")
+        self.quick = False
+        self.slots: list[int] = []
 
-    def seconds(self, signature):
-        return self.took
+    def is_quick(self, signature, feeds):
+        return self.quick
 
-    def run(self, signature, feeds, outputs, seconds=None):
+    def run(self, signature, feeds, outputs, seconds=None, slot=HERE):
+        self.slots.append(slot)
         self.given.append(seconds)
         self.threads.append(threading.current_thread().name)
         self.begun.release()
@@ -137,10 +140,10 @@ def test_a_bug_frees_the_place_too():
 
 
 @pytest.mark.parametrize("batching", [None, Batching()])
-@pytest.mark.parametrize("took", [0.0, 1.0])
-def test_a_call_that_fails_leaves_no_arrays_behind(monkeypatch, took, batching):
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_call_that_fails_leaves_no_arrays_behind(monkeypatch, quick, batching):
     echo = Echo()
-    echo.took = took
+    echo.quick = quick
 
     def fails(*_):
         raise ServingError("INVALID_ARGUMENT", "no")
@@ -163,14 +166,37 @@ def test_a_call_that_fails_leaves_no_arrays_behind(monkeypatch, took, batching):
         gc.enable()
 
 
-def test_a_very_quick_call_is_run_at_once_and_others_by_the_few_threads_that_compute():
+def test_a_quick_call_is_run_at_once_and_others_by_the_few_threads_that_compute():
     echo = Echo()
     echo.go.set()
     plane = Plane(One(echo), in_flight=9, slots=2)
-    for took in (0.0005, 0.0011, 1.0):
-        echo.took = took
+    for quick in (True, False):
+        echo.quick = quick
         for _ in range(3):
             plane.predict(Target("echo"), X, [], Requester())
     here = threading.current_thread().name
     assert echo.threads[:3] == [here] * 3
     assert {name.partition("_")[0] for name in echo.threads[3:]} == {"compute"}
+    assert echo.slots[:3] == [HERE] * 3
+    assert set(echo.slots[3:]) <= {1, 2}
+
+
+def test_calls_that_compute_at_once_have_slots_of_their_own():
+    echo = Echo()
+    plane = Plane(One(echo), in_flight=9, slots=3)
+    threads = [
+        in_thread(lambda: plane.predict(Target("echo"), X, [], Requester())) for _ in range(3)
+    ]
+    for _ in threads:
+        assert echo.begun.acquire(timeout=10)
+    assert sorted(echo.slots) == [1, 2, 3]
+    echo.go.set()
+    for thread, _ in threads:
+        thread.join(10)
+
+
+def test_without_slots_each_call_computes_in_its_own_thread():
+    echo = Echo()
+    echo.go.set()
+    Plane(One(echo), in_flight=1, slots=0).predict(Target("echo"), X, [], Requester())
+    assert (echo.threads, echo.slots) == ([threading.current_thread().name], [HERE])

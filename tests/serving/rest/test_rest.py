@@ -32,7 +32,7 @@ def models(tmp_path_factory) -> Iterator[Models]:
     base = rest_models.write(folder / "default")
     rest_models.write(base, version=122, add=3.0)
     found = Models(
-        lambda n, v, path: Servable(path, n, v, Loading()), poll_seconds=0, early_labels=True
+        lambda n, v, path: Servable(path, n, v, Loading(slots=2)), poll_seconds=0, early_labels=True
     )
     found.configure(
         [
