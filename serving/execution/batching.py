@@ -33,6 +33,7 @@ class _Task:
     feeds: Mapping[str, Array]
     rows: int
     left: Left
+    since: float = field(default_factory=time.monotonic)
     leads: bool = False
     """Whether its own call computes it, and others with it; no other call takes it then."""
     reported: threading.Event = field(default_factory=threading.Event)
@@ -72,9 +73,18 @@ def may_share(signature: Signature) -> bool:
 class Batches:
     """All queues: one for each signature, set of outputs, and shape of an example."""
 
-    def __init__(self, settings: Batching, threads: int) -> None:
-        """Bound the batches; `threads` is how many are computed at once."""
+    def __init__(
+        self,
+        settings: Batching,
+        threads: int,
+        observe: Callable[[str, float], None] = lambda *_: None,
+    ) -> None:
+        """Bound the batches; `threads` is how many are computed at once.
+
+        `observe` is told how many seconds each call waited in the queue of a pool's name.
+        """
         self._settings = settings
+        self._observe = observe
         self._threads = settings.num_batch_threads or threads
         self._queues: dict[Any, _Queue] = {}
         self._changed = threading.Condition()
@@ -149,8 +159,11 @@ class Batches:
 
     def _lead(self, queue: _Queue, own: _Task, compute: Run) -> None:
         """Compute a task and what waits behind it."""
-        batch = self._take(queue, own)
+        batch, name = self._take(queue, own), self._settings.thread_pool_name
         try:
+            now = time.monotonic()
+            for task in batch:
+                self._observe(name, now - task.since)
             _compute(batch, compute, self._settings)
         finally:
             for task in batch:

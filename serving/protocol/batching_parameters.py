@@ -18,6 +18,8 @@ class Batching:
     pad_variable_length_inputs: bool = False
     enable_large_batch_splitting: bool = False
     max_execution_batch_size: int | None = None
+    thread_pool_name: str = "batch_threads"
+    """The label of the times in a queue, as in TensorFlow Serving; there is no pool to name."""
 
     @property
     def largest(self) -> int:
@@ -30,7 +32,6 @@ def read_batching(path: Path) -> Batching:
     """Read a file of BatchingParameters. FileError, ConfigError: as `read_models`."""
     proto = parse(path, "BatchingParameters")
     given = {field.name: getattr(value, "value", value) for field, value in proto.ListFields()}
-    given.pop("thread_pool_name", None)  # there are no pools to name
     given["allowed_batch_sizes"] = tuple(proto.allowed_batch_sizes)
     batching = Batching(**given)
     for name in ("max_batch_size", "max_enqueued_batches", "num_batch_threads",

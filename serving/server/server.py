@@ -65,7 +65,7 @@ class Server:
             settings.max_in_flight,
             settings.slots,
             self.metrics.observe,
-            None if settings.batching is None else Batches(settings.batching, settings.slots),
+            self._batches(),
         )
         path = settings.access_log
         self.log = AccessLog(path, self.metrics.not_logged) if path else None
@@ -138,6 +138,12 @@ class Server:
         }
         write = None if self.log is None else functools.partial(self.log.write, "grpc")
         return GrpcCalls(self._threads, methods, write)
+
+    def _batches(self) -> Batches | None:
+        batching = self.settings.batching
+        if batching is None:
+            return None
+        return Batches(batching, self.settings.slots, self.metrics.queued)
 
     def _rest(self) -> Rest:
         settings = self.settings

@@ -102,6 +102,25 @@ def test_what_waits_is_taken_at_once():
         assert calls.found[number].tolist() == [2 * number, 2 * number + 20]
 
 
+def test_each_call_tells_how_long_it_waited():
+    told: list[tuple[str, float]] = []
+    model = Model()
+    observe = lambda *facts: told.append(facts)  # noqa: E731
+    calls = Calls(Batches(Batching(thread_pool_name="pool"), 1, observe), model)
+    calls.start("first", array(1), waits=False)
+    assert model.begun.wait(10)
+    assert len(told) == 1, "it is told when a call begins to compute, not when it ends"
+    for number in range(3):
+        calls.start(number, array(number, number))
+    assert len(told) == 1
+    model.go.set()
+    calls.end()
+    assert [name for name, _ in told] == ["pool"] * 4
+    first, *others = (seconds for _, seconds in told)
+    assert first >= 0
+    assert others == sorted(others, reverse=True), "who came first waited longest"
+
+
 def test_one_alone_waits_for_nobody():
     model = Model(held=False)
     batches = Batches(Batching(), 1)

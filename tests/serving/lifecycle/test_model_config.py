@@ -251,7 +251,7 @@ def test_batching(read):
     max_execution_batch_size { value: 16 }
     """
     batching = read(read_batching, text)
-    assert batching == Batching(32, 1000, 7, 4, (1, 8, 16), True, True, 16)
+    assert batching == Batching(32, 1000, 7, 4, (1, 8, 16), True, True, 16, "pool")
     assert batching.largest == 16
 
 

@@ -12,6 +12,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from deploykit.serving.lifecycle.model_config import ModelSettings
+from deploykit.serving.protocol.batching_parameters import Batching
 from deploykit.serving.protocol.codec import encode
 from deploykit.serving.protocol.protos import (
     GetModelStatusRequest,
@@ -122,6 +123,18 @@ def test_warm_up_requests_are_replayed_before_a_version_answers(served):
     page = served.server.metrics.page().decode()
     path = served.base / "warm" / "00000123"
     assert f'model_warmup_latency_count{{model_path="{path}",status="OK"}} 1' in page
+
+
+def test_times_that_calls_waited_for_their_batch_are_on_the_page(served):
+    models = [ModelSettings("half_plus_two", served.base / "half_plus_two")]
+    server = Server(ServerSettings(models, port=0, slots=1, batching=Batching()))
+    server.start()
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        for _ in range(2):
+            PredictionServiceStub(channel).Predict(half(), timeout=10)
+    page = server.metrics.page().decode()
+    assert 'queuing_latency_count{thread_pool_name="batch_threads"} 2' in page
+    assert server.drain(5)
 
 
 def test_a_version_whose_warm_up_fails_does_not_serve(served):
