@@ -5,7 +5,7 @@ import logging
 import select
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from email.utils import formatdate
 from http import HTTPStatus
@@ -13,11 +13,19 @@ from typing import Protocol
 
 import orjson
 
-from deploykit.serving.rest.http_requests import HttpError, HttpLimits, Parser, Request
+from deploykit.serving.execution.uploads import Upload, refusal
+from deploykit.serving.rest.http_requests import (
+    HttpError,
+    HttpLimits,
+    Parser,
+    Request,
+    from_serving,
+)
 
 logger = logging.getLogger("deploykit")
 
 _RECEIVED = 256 << 10  # bytes at once
+_CREDIT = 1 << 17  # bytes a second: who brings so many has kept nobody waiting
 _REASONS = {status.value: status.phrase for status in HTTPStatus} | {499: "Client Closed Request"}
 _HUNG_UP = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 
@@ -32,10 +40,10 @@ class Response:
     headers: Sequence[tuple[str, str]] = ()
 
 
-def error_response(status: int, message: str) -> Response:
+def error_response(status: int, message: str, headers: Sequence[tuple[str, str]] = ()) -> Response:
     """Return an answer as TensorFlow Serving words errors."""
     readable = message.encode(errors="replace").decode()  # half a character is no JSON
-    return Response(status, orjson.dumps({"error": readable}))
+    return Response(status, orjson.dumps({"error": readable}), headers=headers)
 
 
 class Owner(Protocol):
@@ -43,6 +51,14 @@ class Owner(Protocol):
 
     limits: HttpLimits
     closing: bool
+
+    @property
+    def begin(self) -> Callable[[Request, int | None, Callable[[], None]], Upload | None]:
+        """What lets in the body of a request whose headers are there, as `Uploads.begin`.
+
+        HttpError, ServingError: it need not be read.
+        """
+        ...
 
     def answer(self, request: Request) -> Response:
         """Answer a request; it raises nothing."""
@@ -59,11 +75,12 @@ class HttpConnection:
     def __init__(self, connected: socket.socket, listener: "Owner") -> None:
         self.waits_since: float | None = time.monotonic()
         """Since when the server waits for the client, if it does."""
+        self.served = False
+        """Whether it has answered a request already."""
         self._socket = connected
         self._listener = listener
         self._limits = listener.limits
-        self._parser = Parser(self._limits, self._go_on)
-        self._served = False
+        self._parser = Parser(self._limits, self._begin)
         self._idle = True  # no byte of the next request has come
 
     def serve(self) -> None:
@@ -77,6 +94,7 @@ class HttpConnection:
             logger.warning("a connection failed: %s: %s", type(error).__name__, error)
         finally:
             self._socket.close()
+            self._parser.close()
             self._listener.forget(self)
 
     def refuse(self, why: str) -> None:
@@ -89,8 +107,7 @@ class HttpConnection:
     def end_if_idle(self) -> None:
         """Wait for no other request; one that has begun is still answered."""
         if self._idle:
-            with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RD)
+            self._read_no_more()
 
     def cut(self) -> None:
         """Close it under the hands of whoever waits for it."""
@@ -100,8 +117,8 @@ class HttpConnection:
     def _receive(self) -> bool:
         """Read until there is a request, or an error in one. False: the client hung up."""
         parser, limits = self._parser, self._limits
-        self.waits_since = start = time.monotonic()
-        deadline = start + (limits.idle if self._served else limits.patience)
+        self.waits_since = start = began = time.monotonic()
+        deadline = start + (limits.idle if self.served else limits.patience)
         size = 0
         while not (parser.requests or parser.error):
             try:
@@ -110,7 +127,10 @@ class HttpConnection:
             except TimeoutError:
                 if not size:
                     raise
-                parser.error = HttpError(408, "the request took too long to arrive")
+                parser.fail(HttpError(408, "the request took too long to arrive"))
+                break
+            if parser.upload is not None and parser.upload.ended:
+                parser.fail(from_serving(refusal()))
                 break
             if not data:
                 return False
@@ -118,6 +138,7 @@ class HttpConnection:
                 self._idle, start = False, time.monotonic()
             size += len(data)
             deadline = start + limits.seconds(size)
+            self.waits_since = began + size // _CREDIT
             parser.feed(data)
         return True
 
@@ -128,11 +149,15 @@ class HttpConnection:
             self._tell(self._parser.error)
             return False
         request = replace(self._parser.requests.popleft(), gone=self._gone)
-        response = self._listener.answer(request)
+        try:
+            response = self._listener.answer(request)
+        finally:
+            request.close()
+            request = replace(request, body=b"")  # the answer may take long to be read
         keep = request.keep_alive and not self._listener.closing
         self.waits_since = time.monotonic()
         self._send(response, keep, request)
-        self._served = True
+        self.served = True
         self._idle = not self._parser.requests
         if self._listener.closing:  # it may have begun after the answer was sent
             self.end_if_idle()
@@ -142,7 +167,7 @@ class HttpConnection:
         """Answer an error, and let the client read it: closed at once, it would be lost."""
         if error is None:
             return
-        self._send(error_response(error.status, str(error)), keep=False)
+        self._send(error_response(error.status, str(error), error.headers), keep=False)
         self.waits_since = time.monotonic()
         self._socket.shutdown(socket.SHUT_WR)
         end = time.monotonic() + self._limits.patience
@@ -169,8 +194,17 @@ class HttpConnection:
         self._socket.settimeout(self._limits.seconds(len(data)))
         self._socket.sendall(data)
 
-    def _go_on(self) -> None:
-        self._socket.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+    def _begin(self, request: Request, size: int | None, waits: bool) -> Upload | None:
+        """Let a body in, and tell a client to send it that waits for that."""
+        upload = self._listener.begin(request, size, self._read_no_more)
+        if waits:
+            with contextlib.suppress(OSError):
+                self._socket.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        return upload
+
+    def _read_no_more(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RD)
 
     def _gone(self) -> bool:
         poll = select.poll()

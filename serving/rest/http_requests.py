@@ -1,19 +1,32 @@
 """Bytes of a connection -> HTTP/1.1 requests within limits. The parser is llhttp's (httptools)."""
 
+import mmap
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import httptools
 
+from deploykit.serving.execution.uploads import SMALL, Upload
+from deploykit.serving.protocol.errors import ServingError
+
+Buffer = bytes | bytearray | memoryview
+
 
 class HttpError(Exception):
     """What is wrong with a request as HTTP; the connection cannot be used afterwards."""
 
-    def __init__(self, status: int, message: str) -> None:
-        """Keep the status and one sentence."""
+    def __init__(self, status: int, message: str, retry: bool = False) -> None:
+        """Keep the status and one sentence; `retry`: the same request may pass a second later."""
         super().__init__(message)
         self.status = status
+        self.headers = (("Retry-After", "1"),) if retry else ()
+
+
+def from_serving(error: ServingError) -> HttpError:
+    """Return what a ServingError is for a connection."""
+    full = error.code == "RESOURCE_EXHAUSTED"
+    return HttpError(error.http_status, error.message, retry=full)
 
 
 @dataclass(frozen=True)
@@ -21,6 +34,8 @@ class HttpLimits:
     """What a connection may take; times in seconds, sizes in bytes."""
 
     body: int = 64 << 20
+    flag: str = ""
+    """What sets `body`."""
     head: int = 64 << 10
     connections: int = 1000
     patience: float = 10.0
@@ -43,22 +58,68 @@ class Request:
     method: str
     target: str
     headers: Mapping[str, str]
-    body: bytes
+    body: Buffer
     version: str = "1.1"
     keep_alive: bool = False
+    upload: Upload | None = field(default=None, compare=False)
+    """What its body counts as."""
     gone: Callable[[], bool] = field(default=lambda: False, compare=False)
     """Say whether the caller has hung up."""
+
+    def close(self) -> None:
+        """Take note that the body is gone."""
+        if self.upload is not None:
+            self.upload.close()
+
+
+class _Pieces:
+    """Bytes that come piece by piece.
+
+    Many of them lie in a mapping of their own: it takes memory as they come, needs no copy to grow,
+    and goes back to the kernel at once, where the C library would keep it for its thread.
+    """
+
+    def __init__(self, most: int = 0) -> None:
+        """Expect so many bytes at most."""
+        self.size = 0
+        self._most = most
+        self._few = bytearray()
+        self._many: mmap.mmap | None = None
+
+    def add(self, data: bytes) -> None:
+        """Take the next bytes."""
+        start, self.size = self.size, self.size + len(data)
+        if self.size <= SMALL:
+            self._few += data
+            return
+        if self._many is None:
+            self._many = mmap.mmap(-1, self._most, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            self._many[:start], self._few = self._few, bytearray()
+        self._many[start : self.size] = data
+
+    def all(self) -> Buffer:
+        """Return them together."""
+        return self._few if self._many is None else memoryview(self._many)[: self.size]
+
+
+Begin = Callable[[Request, int | None, bool], Upload | None]
+"""Lets in the body of a request whose headers are there, and returns what it counts as.
+
+It takes the bytes that the request says to have, if it does, and whether the client waits to be
+told to send them. HttpError, ServingError: it need not be read."""
 
 
 class Parser:
     """Makes requests of bytes. What is not HTTP, or beyond the limits, is kept as `error`."""
 
-    def __init__(self, limits: HttpLimits, go_on: Callable[[], None] = lambda: None) -> None:
-        """`go_on` is called when a client waits to be told to send the body."""
+    def __init__(self, limits: HttpLimits, begin: Begin = lambda *_: None) -> None:
+        """`begin` is asked before anything of a body is kept."""
         self.requests: deque[Request] = deque()
         self.error: HttpError | None = None
+        self.upload: Upload | None = None
+        """What the body counts as that is on its way."""
         self._limits = limits
-        self._go_on = go_on
+        self._begin = begin
         self._parser = httptools.HttpRequestParser(self)
         self._received = 0  # since the last request was complete
         self.on_message_begin()
@@ -75,9 +136,12 @@ class Parser:
                 data = data[upgrade.args[0] :]
                 self._parser = httptools.HttpRequestParser(self)
             except httptools.HttpParserCallbackError as error:
-                if not isinstance(error.__context__, HttpError):
+                if isinstance(error.__context__, ServingError):
+                    self.error = from_serving(error.__context__)
+                elif isinstance(error.__context__, HttpError):
+                    self.error = error.__context__
+                else:
                     raise
-                self.error = error.__context__
             except httptools.HttpParserError as error:
                 self.error = HttpError(400, f"this is no HTTP/1.1 request: {error}")
         if self.error is None and not self._in_body and self._received > self._limits.head:
@@ -87,14 +151,34 @@ class Parser:
         # Of chunks this long more than half would be something else than data.
         if self.error is None and self._received > self._limits.head + 2 * self._limits.body:
             self.error = self._too_large()
+        if self.error is not None:
+            self._drop()
+
+    def fail(self, error: HttpError) -> None:
+        """Take note of an error, and drop what there is of a body."""
+        self.error = error
+        self._drop()
+
+    def close(self) -> None:
+        """Drop what there is."""
+        self._drop()
+        for each in self.requests:
+            each.close()
+        self.requests.clear()
+
+    def _drop(self) -> None:
+        self._body = _Pieces()
+        upload, self.upload = self.upload, None
+        if upload is not None:
+            upload.close()
 
     def on_message_begin(self) -> None:
         """Begin a request."""
         self._target = b""
         self._headers: dict[str, str] = {}
-        self._body: list[bytes] = []
-        self._size = 0
+        self._body = _Pieces()
         self._in_body = False
+        self.upload = None
 
     def on_url(self, url: bytes) -> None:
         """Take a part of the target."""
@@ -109,34 +193,45 @@ class Parser:
         """Refuse what need not be read."""
         self._in_body = True
         headers = self._headers
-        if int(headers.get("content-length", 0)) > self._limits.body:
+        size = int(headers.get("content-length", 0))
+        if size > self._limits.body:
             raise self._too_large()
-        coding = headers.get("transfer-encoding", "chunked")
-        if coding.lower() != "chunked":
+        coding = headers.get("transfer-encoding")
+        if coding is not None and coding.lower() != "chunked":
             raise HttpError(501, f"Transfer-Encoding is {coding}, expected chunked")
-        if headers.get("expect", "").lower() == "100-continue" and not self.requests:
-            self._go_on()
+        waits = headers.get("expect", "").lower() == "100-continue" and not self.requests
+        self._body = _Pieces(self._limits.body if coding else size)
+        self.upload = self._begin(self._request(), None if coding else size, waits)
 
     def on_body(self, data: bytes) -> None:
         """Take a part of the body."""
-        self._size += len(data)
-        if self._size > self._limits.body:
+        if self._body.size + len(data) > self._limits.body:
             raise self._too_large()
-        self._body.append(data)
+        if self.upload is not None:
+            self.upload.take(len(data))
+        self._body.add(data)
 
     def on_message_complete(self) -> None:
         """Hand the request on."""
-        request = Request(
+        if self.upload is not None:
+            self.upload.complete()
+        self.requests.append(self._request())
+        self._received = 0
+        self.on_message_begin()
+
+    def _request(self) -> Request:
+        return Request(
             self._parser.get_method().decode("ascii"),
             self._target.decode("latin-1"),
             self._headers,
-            b"".join(self._body),
+            self._body.all(),
             self._parser.get_http_version(),
             self._parser.should_keep_alive(),
+            self.upload,
         )
-        self._received = 0
-        self.on_message_begin()
-        self.requests.append(request)
 
     def _too_large(self) -> HttpError:
-        return HttpError(413, f"the body is larger than the limit of {self._limits.body} bytes")
+        flag = f" ({self._limits.flag})" if self._limits.flag else ""
+        return HttpError(
+            413, f"the body is larger than the limit of {self._limits.body} bytes{flag}"
+        )

@@ -24,20 +24,22 @@ def refused(message: str) -> ServingError:
     return ServingError("INVALID_ARGUMENT", message)
 
 
-def parse(body: bytes) -> dict[str, Any]:
+def parse(body: bytes | bytearray | memoryview) -> dict[str, Any]:
     """Return the object that a body holds; `NaN` and `Infinity` are numbers.
 
     ServingError: it is no JSON, or no object.
     """
     if not body:
         raise refused("JSON Parse error: The document is empty")
-    body = body.removeprefix(codecs.BOM_UTF8)
+    if body[: len(codecs.BOM_UTF8)] == codecs.BOM_UTF8:
+        body = body[len(codecs.BOM_UTF8) :]
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        if b"NaN" not in body and b"Infinity" not in body:
+        text = bytes(body)
+        if b"NaN" not in text and b"Infinity" not in text:
             raise refused(f"JSON Parse error: {error}") from None
-        document = _parse_with_literals(body)
+        document = _parse_with_literals(text)
     if type(document) is not dict:
         raise refused(f"JSON Value: {shown(document)} Is not object")
     return document

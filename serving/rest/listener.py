@@ -12,9 +12,12 @@ import threading
 import time
 from collections.abc import Callable
 
+from deploykit.serving.execution.uploads import Upload
 from deploykit.serving.rest.connection import HttpConnection, Response
 from deploykit.serving.rest.http_requests import HttpLimits, Request
 from deploykit.transforms.core.errors import Error
+
+Begin = Callable[[Request, int | None, Callable[[], None]], Upload | None]
 
 
 class Listener:
@@ -27,12 +30,18 @@ class Listener:
         port: int = 0,
         limits: HttpLimits | None = None,
         reuse_port: bool = False,
+        begin: Begin = lambda *_: None,
     ) -> None:
-        """`answer` is called in many threads at once, and raises nothing."""
+        """`answer` is called in many threads at once, and raises nothing; so is `begin` before.
+
+        It lets in the body of a request whose headers are there, of a size if that is said, as
+        `Uploads.begin`. HttpError, ServingError: it need not be read.
+        """
         self.limits = limits or HttpLimits()
         self.host, self.port = host, port
         self.closing = False
         self._answer = answer
+        self.begin = begin
         self._reuse_port = reuse_port
         self._socket: socket.socket | None = None
         self._connections: set[HttpConnection] = set()
@@ -114,15 +123,19 @@ class Listener:
             self.forget(connection)
 
     def _cut_oldest(self) -> bool:
-        """Make room: cut whoever keeps the server waiting longest. False: nobody does."""
+        """Make room: cut whoever keeps the server waiting longest. False: nobody does.
+
+        Whoever was answered once goes last, so that new connections which say nothing, however
+        many, do not end those that are kept for later calls.
+        """
         with self._changed:
-            waiting = [(each.waits_since, each) for each in self._connections]
+            waiting = [(each.served, each.waits_since, each) for each in self._connections]
             oldest = min(
-                ((since, each) for since, each in waiting if since is not None),
-                key=lambda pair: pair[0],
+                ((served, since, each) for served, since, each in waiting if since is not None),
+                key=lambda found: found[:2],
                 default=None,
             )
             if oldest is not None:
-                oldest[1].cut()
-                self._connections.discard(oldest[1])
+                oldest[2].cut()
+                self._connections.discard(oldest[2])
             return oldest is not None

@@ -14,12 +14,13 @@ from typing import Any
 import orjson
 
 from deploykit.serving.execution.data_plane import Answer, Plane, Requester, Target
+from deploykit.serving.execution.uploads import SMALL, Upload, Uploads
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.errors import ServingError, reported
 from deploykit.serving.protocol.protos import ModelSpec, SignatureDefMap
 from deploykit.serving.protocol.signatures import DEFAULT
 from deploykit.serving.rest.connection import Response, error_response
-from deploykit.serving.rest.http_requests import HttpError, HttpLimits, Request
+from deploykit.serving.rest.http_requests import Buffer, HttpError, HttpLimits, Request
 from deploykit.serving.rest.json_examples import read_examples
 from deploykit.serving.rest.json_outputs import write_classes, write_outputs, write_values
 from deploykit.serving.rest.json_tensors import read_inputs
@@ -65,8 +66,12 @@ class Rest:
         models: Models[Any],
         settings: RestSettings | None = None,
         metrics: Metrics | None = None,
+        uploads: Uploads | None = None,
     ) -> None:
-        """Answer calls about models; what is measured goes to `metrics`."""
+        """Answer calls about models; what is measured goes to `metrics`.
+
+        What is read of calls counts as `uploads`.
+        """
         self._plane = plane
         self._models = models
         self._settings = settings = settings or RestSettings()
@@ -74,8 +79,14 @@ class Rest:
         self._metrics = metrics or Metrics()
         self._converting = threading.BoundedSemaphore(settings.converting)
         self._admission = threading.BoundedSemaphore(plane.in_flight)
+        self._uploads = uploads or Uploads(settings.limits.body)
         self._listener = Listener(
-            self.answer, settings.host, settings.port, settings.limits, settings.reuse_port
+            self.answer,
+            settings.host,
+            settings.port,
+            settings.limits,
+            settings.reuse_port,
+            self._begin,
         )
         self._methods: dict[str, Callable[[Target, dict[str, Any], Requester], bytes]] = {
             "predict": self._predict,
@@ -95,6 +106,22 @@ class Rest:
     def drain(self, seconds: float) -> None:
         """Take no new connections, answer what is in flight for so long, and close."""
         self._listener.drain(seconds)
+
+    def _begin(self, _: Request, size: int | None, end: Callable[[], None]) -> Upload | None:
+        """Let a body in. ServingError: there is no room for it, or for the call."""
+        if size == 0:
+            return None
+        if size is None or size > SMALL:  # small ones are read anyway, and the connection stays
+            self._admit()
+            self._admission.release()
+        return self._uploads.begin(size, end)
+
+    def _admit(self) -> None:
+        if not self._admission.acquire(blocking=False):
+            raise ServingError(
+                "RESOURCE_EXHAUSTED",
+                f"{self._plane.in_flight} calls are in flight already; try again later",
+            )
 
     def answer(self, request: Request) -> Response:
         """Answer a request, whatever it is."""
@@ -138,11 +165,7 @@ class Rest:
     def _called(self, target: Target, method: str, request: Request) -> bytes:
         deadline = time.monotonic() + self._seconds if self._seconds > 0 else None
         caller = Requester(deadline, request.gone)
-        if not self._admission.acquire(blocking=False):
-            raise ServingError(
-                "RESOURCE_EXHAUSTED",
-                f"{self._plane.in_flight} calls are in flight already; try again later",
-            )
+        self._admit()
         try:
             with self._reading(target, method, caller):
                 document = parse(_body(request, self._settings.limits.body))
@@ -210,7 +233,7 @@ class Rest:
             raise
 
 
-def _body(request: Request, limit: int) -> bytes:
+def _body(request: Request, limit: int) -> Buffer:
     """Return the body of a request, unpacked. HttpError: it is too large then."""
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding == "identity":

@@ -14,6 +14,7 @@ import grpc
 from deploykit.serving.execution.batching import Batches
 from deploykit.serving.execution.data_plane import Plane
 from deploykit.serving.execution.servable import Servable
+from deploykit.serving.execution.uploads import Uploads
 from deploykit.serving.grpc_server.grpc_calls import GrpcCalls
 from deploykit.serving.grpc_server.health import Health, add_reflection
 from deploykit.serving.grpc_server.services import ModelService, PredictionService
@@ -69,6 +70,7 @@ class Server:
         )
         path = settings.access_log
         self.log = AccessLog(path, self.metrics.not_logged) if path else None
+        self.uploads = Uploads(settings.max_message_bytes)
         self.rest = self._rest() if settings.rest_api_port is not None else None
         self._stopped = threading.Event()
         self._threads = CallThreads(settings.max_in_flight)
@@ -157,7 +159,7 @@ class Server:
             limits=HttpLimits(body=settings.max_message_bytes),
             reuse_port=settings.workers > 1,
         )
-        return Rest(self.plane, self.models, rest, self.metrics)
+        return Rest(self.plane, self.models, rest, self.metrics, self.uploads)
 
     def _listen(self) -> None:
         address = f"{bracketed(self.settings.host)}:{self.settings.port}"

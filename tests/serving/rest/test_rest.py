@@ -417,6 +417,17 @@ def test_a_call_that_takes_too_long(models):
         assert Client(rest.port).post("default:predict", {"inputs": 1}).status == 200
 
 
+def refused_at_headers(port, size):
+    """Return what a call hears of whose body no byte is sent."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.putrequest("POST", "/v1/models/default:predict")
+    connection.putheader("Content-Length", str(size))
+    connection.endheaders()
+    response = connection.getresponse()
+    assert (response.status, response.getheader("Retry-After")) == (429, "1")
+    return json.loads(response.read())
+
+
 def test_more_calls_than_are_let_in(models):
     with serving(models, in_flight=1, timeout_in_ms=3000) as rest:
         thread = slow(rest.port)
@@ -425,6 +436,7 @@ def test_more_calls_than_are_let_in(models):
         refused = client.post("default:predict", {"inputs": 1})
         assert refused.status == 429
         assert "1 calls are in flight already" in refused.body["error"]
+        assert refused_at_headers(rest.port, 2 << 20) == refused.body
         assert client.get("/v1/models/default").status == 200
         thread.join()
         assert thread.result.status == 504

@@ -1,0 +1,158 @@
+"""What a server holds of requests that are on their way: one bound for all of them, in bytes.
+
+An upload claims the size that it says of itself, so that those which are let in can be completed;
+a slow one claims only what it has brought, and makes room where another needs it. Small ones have
+a share of their own, so that a few large ones never lock out ordinary calls.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+from deploykit.serving.execution.spent_memory import spent
+from deploykit.serving.protocol.errors import ServingError
+
+SMALL = 1 << 20
+"""Bytes of an upload that may use the whole of the bound."""
+PACE = 1 << 20
+"""Bytes a second: an upload that brings less is slow."""
+_PATIENCE = 1.0  # seconds that an upload has before it can be slow
+_RESERVE = 8  # one part in so many is for small uploads alone
+_ROOM_FOR = 4  # of the largest requests
+_SMALLEST = 64 << 20
+_STEP = 64 << 10  # bytes: claims grow by so many, and are looked at no more often
+
+
+class Upload:
+    """A request that is on its way, or read and in use."""
+
+    def __init__(
+        self, among: "Uploads", declared: int, since: float, end: Callable[[], None]
+    ) -> None:
+        """Begin one that says to have so many bytes; `end` is called to let it make room."""
+        self.among = among
+        self.claim = declared
+        """Bytes to reckon with."""
+        self.held = 0
+        self.ended = False
+        """Whether it had to make room."""
+        self.end = end
+        self._since = since
+        self._whole = False
+
+    def take(self, size: int) -> None:
+        """Let so many bytes more in. ServingError: it has to make room itself."""
+        self.among.take(self, size)
+
+    def complete(self) -> None:
+        """Take note that all of it is there: it waits for nobody but the server."""
+        self._whole = True
+        self.claim = self.held
+
+    def close(self) -> None:
+        """Take note that its bytes are gone."""
+        self.among.forget(self)
+
+    def age(self, now: float) -> float:
+        """Return the seconds since it began."""
+        return now - self._since
+
+    def slow(self, now: float) -> bool:
+        """Say whether it may have to make room."""
+        age = self.age(now)
+        return not (self._whole or self.ended) and age > _PATIENCE and self.held < PACE * age
+
+
+class Uploads:
+    """The uploads of a server, over gRPC and REST together, and the bytes that they may hold."""
+
+    def __init__(self, largest: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """Let them hold four times the largest request that is taken, in bytes, or 64 MiB."""
+        self.size = max(_ROOM_FOR * largest, _SMALLEST)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._all: set[Upload] = set()
+
+    def begin(self, declared: int | None, end: Callable[[], None]) -> Upload:
+        """Let an upload in before its bytes are read; None: it does not say how many.
+
+        `end` is called, maybe in another thread, where it has to make room: it is slow then.
+        ServingError: the others hold too much.
+        """
+        upload = Upload(self, _STEP if declared is None else declared, self._clock(), end)
+        with self._lock:
+            self._make_room(upload.claim)
+            self._all.add(upload)
+        return upload
+
+    def take(self, upload: Upload, size: int) -> None:
+        """As its `take`."""
+        held = upload.held + size
+        with self._lock:
+            if upload.ended:
+                raise refusal()
+            if held > upload.claim:
+                self._all.discard(upload)  # it makes no room for itself
+                try:
+                    self._make_room(_stepped(held))
+                finally:
+                    self._all.add(upload)
+                upload.claim = _stepped(held)
+            upload.held = held
+
+    def forget(self, upload: Upload) -> None:
+        """As its `close`."""
+        with self._lock:
+            found = upload in self._all
+            self._all.discard(upload)
+        if found:
+            spent.note(upload.held, refused=upload.ended)
+
+    @property
+    def held(self) -> int:
+        """The bytes that are held now."""
+        with self._lock:
+            return sum(each.held for each in self._all)
+
+    def _make_room(self, claim: int) -> None:
+        """End slow uploads, those that hold most for longest first, until there is room.
+
+        ServingError: there is not enough that way.
+        """
+        room = self.size if claim <= SMALL else self.size - self.size // _RESERVE
+        over = self._claimed() + claim - room
+        if over <= 0:
+            return
+        now = self._clock()
+        slow = [each for each in self._all if each.slow(now)]
+        for each in slow:
+            if each.claim > SMALL:
+                each.claim = _stepped(each.held)
+        over = self._claimed() + claim - room
+        if sum(each.claim for each in slow) < over:
+            raise refusal()
+        slow.sort(key=lambda each: each.claim * each.age(now))
+        while over > 0:
+            over -= self._end(slow.pop())
+
+    def _claimed(self) -> int:
+        return sum(each.claim for each in self._all)
+
+    def _end(self, upload: Upload) -> int:
+        """End one; return what it claimed."""
+        claim, upload.claim = upload.claim, 0
+        upload.ended = True
+        upload.end()
+        return claim
+
+
+def _stepped(size: int) -> int:
+    return -(-size // _STEP) * _STEP
+
+
+def refusal() -> ServingError:
+    """Return what an upload is told for which there is no room."""
+    return ServingError(
+        "RESOURCE_EXHAUSTED",
+        "requests that are on their way take all the memory for them; try again later",
+    )
