@@ -6,7 +6,8 @@ from typing import Any
 
 def lines(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield the document of a server that runs as text."""
-    rest = f", REST on port {found['rest_api_port']}" if found["rest_api_port"] else ""
+    kind = "REST (HTTPS)" if (found["rest_url"] or "").startswith("https:") else "REST"
+    rest = f", {kind} on port {found['rest_api_port']}" if found["rest_api_port"] else ""
     yield f"listening on {found['host']}:{found['port']}{rest}"
     for name, versions in found["models"].items():
         yield f"serving {name}: {', '.join(map(str, versions)) or 'no version yet'}"

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import select
 import socket
+import ssl
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -101,7 +102,8 @@ class HttpConnection:
         """Say that there is no room, and close."""
         with contextlib.suppress(OSError):
             self._socket.settimeout(1.0)
-            self._send(error_response(503, f"{why}; try again later"), keep=False)
+            if not isinstance(self._socket, ssl.SSLSocket):  # nobody waits for a handshake here
+                self._send(error_response(503, f"{why}; try again later"), keep=False)
         self._socket.close()
 
     def end_if_idle(self) -> None:

@@ -8,6 +8,7 @@ uvicorn lets a request take forever, and its way from thread to thread takes lon
 import contextlib
 import errno
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from deploykit.serving.execution.uploads import Upload
 from deploykit.serving.rest.connection import HttpConnection, Response
 from deploykit.serving.rest.http_requests import HttpLimits, Request
+from deploykit.serving.rest.tls_socket import over_tls
 from deploykit.transforms.core.errors import Error
 
 Begin = Callable[[Request, int | None, Callable[[], None]], Upload | None]
@@ -31,11 +33,12 @@ class Listener:
         limits: HttpLimits | None = None,
         reuse_port: bool = False,
         begin: Begin = lambda *_: None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """`answer` is called in many threads at once, and raises nothing; so is `begin` before.
 
         It lets in the body of a request whose headers are there, of a size if that is said, as
-        `Uploads.begin`. HttpError, ServingError: it need not be read.
+        `Uploads.begin`. HttpError, ServingError: it need not be read. With `tls`, it is HTTPS.
         """
         self.limits = limits or HttpLimits()
         self.host, self.port = host, port
@@ -43,6 +46,7 @@ class Listener:
         self._answer = answer
         self.begin = begin
         self._reuse_port = reuse_port
+        self._tls = tls
         self._socket: socket.socket | None = None
         self._connections: set[HttpConnection] = set()
         self._changed = threading.Condition()
@@ -107,7 +111,12 @@ class Listener:
             self._admit(connected)
 
     def _admit(self, connected: socket.socket) -> None:
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connected = connected if self._tls is None else over_tls(self._tls, connected)
+        except (OSError, ValueError):  # the client is gone already
+            connected.close()
+            return
         connection = HttpConnection(connected, self)
         if len(self._connections) >= self.limits.connections and not self._cut_oldest():
             connection.refuse(f"{self.limits.connections} connections are open already")

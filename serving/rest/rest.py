@@ -3,6 +3,7 @@
 import gzip
 import io
 import re
+import ssl
 import threading
 import time
 import zlib
@@ -55,6 +56,8 @@ class RestSettings:
     limits: HttpLimits = field(default_factory=HttpLimits)
     reuse_port: bool = False
     """Whether other processes listen on the port as well."""
+    tls: ssl.SSLContext | None = None
+    """For HTTPS; None: plain HTTP."""
 
 
 class Rest:
@@ -87,6 +90,7 @@ class Rest:
             settings.limits,
             settings.reuse_port,
             self._begin,
+            settings.tls,
         )
         self._methods: dict[str, Callable[[Target, dict[str, Any], Requester], bytes]] = {
             "predict": self._predict,

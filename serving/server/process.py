@@ -61,7 +61,8 @@ class RunningServer:
     def rest_url(self) -> str | None:
         """Where REST begins, seen from this machine; None: there is none."""
         host = bracketed(_reached(self.settings.host))
-        return None if self.rest_api_port is None else f"http://{host}:{self.rest_api_port}/v1"
+        scheme = "https" if self.settings.tls and not self.settings.rest_plain else "http"
+        return None if self.rest_api_port is None else f"{scheme}://{host}:{self.rest_api_port}/v1"
 
     def document(self) -> dict[str, Any]:
         """Return where it listens and what it serves, as plain data."""
@@ -70,6 +71,7 @@ class RunningServer:
             "port": self.port,
             "grpc_socket_path": self.settings.grpc_socket_path or None,
             "rest_api_port": self.rest_api_port,
+            "rest_url": self.rest_url,
             "pid": os.getpid(),
             "models": {name: list(versions) for name, versions in self.models.items()},
         }

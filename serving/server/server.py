@@ -29,7 +29,7 @@ from deploykit.serving.server.grpc_options import channel_options
 from deploykit.serving.server.ports import bracketed, check_ports, refused_port
 from deploykit.serving.server.replay_warmup import warm_up
 from deploykit.serving.server.settings import ServerSettings
-from deploykit.serving.server.tls import credentials
+from deploykit.serving.server.tls import credentials, https_context
 from deploykit.serving.telemetry.access_log import AccessLog
 from deploykit.serving.telemetry.monitoring import Metrics
 from deploykit.transforms.core.errors import Error
@@ -158,6 +158,7 @@ class Server:
             converting=settings.slots,
             limits=HttpLimits(body=settings.max_message_bytes),
             reuse_port=settings.workers > 1,
+            tls=https_context(settings.tls) if settings.tls and not settings.rest_plain else None,
         )
         return Rest(self.plane, self.models, rest, self.metrics, self.uploads)
 

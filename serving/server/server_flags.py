@@ -29,6 +29,8 @@ class PlainFlags:
     grpc_channel_arguments: str = ""
     """Arguments of gRPC's core, as `key=value,key=value`."""
     rest_api_timeout_in_ms: int = 30_000
+    rest_plain: bool = False
+    """REST is plain HTTP although `ssl_config_file` is given; without this, it is HTTPS."""
     rest_api_enable_cors_support: bool = False
     allow_reload: bool = False
     """Whether other machines may change what is served."""

@@ -1,5 +1,6 @@
 """What a server does, as plain data: it goes to the processes of workers."""
 
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -15,6 +16,8 @@ from deploykit.transforms.core.errors import Error
 
 _UPSTREAM_NAME = "default"
 _MIB = 1 << 20
+
+logger = logging.getLogger("deploykit")
 
 
 def cores() -> int:
@@ -60,6 +63,8 @@ def settings_of(
     loading = _loading(flags)
     slots = max(cores() // max(loading.intra_op, 1), 1)
     plain = {each.name: getattr(flags, each.name) for each in fields(PlainFlags)}
+    if flags.rest_plain:
+        logger.warning("REST is plain HTTP, as --rest_plain says; TLS is for gRPC alone")
     plain["max_in_flight"] = min(filter(None, (flags.max_in_flight, flags.grpc_max_threads)))
     return ServerSettings(
         models,
@@ -84,6 +89,9 @@ def _check(flags: ServerFlags) -> None:
                     "share")  # fmt: skip
     if flags.rest_api_port and flags.rest_api_port == flags.port:
         raise Error("--rest_api_port and --port must differ")
+    if flags.rest_plain and not (flags.ssl_config_file and flags.rest_api_port):
+        raise Error("--rest_plain goes with --ssl_config_file and --rest_api_port: without TLS, "
+                    "REST is plain HTTP anyway")  # fmt: skip
     if flags.batching_parameters_file and not flags.enable_batching:
         raise Error("--batching_parameters_file goes with --enable_batching")
 

@@ -1,10 +1,11 @@
-"""TLS of a server: credentials for gRPC, proved by a handshake before anybody connects."""
+"""TLS of a server, gRPC and REST: what it shows is proved before anybody connects."""
 
 import os
 import ssl
 
 import grpc
 
+from deploykit.serving.rest.tls_socket import TlsSocket
 from deploykit.serving.server.config_files import Tls
 from deploykit.transforms.core.errors import Error
 
@@ -27,7 +28,7 @@ def credentials(tls: Tls) -> grpc.ServerCredentials:
 
 
 def server_context(tls: Tls) -> ssl.SSLContext:
-    """Return what a port of HTTPS takes. CertificateError: as `credentials`."""
+    """Return key and certificates for handshakes. CertificateError: as `credentials`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _load_chain(context, tls)
     _shake_hands(context, tls.server_cert)
@@ -35,6 +36,15 @@ def server_context(tls: Tls) -> ssl.SSLContext:
         _trust(context, tls.custom_ca, "custom_ca")
     if tls.client_verify:
         context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def https_context(tls: Tls) -> ssl.SSLContext:
+    """Return what the port of REST takes. CertificateError: as `credentials`."""
+    context = server_context(tls)
+    context.sslsocket_class = TlsSocket
+    context.options |= ssl.OP_NO_RENEGOTIATION  # which a client can ask for again and again
+    context.set_alpn_protocols(["http/1.1"])
     return context
 
 

@@ -77,7 +77,10 @@ _watching = options.under("Monitoring")
 @_network("--max_message_mb", type=Whole(1, 2047), metavar="MIB", help="Largest request, up "
           "to 2047; larger ones are refused without being read.")  # fmt: skip
 @_network("--ssl_config_file", type=PathName("FILE"), help="Key and certificates as PEM text in a "
-          "text file (SSLConfig); with client_verify, clients must show theirs.")  # fmt: skip
+          "text file (SSLConfig), for gRPC and REST; with client_verify, clients must show "
+          "theirs.")  # fmt: skip
+@switch("rest_plain", "With --ssl_config_file, keep REST plain HTTP, without TLS and without "
+        "client_verify.", "Network")  # fmt: skip
 @switch("allow_reload", "Let other machines change what is served.", "Network")
 @_watching("--access_log", type=TextOutput("FILE"), help="Append a line of JSON for each call to "
            "this file; - is standard output.")  # fmt: skip

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import urllib.request
 from dataclasses import fields
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from deploykit.serving.lifecycle.base_path import models_in
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.transforms.core.errors import FileError, GraphError
 from tests.deploykit.hardware.stand_in import stands_in
-from tests.serving.served import Served
+from tests.serving.certificates import Authority
+from tests.serving.served import Served, free_port
 from tests.serving.server.test_server import count
 from tests.serving.slow_model import LONG, slow
 
@@ -376,3 +378,23 @@ def test_tuned_settings_and_those_that_the_c_library_reads(tmp_path, empty):
         )
     finally:
         server.kill()
+
+
+def test_rest_plain_is_said_and_makes_no_sense_alone(tmp_path):
+    key, certificate = Authority(tmp_path).pair("server")
+    config, tls = tmp_path / "models.config", tmp_path / "ssl.config"
+    config.write_text("model_config_list {}")
+    tls.write_text(f"server_key: {json.dumps(key)}\nserver_cert: {json.dumps(certificate)}\n")
+    arguments = [f"--model_config_file={config}", f"--rest_api_port={free_port()}"]
+    server = Served(*arguments, f"--ssl_config_file={tls}", "--rest_plain")
+    try:
+        url = server.document["rest_url"]
+        assert url.startswith("http://")
+        with urllib.request.urlopen(f"{url}/models", timeout=20) as answer:
+            assert json.load(answer) == {"models": []}
+        assert "REST is plain HTTP, as --rest_plain says; TLS is for gRPC alone" in server.said
+    finally:
+        server.kill()
+    status, said = Served(*arguments, "--rest_plain", ready=False).ended()
+    assert status == 2
+    assert "--rest_plain goes with --ssl_config_file and --rest_api_port" in said
