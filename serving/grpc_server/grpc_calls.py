@@ -17,6 +17,8 @@ from google.protobuf.message import DecodeError, Message
 from deploykit.serving.execution.data_plane import Requester
 from deploykit.serving.grpc_server.threads import CallThreads, answered_by
 from deploykit.serving.protocol.errors import ServingError, reported
+from deploykit.serving.protocol.names import check_name
+from deploykit.serving.protocol.protos import ModelSpec
 
 logger = logging.getLogger("grpc")  # it is kept short, as anybody can make it speak
 
@@ -63,15 +65,21 @@ def of_messages(
     kind: type[Message], answer: Callable[[Any, GrpcCall], Message]
 ) -> Callable[..., Any]:
     """Return what takes and gives bytes, of a function that takes and gives messages."""
-    named = "model_spec" in kind.DESCRIPTOR.fields_by_name
+    has_spec = "model_spec" in kind.DESCRIPTOR.fields_by_name
 
     def answered(request: bytes, call: GrpcCall) -> bytes:
         message = parsed(kind, request)
-        if named:
-            call.model = message.model_spec.name
+        if has_spec:
+            call.model = model_named(message.model_spec)
         return bytes(answer(message, call).SerializeToString())
 
     return answered
+
+
+def model_named(spec: ModelSpec) -> str:
+    """Return the model that a call is for. ServingError: nobody wants to write down such a name."""
+    check_name("the name of the model", spec.name)
+    return str(spec.name)
 
 
 def parsed(kind: type[Message], request: bytes) -> Any:

@@ -7,10 +7,17 @@ import grpc
 
 from deploykit.serving.execution.classify_regress import Class, with_context
 from deploykit.serving.execution.data_plane import Answer, Plane, Target
-from deploykit.serving.grpc_server.grpc_calls import GrpcCall, Method, of_messages
+from deploykit.serving.grpc_server.grpc_calls import (
+    GrpcCall,
+    Method,
+    model_named,
+    of_messages,
+    parsed,
+)
 from deploykit.serving.lifecycle.models import Models
-from deploykit.serving.protocol.codec import decode_all, encode
+from deploykit.serving.protocol.codec import decode_all
 from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.predict_wire import answered_by, asked, walked, written
 from deploykit.serving.protocol.protos import (
     MODEL_SERVICE,
     PREDICTION_SERVICE,
@@ -27,7 +34,6 @@ from deploykit.serving.protocol.protos import (
     MultiInferenceRequest,
     MultiInferenceResponse,
     PredictRequest,
-    PredictResponse,
     RegressionRequest,
     RegressionResponse,
     RegressionResult,
@@ -55,7 +61,7 @@ class PredictionService:
         return _by_path(
             PREDICTION_SERVICE.services_by_name["PredictionService"].full_name,
             {
-                "Predict": _computing(PredictRequest, self._predict),
+                "Predict": Method(self._predict, computes=True),
                 "Classify": _computing(ClassificationRequest, self._classify),
                 "Regress": _computing(RegressionRequest, self._regress),
                 "MultiInference": _computing(MultiInferenceRequest, self._multi_inference),
@@ -63,14 +69,14 @@ class PredictionService:
             },
         )
 
-    def _predict(self, request: Any, call: GrpcCall) -> Any:
-        target = target_of(request)
-        inputs = decode_all(request.inputs)
-        answer = self._plane.predict(target, inputs, request.output_filter, call.caller())
-        response = PredictResponse(model_spec=_spec(answer))
-        for alias, array in answer.outputs.items():
-            response.outputs[alias].CopyFrom(encode(array, as_content=self._as_content))
-        return response
+    def _predict(self, request: bytes, call: GrpcCall) -> bytes:
+        found = walked(request) or asked(parsed(PredictRequest, request))
+        call.model = "" if found.spec is None else model_named(found.spec)
+        target = _target(found.spec)
+        inputs = decode_all(found.tensors)
+        answered = self._plane.predict(target, inputs, found.outputs, call.caller())
+        spec = answered_by(answered.name, answered.version, answered.signature)
+        return written(spec, answered.outputs, self._as_content)
 
     def _classify(self, request: Any, call: GrpcCall) -> Any:
         examples = examples_of(request.input)
@@ -161,9 +167,12 @@ def _by_path(service: str, methods: Mapping[str, Method]) -> dict[str, Method]:
 
 def target_of(request: Any, named: bool = True) -> Target:
     """Return whom a request is for. ServingError: it does not say."""
-    if not request.HasField("model_spec"):
+    return _target(request.model_spec if request.HasField("model_spec") else None, named)
+
+
+def _target(spec: ModelSpec | None, named: bool = True) -> Target:
+    if spec is None:
         raise ServingError("INVALID_ARGUMENT", "Missing ModelSpec")
-    spec = request.model_spec
     if named and not spec.name:
         raise ServingError("INVALID_ARGUMENT", "ModelSpec has no name specified.")
     version = spec.version.value if spec.HasField("version") else None

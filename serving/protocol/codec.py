@@ -6,13 +6,15 @@ values beyond the shape are dropped, a shape without sizes is a scalar, strings 
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.names import check_names
 from deploykit.serving.protocol.protos import TensorProto
+from deploykit.serving.protocol.varints import varint, varints
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tensors import (
     MAX_DECLARED_BYTES,
@@ -36,16 +38,36 @@ INPUT_ALIAS = "an alias of the inputs"
 """Stands in what is said of one that is too long."""
 
 
+class Sent(NamedTuple):
+    """A tensor as it was sent: nothing of it is judged yet, and nothing large is copied."""
+
+    dtype: int
+    shape: tuple[int, ...]
+    content: bytes | memoryview
+    values: Callable[[np.dtype[np.generic], int], Array]
+    """Returns the single values of a type, at most so many."""
+
+
+def sent(proto: TensorProto) -> Sent:
+    """Return what a TensorProto holds; of a shape, no more than what tells that it is too long."""
+
+    def values(dtype: np.dtype[np.generic], most: int) -> Array:
+        return single_values(proto, value_field(proto.dtype), dtype)[:most]
+
+    shape = tuple([dim.size for dim in proto.tensor_shape.dim[: MAX_RANK + 1]])
+    return Sent(proto.dtype, shape, proto.tensor_content, values)
+
+
 def decode_all(
-    protos: Mapping[str, TensorProto], max_bytes: int = MAX_DECLARED_BYTES
+    tensors: Mapping[str, Sent], max_bytes: int = MAX_DECLARED_BYTES
 ) -> dict[str, Array]:
     """Return the tensors of a request, which share what may be filled in.
 
     ServingError: as `decode`, or an alias is too long.
     """
-    check_names(INPUT_ALIAS, protos)
-    share = MAX_FILLED_BYTES // max(len(protos), 1)
-    return {alias: decode(proto, alias, max_bytes, share) for alias, proto in protos.items()}
+    check_names(INPUT_ALIAS, tensors)
+    share = MAX_FILLED_BYTES // max(len(tensors), 1)
+    return {alias: decoded(each, alias, max_bytes, share) for alias, each in tensors.items()}
 
 
 def decode(
@@ -54,6 +76,11 @@ def decode(
     max_bytes: int = MAX_DECLARED_BYTES,
     max_filled: int = MAX_FILLED_BYTES,
 ) -> Array:
+    """Return the value of a TensorProto, as `decoded`."""
+    return decoded(sent(proto), alias, max_bytes, max_filled)
+
+
+def decoded(tensor: Sent, alias: str, max_bytes: int, max_filled: int) -> Array:
     """Return the value of a tensor that was sent; strings are an object array of bytes.
 
     Too few values: the last one is repeated, or zeros without any. Too many: dropped.
@@ -61,24 +88,23 @@ def decode(
     or for more than `max_filled` that were not sent.
     """
     try:
-        field = value_field(proto.dtype)
+        value_field(tensor.dtype)
     except GraphError:
         raise _refused(alias) from None
-    dtype = numpy_type(type_name(proto.dtype))
+    dtype = numpy_type(type_name(tensor.dtype))
     itemsize = STRING_BYTES if dtype.kind == "O" else dtype.itemsize
-    shape = _shape(proto, alias, max_bytes // itemsize)
-    count = math.prod(shape)
-    content = proto.tensor_content
-    if content and count:
-        return _from_content(content, dtype, count, alias).reshape(shape)
-    values = single_values(proto, field, dtype)[:count]
+    _check_shape(tensor.shape, alias, max_bytes // itemsize)
+    count = math.prod(tensor.shape)
+    if len(tensor.content) and count:
+        return _from_content(tensor.content, dtype, count, alias).reshape(tensor.shape)
+    values = tensor.values(dtype, count)
     missing = count - len(values)
     if missing * itemsize > max_filled:
         raise _refused(alias)
     if missing:
         last = values[-1] if len(values) else _nothing(dtype)
         values = np.concatenate([values, np.full(missing, last, dtype)])
-    return values.reshape(shape)
+    return values.reshape(tensor.shape)
 
 
 def encode(array: Array, dtype: str = "", as_content: bool = False) -> TensorProto:
@@ -87,40 +113,47 @@ def encode(array: Array, dtype: str = "", as_content: bool = False) -> TensorPro
     Values are written to the typed field (`float_val`), as the real server answers, or as
     `tensor_content`; strings always to `string_val`, for TensorFlow's Python reads them only there.
     """
+    # Appended to the field number by number, 110 kB would take 70 times as long.
+    return TensorProto.FromString(b"".join(encoded(array, dtype, as_content)))
+
+
+def encoded(
+    array: Array, dtype: str = "", as_content: bool = False
+) -> tuple[bytes, bytes | memoryview]:
+    """Return the bytes of `encode`, in two parts, of which the second may be the array's own."""
     name = dtype or type_of(array)
     number = type_number(name)
     field = value_field(number)
     if field == "string_val":
-        proto = TensorProto.FromString(_head(number, array.shape, field, 0))
         items = array.reshape(-1).tolist()
-        proto.string_val.extend(i if isinstance(i, bytes) else str(i).encode() for i in items)
-        return proto
+        texts = (i if isinstance(i, bytes) else str(i).encode() for i in items)
+        return _head(number, array.shape, field, 0), TensorProto(
+            string_val=texts
+        ).SerializeToString()
     flat = np.ascontiguousarray(array, numpy_type(name)).reshape(-1)
     packed = flat.view(np.uint8).data if as_content else _packed(flat, field)
     head = _head(number, array.shape, "tensor_content" if as_content else field, len(packed))
-    # Appended to the field number by number, 110 kB would take 70 times as long.
-    return TensorProto.FromString(b"".join([head, packed]))
+    return head, packed
 
 
 def _refused(alias: str) -> ServingError:
     return ServingError("INVALID_ARGUMENT", f"tensor parsing error: {alias}")
 
 
-def _shape(proto: TensorProto, alias: str, most: int) -> tuple[int, ...]:
-    """Return the shape, of at most `most` elements; whether its rank is unknown plays no part."""
-    dims = proto.tensor_shape.dim
-    if len(dims) > MAX_RANK:
+def _check_shape(shape: tuple[int, ...], alias: str, most: int) -> None:
+    """Raise ServingError for what is no shape, or has more than `most` elements."""
+    if len(shape) > MAX_RANK or min(shape, default=0) < 0:
         raise _refused(alias)
-    shape = tuple([dim.size for dim in dims])
     # An empty array of a huge shape is no array for NumPy, so sizes of 0 count as 1.
-    if min(shape, default=0) < 0 or math.prod([size or 1 for size in shape]) > most:
+    if math.prod([size or 1 for size in shape]) > most:
         raise _refused(alias)
-    return shape
 
 
-def _from_content(content: bytes, dtype: np.dtype[np.generic], count: int, alias: str) -> Array:
+def _from_content(
+    content: bytes | memoryview, dtype: np.dtype[np.generic], count: int, alias: str
+) -> Array:
     if dtype.kind == "O":
-        return _strings(content, count, alias)
+        return _strings(bytes(content), count, alias)
     if len(content) != count * dtype.itemsize:
         raise _refused(alias)
     array = np.frombuffer(content, dtype)
@@ -161,36 +194,14 @@ def _head(number: int, shape: tuple[int, ...], field: str, length: int) -> bytes
     proto = TensorProto(dtype=number)
     for size in shape:
         proto.tensor_shape.dim.add().size = size
-    head = bytearray(proto.SerializeToString())
     tag = TensorProto.DESCRIPTOR.fields_by_name[field].number << 3 | 2
-    for rest in (tag, length) if length else ():
-        while rest > 0x7F:
-            head.append(rest & 0x7F | 0x80)
-            rest >>= 7
-        head.append(rest)
-    return bytes(head)
+    return bytes(proto.SerializeToString() + (varint(tag) + varint(length) if length else b""))
 
 
 def _packed(flat: Array, field: str) -> bytes | memoryview:
     """Return the bytes of a packed field that holds the numbers."""
     if field in ("int_val", "int64_val", "uint32_val", "uint64_val"):
-        return _varints(flat)
+        return varints(flat)
     if field == "half_val":
-        return _varints(flat.view(np.uint16))
+        return varints(flat.view(np.uint16))
     return flat.view(np.uint8).data  # of complex numbers, the parts in turn
-
-
-def _varints(numbers: Array) -> bytes:
-    """Return integers as varints: 7 bits a byte, lowest first; all but the last byte have bit 8."""
-    bits = numbers.astype(np.int64).view(np.uint64)
-    largest = int(bits.max(initial=0))
-    bits = bits.astype(np.min_scalar_type(largest))
-    width = -(-largest.bit_length() // 7)
-    if width <= 1:
-        return bits.tobytes()
-    rest = bits[:, np.newaxis] >> np.arange(0, 7 * width, 7, dtype=bits.dtype)
-    used = rest > 0
-    written = (rest & 0x7F).astype(np.uint8)
-    written[:, :-1] |= used[:, 1:].view(np.uint8) << 7
-    used[:, 0] = True
-    return written[used].tobytes()

@@ -9,6 +9,7 @@ from deploykit.serving.execution.servable import Servable
 from deploykit.serving.grpc_server.services import examples_of
 from deploykit.serving.protocol.codec import decode_all
 from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.predict_wire import asked
 from deploykit.serving.protocol.protos import PredictionLog
 from deploykit.serving.saved_model.warmup_requests import FILE, read_requests
 from deploykit.transforms.core.errors import VerificationError
@@ -53,7 +54,7 @@ def _replay(plane: Plane, log: PredictionLog) -> None:
     kind = log.WhichOneof("log_type") or "none"
     request: Any = getattr(getattr(log, kind, None), "request", None)
     if kind == "predict_log":
-        inputs = decode_all(request.inputs)
+        inputs = decode_all(asked(request).tensors)
         plane.predict(_target(request), inputs, request.output_filter, _WITHOUT_END)
     elif kind == "classify_log":
         plane.classify(_target(request), examples_of(request.input), _WITHOUT_END)

@@ -11,6 +11,7 @@ from deploykit.serving.execution.classify_regress import with_context
 from deploykit.serving.grpc_server.services import examples_of
 from deploykit.serving.protocol.codec import MAX_FILLED_BYTES, decode_all
 from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.predict_wire import asked
 from deploykit.serving.protocol.protos import Example, Input, PredictRequest
 from deploykit.serving.protocol.signatures import Tensor
 from deploykit.serving.rest import rest
@@ -158,7 +159,7 @@ def test_requests_of_a_few_bytes_take_little_memory():
                 tensor.variant_val.add(type_name="tensorflow::TensorList", metadata=b"\xff")
         with Peak() as peak:
             try:
-                decode_all(request.inputs)
+                decode_all(asked(request).tensors)
             except ServingError as error:
                 refused += error.code == "INVALID_ARGUMENT"
         assert peak.bytes < 2 * MAX_FILLED_BYTES + MIB, request
