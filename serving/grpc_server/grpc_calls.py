@@ -123,8 +123,8 @@ class GrpcCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
             if self.closing:
                 return self._refusal(details.method, "UNAVAILABLE", ENDING)
         if not threads.free_for(method.computes):
-            words = f"{threads.most} calls are in flight already; try again later"
-            return self._refusal(details.method, "RESOURCE_EXHAUSTED", words)
+            full = threads.full()
+            return self._refusal(details.method, full.code, full.message)
         return self._handlers[details.method]
 
     def _handler(self, path: str, method: Method) -> Any:
@@ -134,7 +134,7 @@ class GrpcCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
             call, size, start = GrpcCall(context), None, time.monotonic()
             peer = self._peer(context)
             try:
-                request = threads.request(requests, context)
+                request = threads.request(requests, context, method.computes)
                 size, start = len(request), time.monotonic()
                 return method.answer(request, call, *send)
             except grpc.RpcError:  # it ended before its request came

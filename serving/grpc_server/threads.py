@@ -2,8 +2,9 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import takewhile
 from typing import Any, TypeVar
 
 import grpc
@@ -13,19 +14,31 @@ from deploykit.serving.protocol.errors import ServingError
 Behavior = TypeVar("Behavior", bound=Callable[..., Any])
 
 _SPARE = 8  # for calls that ask for status or metadata, while those that compute are all taken
-_PATIENCE = 10.0  # seconds until a call whose request has not come makes room for another
+_ARRIVING = 128  # calls at least whose request may be waited for: they keep out no other ones
+_PATIENCE = 10.0  # seconds that a call may wait for its request where the server ends
+_SHORT = 0.5  # seconds until one whose request has not come makes room for another
 
 
 class CallThreads(ThreadPoolExecutor):
     """Threads that know how many calls they have taken on, and which wait for their request."""
 
-    def __init__(self, in_flight: int, name: str = "call", patience: float = _PATIENCE) -> None:
-        """Start none yet; there is one for each call in flight, and a few to spare."""
-        super().__init__(in_flight + _SPARE, name)
+    def __init__(
+        self, in_flight: int, name: str = "call", patience: float = _PATIENCE, arriving: int = 0
+    ) -> None:
+        """Start none yet.
+
+        There is one for each call in flight, a few to spare, and one for each of so many calls
+        whose request is on its way; 0: twice as many as may be in flight, or 128.
+        """
+        self._arriving = arriving or max(_ARRIVING, 2 * in_flight)
+        super().__init__(in_flight + _SPARE + self._arriving, name)
         self.most = in_flight
         """How many calls that compute they take on."""
         self.taken = 0
         """How many calls they have taken on and not answered yet."""
+        self.arrived = 0
+        """Of these, how many whose request is there."""
+        self._has_arrived = threading.local()
         self._patience = patience
         self._lock = threading.Lock()
         self._waiting: dict[grpc.ServicerContext, float] = {}  # since when, the longest first
@@ -35,21 +48,40 @@ class CallThreads(ThreadPoolExecutor):
         """Take on a call."""
         with self._lock:
             self.taken += 1
-        future = super().submit(fn, *args, **kwargs)
+        future = super().submit(self._call, fn, *args, **kwargs)
         future.add_done_callback(self._done)
         return future
 
+    def _call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        self._has_arrived.value = False
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            if self._has_arrived.value:
+                with self._lock:
+                    self.arrived -= 1
+
     def free_for(self, computing: bool) -> bool:
         """Return whether there is a thread left for a call, if need be that of a stalled one."""
-        most = self.most + (0 if computing else _SPARE)
-        if self.taken >= most:
-            self.end_stalled()
-        return self.taken - len(self._leaving) < most
+        if self.arrived >= self._places(computing):
+            return False
+        if self._on_their_way() >= self._arriving:
+            self._end(self._stalled(min(_SHORT, self._patience))[:1])
+        return self._on_their_way() < self._arriving
 
-    def request(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+    def _places(self, computing: bool) -> int:
+        return self.most + (0 if computing else _SPARE)
+
+    def _on_their_way(self) -> int:
+        return self.taken - self.arrived - len(self._leaving)
+
+    def request(
+        self, requests: Iterator[bytes], context: grpc.ServicerContext, computing: bool
+    ) -> bytes:
         """Return the one request of a call, once it is there.
 
-        ServingError: it brings none, or brought none for too long. grpc.RpcError: it was cancelled.
+        ServingError: it brings none, or brought none for too long, or others came before it.
+        grpc.RpcError: it was cancelled.
         """
         with self._lock:
             self._waiting[context] = time.monotonic()
@@ -63,17 +95,34 @@ class CallThreads(ThreadPoolExecutor):
             raise ServingError("CANCELLED", "the call brought no request for too long")
         if found is None:
             raise ServingError("UNIMPLEMENTED", "the call brings no request")
+        with self._lock:
+            if self.arrived >= self._places(computing):
+                raise self.full()
+            self.arrived += 1
+            self._has_arrived.value = True
         return found
+
+    def full(self) -> ServingError:
+        """Return what a call hears for which there is no thread."""
+        words = f"{self.most} calls are in flight already; try again later"
+        return ServingError("RESOURCE_EXHAUSTED", words)
 
     def end_stalled(self) -> None:
         """End the calls whose request has not come for too long."""
+        self._end(self._stalled(self._patience))
+
+    def _stalled(self, seconds: float) -> list[grpc.ServicerContext]:
+        """Return the calls that wait so long for their request, the longest first."""
         with self._lock:
-            latest = time.monotonic() - self._patience
-            stalled = [each for each, since in self._waiting.items() if since <= latest]
-            for each in stalled:
-                del self._waiting[each]
-            self._leaving.update(stalled)
-        for each in stalled:
+            latest = time.monotonic() - seconds
+            return list(takewhile(lambda each: self._waiting[each] <= latest, self._waiting))
+
+    def _end(self, calls: Iterable[grpc.ServicerContext]) -> None:
+        """End calls, but for those whose request has come meanwhile."""
+        with self._lock:
+            ended = [each for each in calls if self._waiting.pop(each, None) is not None]
+            self._leaving.update(ended)
+        for each in ended:
             each.cancel()
 
     def _done(self, _: "Future[Any]") -> None:

@@ -119,7 +119,7 @@ def stalled(served, method: str, count: int) -> Iterator[list[grpc.Future]]:
     ],
 )
 def test_calls_whose_request_never_comes_make_room_for_others(served, method, ask):
-    with stalled(served, method, 80) as calls:
+    with stalled(served, method, 300) as calls:
         # One is refused once there is no thread left; nobody is answered until others have to go.
         until(lambda: any(call.done() for call in calls))
         until(lambda: answered(ask, served))
