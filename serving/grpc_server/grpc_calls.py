@@ -15,6 +15,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from deploykit.serving.execution.data_plane import Requester
+from deploykit.serving.execution.spent_memory import spent
 from deploykit.serving.grpc_server.threads import CallThreads, answered_by
 from deploykit.serving.protocol.errors import ServingError, reported
 from deploykit.serving.protocol.names import check_name
@@ -144,6 +145,7 @@ class GrpcCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
                 error = reported(raised)  # the caller never sees UNKNOWN
                 context.abort(grpc.StatusCode[error.code], error.message)
             finally:
+                spent.note(size or 0, refused=context.code() is not None)
                 if not method.watches:
                     self._write(path, peer, call, time.monotonic() - start, size)
 

@@ -14,6 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2 as messages
 from deploykit.serving.grpc_server.grpc_calls import GrpcCall, Method, of_messages, parsed
 from deploykit.serving.grpc_server.threads import CallThreads, answered_by
 from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.names import check_name
 from deploykit.serving.protocol.protos import MODEL_SERVICE, PREDICTION_SERVICE
 
 SERVICES = (
@@ -23,6 +24,7 @@ SERVICES = (
 _NAMES = ("", *SERVICES, *(name.rpartition(".")[2] for name in SERVICES))
 """Those that mean the whole server; TensorFlow Serving answers for the short ones alone."""
 
+_SERVICE = "the name of the service"
 _UNKNOWN = HealthCheckResponse.SERVICE_UNKNOWN
 _SERVING = HealthCheckResponse.SERVING
 _NOT_SERVING = HealthCheckResponse.NOT_SERVING
@@ -76,6 +78,7 @@ class Health:
         }
 
     def _check(self, request: Any, _: GrpcCall) -> Any:
+        check_name(_SERVICE, request.service)
         state = self._state(request.service)
         if state == _UNKNOWN:
             words = f"there is no service or model {request.service!r}"
@@ -84,6 +87,7 @@ class Health:
 
     def _watch(self, request: bytes, call: GrpcCall, send: Callable[[bytes | None], None]) -> None:
         name = parsed(HealthCheckRequest, request).service
+        check_name(_SERVICE, name)
         with self._lock:
             state = self._state(name)
             send(_written(state))

@@ -17,6 +17,7 @@ from deploykit.serving.grpc_server.grpc_calls import (
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.codec import decode_all
 from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.names import check_names
 from deploykit.serving.protocol.predict_wire import answered_by, asked, walked, written
 from deploykit.serving.protocol.protos import (
     MODEL_SERVICE,
@@ -106,6 +107,7 @@ class PredictionService:
         if not request.metadata_field:
             words = "GetModelMetadataRequest must specify at least one metadata_field"
             raise ServingError("INVALID_ARGUMENT", words)
+        check_names("a metadata_field", request.metadata_field)
         for field in request.metadata_field:
             if field != SIGNATURE_DEF:
                 words = f"Metadata field {field} is not supported"

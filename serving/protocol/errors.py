@@ -30,6 +30,18 @@ HTTP_STATUS = {
 """Of REST, as TensorFlow Serving's http_server.cc has them; others are 500."""
 
 
+_CODES = {404: "NOT_FOUND", 408: "DEADLINE_EXCEEDED", 409: "ABORTED", 413: "RESOURCE_EXHAUSTED",
+          429: "RESOURCE_EXHAUSTED", 431: "RESOURCE_EXHAUSTED", 499: "CANCELLED",
+          501: "UNIMPLEMENTED", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED"}  # fmt: skip
+
+
+def code_of(http_status: int) -> str:
+    """Return the code of gRPC that is nearest to a status of REST."""
+    if http_status < 400:
+        return "OK"
+    return _CODES.get(http_status, "INVALID_ARGUMENT" if http_status < 500 else "INTERNAL")
+
+
 def shortened(message: str) -> str:
     """Return what callers hear of a message, which may repeat what they sent."""
     return message[:MESSAGE_LENGTH]

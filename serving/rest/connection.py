@@ -39,6 +39,8 @@ class Response:
     body: bytes
     content_type: str = "application/json"
     headers: Sequence[tuple[str, str]] = ()
+    code: str = ""
+    """Of gRPC, where it is known; else what is nearest to the status."""
 
 
 def error_response(status: int, message: str, headers: Sequence[tuple[str, str]] = ()) -> Response:
@@ -65,6 +67,11 @@ class Owner(Protocol):
         """Answer a request; it raises nothing."""
         ...
 
+    @property
+    def failed(self) -> Callable[[HttpError, str], None]:
+        """What is told of each request that could not be read, and whose it was."""
+        ...
+
     def forget(self, connection: "HttpConnection") -> None:
         """Take note that a connection is closed."""
         ...
@@ -82,6 +89,7 @@ class HttpConnection:
         self._listener = listener
         self._limits = listener.limits
         self._parser = Parser(self._limits, self._begin)
+        self._peer = _peer(connected)
         self._idle = True  # no byte of the next request has come
 
     def serve(self) -> None:
@@ -150,7 +158,7 @@ class HttpConnection:
         if not self._parser.requests:
             self._tell(self._parser.error)
             return False
-        request = replace(self._parser.requests.popleft(), gone=self._gone)
+        request = replace(self._parser.requests.popleft(), gone=self._gone, peer=self._peer)
         try:
             response = self._listener.answer(request)
         finally:
@@ -169,6 +177,7 @@ class HttpConnection:
         """Answer an error, and let the client read it: closed at once, it would be lost."""
         if error is None:
             return
+        self._listener.failed(error, self._peer)
         self._send(error_response(error.status, str(error), error.headers), keep=False)
         self.waits_since = time.monotonic()
         self._socket.shutdown(socket.SHUT_WR)
@@ -215,3 +224,12 @@ class HttpConnection:
             return bool(poll.poll(0))
         except (OSError, ValueError):  # closed
             return True
+
+
+def _peer(connected: socket.socket) -> str:
+    """Return who is at the other end, as gRPC writes it."""
+    try:
+        host, port, *rest = connected.getpeername()
+    except (OSError, ValueError):
+        return ""
+    return f"ipv6:[{host}]:{port}" if rest else f"ipv4:{host}:{port}"

@@ -65,6 +65,8 @@ class Request:
     """What its body counts as."""
     gone: Callable[[], bool] = field(default=lambda: False, compare=False)
     """Say whether the caller has hung up."""
+    peer: str = field(default="", compare=False)
+    """Who calls, as `ipv4:127.0.0.1:1234`."""
 
     def close(self) -> None:
         """Take note that the body is gone."""

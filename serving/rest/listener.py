@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from deploykit.serving.execution.uploads import Upload
 from deploykit.serving.rest.connection import HttpConnection, Response
-from deploykit.serving.rest.http_requests import HttpLimits, Request
+from deploykit.serving.rest.http_requests import HttpError, HttpLimits, Request
 from deploykit.serving.rest.tls_socket import over_tls
 from deploykit.transforms.core.errors import Error
 
@@ -43,6 +43,8 @@ class Listener:
         self.limits = limits or HttpLimits()
         self.host, self.port = host, port
         self.closing = False
+        self.failed: Callable[[HttpError, str], None] = lambda error, peer: None
+        """What is told of each request that could not be read; set before `start`."""
         self._answer = answer
         self.begin = begin
         self._reuse_port = reuse_port

@@ -4,6 +4,7 @@ import re
 from urllib.parse import unquote, urlsplit
 
 from deploykit.serving.execution.data_plane import Target
+from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.rest.json_values import refused
 
 # As in TensorFlow Serving's http_rest_api_util.cc: what a path means.
@@ -13,6 +14,8 @@ _CALL = re.compile(
 )
 _READ = re.compile(_WHOM.format("(?:/([^/:]+))?") + "(?:/(metadata))?", re.IGNORECASE | re.ASCII)
 _INT64 = 1 << 63
+_METHODS = {"predict": "Predict", "classify": "Classify", "regress": "Regress",
+            "status": "GetModelStatus", "metadata": "GetModelMetadata"}  # fmt: skip
 
 
 def path_of(target: str) -> str:
@@ -42,6 +45,15 @@ def parse_path(method: str, path: str) -> tuple[str, Target]:
             raise refused("Missing model name in request.")
         return "models", Target("")
     raise refused(f"Malformed request: {method} {path}")
+
+
+def method_of(method: str, path: str) -> tuple[str, str]:
+    """Return the method of gRPC that answers the same, else that of HTTP; and the model's name."""
+    try:
+        asked, target = parse_path(method, path)
+    except ServingError:
+        return method, ""
+    return _METHODS.get(asked, method), target.name
 
 
 def _target(name: str, version: str | None, label: str | None) -> Target:

@@ -15,9 +15,10 @@ from typing import Any
 import orjson
 
 from deploykit.serving.execution.data_plane import Answer, Plane, Requester, Target
+from deploykit.serving.execution.spent_memory import spent
 from deploykit.serving.execution.uploads import SMALL, Upload, Uploads
 from deploykit.serving.lifecycle.models import Models
-from deploykit.serving.protocol.errors import ServingError, reported
+from deploykit.serving.protocol.errors import ServingError, code_of, reported
 from deploykit.serving.protocol.protos import ModelSpec, SignatureDefMap
 from deploykit.serving.protocol.signatures import DEFAULT
 from deploykit.serving.rest.connection import Response, error_response
@@ -27,7 +28,7 @@ from deploykit.serving.rest.json_outputs import write_classes, write_outputs, wr
 from deploykit.serving.rest.json_tensors import read_inputs
 from deploykit.serving.rest.json_values import parse, refused, signature_name
 from deploykit.serving.rest.listener import Listener
-from deploykit.serving.rest.paths import parse_path, path_of
+from deploykit.serving.rest.paths import method_of, parse_path, path_of
 from deploykit.serving.telemetry.monitoring import CONTENT_TYPE, ENTRYPOINT, Metrics
 
 # Of a packed body. Beyond either, no numbers that anybody sends pack as well.
@@ -37,6 +38,10 @@ _CORS = (
     ("Access-Control-Allow-Methods", "POST, GET"),
     ("Access-Control-Allow-Headers", "Content-Type"),
 )
+
+
+Log = Callable[[str, str, str, float, str, int | None], None]
+"""Takes method, peer, code, seconds, model, and the bytes of the body if it came."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +75,11 @@ class Rest:
         settings: RestSettings | None = None,
         metrics: Metrics | None = None,
         uploads: Uploads | None = None,
+        log: Log | None = None,
     ) -> None:
         """Answer calls about models; what is measured goes to `metrics`.
 
-        What is read of calls counts as `uploads`.
+        What is read of calls counts as `uploads`; `log` is told of each.
         """
         self._plane = plane
         self._models = models
@@ -92,6 +98,8 @@ class Rest:
             self._begin,
             settings.tls,
         )
+        self._log = log
+        self._listener.failed = self._failed
         self._methods: dict[str, Callable[[Target, dict[str, Any], Requester], bytes]] = {
             "predict": self._predict,
             "classify": self._classify,
@@ -129,11 +137,22 @@ class Rest:
 
     def answer(self, request: Request) -> Response:
         """Answer a request, whatever it is."""
-        token = ENTRYPOINT.set("REST")
+        token, start, path = ENTRYPOINT.set("REST"), time.monotonic(), path_of(request.target)
         try:
-            return self._respond(request, path_of(request.target))
+            response = self._respond(request, path)
         finally:
             ENTRYPOINT.reset(token)
+        size, code = len(request.body), response.code or code_of(response.status)
+        spent.note(size, refused=code != "OK")
+        if self._log is not None:
+            method, model = method_of(request.method, path)
+            self._log(method, request.peer, code, time.monotonic() - start, model, size)
+        return response
+
+    def _failed(self, error: HttpError, peer: str) -> None:
+        spent.note(0, refused=True)
+        if self._log is not None:
+            self._log("", peer, code_of(error.status), 0.0, "", None)
 
     def _respond(self, request: Request, path: str) -> Response:
         page = self._settings.metrics_path
@@ -148,6 +167,7 @@ class Rest:
         except Exception as error:
             refusal = reported(error)
             response = error_response(refusal.http_status, refusal.message)
+            response = replace(response, code=refusal.code)
         return replace(response, headers=_CORS) if self._settings.cors else response
 
     def _answer(self, request: Request, path: str) -> bytes:

@@ -16,7 +16,13 @@ from deploykit.serving.server.ports import bracketed, check_ports
 from deploykit.serving.server.server import Server
 from deploykit.serving.server.server_flags import LOOPBACK
 from deploykit.serving.server.settings import ServerSettings
-from deploykit.serving.server.signals import check_signals, obey_signals, wait_for_signal
+from deploykit.serving.server.signals import (
+    at_hangup,
+    check_signals,
+    forget_hangup,
+    obey_signals,
+    wait_for_signal,
+)
 
 logger = logging.getLogger("deploykit")
 
@@ -132,12 +138,14 @@ def start(settings: ServerSettings) -> RunningServer:
         started.add_done_callback(lambda _: server.drain(0))
         raise
     started.result()
+    at_hangup(server.reopen_log)
     rest = server.rest.port if server.rest is not None else None
     ready = Ready(server.port, rest, server.available)
     return RunningServer(settings, ready, lambda: _drain(server))
 
 
 def _drain(server: Server) -> None:
+    forget_hangup(server.reopen_log)
     if not server.drain(server.settings.drain_seconds):
         logger.warning("calls were cut off that took longer than --drain_seconds")
 
@@ -146,7 +154,7 @@ def own_process() -> None:
     """Prepare a process that does nothing but serve: files, gRPC's log, signals.
 
     The first SIGTERM or Ctrl-C ends a wait for a server or of a server; the second one ends the
-    process at once.
+    process at once. SIGHUP lets logs be opened again.
     """
     _raise_file_limit()
     _quiet_grpc()

@@ -5,6 +5,7 @@ import functools
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,7 @@ class Server:
             **ModelService(self.models, self._reload).methods(),
             **self.health.methods(),
         }
-        write = None if self.log is None else functools.partial(self.log.write, "grpc")
+        write = self._log_of("grpc")
         return GrpcCalls(self._threads, methods, write)
 
     def _batches(self) -> Batches | None:
@@ -146,6 +147,9 @@ class Server:
         if batching is None:
             return None
         return Batches(batching, self.settings.slots, self.metrics.queued)
+
+    def _log_of(self, protocol: str) -> Callable[..., None] | None:
+        return None if self.log is None else functools.partial(self.log.write, protocol)
 
     def _rest(self) -> Rest:
         settings = self.settings
@@ -160,7 +164,7 @@ class Server:
             reuse_port=settings.workers > 1,
             tls=https_context(settings.tls) if settings.tls and not settings.rest_plain else None,
         )
-        return Rest(self.plane, self.models, rest, self.metrics, self.uploads)
+        return Rest(self.plane, self.models, rest, self.metrics, self.uploads, self._log_of("rest"))
 
     def _listen(self) -> None:
         address = f"{bracketed(self.settings.host)}:{self.settings.port}"

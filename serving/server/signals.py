@@ -1,16 +1,22 @@
-"""Signals that end a process: the first one lets it drain, the second one ends it at once."""
+"""Signals that end a process: the first one lets it drain, the second one ends it at once.
+
+SIGHUP ends nothing: it asks for logs to be opened again.
+"""
 
 import os
 import select
 import signal
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)
+_REOPENING = signal.SIGHUP
 _ONE_SECONDS = 0.05  # signals that come within are one: timeout(1) sends two, to child and group
 
 _came = threading.Event()  # a signal, in a process that obeys signals
+_reopened: list[Callable[[], None]] = []
 
 
 def obey_signals() -> None:
@@ -26,7 +32,7 @@ def obey_signals() -> None:
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    for number in _ENDING:
+    for number in (*_ENDING, _REOPENING):
         signal.signal(number, _do_nothing)
     threading.Thread(target=_obey, args=(read,), daemon=True, name="signals").start()
 
@@ -37,6 +43,9 @@ def _do_nothing(_: int, __: FrameType | None) -> None:
 
 def _obey(pipe: int) -> None:
     while told := os.read(pipe, 1):
+        if told[0] == _REOPENING:
+            for reopen in list(_reopened):
+                reopen()
         if told[0] in _ENDING:
             if _came.is_set():
                 os._exit(128 + told[0])
@@ -44,6 +53,16 @@ def _obey(pipe: int) -> None:
             if select.select([pipe], [], [], 0)[0]:
                 os.read(pipe, 1 << 16)
             _came.set()
+
+
+def at_hangup(reopen: Callable[[], None]) -> None:
+    """Call a function, which waits for nothing, at each SIGHUP: logs were moved away."""
+    _reopened.append(reopen)
+
+
+def forget_hangup(reopen: Callable[[], None]) -> None:
+    """Call it no more."""
+    _reopened.remove(reopen)
 
 
 def check_signals() -> None:

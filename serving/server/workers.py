@@ -25,6 +25,7 @@ from deploykit.serving.server.ports import bound
 from deploykit.serving.server.process import Ready, RunningServer, next_of, own_process
 from deploykit.serving.server.process import start as start_alone
 from deploykit.serving.server.settings import ServerSettings
+from deploykit.serving.server.signals import at_hangup, forget_hangup
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.running.child import python_path
 
@@ -57,6 +58,13 @@ def start(settings: ServerSettings) -> RunningServer:
         for worker in workers:
             worker.start()
         ready = _all_ready(reports, len(workers))
+
+        def reopen() -> None:
+            for worker in workers:
+                worker.hang_up()
+
+        at_hangup(reopen)
+        undo.callback(forget_hangup, reopen)
         return RunningServer(settings, ready, undo.pop_all().close)
 
 
@@ -115,6 +123,7 @@ class _Worker:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
+        self._serving = self._to_reopen = False
         self._thread = threading.Thread(target=self._keep, daemon=True)
 
     def start(self) -> None:
@@ -137,7 +146,9 @@ class _Worker:
                 process, status = self._new()
             with os.fdopen(status) as file:
                 began = self._tell(file.readline()) or began
+            self._serves(True)
             code = process.wait()
+            self._serves(False)
             if self._stopping.is_set() or not began:  # what fails at first would fail again
                 return
             how = signal.Signals(-code).name if code < 0 else f"status {code}"
@@ -154,6 +165,22 @@ class _Worker:
             self._stopping.set()
             if self._process is not None:
                 self._process.terminate()
+
+    def hang_up(self) -> None:
+        """Let the process open its logs again, as soon as it takes signals."""
+        with self._lock:
+            self._to_reopen = True
+            self._pass_on()
+
+    def _serves(self, serves: bool) -> None:
+        with self._lock:
+            self._serving = serves
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        if self._serving and self._to_reopen and self._process is not None:
+            self._to_reopen = False
+            self._process.send_signal(signal.SIGHUP)
 
     def kill(self) -> None:
         """End the process at once."""
