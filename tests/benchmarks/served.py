@@ -1,22 +1,27 @@
 """Servers in processes of their own, loads on them, and the bare session beside them."""
 
 import contextlib
+import functools
 import re
 import shutil
 import statistics
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from deploykit.serving.client.client import Client
 from deploykit.serving.protocol.codec import encode
 from deploykit.serving.protocol.protos import PredictRequest
+from deploykit.serving.server.config_files import METRICS_PATH
 from deploykit.transforms.core.tensors import Array
 from tests.benchmarks.measuring import deploykit
 
@@ -81,57 +86,111 @@ def per_second(server: Server, body: PredictRequest, callers: int, seconds: floa
     h2load is written in C, so it leaves the cores to the server; it does not read gRPC's status,
     so one call before and one after must be right.
     """
-    path = Path(f"/tmp/deploykit-{server.process.pid}.request")
-    content = body.SerializeToString()
-    path.write_bytes(b"\0" + struct.pack(">I", len(content)) + content)
-    try:
-        _check(server, body)
-        output = subprocess.run(
-            ["h2load", f"-c{callers}", "-m1", "-t1", f"-D{seconds:g}", "--warm-up-time=1",
-             "-d", str(path), "-H", "te: trailers", "-H", "content-type: application/grpc",
-             f"http://{server.address}{METHOD}"],
-            capture_output=True, text=True, check=True,
-        ).stdout  # fmt: skip
-        _check(server, body)
-    finally:
-        path.unlink()
+    _check(server, body)
+    with _h2load(server, body, f"-c{callers}", "-m1", f"-D{seconds:g}", "--warm-up-time=1") as load:
+        output = load.communicate()[0]
+    _check(server, body)
     found = _RATE.search(output)
     if found is None:
         sys.exit(f"h2load says no rate: {output[-500:]}")
     return float(found[1])
 
 
+@contextlib.contextmanager
+def flooded(server: Server, body: PredictRequest, rate: float, seconds: float) -> Iterator[None]:
+    """Send so many calls a second over 16 connections, whatever becomes of them."""
+    per_connection = f"--rps={max(round(rate / 16), 1)}"
+    with _h2load(server, body, "-c16", "-m1000", per_connection, f"-D{round(seconds)}") as load:
+        yield
+        output = load.communicate()[0]
+        if load.returncode:
+            sys.exit(f"h2load failed: {output[-500:]}")
+
+
+@contextlib.contextmanager
+def _h2load(
+    server: Server, body: PredictRequest, *options: str
+) -> Iterator["subprocess.Popen[str]"]:
+    content = body.SerializeToString()
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(b"\0" + struct.pack(">I", len(content)) + content)
+        file.flush()
+        command = ["h2load", "-t1", *options, "-d", file.name, "-H", "te: trailers",
+                   "-H", "content-type: application/grpc",
+                   f"http://{server.address}{METHOD}"]  # fmt: skip
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as load:
+            yield load
+
+
+def answered(port: int) -> int:
+    """Return how many calls were answered with OK, by the page of metrics on a server's port."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{METRICS_PATH}", timeout=30) as page:
+        text = page.read().decode()
+    return sum(int(n) for n in re.findall(r'request_count{.*status="OK"} (\d+)', text))
+
+
+def refusals(server: Server, body: PredictRequest, rate: float, seconds: float) -> list[float]:
+    """Send a few calls a second; return the milliseconds after which some were refused."""
+    found: list[float] = []
+
+    def note(call: Any, start: float) -> None:
+        if call.code().name == "RESOURCE_EXHAUSTED":
+            found.append(1000 * (time.perf_counter() - start))
+
+    with _predicts(server) as predict:
+        for _ in range(round(rate * seconds)):
+            start = time.perf_counter()
+            call = predict.future(body, timeout=30)
+            call.add_done_callback(functools.partial(note, start=start))
+            time.sleep(1 / rate)
+        call.code()  # waits for the last
+    if not found:
+        sys.exit("no call was refused")
+    return found
+
+
 def latency(server: Server, body: PredictRequest, calls: int) -> float:
     """Return the median milliseconds of one caller's calls."""
-    import grpc
+    with _predicts(server) as predict:
+        return _median(lambda: predict(body, timeout=30), calls)
 
-    from deploykit.serving.protocol.protos import PredictionServiceStub
 
-    with grpc.insecure_channel(server.address) as channel:
-        stub = PredictionServiceStub(channel)
-        return _median(lambda: stub.Predict(body, timeout=30), calls)
+def slowest(server: Server, body: PredictRequest, calls: int) -> float:
+    """Return the milliseconds of the longest of one caller's calls."""
+    with _predicts(server) as predict:
+        return max(_times(lambda: predict(body, timeout=30), calls))
 
 
 def _check(server: Server, body: PredictRequest) -> None:
+    with _predicts(server) as predict:
+        predict(body, timeout=30)
+
+
+@contextlib.contextmanager
+def _predicts(server: Server) -> Iterator[Any]:
     import grpc
 
     from deploykit.serving.protocol.protos import PredictionServiceStub
 
     with grpc.insecure_channel(server.address) as channel:
-        PredictionServiceStub(channel).Predict(body, timeout=30)
+        yield PredictionServiceStub(channel).Predict
 
 
 def _median(call: Callable[[], object], calls: int, rest: float = 0.0) -> float:
     for _ in range(20):
         call()
+    return statistics.median(_times(call, calls, rest))
+
+
+def _times(call: Callable[[], object], calls: int, rest: float = 0.0) -> list[float]:
     times = []
     for _ in range(calls):
         if rest:
             time.sleep(rest)
         start = time.perf_counter()
         call()
-        times.append(time.perf_counter() - start)
-    return 1000 * statistics.median(times)
+        times.append(1000 * (time.perf_counter() - start))
+    return times
 
 
 class Bare:

@@ -4,11 +4,9 @@ Every ratio is of one run: each round has a turn of each cell, and ratios are ta
 """
 
 import contextlib
-import json
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,10 +17,23 @@ from deploykit.transforms.core.running.child import Worker, call
 from tests.benchmarks.figures import RESULTS, Figure
 from tests.benchmarks.measuring import deploykit, run
 from tests.benchmarks.nets import made_by
-from tests.benchmarks.served import Server, latency, needs_h2load, per_second, request, serving
+from tests.benchmarks.served import (
+    answered,
+    flooded,
+    latency,
+    needs_h2load,
+    per_second,
+    refusals,
+    request,
+    serving,
+    slowest,
+)
+from tests.serving.served import free_port
 
+PARTS = "lite0", "added", "tiny", "codec", "overload"
 ROUNDS, SECONDS = 3, 4.0
 CALLS = 300
+PROBES = 40  # a second
 REST = 0.002  # seconds; a core that was idle computes slower at first
 IMAGE, SMALL, ROW = (1, 224, 224, 3), (1, 96, 96, 3), (1, 32)
 
@@ -34,19 +45,14 @@ CODEC = 50.0  # microseconds
 GOODPUT, REFUSAL, RECOVERY = 0.9, 20.0, 1000.0
 
 
-def figures() -> list[Figure]:
-    """Measure a conv net, a tiny one, and the codec."""
+def figures(part: str = "") -> list[Figure]:
+    """Measure a conv net, a tiny one, and the codec, or what is named."""
     needs_h2load()
+    parts = {"lite0": _lite0, "added": _added, "tiny": _tiny, "codec": _codec,
+             "overload": _overload}  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
-        base = Path(folder)
-        _export(lite0(), base, "lite0")
-        _export(_small_conv_net(), base, "conv")
-        _export(_mlp("tiny", 64), base, "tiny")
-        _export(_mlp("wide", 2048), base, "wide")
-        _export(_mlp("deep", 2048, 20), base, "deep")
-        _export(_mlp("deeper", 2048, 60), base, "deeper")
-        return [*_lite0(base), *_added(base), *_tiny(base), *_codec(),
-                *_overload(base)]  # fmt: skip
+        names = [part] if part else PARTS
+        return [figure for name in names for figure in parts[name](Path(folder))]
 
 
 def lite0() -> Path:
@@ -109,6 +115,7 @@ def write_conv_net(path: str) -> None:
 
 
 def _lite0(base: Path) -> list[Figure]:
+    _export(lite0(), base, "lite0")
     body = request("lite0", "images", np.random.default_rng(0).random(IMAGE, np.float32))
     version = str(base / "lite0" / "1")
     bare = Worker("tests.benchmarks.served:Bare", version, 1, "images", IMAGE)
@@ -134,6 +141,7 @@ def _lite0(base: Path) -> list[Figure]:
 
 def _added(base: Path) -> list[Figure]:
     """Measure what one caller of a small conv net waits for beside the session."""
+    _export(_small_conv_net(), base, "conv")
     version = base / "conv" / "1"
     (alias,) = signatures_of(read_meta_graph(version))["serving_default"].inputs
     body = request("conv", alias, np.random.default_rng(0).random(SMALL, np.float32))
@@ -153,6 +161,8 @@ def _added(base: Path) -> list[Figure]:
 
 def _tiny(base: Path) -> list[Figure]:
     """Measure processes, and batches of a tiny net and of one that reads 17 MB of weights."""
+    _export(_mlp("tiny", 64), base, "tiny")
+    _export(_mlp("wide", 2048), base, "wide")
     row = np.random.default_rng(0).random(ROW, np.float32)
     found: dict[str, list[float]] = {}
     names = ["tiny", "wide"]
@@ -189,27 +199,35 @@ def _tiny(base: Path) -> list[Figure]:
 
 def _overload(base: Path) -> list[Figure]:
     """Send four times what two nets can answer, whether others are answered or not."""
-    data = base / "row.npz"
-    np.savez(data, x=np.random.default_rng(0).random(ROW, np.float32))
+    _export(_mlp("deep", 2048, 20), base, "deep")
+    _export(_mlp("deeper", 2048, 60), base, "deeper")
     return [
-        *_flood(base, data, "deep", "20 layers of 17 MB"),
-        *_flood(base, data, "deeper", "60 layers of 17 MB"),
+        *_flood(base, "deep", "20 layers of 17 MB"),
+        *_flood(base, "deeper", "60 layers of 17 MB"),
     ]
 
 
-def _flood(base: Path, data: Path, name: str, what: str) -> list[Figure]:
+def _flood(base: Path, name: str, what: str) -> list[Figure]:
     found: dict[str, list[float]] = {}
-    with serving(base, [name]) as server:
+    port, page = free_port(), base / "monitoring"
+    page.write_text("prometheus_config { enable: true }")
+    body = request(name, "x", np.random.default_rng(0).random(ROW, np.float32))
+    flags = f"--rest_api_port={port}", f"--monitoring_config_file={page}"
+    with serving(base, [name], *flags) as server:
         for _ in range(ROUNDS):
-            before = _load(server, name, data, "--concurrency=8")["throughput"]
-            flood = _load(server, name, data, f"--rate={4 * before:g}")
-            after = _load(server, name, data, "--concurrency=1")
-            again = _load(server, name, data, "--concurrency=8")["throughput"]
+            before = per_second(server, body, 8, SECONDS)
+            with flooded(server, body, 4 * before, SECONDS + 2):
+                time.sleep(1)
+                count, start = answered(port), time.monotonic()
+                refused = refusals(server, body, PROBES, SECONDS)
+                goodput = (answered(port) - count) / (time.monotonic() - start)
+            after = slowest(server, body, 100)
+            again = per_second(server, body, 8, SECONDS)
             for key, value in (
                 ("capacity", before),
-                ("goodput", 2 * flood["throughput"] / (before + again)),
-                ("refusal", flood["failed_ms"]["p99"]),
-                ("slowest after", after["latency_ms"]["max"]),
+                ("goodput", 2 * goodput / (before + again)),
+                ("refusal", float(np.percentile(refused, 99))),
+                ("slowest after", after),
             ):
                 found.setdefault(key, []).append(value)
     capacity = f"4 times the capacity of {what} ({np.median(found['capacity']):.0f} answers/s)"
@@ -221,14 +239,7 @@ def _flood(base: Path, data: Path, name: str, what: str) -> list[Figure]:
     ]  # fmt: skip
 
 
-def _load(server: Server, name: str, data: Path, *options: str) -> Any:
-    """Return what `deploykit load-test` says of one load."""
-    command = deploykit("load-test", server.address, name, "--data", str(data), "--json",
-                        "--seconds=5", *options)  # fmt: skip
-    return json.loads(run(command).output)["loads"][0]
-
-
-def _codec() -> list[Figure]:
+def _codec(_: Path) -> list[Figure]:
     """Measure 110 kB in and out, in both wire forms."""
     array = np.random.default_rng(0).random(27_648, np.float32)
     found = []
