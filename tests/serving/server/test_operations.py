@@ -227,7 +227,7 @@ def test_a_request_that_is_too_large_is_refused_unread():
         assert "larger than max" in words
 
 
-def test_requests_that_never_come_hold_up_neither_probes_nor_questions():
+def test_requests_that_never_come_hold_up_nobody():
     with served(max_in_flight=2) as server, connected(server) as channel:
         over = threading.Event()
 
@@ -236,19 +236,20 @@ def test_requests_that_never_come_hold_up_neither_probes_nor_questions():
             yield b""
 
         begin = channel.stream_unary("/tensorflow.serving.PredictionService/Predict")
-        calls = [begin.future(never()) for _ in range(2)]
-        predict = PredictionServiceStub(channel).Predict
-        while (found := code(predict, PredictRequest()))[0] == "INVALID_ARGUMENT":
-            for place, each in enumerate(calls):  # they are not there yet, or had to give way
-                calls[place] = begin.future(never()) if each.done() else each
-        assert found == ("RESOURCE_EXHAUSTED", "2 calls are in flight already; try again later")
+        calls = [begin.future(never()) for _ in range(5)]
+        while server._threads.taken < len(calls):
+            pass
+        assert code(PredictionServiceStub(channel).Predict, PredictRequest()) == (
+            "INVALID_ARGUMENT",
+            "Missing ModelSpec",
+        )
         assert health(channel) == SERVING
         asked = ModelServiceStub(channel).GetModelStatus
         assert code(asked, GetModelStatusRequest())[0] == "INVALID_ARGUMENT"
         for each in calls:
             each.cancel()
         over.set()
-        while code(predict, PredictRequest())[0] != "INVALID_ARGUMENT":
+        while server._threads.taken:
             pass  # their threads are free again
 
 
