@@ -51,6 +51,12 @@ class HttpLimits:
         return self.patience + size / self.rate
 
 
+def too_large(limits: HttpLimits) -> HttpError:
+    """Return what a request hears whose body is too large."""
+    flag = f" ({limits.flag})" if limits.flag else ""
+    return HttpError(413, f"the body is larger than the limit of {limits.body} bytes{flag}")
+
+
 @dataclass(frozen=True)
 class Request:
     """A request; names of headers are in lower case."""
@@ -152,7 +158,7 @@ class Parser:
             )
         # Of chunks this long more than half would be something else than data.
         if self.error is None and self._received > self._limits.head + 2 * self._limits.body:
-            self.error = self._too_large()
+            self.error = too_large(self._limits)
         if self.error is not None:
             self._drop()
 
@@ -197,7 +203,7 @@ class Parser:
         headers = self._headers
         size = int(headers.get("content-length", 0))
         if size > self._limits.body:
-            raise self._too_large()
+            raise too_large(self._limits)
         coding = headers.get("transfer-encoding")
         if coding is not None and coding.lower() != "chunked":
             raise HttpError(501, f"Transfer-Encoding is {coding}, expected chunked")
@@ -208,7 +214,7 @@ class Parser:
     def on_body(self, data: bytes) -> None:
         """Take a part of the body."""
         if self._body.size + len(data) > self._limits.body:
-            raise self._too_large()
+            raise too_large(self._limits)
         if self.upload is not None:
             self.upload.take(len(data))
         self._body.add(data)
@@ -230,10 +236,4 @@ class Parser:
             self._parser.get_http_version(),
             self._parser.should_keep_alive(),
             self.upload,
-        )
-
-    def _too_large(self) -> HttpError:
-        flag = f" ({self._limits.flag})" if self._limits.flag else ""
-        return HttpError(
-            413, f"the body is larger than the limit of {self._limits.body} bytes{flag}"
         )

@@ -1,6 +1,7 @@
 """Arrays -> outputs, classes and numbers in JSON, as TensorFlow Serving writes them."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
@@ -13,6 +14,7 @@ from deploykit.serving.rest.json_values import FLOATS, INTEGERS, from_bytes, ref
 from deploykit.transforms.core.tensors import Array
 
 _BINARY_SUFFIX = "_bytes"
+_PIECE = 1 << 15  # numbers that are written at once, while all other threads wait: about a ms
 
 
 def write_outputs(outputs: Mapping[str, Array], rows: bool) -> bytes:
@@ -57,6 +59,27 @@ def to_json(alias: str, array: Array) -> bytes:
             f"Failed to write JSON value for tensor type: {array.dtype.name} (output '{alias}'); "
             "ask for it over gRPC",
         )
+    return _numbers(array) if array.size <= _PIECE else b"".join(_pieces(array))
+
+
+def _pieces(array: Array) -> Iterator[bytes]:
+    """Yield the text of a large array piece by piece: other threads can run in between."""
+    shape, inner = array.shape, array.ndim
+    while math.prod(shape[inner - 1 :]) <= _PIECE:
+        inner -= 1
+    outer, step = shape[: inner - 1], max(_PIECE // math.prod(shape[inner:]), 1)
+    sizes = [math.prod(outer[axis:]) for axis in range(len(outer))]  # in lists of this axis
+    for number, each in enumerate(array.reshape(-1, *shape[inner - 1 :])):
+        begun = 1 + sum(number % size == 0 for size in sizes)
+        ended = 1 + sum((number + 1) % size == 0 for size in sizes)
+        yield (b"," if number else b"") + b"[" * begun
+        for start in range(0, len(each), step):
+            yield (b"," if start else b"") + _numbers(each[start : start + step])[1:-1]
+        yield b"]" * ended
+
+
+def _numbers(array: Array) -> bytes:
+    """Return an array of numbers as nested lists."""
     value = array[()] if not array.ndim else np.ascontiguousarray(array)
     text = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
     if array.dtype.kind != "f" or np.isfinite(array).all():

@@ -20,13 +20,12 @@ from deploykit.serving.execution.uploads import SMALL, Upload, Uploads
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.errors import ServingError, code_of, reported
 from deploykit.serving.protocol.protos import ModelSpec, SignatureDefMap
-from deploykit.serving.protocol.signatures import DEFAULT
 from deploykit.serving.rest.connection import Response, error_response
-from deploykit.serving.rest.http_requests import Buffer, HttpError, HttpLimits, Request
-from deploykit.serving.rest.json_examples import read_examples
+from deploykit.serving.rest.http_requests import Buffer, HttpError, HttpLimits, Request, too_large
 from deploykit.serving.rest.json_outputs import write_classes, write_outputs, write_values
-from deploykit.serving.rest.json_tensors import read_inputs
-from deploykit.serving.rest.json_values import parse, refused, signature_name
+from deploykit.serving.rest.json_reader import JsonReader
+from deploykit.serving.rest.json_requests import Document, Inputs
+from deploykit.serving.rest.json_values import refused
 from deploykit.serving.rest.listener import Listener
 from deploykit.serving.rest.paths import method_of, parse_path, path_of
 from deploykit.serving.telemetry.monitoring import CONTENT_TYPE, ENTRYPOINT, Metrics
@@ -57,7 +56,7 @@ class RestSettings:
     metrics_path: str = ""
     """Where the metrics are shown; empty: nowhere."""
     converting: int = 2
-    """Documents that become arrays at once: each may need many times its size."""
+    """Small documents that become arrays at once, and large ones that are unpacked."""
     limits: HttpLimits = field(default_factory=HttpLimits)
     reuse_port: bool = False
     """Whether other processes listen on the port as well."""
@@ -88,6 +87,7 @@ class Rest:
         self._metrics = metrics or Metrics()
         self._converting = threading.BoundedSemaphore(settings.converting)
         self._admission = threading.BoundedSemaphore(plane.in_flight)
+        self._reader = JsonReader()
         self._uploads = uploads or Uploads(settings.limits.body)
         self._listener = Listener(
             self.answer,
@@ -100,7 +100,7 @@ class Rest:
         )
         self._log = log
         self._listener.failed = self._failed
-        self._methods: dict[str, Callable[[Target, dict[str, Any], Requester], bytes]] = {
+        self._methods: dict[str, Callable[[Target, Document, Requester], bytes]] = {
             "predict": self._predict,
             "classify": self._classify,
             "regress": self._regress,
@@ -118,6 +118,7 @@ class Rest:
     def drain(self, seconds: float) -> None:
         """Take no new connections, answer what is in flight for so long, and close."""
         self._listener.drain(seconds)
+        self._reader.close()
 
     def _begin(self, _: Request, size: int | None, end: Callable[[], None]) -> Upload | None:
         """Let a body in. ServingError: there is no room for it, or for the call."""
@@ -192,33 +193,40 @@ class Rest:
         self._admit()
         try:
             with self._reading(target, method, caller):
-                document = parse(_body(request, self._settings.limits.body))
-                signature = signature_name(document)
-            target = Target(target.name, target.version, target.label, signature)
+                document = self._document(target, method, request, caller)
+            target = Target(target.name, target.version, target.label, document.signature)
             return self._methods[method](target, document, caller)
         finally:
             self._admission.release()
 
-    def _predict(self, target: Target, document: dict[str, Any], caller: Requester) -> bytes:
-        with self._reading(target, "predict", caller):
+    def _document(
+        self, target: Target, method: str, request: Request, caller: Requester
+    ) -> Document:
+        """Return what a call asks; few small documents become arrays at once."""
+        with self._converted(caller):
+            body = _body(request, self._settings.limits)
+            taken = self._taken(target) if method == "predict" else {}
+            if not self._reader.is_large(body):
+                return self._reader.read(method, body, taken)
+        return self._reader.read(method, body, taken, caller.seconds_left())
+
+    def _taken(self, target: Target) -> Inputs | ServingError:
+        """Return what a model takes, or why it cannot be asked: its document is read first."""
+        try:
             _, signatures = self._plane.signatures(target)
-            name = target.signature or DEFAULT
-            if name not in signatures:
-                raise refused(f'Serving signature name: "{name}" not found in signature def')
-            inputs, rows = read_inputs(document, signatures[name].inputs)
-        document.clear()  # it may be many times as large as the arrays
-        answer = self._plane.predict(target, inputs, (), caller)
-        return write_outputs(answer.outputs, rows)
+        except ServingError as error:
+            return error
+        return {name: signature.inputs for name, signature in signatures.items()}
 
-    def _classify(self, target: Target, document: dict[str, Any], caller: Requester) -> bytes:
-        with self._reading(target, "classify", caller):
-            examples = read_examples(document)
-        return write_classes(self._plane.classify(target, examples, caller).classes)
+    def _predict(self, target: Target, document: Document, caller: Requester) -> bytes:
+        answer = self._plane.predict(target, document.inputs, (), caller)
+        return write_outputs(answer.outputs, document.rows)
 
-    def _regress(self, target: Target, document: dict[str, Any], caller: Requester) -> bytes:
-        with self._reading(target, "regress", caller):
-            examples = read_examples(document)
-        return write_values(self._plane.regress(target, examples, caller).values)
+    def _classify(self, target: Target, document: Document, caller: Requester) -> bytes:
+        return write_classes(self._plane.classify(target, document.examples, caller).classes)
+
+    def _regress(self, target: Target, document: Document, caller: Requester) -> bytes:
+        return write_values(self._plane.regress(target, document.examples, caller).values)
 
     def _status(self, target: Target) -> bytes:
         found = [
@@ -242,22 +250,27 @@ class Rest:
 
     @contextmanager
     def _reading(self, target: Target, method: str, caller: Requester) -> Iterator[None]:
-        """Make arrays of a document, as few at once; count a call that ends here."""
+        """Count a call that ends here."""
         start = time.monotonic()
         try:
-            if not self._converting.acquire(timeout=caller.seconds_left()):
-                raise ServingError("DEADLINE_EXCEEDED", "the deadline passed before the model ran")
-            try:
-                yield
-            finally:
-                self._converting.release()
+            yield
         except Exception as error:
             code = "INVALID_ARGUMENT" if isinstance(error, HttpError) else reported(error).code
             self._metrics.observe(target.name, method, code, time.monotonic() - start, 0.0)
             raise
 
+    @contextmanager
+    def _converted(self, caller: Requester) -> Iterator[None]:
+        """Make arrays of a document, as few at once."""
+        if not self._converting.acquire(timeout=caller.seconds_left()):
+            raise ServingError("DEADLINE_EXCEEDED", "the deadline passed before the model ran")
+        try:
+            yield
+        finally:
+            self._converting.release()
 
-def _body(request: Request, limit: int) -> Buffer:
+
+def _body(request: Request, limits: HttpLimits) -> Buffer:
     """Return the body of a request, unpacked. HttpError: it is too large then."""
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding == "identity":
@@ -265,12 +278,12 @@ def _body(request: Request, limit: int) -> Buffer:
     if coding != "gzip":
         raise refused(f"Content-Encoding is {coding}, expected gzip or none")
     try:
-        most = min(limit, max(_MOST_UNPACKED, _MOST_RATIO * len(request.body)))
+        most = min(limits.body, max(_MOST_UNPACKED, _MOST_RATIO * len(request.body)))
         body = gzip.GzipFile(fileobj=io.BytesIO(request.body)).read(most + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise refused(f"Content-Encoding is gzip, but the body is not: {error}") from None
-    if len(body) > limit:
-        raise HttpError(413, f"the body is larger than the limit of {limit} bytes")
+    if len(body) > limits.body:
+        raise too_large(limits)
     if len(body) > most:
         raise HttpError(
             413, f"the body unpacks to more than {_MOST_RATIO} times its size; send it as it is"

@@ -160,7 +160,7 @@ class Server:
             cors=settings.rest_api_enable_cors_support,
             metrics_path=settings.monitoring.path if settings.monitoring.enable else "",
             converting=settings.slots,
-            limits=HttpLimits(body=settings.max_message_bytes),
+            limits=_limits(settings),
             reuse_port=settings.workers > 1,
             tls=https_context(settings.tls) if settings.tls and not settings.rest_plain else None,
         )
@@ -240,3 +240,10 @@ class Server:
             logger.warning("%s", error)
             return last
         return found
+
+
+def _limits(settings: ServerSettings) -> HttpLimits:
+    json = settings.max_json_mb << 20
+    if json < settings.max_message_bytes:
+        return HttpLimits(body=json, flag="--max_json_mb")
+    return HttpLimits(body=settings.max_message_bytes, flag="--max_message_mb")

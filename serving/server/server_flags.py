@@ -32,6 +32,9 @@ class PlainFlags:
     rest_plain: bool = False
     """REST is plain HTTP although `ssl_config_file` is given; without this, it is HTTPS."""
     rest_api_enable_cors_support: bool = False
+    max_json_mb: int = 64
+    """The largest body of a REST call, in MiB, unpacked: to read it may take twenty times as much
+    memory. `max_message_mb` bounds it as well."""
     allow_reload: bool = False
     """Whether other machines may change what is served."""
     access_log: str = ""

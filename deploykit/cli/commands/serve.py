@@ -76,6 +76,8 @@ _watching = options.under("Monitoring")
        "cores divided by threads inside an op].")  # fmt: skip
 @_network("--max_message_mb", type=Whole(1, 2047), metavar="MIB", help="Largest request, up "
           "to 2047; larger ones are refused without being read.")  # fmt: skip
+@_network("--max_json_mb", type=Whole(1, 2047), metavar="MIB", help="Largest body of a REST call, "
+          "unpacked; reading one takes up to twenty times its size.")  # fmt: skip
 @_network("--ssl_config_file", type=PathName("FILE"), help="Key and certificates as PEM text in a "
           "text file (SSLConfig), for gRPC and REST; with client_verify, clients must show "
           "theirs.")  # fmt: skip

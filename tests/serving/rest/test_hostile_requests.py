@@ -15,7 +15,7 @@ from deploykit.serving.protocol.predict_wire import asked
 from deploykit.serving.protocol.protos import Example, Input, PredictRequest
 from deploykit.serving.protocol.signatures import Tensor
 from deploykit.serving.rest import rest
-from deploykit.serving.rest.http_requests import HttpError, Request
+from deploykit.serving.rest.http_requests import HttpError, HttpLimits, Request
 from deploykit.serving.rest.json_examples import read_examples
 from deploykit.serving.rest.json_tensors import read_inputs
 from deploykit.serving.rest.json_values import parse
@@ -45,7 +45,7 @@ def packed(body: bytes) -> Request:
 def test_a_body_that_unpacks_to_far_more_than_it_is(body):
     request = packed(body)
     with Peak() as peak, pytest.raises(HttpError, match="unpacks to more than 100 times its size"):
-        rest._body(request, 256 * MIB)
+        rest._body(request, HttpLimits(256 * MIB))
     assert peak.bytes < 64 * MIB
 
 
@@ -53,7 +53,7 @@ def test_an_honest_body_may_be_packed_well():
     rng = random.Random(1)
     numbers = str([rng.random() for _ in range(500_000)]).encode()
     for body in (b"0," * MIB, numbers):
-        assert rest._body(packed(body), 256 * MIB) == body
+        assert rest._body(packed(body), HttpLimits(256 * MIB)) == body
 
 
 DEEP = 1 << 19

@@ -74,6 +74,17 @@ def test_what_is_declared_counts_and_more_is_refused_at_the_headers(held):
     until(lambda: held.uploads.held == 0)
 
 
+def test_the_flag_that_bounds_a_document_is_named(held):
+    held.listener.limits = HttpLimits(body=1000, flag="--max_json_mb")
+    with closing(connect(held.listener)) as client:
+        client.sendall(head(1001))
+        client.shutdown(socket.SHUT_WR)
+        words = b"the body is larger than the limit of 1000 bytes (--max_json_mb)"
+        found = until_closed(client)
+    assert found.startswith(b"HTTP/1.1 413 ")
+    assert words in found
+
+
 def test_a_stalled_upload_makes_room_and_is_told(held):
     with ExitStack() as stack:
         first, second, third = (stack.enter_context(held.upload(32 * MIB, n * 9 * MIB))
@@ -130,7 +141,7 @@ def resident(server: Served) -> int:
 @pytest.mark.parametrize("chunked", [False, True])
 def test_memory_is_bounded_and_comes_back(tmp_path, chunked):
     folder = half_plus(tmp_path / "half_plus_two", 2)
-    server = Served(folder, f"--rest_api_port={free_port()}")
+    server = Served(folder, f"--rest_api_port={free_port()}", "--max_json_mb=256")
     url = ("127.0.0.1", server.document["rest_api_port"])
     size = 250 * MIB
     begin = (b"POST /v1/models/half_plus_two:predict HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"

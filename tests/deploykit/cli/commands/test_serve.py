@@ -398,3 +398,15 @@ def test_rest_plain_is_said_and_makes_no_sense_alone(tmp_path):
     status, said = Served(*arguments, "--rest_plain", ready=False).ended()
     assert status == 2
     assert "--rest_plain goes with --ssl_config_file and --rest_api_port" in said
+
+
+def test_the_largest_document(base):
+    from deploykit.serving.server.server import _limits
+
+    def limits(*arguments):
+        found = _limits(settings(base, *arguments))
+        return found.body >> 20, found.flag
+
+    assert limits() == (64, "--max_json_mb")
+    assert limits("--max_json_mb=3") == (3, "--max_json_mb")
+    assert limits("--max_json_mb=300") == (256, "--max_message_mb")

@@ -1,0 +1,177 @@
+"""Reads documents: small ones here, large ones in a process of their own.
+
+Python's lock is held while a document is parsed, and all other calls of the server wait meanwhile.
+"""
+
+import os
+import pickle
+import queue
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+
+from deploykit.serving.protocol.errors import ServingError, reported
+from deploykit.serving.rest.http_requests import Buffer
+from deploykit.serving.rest.json_requests import Document, Inputs, read
+from deploykit.transforms.core.errors import Error
+from deploykit.transforms.core.running.child import Worker
+from deploykit.transforms.core.running.free_memory import give_back
+from deploykit.transforms.core.tensors import Array
+
+LARGE = 512 << 10
+"""Bytes of a document that takes some 3 ms; Python lets threads wait for 5."""
+PROCESSES = 2
+"""At most; each may need twenty times the size of its document."""
+_KEPT = 8 << 20  # bytes of a document after which memory is given back
+_NICER = 5  # calls that compute go first
+
+
+class JsonReader:
+    """Reads documents; its processes start with the first large one."""
+
+    def __init__(self, large: int = LARGE, processes: int = PROCESSES) -> None:
+        """Read documents of so many bytes and more in so many processes at most."""
+        self._large = large
+        self._closed = False
+        self._idle: queue.LifoQueue[_ReadingProcess] = queue.LifoQueue()
+        for _ in range(processes):
+            self._idle.put(_ReadingProcess())
+
+    def is_large(self, body: Buffer) -> bool:
+        """Say whether a document is read in another process."""
+        return len(body) >= self._large
+
+    def read(
+        self,
+        method: str,
+        body: Buffer,
+        taken: Inputs | ServingError,
+        seconds: float | None = None,
+    ) -> Document:
+        """Return what `json_requests.read` does, and raise what it raises.
+
+        ServingError as well: no process is free in so many seconds, or it died of the document.
+        """
+        if not self.is_large(body):
+            return read(method, body, taken)
+        try:
+            process = self._idle.get(timeout=seconds)
+        except queue.Empty:
+            words = "the deadline passed before the document was read"
+            raise ServingError("DEADLINE_EXCEEDED", words) from None
+        try:
+            code, found = process.read(method, body, taken)
+        except Error:
+            process.close()
+            words = "the process that reads large JSON documents died of this one; send it in parts"
+            raise ServingError("RESOURCE_EXHAUSTED", words) from None
+        finally:
+            if self._closed:
+                process.close()
+            self._idle.put(process)
+        if code:
+            raise ServingError(code, found)
+        return _unpacked(found)
+
+    def close(self) -> None:
+        """End the processes, those at work once they have read what they read."""
+        self._closed = True
+        while not self._idle.empty():
+            self._idle.get().close()
+
+
+class _ReadingProcess:
+    """A process that reads documents, from the first one on; another one where it died."""
+
+    def __init__(self) -> None:
+        self._worker: Worker | None = None
+
+    def read(self, *asked: Any) -> tuple[str, Any]:
+        """Return what `LargeDocuments.read` does. Error: the process died of it."""
+        if self._worker is not None:
+            try:
+                return self._ask(*asked)
+            except Error:  # maybe long before
+                self.close()
+        self._worker = Worker(f"{__name__}:{LargeDocuments.__name__}")
+        return self._ask(*asked)
+
+    def close(self) -> None:
+        """End the process."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close()
+
+    def _ask(self, method: str, body: Buffer, taken: Inputs | ServingError) -> tuple[str, Any]:
+        assert self._worker is not None
+        failed = (taken.code, str(taken)) if isinstance(taken, ServingError) else None
+        given = {} if isinstance(taken, ServingError) else taken
+        found: tuple[str, Any] = self._worker.ask(
+            "read", method, pickle.PickleBuffer(body), given, failed
+        )
+        if len(body) > _KEPT:
+            self._worker.ask("rest")
+        return found
+
+
+class LargeDocuments:
+    """Reads documents in a process that does nothing else."""
+
+    def __init__(self) -> None:
+        os.nice(_NICER)
+
+    def read(
+        self, method: str, body: bytes, taken: Inputs, failed: tuple[str, str] | None
+    ) -> tuple[str, Any]:
+        """Return a document, and no code; or the code and the words of a ServingError."""
+        try:
+            return "", _packed(read(method, body, ServingError(*failed) if failed else taken))
+        except Exception as error:
+            refusal = reported(error)
+            return refusal.code, refusal.message
+
+    def rest(self) -> None:
+        """Give memory back: the next document may take long to come."""
+        give_back()
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """Texts in one piece: to read many small ones from a pipe would hold Python's lock again."""
+
+    joined: bytes
+    ends: Array
+    shape: tuple[int, ...]
+
+    def apart(self) -> list[bytes]:
+        """Return them one by one."""
+        return [self.joined[start:end] for start, end in pairwise((0, *self.ends.tolist()))]
+
+
+def _texts(texts: Sequence[bytes], shape: tuple[int, ...] = ()) -> _Texts:
+    return _Texts(b"".join(texts), np.array(list(accumulate(map(len, texts))), np.int64), shape)
+
+
+def _packed(document: Document) -> tuple[str, Mapping[str, Array | _Texts], bool, _Texts]:
+    inputs = {
+        alias: _texts(array.ravel().tolist(), array.shape) if array.dtype == object else array
+        for alias, array in document.inputs.items()
+    }
+    return document.signature, inputs, document.rows, _texts(document.examples)
+
+
+def _unpacked(packed: tuple[str, Mapping[str, Array | _Texts], bool, _Texts]) -> Document:
+    signature, inputs, rows, examples = packed
+    arrays = {
+        alias: _array(each) if isinstance(each, _Texts) else each for alias, each in inputs.items()
+    }
+    return Document(signature, arrays, rows, examples.apart())
+
+
+def _array(texts: _Texts) -> Array:
+    array = np.empty(len(texts.ends), object)
+    array[:] = texts.apart()
+    return array.reshape(texts.shape)
