@@ -139,6 +139,9 @@ class HttpConnection:
                     raise
                 parser.fail(HttpError(408, "the request took too long to arrive"))
                 break
+            except OSError:  # over TLS, so ends an upload that had to make room amid a record
+                if parser.upload is None or not parser.upload.ended:
+                    raise
             if parser.upload is not None and parser.upload.ended:
                 parser.fail(from_serving(refusal()))
                 break
