@@ -5,6 +5,7 @@ taken in as a stream of one, for a call can only be ended while it is waited for
 """
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -106,12 +107,19 @@ class GrpcCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._threads = threads
         self._methods = methods
         self._log = log
+        self._lock = threading.Lock()
+        self._unsent = 0  # calls of which the answer is not all sent
         self._handlers = {path: self._handler(path, method) for path, method in methods.items()}
 
     @property
     def in_flight(self) -> int:
-        """How many calls that are no probes are not answered yet."""
-        return self._threads.taken
+        """How many calls that are no probes have come, and not all of their answer is sent."""
+        return max(self._threads.taken, self._unsent) - self.arriving
+
+    @property
+    def arriving(self) -> int:
+        """How many calls that are no probes wait for their request."""
+        return self._threads.arriving
 
     def service(self, details: grpc.HandlerCallDetails) -> Any:
         """Return what answers a call, of which the headers are there."""
@@ -134,6 +142,8 @@ class GrpcCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
         def behavior(requests: Iterator[bytes], context: grpc.ServicerContext, *send: Any) -> Any:
             call, size, start = GrpcCall(context), None, time.monotonic()
             peer = self._peer(context)
+            if threads is self._threads:
+                self._begin(context)
             try:
                 request = threads.request(requests, context, method.computes)
                 size, start = len(request), time.monotonic()
@@ -154,6 +164,16 @@ class GrpcCalls(grpc.GenericRpcHandler):  # type: ignore[misc]
             behavior.experimental_non_blocking = True  # type: ignore[attr-defined]  # gRPC's name
             return grpc.stream_stream_rpc_method_handler(behavior)
         return grpc.stream_unary_rpc_method_handler(behavior)
+
+    def _begin(self, context: grpc.ServicerContext) -> None:
+        with self._lock:
+            self._unsent += 1
+        if not context.add_callback(self._sent):  # it has ended before
+            self._sent()
+
+    def _sent(self) -> None:
+        with self._lock:
+            self._unsent -= 1
 
     def _refusal(self, path: str, code: str, words: str) -> Any:
         def refuse(_: Iterable[bytes], context: grpc.ServicerContext) -> None:

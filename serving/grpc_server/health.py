@@ -52,14 +52,16 @@ class Health:
         self.tell()
 
     def end(self) -> None:
-        """Say that it does no longer, and let those go who watch."""
+        """Say that it does no longer."""
+        self._serving = False
+        self.tell()
+
+    def leave(self) -> None:
+        """Let those go who watch."""
         with self._lock:
-            self._serving = False
-            self.tell()
             for send in list(self._watchers):
                 send(None)
             self._watchers.clear()
-        _PROBES.end_stalled()
 
     def tell(self) -> None:
         """Tell those who watch what is new to them."""

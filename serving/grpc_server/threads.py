@@ -61,6 +61,11 @@ class CallThreads(ThreadPoolExecutor):
                 with self._lock:
                     self.arrived -= 1
 
+    @property
+    def arriving(self) -> int:
+        """How many calls wait for their request."""
+        return len(self._waiting)
+
     def free_for(self, computing: bool) -> bool:
         """Return whether there is a thread left for a call, if need be that of a stalled one."""
         if self.arrived >= self._places(computing):

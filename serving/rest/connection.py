@@ -53,6 +53,7 @@ class Owner(Protocol):
     """What a connection needs of the port that it came by."""
 
     limits: HttpLimits
+    leaving: bool
     closing: bool
 
     @property
@@ -85,6 +86,8 @@ class HttpConnection:
         """Since when the server waits for the client, if it does."""
         self.served = False
         """Whether it has answered a request already."""
+        self.answers = False
+        """Whether a request is being answered, until the answer is sent."""
         self._socket = connected
         self._listener = listener
         self._limits = listener.limits
@@ -106,6 +109,11 @@ class HttpConnection:
             self._parser.close()
             self._listener.forget(self)
 
+    @property
+    def arrives(self) -> bool:
+        """Whether a request has come in part."""
+        return not (self._idle or self.answers)
+
     def refuse(self, why: str) -> None:
         """Say that there is no room, and close."""
         with contextlib.suppress(OSError):
@@ -113,11 +121,6 @@ class HttpConnection:
             if not isinstance(self._socket, ssl.SSLSocket):  # nobody waits for a handshake here
                 self._send(error_response(503, f"{why}; try again later"), keep=False)
         self._socket.close()
-
-    def end_if_idle(self) -> None:
-        """Wait for no other request; one that has begun is still answered."""
-        if self._idle:
-            self._read_no_more()
 
     def cut(self) -> None:
         """Close it under the hands of whoever waits for it."""
@@ -162,18 +165,20 @@ class HttpConnection:
             self._tell(self._parser.error)
             return False
         request = replace(self._parser.requests.popleft(), gone=self._gone, peer=self._peer)
+        self.answers = True
         try:
-            response = self._listener.answer(request)
+            try:
+                response = self._listener.answer(request)
+            finally:
+                request.close()
+                request = replace(request, body=b"")  # the answer may take long to be read
+            keep = request.keep_alive and not (self._listener.leaving or self._listener.closing)
+            self.waits_since = time.monotonic()
+            self._send(response, keep, request)
         finally:
-            request.close()
-            request = replace(request, body=b"")  # the answer may take long to be read
-        keep = request.keep_alive and not self._listener.closing
-        self.waits_since = time.monotonic()
-        self._send(response, keep, request)
+            self.answers = False
         self.served = True
         self._idle = not self._parser.requests
-        if self._listener.closing:  # it may have begun after the answer was sent
-            self.end_if_idle()
         return keep
 
     def _tell(self, error: HttpError | None) -> None:

@@ -14,16 +14,17 @@ import time
 from collections.abc import Callable
 
 from deploykit.serving.execution.uploads import Upload
-from deploykit.serving.rest.connection import HttpConnection, Response
+from deploykit.serving.rest.connection import HttpConnection, Response, error_response
 from deploykit.serving.rest.http_requests import HttpError, HttpLimits, Request
 from deploykit.serving.rest.tls_socket import over_tls
 from deploykit.transforms.core.errors import Error
 
 Begin = Callable[[Request, int | None, Callable[[], None]], Upload | None]
+_ENDING = "the server is ending; try again later, or another one"
 
 
 class Listener:
-    """A port that listens from `start` to `drain`."""
+    """A port that listens from `start` to `close`."""
 
     def __init__(
         self,
@@ -42,7 +43,13 @@ class Listener:
         """
         self.limits = limits or HttpLimits()
         self.host, self.port = host, port
+        self.leaving = False
+        """Set where connections end with their next answer: callers look for another server."""
         self.closing = False
+        """Set where new calls are refused."""
+        self.last_began = time.monotonic()
+        """When the last call came."""
+        self._ended = False
         self.failed: Callable[[HttpError, str], None] = lambda error, peer: None
         """What is told of each request that could not be read; set before `start`."""
         self._answer = answer
@@ -74,23 +81,34 @@ class Listener:
         self.port = self._socket.getsockname()[1]
         threading.Thread(target=self._accept, args=(self._socket,), daemon=True).start()
 
-    def drain(self, seconds: float) -> None:
-        """Take no more connections, answer what is in flight for so long, and close the rest."""
-        end = time.monotonic() + seconds
-        self.closing = True
+    @property
+    def in_flight(self) -> int:
+        """How many calls are not answered yet."""
+        with self._changed:
+            return sum(each.answers for each in self._connections)
+
+    @property
+    def arriving(self) -> int:
+        """How many calls have come in part."""
+        with self._changed:
+            return sum(each.arrives for each in self._connections)
+
+    def close(self) -> None:
+        """Take no more connections, and close those that there are."""
+        self.closing = self._ended = True
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
             self._socket.close()
         with self._changed:
             for each in self._connections:
-                each.end_if_idle()
-            self._changed.wait_for(lambda: not self._connections, max(0.0, end - time.monotonic()))
-            for each in self._connections:
                 each.cut()
 
     def answer(self, request: Request) -> Response:
         """Answer a request."""
+        if self.closing:
+            return error_response(503, _ENDING)
+        self.last_began = time.monotonic()
         return self._answer(request)
 
     def forget(self, connection: HttpConnection) -> None:
@@ -100,7 +118,7 @@ class Listener:
             self._changed.notify_all()
 
     def _accept(self, listening: socket.socket) -> None:
-        while not self.closing:
+        while not self._ended:
             try:
                 connected, _ = listening.accept()
             except TimeoutError:
@@ -125,8 +143,8 @@ class Listener:
             return
         with self._changed:
             self._connections.add(connection)
-            if self.closing:
-                connection.end_if_idle()
+            if self._ended:
+                connection.cut()
         try:
             threading.Thread(target=connection.serve, daemon=True, name="rest").start()
         except RuntimeError as error:  # the machine lends no more threads

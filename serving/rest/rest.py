@@ -65,7 +65,7 @@ class RestSettings:
 
 
 class Rest:
-    """The REST API on a port of its own, from `start` to `drain`."""
+    """The REST API on a port of its own, from `start` to `close`."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Rest:
         self._admission = threading.BoundedSemaphore(plane.in_flight)
         self._reader = JsonReader()
         self._uploads = uploads or Uploads(settings.limits.body)
-        self._listener = Listener(
+        self.listener = Listener(
             self.answer,
             settings.host,
             settings.port,
@@ -99,7 +99,7 @@ class Rest:
             settings.tls,
         )
         self._log = log
-        self._listener.failed = self._failed
+        self.listener.failed = self._failed
         self._methods: dict[str, Callable[[Target, Document, Requester], bytes]] = {
             "predict": self._predict,
             "classify": self._classify,
@@ -109,15 +109,15 @@ class Rest:
     @property
     def port(self) -> int:
         """The port that it listens on."""
-        return self._listener.port
+        return self.listener.port
 
     def start(self) -> None:
         """Listen. Error: the address cannot be had."""
-        self._listener.start()
+        self.listener.start()
 
-    def drain(self, seconds: float) -> None:
-        """Take no new connections, answer what is in flight for so long, and close."""
-        self._listener.drain(seconds)
+    def close(self) -> None:
+        """Close all connections, whatever they wait for."""
+        self.listener.close()
         self._reader.close()
 
     def _begin(self, _: Request, size: int | None, end: Callable[[], None]) -> Upload | None:

@@ -22,6 +22,7 @@ from deploykit.serving.server.signals import (
     forget_hangup,
     obey_signals,
     wait_for_signal,
+    was_terminated,
 )
 
 logger = logging.getLogger("deploykit")
@@ -45,8 +46,10 @@ class Ready:
 class RunningServer:
     """A server that listens, until `close` or the end of a `with` block."""
 
-    def __init__(self, settings: ServerSettings, ready: Ready, end: Callable[[], object]) -> None:
-        """Keep what it says, and what ends it once all calls in flight are answered."""
+    def __init__(
+        self, settings: ServerSettings, ready: Ready, end: Callable[[bool], object]
+    ) -> None:
+        """Keep what it says, and what ends it, as a lame duck at first or not."""
         self.settings = settings
         self.port = ready.port
         """Of gRPC."""
@@ -87,15 +90,18 @@ class RunningServer:
         with contextlib.suppress(KeyboardInterrupt):
             while not (wait_for_signal(_LOOK_SECONDS) or self._closed.is_set()):
                 pass
-        self.close()
+        self.close(lame_duck=was_terminated())
 
-    def close(self) -> None:
-        """Refuse new calls, answer those in flight, and end; what is closed stays so."""
+    def close(self, lame_duck: bool = False) -> None:
+        """Refuse new calls, answer those in flight, and end; what is closed stays so.
+
+        As a lame duck it first answers calls as ever for `lame_duck_seconds`, while health says
+        that it ends, so that callers find another server. SIGTERM asks `deploykit serve` for that.
+        """
         with self._closing:  # whoever else closes it waits as well
             if not self._closed.is_set():
                 self._closed.set()
-                logger.info("draining: new calls are refused, those in flight are answered")
-                self._end()
+                self._end(lame_duck)
 
     def __enter__(self) -> "RunningServer":
         return self
@@ -141,12 +147,19 @@ def start(settings: ServerSettings) -> RunningServer:
     at_hangup(server.reopen_log)
     rest = server.rest.port if server.rest is not None else None
     ready = Ready(server.port, rest, server.available)
-    return RunningServer(settings, ready, lambda: _drain(server))
+    return RunningServer(settings, ready, lambda lame_duck: _drain(server, lame_duck))
 
 
-def _drain(server: Server) -> None:
+def _drain(server: Server, lame_duck: bool) -> None:
     forget_hangup(server.reopen_log)
-    if not server.drain(server.settings.drain_seconds):
+    settings = server.settings
+    before = settings.lame_duck_seconds if lame_duck else 0.0
+    try:
+        answered = server.drain(settings.drain_seconds, before)
+    except BaseException:  # Ctrl-C in a notebook: at once
+        server.drain(0)
+        raise
+    if not answered:
         logger.warning("calls were cut off that took longer than --drain_seconds")
 
 

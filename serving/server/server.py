@@ -26,10 +26,12 @@ from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.version_status import AVAILABLE, VersionStatus
 from deploykit.serving.rest.http_requests import HttpLimits
 from deploykit.serving.rest.rest import Rest, RestSettings
+from deploykit.serving.server.ending import PortCalls, go_on, refuse_and_answer
 from deploykit.serving.server.grpc_options import channel_options
 from deploykit.serving.server.ports import bracketed, check_ports, refused_port
 from deploykit.serving.server.replay_warmup import warm_up
 from deploykit.serving.server.settings import ServerSettings
+from deploykit.serving.server.sockets import hang_up, refuse_connections
 from deploykit.serving.server.tls import credentials, https_context
 from deploykit.serving.telemetry.access_log import AccessLog
 from deploykit.serving.telemetry.monitoring import Metrics
@@ -38,6 +40,7 @@ from deploykit.transforms.core.errors import Error
 logger = logging.getLogger("deploykit")
 
 _LOCAL = ("unix:", "ipv4:127.", "ipv6:[::1]", "ipv6:%5B::1%5D")
+_MORE = 0.5  # of the time to drain: so much longer are calls taken while they come
 _CLOSING_SECONDS = 0.5  # for models that nobody uses any more
 
 
@@ -73,6 +76,7 @@ class Server:
         self.log = AccessLog(path, self.metrics.not_logged) if path else None
         self.uploads = Uploads(settings.max_message_bytes)
         self.rest = self._rest() if settings.rest_api_port is not None else None
+        self._serves = False  # it began to
         self._stopped = threading.Event()
         self._threads = CallThreads(settings.max_in_flight)
         self.calls = self._calls()
@@ -98,23 +102,41 @@ class Server:
         if self.rest is not None:
             self.rest.start()
         self.health.begin()
+        self._serves = True
         if self.settings.model_config_file_poll_wait_seconds > 0:
             threading.Thread(target=self._poll_config, daemon=True).start()
 
-    def drain(self, seconds: float) -> bool:
-        """Refuse new calls, answer those in flight, close all; return whether all were answered."""
-        end = time.monotonic() + seconds
+    def drain(self, seconds: float, lame_duck: float = 0.0) -> bool:
+        """Answer calls as ever for `lame_duck` seconds, while health says that it ends.
+
+        Then refuse new ones, answer those in flight, and close all; return whether all were
+        answered. It takes both times and two seconds at the most.
+        """
+        end = time.monotonic() + lame_duck + seconds
+        rest = self.rest.listener if self.rest is not None else None
+        ports: list[PortCalls] = [self.calls] if rest is None else [self.calls, rest]
         self._stopped.set()
         self.health.end()
-        self._threads.end_stalled()
-        ended = self.grpc.stop(seconds)
-        if self.rest is not None:
-            self.rest.drain(seconds)
-        ended.wait()
-        closed = self.models.close(max(end - time.monotonic(), _CLOSING_SECONDS))
+        if lame_duck:
+            logger.info("ending: health says so, calls are answered for %g s and while they come",
+                        lame_duck)  # fmt: skip
+            if rest is not None:
+                rest.leaving = True
+            go_on(ports, lame_duck, _MORE * seconds)
+        if self._serves:
+            logger.info("draining: new calls are refused, those in flight are answered")
+        self.health.leave()
+        answered = refuse_and_answer(ports, min(end, time.monotonic() + seconds))
+        if rest is not None:
+            rest.close()
+        if self.port:
+            refuse_connections(self.port, self.settings.grpc_socket_path)
+            hang_up(self.port, self.settings.grpc_socket_path)
+        self.grpc.stop(0).wait(_CLOSING_SECONDS)
+        self.models.close(_CLOSING_SECONDS)
         if self.log is not None:
             self.log.close()
-        return closed
+        return answered
 
     def reopen_log(self) -> None:
         """Go on in a new access log, as after `logrotate`, where there is one."""

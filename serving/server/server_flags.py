@@ -44,8 +44,11 @@ class PlainFlags:
     enable_serialization_as_tensor_content: bool = False
     max_in_flight: int = 64
     """Calls that are let in, over gRPC and REST together."""
+    lame_duck_seconds: float = 3
+    """How long calls are answered as ever after SIGTERM, while health says that the server ends;
+    longer while they come. 0: not at all."""
     drain_seconds: float = 30
-    """How long calls in flight may take at the end."""
+    """How long the rest of the end may take: calls that still come, and those in flight."""
     workers: int = 1
     """Processes that listen on the same ports."""
 

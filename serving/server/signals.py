@@ -17,6 +17,7 @@ _ONE_SECONDS = 0.05  # signals that come within are one: timeout(1) sends two, t
 
 _came = threading.Event()  # a signal, in a process that obeys signals
 _reopened: list[Callable[[], None]] = []
+_numbers: list[int] = []  # that signal, once it came
 
 
 def obey_signals() -> None:
@@ -52,6 +53,7 @@ def _obey(pipe: int) -> None:
             time.sleep(_ONE_SECONDS)
             if select.select([pipe], [], [], 0)[0]:
                 os.read(pipe, 1 << 16)
+            _numbers.append(told[0])
             _came.set()
 
 
@@ -74,3 +76,8 @@ def check_signals() -> None:
 def wait_for_signal(seconds: float) -> bool:
     """Return whether a signal came, at the latest so much later."""
     return _came.wait(seconds)
+
+
+def was_terminated() -> bool:
+    """Return whether that signal was SIGTERM, by which a machine ends a process."""
+    return signal.SIGTERM in _numbers

@@ -31,9 +31,9 @@ from deploykit.transforms.core.running.child import python_path
 
 logger = logging.getLogger("deploykit")
 
-_SHORT_LIFE = 10.0  # a worker that ends sooner is replaced after a pause
-_PAUSES = (1.0, 30.0)
-_ENDING_SECONDS = 5.0  # a worker has so long to end after it drained
+_SHORT_LIFE = 10.0  # a worker that served for less was not healthy
+_PAUSES = (0.0, 0.0, 0.5, 1.0, 2.0)  # before one comes back that was not, so often in a row
+_ENDING_SECONDS = 3.0  # a worker has so long to end after it drained
 _ORPHAN_SECONDS = 1.0  # and so long to drain where its parent is dead
 
 
@@ -54,7 +54,7 @@ def start(settings: ServerSettings) -> RunningServer:
     with contextlib.ExitStack() as undo:
         reserved = undo.enter_context(_reserved(settings))
         workers = [_Worker(number, reserved, reports) for number in range(settings.workers)]
-        undo.callback(_stop, workers, settings.drain_seconds)
+        undo.callback(_stop, workers, settings, False)
         for worker in workers:
             worker.start()
         ready = _all_ready(reports, len(workers))
@@ -65,7 +65,13 @@ def start(settings: ServerSettings) -> RunningServer:
 
         at_hangup(reopen)
         undo.callback(forget_hangup, reopen)
-        return RunningServer(settings, ready, undo.pop_all().close)
+        held = undo.pop_all()
+
+        def end(lame_duck: bool) -> None:
+            with held:
+                _stop(workers, settings, lame_duck)
+
+        return RunningServer(settings, ready, end)
 
 
 def _all_ready(reports: "queue.SimpleQueue[tuple[str, str]]", count: int) -> Ready:
@@ -79,10 +85,12 @@ def _all_ready(reports: "queue.SimpleQueue[tuple[str, str]]", count: int) -> Rea
     return Ready(**json.loads(document))
 
 
-def _stop(workers: "list[_Worker]", seconds: float) -> None:
+def _stop(workers: "list[_Worker]", settings: ServerSettings, lame_duck: bool) -> None:
+    """End workers, as lame ducks at first or not; those that have ended stay so."""
+    seconds = settings.drain_seconds + (settings.lame_duck_seconds if lame_duck else 0.0)
     end = time.monotonic() + seconds + _ENDING_SECONDS
     for worker in workers:
-        worker.stop()
+        worker.stop(signal.SIGTERM if lame_duck else signal.SIGINT)
     for worker in workers:
         worker.join(max(0.0, end - time.monotonic()))
     _kill(workers)
@@ -136,35 +144,34 @@ class _Worker:
 
     def _keep(self) -> None:
         """Start a process, again and again."""
-        pause, longest = _PAUSES
-        began = False
+        # A process that still begins would complain of it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        began, short_lives = False, 0
         while True:
-            started = time.monotonic()
             with self._lock:
                 if self._stopping.is_set():
                     return
                 process, status = self._new()
             with os.fdopen(status) as file:
-                began = self._tell(file.readline()) or began
-            self._serves(True)
+                serves = self._tell(file.readline())
+            began, since = began or serves, time.monotonic()
+            self._serves(serves)
             code = process.wait()
             self._serves(False)
             if self._stopping.is_set() or not began:  # what fails at first would fail again
                 return
             how = signal.Signals(-code).name if code < 0 else f"status {code}"
             logger.warning("worker %d ended with %s; it is replaced", self._number, how)
-            if time.monotonic() - started < _SHORT_LIFE:
-                self._stopping.wait(pause)
-                pause = min(2 * pause, longest)
-            else:
-                pause = _PAUSES[0]
+            healthy = serves and time.monotonic() - since >= _SHORT_LIFE
+            short_lives = 0 if healthy else short_lives + 1
+            self._stopping.wait(_PAUSES[min(short_lives, len(_PAUSES) - 1)])
 
-    def stop(self) -> None:
-        """Let the process drain, and start no other one."""
+    def stop(self, number: signal.Signals) -> None:
+        """Let a signal end the process, and start no other one."""
         with self._lock:
             self._stopping.set()
             if self._process is not None:
-                self._process.terminate()
+                self._process.send_signal(number)
 
     def hang_up(self) -> None:
         """Let the process open its logs again, as soon as it takes signals."""
@@ -224,6 +231,7 @@ def _work(number: str, status: int) -> None:
     """Be a worker: serve by the settings on standard input, until that ends with the parent."""
     _log_to_stderr(number)
     own_process()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     settings = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with os.fdopen(status, "w") as file:
@@ -248,7 +256,7 @@ def _work(number: str, status: int) -> None:
 def _end_with_parent() -> None:
     """Wait for the end of standard input, which is the parent's; then drain no longer than this."""
     sys.stdin.buffer.read()
-    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGINT)
     time.sleep(_ORPHAN_SECONDS)
     os._exit(128 + signal.SIGTERM)
 

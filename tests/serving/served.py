@@ -35,6 +35,8 @@ class Served:
         python: Path | str = sys.executable,
         **environment: str,
     ) -> None:
+        if not any(str(each).startswith("--lame_duck_seconds") for each in arguments):
+            arguments = (*arguments, "--lame_duck_seconds=0")
         # A pipe that nobody reads would block the server.
         self.log = tempfile.TemporaryFile()  # noqa: SIM115  it is read to the end of the test
         self.process = subprocess.Popen(

@@ -110,8 +110,11 @@ _watching = options.under("Monitoring")
 @_load("--workers", type=Whole(1, 256), metavar="N",
        help="Processes that share the port, up to 256; worth it for very small "
        "models.")  # fmt: skip
+@_load("--lame_duck_seconds", type=Finite(0), metavar="SECONDS",
+       help="After SIGTERM, how long calls are still answered as ever, while health says "
+       "NOT_SERVING, so that callers go elsewhere; 0: not at all.")  # fmt: skip
 @_load("--drain_seconds", type=Finite(0), metavar="SECONDS",
-       help="After SIGTERM, how long calls may take to finish.")  # fmt: skip
+       help="After that, how long calls may take to finish.")  # fmt: skip
 @_models("--allow-op", "allowed_ops", metavar="OP", multiple=True, help="Serve models with this op "
          "although it reads or writes files or starts processes; may be repeated.")  # fmt: skip
 @switch("use_alts_credentials", "Not possible here; use --ssl_config_file.", "Network",
@@ -129,8 +132,10 @@ def serve(base_dir: str | None, tuned: str | None, as_json: bool, **flags: Any) 
     with the old version and others with the new one. Each counts its own calls on the page for
     Prometheus. They take no reload over gRPC; change the file of --model_config_file instead.
 
-    SIGTERM or Ctrl-C stops the server when all running calls are answered; a second one stops it at
-    once.
+    After SIGTERM, health says NOT_SERVING and calls are answered for --lame_duck_seconds; longer
+    while they come, for half of --drain_seconds at most. Then new calls are refused (UNAVAILABLE,
+    503), and the server stops when all running ones are answered. Ctrl-C leaves out the first part;
+    a second signal stops the server at once.
     """
     from deploykit.benchmarking.results import load_tuned
     from deploykit.benchmarking.settings import Settings

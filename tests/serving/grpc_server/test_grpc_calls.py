@@ -136,7 +136,7 @@ def test_calls_beyond_the_bound_are_refused_by_their_headers(served):
 def test_a_call_whose_request_does_not_come_makes_room(served):
     with contextlib.ExitStack() as stack:
         waiting = [stack.enter_context(stalled(served, "Compute")) for _ in range(IN_FLIGHT)]
-        until(lambda: served.calls.in_flight == IN_FLIGHT)
+        until(lambda: served.calls.arriving == IN_FLIGHT)
         served.going.set()
         until(lambda: served.ask("Compute").code() is grpc.StatusCode.OK)
         ended = [call for call in waiting if call.done()]

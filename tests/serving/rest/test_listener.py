@@ -36,7 +36,7 @@ def listening(answer=echo, limits=HttpLimits()):  # noqa: B008
     try:
         yield listener
     finally:
-        listener.drain(5)
+        listener.close()
 
 
 def connect(listener) -> socket.socket:
@@ -266,7 +266,7 @@ def test_without_room_a_connection_is_refused():
         assert client.recv(1000).endswith(b"POST /a abc")
 
 
-def test_draining_answers_what_is_in_flight():
+def test_new_calls_are_refused_and_those_in_flight_are_answered():
     go_on, begun = threading.Event(), threading.Event()
 
     def answer(request):
@@ -275,26 +275,36 @@ def test_draining_answers_what_is_in_flight():
         return echo(request)
 
     with listening(answer, HttpLimits(patience=600)) as listener:
-        busy, idle = connect(listener), connect(listener)
+        busy, idle, half = connect(listener), connect(listener), connect(listener)
         busy.sendall(POST)
+        half.sendall(POST[:9])
         begun.wait()
-        until(lambda: len(listener._connections) == 2)
-        drain = threading.Thread(target=listener.drain, args=(60,))
-        drain.start()
-        assert until_closed(idle) == b""
-        with pytest.raises(OSError, match="refused"):
-            connect(listener)
-        assert drain.is_alive()
+        until(lambda: (listener.in_flight, listener.arriving) == (1, 1))
+        listener.closing = True
+        for each, rest in ((idle, POST), (half, POST[9:]), (connect(listener), POST)):
+            each.sendall(rest)
+            found = until_closed(each)
+            assert found.startswith(b"HTTP/1.1 503 ")
+            assert b"Connection: close" in found
         go_on.set()
         found = until_closed(busy)
         assert found.endswith(b"POST /a abc")
         assert b"Connection: close" in found
-        drain.join()
+        until(lambda: not listener.in_flight)
+        assert not listener.arriving
         busy.close()
-        idle.close()
 
 
-def test_draining_cuts_who_takes_longer():
+def test_whoever_leaves_closes_connections_with_an_answer():
+    with listening() as listener, closing(connect(listener)) as client:
+        listener.leaving = True
+        client.sendall(POST)
+        found = until_closed(client)
+        assert found.startswith(b"HTTP/1.1 200 ")
+        assert b"Connection: close" in found
+
+
+def test_the_end_cuts_who_takes_longer():
     go_on, begun = threading.Event(), threading.Event()
 
     def answer(request):
@@ -305,8 +315,12 @@ def test_draining_cuts_who_takes_longer():
     with listening(answer) as listener, closing(connect(listener)) as client:
         client.sendall(POST)
         begun.wait()
-        listener.drain(0)
-        assert until_closed(client) == b""
+        with closing(connect(listener)) as idle:
+            until(lambda: len(listener._connections) == 2)
+            listener.close()
+            assert until_closed(client) == until_closed(idle) == b""
+        with pytest.raises(OSError, match="refused"):
+            connect(listener)
         go_on.set()
 
 

@@ -14,6 +14,7 @@ import pytest
 from deploykit.serving.rest.connection import Response
 from deploykit.serving.rest.http_requests import HttpLimits
 from deploykit.serving.rest.listener import Listener
+from deploykit.serving.server.ending import refuse_and_answer
 from deploykit.serving.server.tls import https_context
 from tests.serving.certificates import Authority
 from tests.serving.rest.test_listener import echo, until, until_closed
@@ -47,7 +48,7 @@ def listening(authority):
 
     yield start
     for each in started:
-        each.drain(1)
+        each.close()
 
 
 def client_context(authority, pair=None, folder=None) -> ssl.SSLContext:
@@ -153,7 +154,8 @@ def test_what_is_in_flight_is_answered_over_tls_at_the_end(listening, authority)
     with closing(connect(listener, authority)) as client, closing(connect(listener, authority)):
         client.sendall(GET)
         assert began.wait(60)
-        ended = threading.Thread(target=listener.drain, args=(60,))
+        end = time.monotonic() + 60
+        ended = threading.Thread(target=refuse_and_answer, args=([listener], end))
         ended.start()
         until(lambda: listener.closing)
         go_on.set()

@@ -44,7 +44,7 @@ def held():
     found = Held()
     found.listener.start()
     yield found
-    found.listener.drain(5)
+    found.listener.close()
 
 
 def head(size: int) -> bytes:

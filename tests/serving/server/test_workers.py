@@ -1,13 +1,18 @@
 """Several processes on one port: all drained, dead ones replaced, none left behind."""
 
+import time
+
 import grpc
 import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from deploykit.serving.protocol.protos import GetModelStatusRequest
 from tests.serving.served import Served
 from tests.serving.server.test_server import half
 from tests.serving.small_models import half_plus
+
+ALONE = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +26,7 @@ def workers(server: Served) -> list[psutil.Process]:
 
 def answer(server: Served) -> float:
     """Ask on a connection of its own, which any of the workers may get."""
-    options = [("grpc.use_local_subchannel_pool", 1)]
-    with grpc.insecure_channel(server.address, options) as channel:
+    with grpc.insecure_channel(server.address, ALONE) as channel:
         server.channel = channel
         response = server.predictions.Predict(half(), timeout=30, wait_for_ready=True)
         return response.outputs["y"].float_val[0]
@@ -81,3 +85,36 @@ def test_who_watches_does_not_hold_up_the_end(tmp_path):
         status, said = server.end()
     assert status == 0, said
     assert not any(each.is_running() for each in processes)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_again_and_again_comes_back_soon(tmp_path):
+    """After the pauses of before, which grew to 30 seconds, it would not be there in time."""
+    config = tmp_path / "models.config"
+    config.write_text("model_config_list {}")
+    server = Served(f"--model_config_file={config}", "--workers=2")
+    request = GetModelStatusRequest()
+    request.model_spec.name = "nobody"
+
+    def answers() -> None:
+        """Call on a connection of its own: either worker may have it, and none hangs."""
+        with grpc.insecure_channel(server.address, ALONE) as server.channel:
+            call = server.models.GetModelStatus.future(request, timeout=10)
+            assert call.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNAVAILABLE)
+
+    try:
+        staying, killed = workers(server)
+        end = time.monotonic() + 60
+        for _ in range(7):
+            killed.kill()
+            while len(found := [each for each in workers(server) if each != staying]) != 1 or (
+                found == [killed]
+            ):
+                answers()
+                assert time.monotonic() < end
+            [killed] = found
+        status, said = server.end()
+        assert status == 0
+        assert said.count("worker 1 ended with SIGKILL; it is replaced") == 7
+    finally:
+        server.kill()
