@@ -18,6 +18,7 @@ from deploykit.serving.protocol.batching_parameters import Batching, read_batchi
 from deploykit.serving.protocol.protos import ModelServerConfig
 from deploykit.serving.protocol.text_protos import ConfigError
 from deploykit.serving.server.config_files import Monitoring, read_monitoring, read_tls
+from deploykit.serving.server.server_flags import ServerFlags
 from deploykit.transforms.core.protos import without_tensorflow_start
 from tests.support import assert_golden
 
@@ -103,6 +104,9 @@ def test_an_image_has_the_allocator_before_it_is_loaded():
         assert "malloc" not in manifests(PLAIN, KINDS)[name]
 
 
+REST_OF_END = 2  # seconds
+OF_KUBERNETES = 30  # seconds that a pod has to end where nothing else is said
+
 READ_AS = {
     "models.config": (read_models, (ModelSettings("fashion", Path("/models/fashion")),)),
     "batching.config": (read_batching, Batching(32, 0, 8, 2)),
@@ -163,6 +167,22 @@ def test_kubernetes(deployment, tmp_path):
         assert selecting["selector"]["matchLabels"] == pods["metadata"]["labels"]
     assert found[1]["spec"]["selector"] == pods["metadata"]["labels"]
     assert {port["targetPort"] for port in found[1]["spec"]["ports"]} == ports
+
+
+def test_whoever_ends_our_server_grants_the_time_that_it_takes():
+    found = manifests(PLAIN, KINDS)
+    before, drain = ServerFlags.lame_duck_seconds, ServerFlags.drain_seconds
+    pod = yaml.safe_load_all(found["kubernetes.yaml"])
+    pod = next(pod)["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    sleep = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
+    assert sleep + before + drain + REST_OF_END <= pod["terminationGracePeriodSeconds"]
+    [service] = yaml.safe_load(found["compose.yaml"])["services"].values()
+    assert before + drain + REST_OF_END <= int(service["stop_grace_period"].rstrip("s"))
+    runtime = next(yaml.safe_load_all(found["kserve.yaml"].replace("{{.Name}}", "name")))
+    [container] = runtime["spec"]["containers"]
+    [shorter] = [each for each in container["args"] if each.startswith("--drain_seconds=")]
+    assert before + float(shorter.partition("=")[2]) + REST_OF_END <= OF_KUBERNETES
 
 
 @pytest.mark.parametrize(
