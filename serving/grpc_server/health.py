@@ -1,18 +1,14 @@
-"""The health of a server and of its models, and what it offers, for the tools that ask."""
+"""The health of a server and of its models, for those who ask or watch."""
 
 import threading
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from typing import Any
 
-import grpc
 from grpc_health.v1.health import SERVICE_NAME as HEALTH
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
-from grpc_reflection.v1alpha import reflection
-from grpc_reflection.v1alpha import reflection_pb2 as messages
 
 from deploykit.serving.grpc_server.grpc_calls import GrpcCall, Method, of_messages, parsed
-from deploykit.serving.grpc_server.threads import CallThreads, answered_by
+from deploykit.serving.grpc_server.threads import CallThreads
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.names import check_name
 from deploykit.serving.protocol.protos import MODEL_SERVICE, PREDICTION_SERVICE
@@ -30,7 +26,6 @@ _SERVING = HealthCheckResponse.SERVING
 _NOT_SERVING = HealthCheckResponse.NOT_SERVING
 
 _PROBES = CallThreads(24, "health")  # a probe waits for no call of a model
-_REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"  # the messages of v1alpha, renamed
 
 
 class Health:
@@ -109,21 +104,3 @@ class Health:
 
 def _written(state: int) -> bytes:
     return bytes(HealthCheckResponse(status=state).SerializeToString())
-
-
-def add_reflection(server: grpc.Server) -> None:
-    """Answer grpc.reflection.v1 and v1alpha: tools need no .proto files then."""
-    servicer = reflection.ReflectionServicer((*SERVICES, HEALTH, reflection.SERVICE_NAME))
-
-    def answer(requests: Iterable[Any], context: grpc.ServicerContext) -> Any:
-        return servicer.ServerReflectionInfo(requests, context)
-
-    handler = grpc.stream_stream_rpc_method_handler(
-        # Whoever keeps a stream open takes no thread that others need.
-        answered_by(ThreadPoolExecutor(2, "reflection"), answer),
-        messages.ServerReflectionRequest.FromString,
-        messages.ServerReflectionResponse.SerializeToString,
-    )
-    for name in (reflection.SERVICE_NAME, _REFLECTION_V1):
-        methods = {"ServerReflectionInfo": handler}
-        server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(name, methods)])

@@ -88,6 +88,21 @@ class CallThreads(ThreadPoolExecutor):
         ServingError: it brings none, or brought none for too long, or others came before it.
         grpc.RpcError: it was cancelled.
         """
+        found: bytes | None = self.awaited(requests, context)
+        if found is None:
+            raise ServingError("UNIMPLEMENTED", "the call brings no request")
+        with self._lock:
+            if self.arrived >= self._places(computing):
+                raise self.full()
+            self.arrived += 1
+            self._has_arrived.value = True
+        return found
+
+    def awaited(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
+        """Return the next request of a call, once it is there; None: there is none.
+
+        ServingError: it did not come for too long. grpc.RpcError: the call was cancelled.
+        """
         with self._lock:
             self._waiting[context] = time.monotonic()
         try:
@@ -98,13 +113,6 @@ class CallThreads(ThreadPoolExecutor):
                 self._leaving.discard(context)
         if ended:
             raise ServingError("CANCELLED", "the call brought no request for too long")
-        if found is None:
-            raise ServingError("UNIMPLEMENTED", "the call brings no request")
-        with self._lock:
-            if self.arrived >= self._places(computing):
-                raise self.full()
-            self.arrived += 1
-            self._has_arrived.value = True
         return found
 
     def full(self) -> ServingError:

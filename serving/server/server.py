@@ -17,7 +17,8 @@ from deploykit.serving.execution.data_plane import Plane
 from deploykit.serving.execution.servable import Servable
 from deploykit.serving.execution.uploads import Uploads
 from deploykit.serving.grpc_server.grpc_calls import GrpcCalls
-from deploykit.serving.grpc_server.health import Health, add_reflection
+from deploykit.serving.grpc_server.health import Health
+from deploykit.serving.grpc_server.reflection import Reflection
 from deploykit.serving.grpc_server.services import ModelService, PredictionService
 from deploykit.serving.grpc_server.threads import CallThreads
 from deploykit.serving.lifecycle.model_config import ModelSettings, model_settings, read_models
@@ -81,9 +82,8 @@ class Server:
         self._threads = CallThreads(settings.max_in_flight)
         self.calls = self._calls()
         self.grpc = grpc.server(
-            self._threads, handlers=[self.calls], options=channel_options(settings)
+            self._threads, handlers=[self.calls, Reflection()], options=channel_options(settings)
         )
-        add_reflection(self.grpc)
 
     def start(self) -> None:
         """Load the models, then listen; a model that cannot be loaded does not stop the others.
