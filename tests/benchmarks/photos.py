@@ -35,7 +35,7 @@ def figures() -> list[Figure]:
     pixels, content = call("tests.benchmarks.photos:prepared", str(photo))
     found = []
     with tempfile.TemporaryDirectory() as folder:
-        for name, model in (("float", lite0()), ("int8", _int8())):
+        for name, model in (("float", lite0()), ("int8", int8())):
             base = Path(folder, name)
             run(deploykit("export", str(model), str(base), "--name", name, "--preprocess", RANGE))
             found += _of_model(base, name, pixels, content)
@@ -51,7 +51,7 @@ def prepared(path: str) -> tuple[Array, bytes]:
     return small.numpy(), tf.io.encode_jpeg(small, quality=90).numpy()
 
 
-def _int8() -> Path:
+def int8() -> Path:
     path = RESULTS / "models" / "Lite0.int8.pb"
     if not path.exists():
         source = made_by("efficientnet_lite0/build.py") / "frozen.pb"

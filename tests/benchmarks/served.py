@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from deploykit.serving.client.client import Client
 from deploykit.serving.protocol.codec import encode
@@ -54,6 +55,11 @@ class Server:
                     sys.exit(f"{model} is not available after {_STARTED:g} seconds")
                 time.sleep(0.1)
 
+    def cpu(self) -> float:
+        """Return the CPU seconds that it has used."""
+        used = psutil.Process(self.process.pid).cpu_times()
+        return float(used.user + used.system)
+
     def close(self) -> int:
         """End it as a user does, and return its exit status."""
         self.process.terminate()
@@ -72,10 +78,18 @@ def serving(folder: Path, models: Sequence[str], *flags: str) -> Iterator[Server
         server.close()
 
 
-def request(model: str, alias: str, array: Array) -> PredictRequest:
+def sample(shape: tuple[int, ...], dtype: str = "float32") -> Array:
+    """Return random numbers for an input: from 0 to 1, or bytes."""
+    random = np.random.default_rng(0)
+    if dtype == "uint8":
+        return random.integers(0, 256, shape, np.uint8)
+    return random.random(shape, np.float32)
+
+
+def request(model: str, alias: str, array: Array, signature: str = "") -> PredictRequest:
     """Return a request for one answer."""
     made = PredictRequest()
-    made.model_spec.name = model
+    made.model_spec.name, made.model_spec.signature_name = model, signature
     made.inputs[alias].CopyFrom(encode(array, as_content=True))
     return made
 
@@ -94,6 +108,19 @@ def per_second(server: Server, body: PredictRequest, callers: int, seconds: floa
     if found is None:
         sys.exit(f"h2load says no rate: {output[-500:]}")
     return float(found[1])
+
+
+def cpu_per_call(server: Server, body: PredictRequest, callers: int, seconds: float) -> float:
+    """Return the CPU milliseconds that a server takes for a call of so many callers."""
+    calls = max(100, round(seconds * per_second(server, body, callers, 1)))
+    start = server.cpu()
+    with _h2load(server, body, f"-c{callers}", "-m1", f"-n{calls}") as load:
+        output = load.communicate()[0]
+    spent = server.cpu() - start
+    _check(server, body)
+    if f" {calls} succeeded" not in output:
+        sys.exit(f"h2load says that calls failed: {output[-500:]}")
+    return 1000 * spent / calls
 
 
 @contextlib.contextmanager
@@ -208,10 +235,10 @@ class Bare:
         from deploykit.serving.execution.servable import Loading, Servable
 
         self._servable = Servable(Path(folder), "bare", 1, Loading(intra_op))
-        random = np.random.default_rng(0)
-        self._feeds = {alias: random.random(shape, np.float32)}
+        chosen = self._servable.signatures[signature]
+        self._feeds = {alias: sample(shape, chosen.inputs[alias].dtype)}
         self._signature = signature
-        self._outputs = list(self._servable.signatures[signature].outputs)
+        self._outputs = list(chosen.outputs)
 
     def _run(self) -> None:
         self._servable.run(self._signature, self._feeds, self._outputs)
@@ -223,21 +250,44 @@ class Bare:
     def per_second(self, threads: int, seconds: float) -> float:
         """Return the answers per second of so many threads."""
         self._run()
-        counts = [0] * threads
-        end = time.monotonic() + seconds
-
-        def go(number: int) -> None:
-            while time.monotonic() < end:
-                self._run()
-                counts[number] += 1
-
-        workers = [threading.Thread(target=go, args=(number,)) for number in range(threads)]
         start = time.monotonic()
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        return sum(counts) / (time.monotonic() - start)
+        return _calls(self._run, threads, seconds) / (time.monotonic() - start)
+
+    def cpu_per_call(self, threads: int, seconds: float) -> float:
+        """Return the CPU milliseconds of a call by TensorFlow's own `make_callable`.
+
+        Its ops run one by one in the thread of the caller, as the server's do.
+        """
+        import tensorflow as tf
+
+        session, signature = self._servable._session, self._servable.signatures[self._signature]
+        ((alias, array),) = self._feeds.items()
+        outputs = [tensor.name for tensor in signature.outputs.values()]
+        inputs = [signature.inputs[alias].name]
+        run = session.make_callable(outputs, inputs, accept_options=True)
+        options = tf.compat.v1.RunOptions(inter_op_thread_pool=-1)
+        run(array, options=options)
+        start = time.process_time()
+        calls = _calls(lambda: run(array, options=options), threads, seconds)
+        return 1000 * (time.process_time() - start) / calls
+
+
+def _calls(run: Callable[[], object], threads: int, seconds: float) -> int:
+    """Return how many calls so many threads made."""
+    counts = [0] * threads
+    end = time.monotonic() + seconds
+
+    def go(number: int) -> None:
+        while time.monotonic() < end:
+            run()
+            counts[number] += 1
+
+    workers = [threading.Thread(target=go, args=(number,)) for number in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return sum(counts)
 
 
 def needs_h2load() -> None:

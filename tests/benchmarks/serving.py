@@ -69,7 +69,7 @@ def _export(model: Path, base: Path, name: str) -> None:
     run(deploykit("export", str(model), str(base), "--name", name))
 
 
-def _mlp(name: str, width: int, layers: int = 1) -> Path:
+def mlp(name: str, width: int, layers: int = 1) -> Path:
     path = RESULTS / "models" / f"mlp-{name}.pb"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ def write_mlp(path: str, width: int, layers: int) -> None:
         Path(path).write_bytes(graph.as_graph_def().SerializeToString())
 
 
-def _small_conv_net() -> Path:
+def small_conv_net() -> Path:
     """Return MobileNet at half the width, for pictures of 96x96: 110 kB, some 2 ms."""
     path = RESULTS / "models" / "MobileNet-small.pb"
     if not path.exists():
@@ -141,7 +141,7 @@ def _lite0(base: Path) -> list[Figure]:
 
 def _added(base: Path) -> list[Figure]:
     """Measure what one caller of a small conv net waits for beside the session."""
-    _export(_small_conv_net(), base, "conv")
+    _export(small_conv_net(), base, "conv")
     version = base / "conv" / "1"
     (alias,) = signatures_of(read_meta_graph(version))["serving_default"].inputs
     body = request("conv", alias, np.random.default_rng(0).random(SMALL, np.float32))
@@ -161,8 +161,8 @@ def _added(base: Path) -> list[Figure]:
 
 def _tiny(base: Path) -> list[Figure]:
     """Measure processes, and batches of a tiny net and of one that reads 17 MB of weights."""
-    _export(_mlp("tiny", 64), base, "tiny")
-    _export(_mlp("wide", 2048), base, "wide")
+    _export(mlp("tiny", 64), base, "tiny")
+    _export(mlp("wide", 2048), base, "wide")
     row = np.random.default_rng(0).random(ROW, np.float32)
     found: dict[str, list[float]] = {}
     names = ["tiny", "wide"]
@@ -199,8 +199,8 @@ def _tiny(base: Path) -> list[Figure]:
 
 def _overload(base: Path) -> list[Figure]:
     """Send four times what two nets can answer, whether others are answered or not."""
-    _export(_mlp("deep", 2048, 20), base, "deep")
-    _export(_mlp("deeper", 2048, 60), base, "deeper")
+    _export(mlp("deep", 2048, 20), base, "deep")
+    _export(mlp("deeper", 2048, 60), base, "deeper")
     return [
         *_flood(base, "deep", "20 layers of 17 MB"),
         *_flood(base, "deeper", "60 layers of 17 MB"),
