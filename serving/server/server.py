@@ -41,7 +41,6 @@ from deploykit.transforms.core.errors import Error
 logger = logging.getLogger("deploykit")
 
 _LOCAL = ("unix:", "ipv4:127.", "ipv6:[::1]", "ipv6:%5B::1%5D")
-_MORE = 0.5  # of the time to drain: so much longer are calls taken while they come
 _CLOSING_SECONDS = 0.5  # for models that nobody uses any more
 
 
@@ -118,11 +117,12 @@ class Server:
         self._stopped.set()
         self.health.end()
         if lame_duck:
-            logger.info("ending: health says so, calls are answered for %g s and while they come",
+            logger.info("ending: health says so, calls are answered for %g s, twice that while "
+                        "they come",
                         lame_duck)  # fmt: skip
             if rest is not None:
                 rest.leaving = True
-            go_on(ports, lame_duck, _MORE * seconds)
+            go_on(ports, lame_duck, min(lame_duck, seconds))  # twice as long while calls come
         if self._serves:
             logger.info("draining: new calls are refused, those in flight are answered")
         self.health.leave()

@@ -132,10 +132,10 @@ def serve(base_dir: str | None, tuned: str | None, as_json: bool, **flags: Any) 
     with the old version and others with the new one. Each counts its own calls on the page for
     Prometheus. They take no reload over gRPC; change the file of --model_config_file instead.
 
-    After SIGTERM, health says NOT_SERVING and calls are answered for --lame_duck_seconds; longer
-    while they come, for half of --drain_seconds at most. Then new calls are refused (UNAVAILABLE,
-    503), and the server stops when all running ones are answered. Ctrl-C leaves out the first part;
-    a second signal stops the server at once.
+    After SIGTERM, health says NOT_SERVING and calls are answered for --lame_duck_seconds, or up to
+    twice that time while they come. Then new calls are refused (UNAVAILABLE, 503), and the server
+    stops when all running ones are answered. Ctrl-C leaves out the first part; a second signal
+    stops the server at once.
     """
     from deploykit.benchmarking.results import load_tuned
     from deploykit.benchmarking.settings import Settings
