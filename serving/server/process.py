@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from deploykit.serving.server.ports import bracketed, check_ports
 from deploykit.serving.server.server import Server
 from deploykit.serving.server.server_flags import LOOPBACK
-from deploykit.serving.server.settings import ServerSettings
+from deploykit.serving.server.settings import ServerSettings, cores
 from deploykit.serving.server.signals import (
     at_hangup,
     check_signals,
@@ -24,10 +24,12 @@ from deploykit.serving.server.signals import (
     wait_for_signal,
     was_terminated,
 )
+from deploykit.transforms.core.running.free_memory import keep_less
 
 logger = logging.getLogger("deploykit")
 
 _LOG_LEVEL, _SILENT = "TF_CPP_MIN_LOG_LEVEL", "3"
+_ARENAS = 4  # at least; two for each thread that computes is as quick as eight
 _LOG_SECONDS = 1.0  # between two lines of gRPC's own log
 _LOOK_SECONDS = 0.5  # at most, until a signal is acted upon
 
@@ -164,12 +166,13 @@ def _drain(server: Server, lame_duck: bool) -> None:
 
 
 def own_process() -> None:
-    """Prepare a process that does nothing but serve: files, gRPC's log, signals.
+    """Prepare a process that does nothing but serve: files, memory, gRPC's log, signals.
 
     The first SIGTERM or Ctrl-C ends a wait for a server or of a server; the second one ends the
     process at once. SIGHUP lets logs be opened again.
     """
     _raise_file_limit()
+    keep_less(max(_ARENAS, 2 * cores()))
     _quiet_grpc()
     obey_signals()
 

@@ -29,10 +29,8 @@ def server(tmp_path_factory) -> Iterator[Served]:
     base = tmp_path_factory.mktemp("models")
     model = half_plus(base / "m", 2)
     rest = free_port()
-    # The C library keeps the free end of each of its other arenas, 64 MiB at most, and gives it
-    # back to nobody; with one arena, what is resident is what the server itself holds.
     started = Served(model, f"--rest_api_port={rest}", f"--access_log={base}/log",
-                     "--allow_reload", MALLOC_ARENA_MAX="1")  # fmt: skip
+                     "--allow_reload")  # fmt: skip
     started.rest = rest
     yield started
     started.kill()
