@@ -22,11 +22,13 @@ class SpentMemory:
         self._noted = 0
         self._thread: threading.Thread | None = None
 
-    def note(self, size: int, refused: bool = False) -> None:
+    def note(self, size: int | None, refused: bool = False) -> None:
         """Take note that a call is over whose request had so many bytes; it costs next to nothing.
 
-        Large ones count always, small ones only where they were refused, and many of them.
+        Large ones count always, small ones only where they were refused, and many of them. None:
+        nobody knows how much of it came.
         """
+        size = _LARGE if size is None else size
         if size < _LARGE and not refused:
             return
         with self._lock:

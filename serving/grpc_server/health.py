@@ -25,7 +25,7 @@ _UNKNOWN = HealthCheckResponse.SERVICE_UNKNOWN
 _SERVING = HealthCheckResponse.SERVING
 _NOT_SERVING = HealthCheckResponse.NOT_SERVING
 
-_PROBES = CallThreads(24, "health")  # a probe waits for no call of a model
+_PROBES = 24  # at once
 
 
 class Health:
@@ -37,6 +37,8 @@ class Health:
     def __init__(self, models: Callable[[], dict[str, bool]]) -> None:
         """`models` says of each model that is configured whether it can be called."""
         self._models = models
+        self.threads = CallThreads(_PROBES, "health")
+        """Those of its methods: a probe waits for no call of a model."""
         self._lock = threading.RLock()
         self._watchers: dict[Callable[[bytes | None], None], tuple[str, int]] = {}
         self._serving = False
@@ -70,8 +72,8 @@ class Health:
         """Return the methods by their paths."""
         check = of_messages(HealthCheckRequest, self._check)
         return {
-            f"/{HEALTH}/Check": Method(check, threads=_PROBES),
-            f"/{HEALTH}/Watch": Method(self._watch, threads=_PROBES, watches=True),
+            f"/{HEALTH}/Check": Method(check, threads=self.threads),
+            f"/{HEALTH}/Watch": Method(self._watch, threads=self.threads, watches=True),
         }
 
     def _check(self, request: Any, _: GrpcCall) -> Any:

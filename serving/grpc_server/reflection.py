@@ -27,14 +27,15 @@ class Reflection(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def __init__(self) -> None:
         """Answer about the services of a server; there is no thread yet."""
-        self._threads = CallThreads(0, "reflection", patience=0, arriving=_OPEN)
+        self.threads = CallThreads(0, "reflection", patience=0, arriving=_OPEN)
+        """One for each stream."""
         servicer = reflection.ReflectionServicer((*SERVICES, HEALTH, reflection.SERVICE_NAME))
 
         def answer(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
             return servicer.ServerReflectionInfo(self._questions(requests, context), context)
 
         self._handler = grpc.stream_stream_rpc_method_handler(
-            answered_by(self._threads, answer),
+            answered_by(self.threads, answer),
             messages.ServerReflectionRequest.FromString,
             messages.ServerReflectionResponse.SerializeToString,
         )
@@ -43,10 +44,10 @@ class Reflection(grpc.GenericRpcHandler):  # type: ignore[misc]
         """Return what answers a stream of questions, for which there is room."""
         if details.method not in _PATHS:
             return None
-        self._threads.free_for(computing=False)
+        self.threads.free_for(computing=False)
         return self._handler
 
     def _questions(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
         with contextlib.suppress(ServingError):  # it had to make room
-            while (question := self._threads.awaited(requests, context)) is not None:
+            while (question := self.threads.awaited(requests, context)) is not None:
                 yield question

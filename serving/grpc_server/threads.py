@@ -2,13 +2,14 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import takewhile
 from typing import Any, TypeVar
 
 import grpc
 
+from deploykit.serving.execution.spent_memory import spent
 from deploykit.serving.protocol.errors import ServingError
 
 Behavior = TypeVar("Behavior", bound=Callable[..., Any])
@@ -16,7 +17,8 @@ Behavior = TypeVar("Behavior", bound=Callable[..., Any])
 _SPARE = 8  # for calls that ask for status or metadata, while those that compute are all taken
 _ARRIVING = 128  # calls at least whose request may be waited for: they keep out no other ones
 _PATIENCE = 10.0  # seconds that a call may wait for its request where the server ends
-_SHORT = 0.5  # seconds until one whose request has not come makes room for another
+LONG = 0.5
+"""Seconds; a call that has waited so long for its request makes room for another."""
 
 
 class CallThreads(ThreadPoolExecutor):
@@ -38,6 +40,8 @@ class CallThreads(ThreadPoolExecutor):
         """How many calls they have taken on and not answered yet."""
         self.arrived = 0
         """Of these, how many whose request is there."""
+        self.waits = threading.Event()
+        """Set whenever a call begins to wait for its request."""
         self._has_arrived = threading.local()
         self._patience = patience
         self._lock = threading.Lock()
@@ -71,7 +75,7 @@ class CallThreads(ThreadPoolExecutor):
         if self.arrived >= self._places(computing):
             return False
         if self._on_their_way() >= self._arriving:
-            self._end(self._stalled(min(_SHORT, self._patience))[:1])
+            self.end(*(call for call, _ in self.waiting(min(LONG, self._patience))[:1]))
         return self._on_their_way() < self._arriving
 
     def _places(self, computing: bool) -> int:
@@ -105,12 +109,17 @@ class CallThreads(ThreadPoolExecutor):
         """
         with self._lock:
             self._waiting[context] = time.monotonic()
+        if not self.waits.is_set():
+            self.waits.set()
+        found = None
         try:
             found = next(requests, None)
         finally:
             with self._lock:
                 ended = self._waiting.pop(context, None) is None
                 self._leaving.discard(context)
+            if found is None:
+                spent.note(None)
         if ended:
             raise ServingError("CANCELLED", "the call brought no request for too long")
         return found
@@ -122,15 +131,15 @@ class CallThreads(ThreadPoolExecutor):
 
     def end_stalled(self) -> None:
         """End the calls whose request has not come for too long."""
-        self._end(self._stalled(self._patience))
+        self.end(*(call for call, _ in self.waiting(self._patience)))
 
-    def _stalled(self, seconds: float) -> list[grpc.ServicerContext]:
-        """Return the calls that wait so long for their request, the longest first."""
+    def waiting(self, seconds: float = 0.0) -> list[tuple[grpc.ServicerContext, float]]:
+        """Return the calls that wait so long for their request, and since when; longest first."""
         with self._lock:
             latest = time.monotonic() - seconds
-            return list(takewhile(lambda each: self._waiting[each] <= latest, self._waiting))
+            return list(takewhile(lambda each: each[1] <= latest, self._waiting.items()))
 
-    def _end(self, calls: Iterable[grpc.ServicerContext]) -> None:
+    def end(self, *calls: grpc.ServicerContext) -> None:
         """End calls, but for those whose request has come meanwhile."""
         with self._lock:
             ended = [each for each in calls if self._waiting.pop(each, None) is not None]

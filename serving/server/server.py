@@ -21,6 +21,7 @@ from deploykit.serving.grpc_server.health import Health
 from deploykit.serving.grpc_server.reflection import Reflection
 from deploykit.serving.grpc_server.services import ModelService, PredictionService
 from deploykit.serving.grpc_server.threads import CallThreads
+from deploykit.serving.grpc_server.unfinished_requests import UnfinishedRequests
 from deploykit.serving.lifecycle.model_config import ModelSettings, model_settings, read_models
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.errors import ServingError
@@ -79,9 +80,12 @@ class Server:
         self._serves = False  # it began to
         self._stopped = threading.Event()
         self._threads = CallThreads(settings.max_in_flight)
-        self.calls = self._calls()
+        self.calls, reflection = self._calls(), Reflection()
         self.grpc = grpc.server(
-            self._threads, handlers=[self.calls, Reflection()], options=channel_options(settings)
+            self._threads, handlers=[self.calls, reflection], options=channel_options(settings)
+        )
+        self._unfinished = UnfinishedRequests(
+            (self._threads, self.health.threads, reflection.threads), settings.max_message_bytes
         )
 
     def start(self) -> None:
@@ -97,6 +101,7 @@ class Server:
                 raise
             logger.warning("%s", error)
         self._listen()
+        self._unfinished.start()
         self.grpc.start()
         if self.rest is not None:
             self.rest.start()
@@ -133,6 +138,7 @@ class Server:
             refuse_connections(self.port, self.settings.grpc_socket_path)
             hang_up(self.port, self.settings.grpc_socket_path)
         self.grpc.stop(0).wait(_CLOSING_SECONDS)
+        self._unfinished.close()
         self.models.close(_CLOSING_SECONDS)
         if self.log is not None:
             self.log.close()

@@ -22,8 +22,9 @@ def spent_memory(given_back, pause=0.0):
     return SpentMemory(lambda: given_back.put(threading.current_thread()), pause)
 
 
-def test_a_large_request_gives_memory_back_in_a_thread_of_its_own(given_back):
-    spent_memory(given_back).note(MIB)
+@pytest.mark.parametrize("size", [MIB, None])
+def test_a_large_request_gives_memory_back_in_a_thread_of_its_own(given_back, size):
+    spent_memory(given_back).note(size)
     assert given_back.get(timeout=60) is not threading.current_thread()
 
 
