@@ -16,7 +16,6 @@ Behavior = TypeVar("Behavior", bound=Callable[..., Any])
 
 _SPARE = 8  # for calls that ask for status or metadata, while those that compute are all taken
 _ARRIVING = 128  # calls at least whose request may be waited for: they keep out no other ones
-_PATIENCE = 10.0  # seconds that a call may wait for its request where the server ends
 LONG = 0.5
 """Seconds; a call that has waited so long for its request makes room for another."""
 
@@ -25,7 +24,7 @@ class CallThreads(ThreadPoolExecutor):
     """Threads that know how many calls they have taken on, and which wait for their request."""
 
     def __init__(
-        self, in_flight: int, name: str = "call", patience: float = _PATIENCE, arriving: int = 0
+        self, in_flight: int, name: str = "call", patience: float = LONG, arriving: int = 0
     ) -> None:
         """Start none yet.
 
@@ -75,7 +74,7 @@ class CallThreads(ThreadPoolExecutor):
         if self.arrived >= self._places(computing):
             return False
         if self._on_their_way() >= self._arriving:
-            self.end(*(call for call, _ in self.waiting(min(LONG, self._patience))[:1]))
+            self.end(*(call for call, _ in self.waiting(self._patience)[:1]))
         return self._on_their_way() < self._arriving
 
     def _places(self, computing: bool) -> int:
@@ -128,10 +127,6 @@ class CallThreads(ThreadPoolExecutor):
         """Return what a call hears for which there is no thread."""
         words = f"{self.most} calls are in flight already; try again later"
         return ServingError("RESOURCE_EXHAUSTED", words)
-
-    def end_stalled(self) -> None:
-        """End the calls whose request has not come for too long."""
-        self.end(*(call for call, _ in self.waiting(self._patience)))
 
     def waiting(self, seconds: float = 0.0) -> list[tuple[grpc.ServicerContext, float]]:
         """Return the calls that wait so long for their request, and since when; longest first."""
