@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.tuning.for_server import check_served, unlike
-from deploykit.serving.execution.batching import may_share
+from deploykit.serving.execution.batch_rows import may_share
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.lifecycle.version_folders import find_versions
 from deploykit.serving.protocol.signatures import read_meta_graph, signatures_of

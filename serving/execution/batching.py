@@ -17,7 +17,6 @@ import numpy as np
 from deploykit.serving.execution.servable import Servable
 from deploykit.serving.protocol.batching_parameters import Batching
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.serving.protocol.signatures import Signature
 from deploykit.transforms.core.tensors import Array
 
 Run = Callable[[Mapping[str, Array], float | None], dict[str, Array]]
@@ -53,21 +52,6 @@ class _Queue:
 
     tasks: deque[_Task] = field(default_factory=deque)
     leaders: int = 0
-
-
-def rows_of(signature: Signature, feeds: Mapping[str, Array]) -> int | None:
-    """Return how many examples a call brings, or None where it cannot share a batch."""
-    counts = {len(array) if array.ndim else None for array in feeds.values()}
-    count = counts.pop() if len(counts) == 1 else None
-    return count if count and may_share(signature) else None
-
-
-def may_share(signature: Signature) -> bool:
-    """Say whether calls of a signature may share a batch: the first size of all tensors is open."""
-    return all(
-        tensor.shape is None or (tensor.shape and tensor.shape[0] < 0)
-        for tensor in (*signature.inputs.values(), *signature.outputs.values())
-    )
 
 
 class Batches:

@@ -14,7 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from deploykit.serving.execution.batching import Batches, rows_of
+from deploykit.serving.execution.batch_rows import rows_of
+from deploykit.serving.execution.batching import Batches
 from deploykit.serving.execution.call_inputs import requested, with_defaults
 from deploykit.serving.execution.classify_regress import Class, check_some, classes_of, values_of
 from deploykit.serving.execution.servable import HERE, Servable

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploykit.serving.execution.batching import Batches, rows_of
+from deploykit.serving.execution.batch_rows import rows_of
+from deploykit.serving.execution.batching import Batches
 from deploykit.serving.protocol.batching_parameters import Batching
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.protos import SignatureDef
