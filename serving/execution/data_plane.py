@@ -6,11 +6,9 @@ ServingError, with the code and the words of TensorFlow Serving where that has t
 """
 
 import contextlib
-import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -19,13 +17,13 @@ from deploykit.serving.execution.batching import Batches
 from deploykit.serving.execution.call_inputs import requested, with_defaults
 from deploykit.serving.execution.classify_regress import Class, check_some, classes_of, values_of
 from deploykit.serving.execution.servable import HERE, Servable
+from deploykit.serving.execution.slots import OVERDUE, Slots
 from deploykit.serving.protocol.codec import INPUT_ALIAS
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.names import check_name, check_names
 from deploykit.serving.protocol.signatures import CLASSIFY, DEFAULT, REGRESS, Signature
 from deploykit.transforms.core.tensors import Array
 
-OVERDUE = "the deadline passed before the model ran"
 NOT_FOUND = "No signature was found with the name: "
 NOT_IN_GRAPH = "Requested signature not found in model graph: "
 
@@ -110,13 +108,7 @@ class Plane:
         self.models = models
         self.in_flight = in_flight
         self._admission = threading.BoundedSemaphore(in_flight)
-        # A few that stay, not the call's own: oneDNN keeps for each thread what it prepared.
-        self._own, numbers = threading.local(), itertools.count(1)
-
-        def begin() -> None:
-            self._own.slot = next(numbers)
-
-        self._computing = ThreadPoolExecutor(slots, "compute", begin) if slots else None
+        self._slots = Slots(slots) if slots else None
         self._observe = observe
         self._batches = batches
 
@@ -236,27 +228,29 @@ class Plane:
         caller: Requester,
     ) -> dict[str, Array]:
         """Run the session; wait for a thread that may, no longer than the caller does."""
+        servable, slots = lease.servable, self._slots
 
-        def run() -> dict[str, Array]:
-            left, start = caller.seconds_left(), time.monotonic()
-            slot = getattr(self._own, "slot", HERE)
+        def run(given: Mapping[str, Array]) -> dict[str, Array]:
+            slot = HERE if slots is None else slots.here()
+            return servable.run(signature, given, outputs, caller.seconds_left(), slot)
+
+        def whole() -> dict[str, Array]:
+            start = time.monotonic()
             try:
-                return lease.servable.run(signature, feeds, outputs, left, slot)
+                found = run(feeds)
+                servable.parts.note(signature, feeds, time.monotonic() - start)
+                return found
             finally:
                 lease.seconds += time.monotonic() - start
 
-        if self._computing is None or lease.servable.is_quick(signature, feeds):
-            return run()
-        left = caller.seconds_left()
-        future = self._computing.submit(run)
+        if slots is None or servable.is_quick(signature, feeds):
+            return whole()
+        start = time.monotonic()
         try:
-            return future.result(left)
-        except TimeoutError:
-            if future.cancel():
-                raise ServingError("DEADLINE_EXCEEDED", OVERDUE) from None
-            return future.result()  # it has begun, and uses the model of its lease
+            found = servable.parts.run(signature, feeds, run, slots.run_at_once)
         finally:
-            del future  # it knows its error, whose traceback knows this frame and the arrays
+            lease.seconds += time.monotonic() - start
+        return slots.run(whole, caller.seconds_left()) if found is None else found
 
 
 @dataclass

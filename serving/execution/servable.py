@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from deploykit.serving.execution.batch_parts import BatchParts
 from deploykit.serving.execution.damaged_photos import damaged_photo, filled_up, photos_taken
 from deploykit.serving.execution.empty_batches import needs_rows, one_row, without_row
 from deploykit.serving.execution.free_shapes import free_inputs
 from deploykit.serving.execution.quick_calls import QuickCalls
+from deploykit.serving.execution.row_independence import unmixed
 from deploykit.serving.execution.safety import check_safe
 from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.protos import MetaGraphDef
 from deploykit.serving.protocol.signatures import SERVE, Tensor, read_meta_graph, signatures_of
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.free_memory import give_back
@@ -73,6 +76,7 @@ class Servable:
         self._needs_rows = needs_rows(meta)
         self._photos = photos_taken(meta, self.signatures)
         self._quick = QuickCalls(meta, self._photos)
+        self.parts = BatchParts(self.signatures, self._unmixed(meta) if loading.slots > 1 else ())
         del meta
         config = tf.compat.v1.ConfigProto(
             intra_op_parallelism_threads=loading.intra_op,
@@ -109,6 +113,13 @@ class Servable:
             raise GraphError(f"{folder}: TensorFlow cannot load it: {_sentence(error)}") from None
         self._executors: set[tuple[str, ...]] = set()
         self._seconds: dict[str, float] = {}
+
+    def _unmixed(self, meta: MetaGraphDef) -> frozenset[str]:
+        """Return the signatures that mix no rows, and whose inputs come in the shape they have."""
+        return unmixed(meta, {
+            name: each for name, each in self.signatures.items()
+            if self._free.isdisjoint(tensor.name for tensor in each.inputs.values())
+        })  # fmt: skip
 
     def run(
         self,

@@ -9,6 +9,7 @@ import weakref
 import numpy as np
 import pytest
 
+from deploykit.serving.execution.batch_parts import BatchParts
 from deploykit.serving.execution.batching import Batches
 from deploykit.serving.execution.data_plane import Plane, Requester, Target
 from deploykit.serving.execution.servable import HERE
@@ -35,6 +36,7 @@ class Echo:
         self.threads: list[str] = []
         self.quick = False
         self.slots: list[int] = []
+        self.parts = BatchParts(self.signatures, ())
 
     def is_quick(self, signature, feeds):
         return self.quick

@@ -1,0 +1,154 @@
+"""When the batch of one call is worth computing in parts, side by side, and the parts themselves.
+
+Only a signature whose rows are proved not to mix has parts. Nothing is assumed of how fast they
+are: a size is computed whole a few times, then in parts as often, and goes on so only if that is
+quicker; from time to time this begins anew. Weights that each part reads, say, may eat up what the
+idle cores bring.
+"""
+
+import functools
+import itertools
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from deploykit.serving.execution.batch_rows import rows_of
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.signatures import Signature
+from deploykit.transforms.core.tensors import Array
+
+SECONDS = 0.004
+"""The least time that a part takes: less is not worth another thread."""
+TRIES = 3
+"""How often a size is computed either way before one is chosen: the first calls are the slowest."""
+GAIN = 0.9
+CALLS = 100
+"""After so many calls of a size what is known of it is forgotten."""
+MOST_SIZES = 256
+
+_Key = tuple[object, ...]
+Run = Callable[[Mapping[str, Array]], dict[str, Array]]
+"""Computes what a call is given, or a part of it."""
+AtOnce = Callable[
+    [int, Callable[[int], Sequence[Callable[[], dict[str, Array]]]]], list[dict[str, Array]] | None
+]
+"""Runs side by side what is made for a number, so many at most; None: nothing is idle."""
+
+
+@dataclass
+class _Times:
+    """The least seconds that calls of one size took, whole and in parts, and how many did."""
+
+    whole: float = float("inf")
+    wholes: int = 0
+    parts: float = float("inf")
+    tries: int = 0
+
+    @property
+    def gains(self) -> bool:
+        """Say whether parts are quicker, or are to be tried."""
+        if self.wholes < TRIES:
+            return False
+        return self.tries < TRIES or self.parts <= GAIN * self.whole
+
+
+class BatchParts:
+    """What is known of the batches of a model; may be asked and told from many threads at once."""
+
+    def __init__(self, signatures: Mapping[str, Signature], unmixed: Iterable[str]) -> None:
+        """Know no times yet; signatures that are not `unmixed` have no parts."""
+        self._signatures = {name: signatures[name] for name in unmixed}
+        self._times: OrderedDict[_Key, _Times] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def run(
+        self, name: str, feeds: Mapping[str, Array], run: Run, at_once: AtOnce
+    ) -> dict[str, Array] | None:
+        """Return what the parts of a call come to, or None: it is to be computed whole.
+
+        So is a call of which a part is refused: what is said then is about all of its rows.
+        """
+        most, pieces = self.wanted(name, feeds), list[dict[str, Array]]()
+        if most < 2:
+            return None
+
+        def split(count: int) -> list[Callable[[], dict[str, Array]]]:
+            pieces.extend(cut(feeds, count))
+            return [functools.partial(run, piece) for piece in pieces]
+
+        start = time.monotonic()
+        try:
+            found = at_once(most, split)
+        except ServingError as error:
+            if error.code in ("CANCELLED", "DEADLINE_EXCEEDED"):
+                raise
+            return None
+        if found is None:
+            return None
+        self.note(name, feeds, time.monotonic() - start, len(pieces))
+        return joined(pieces, found)
+
+    def wanted(self, name: str, feeds: Mapping[str, Array]) -> int:
+        """Return how many parts a call may be computed in at once; 1: it stays whole."""
+        signature = self._signatures.get(name)
+        if signature is None or feeds.keys() != signature.inputs.keys():
+            return 1
+        rows = rows_of(signature, feeds) or 1
+        if rows < 2:
+            return 1
+        with self._lock:
+            times = self._times.get(_key(name, feeds))
+            if times is None or not times.gains:
+                return 1
+            return max(1, min(rows, int(times.whole / SECONDS)))
+
+    def note(self, name: str, feeds: Mapping[str, Array], seconds: float, parts: int = 1) -> None:
+        """Take down how long a call took that was computed whole, or in so many parts."""
+        if name not in self._signatures:
+            return
+        key = _key(name, feeds)
+        with self._lock:
+            times = self._times.pop(key, _Times())
+            if times.wholes + times.tries >= CALLS:
+                times = _Times()
+            self._times[key] = times
+            if len(self._times) > MOST_SIZES:
+                self._times.popitem(last=False)
+            if parts > 1:
+                times.parts, times.tries = min(times.parts, seconds), times.tries + 1
+            else:
+                times.whole, times.wholes = min(times.whole, seconds), times.wholes + 1
+
+
+def cut(feeds: Mapping[str, Array], parts: int) -> list[dict[str, Array]]:
+    """Return the rows of feeds in so many parts, of which none is larger by more than a row."""
+    rows = len(next(iter(feeds.values())))
+    ends = [rows * part // parts for part in range(parts + 1)]
+    return [
+        {alias: array[start:end] for alias, array in feeds.items()}
+        for start, end in itertools.pairwise(ends)
+    ]
+
+
+def joined(
+    pieces: Sequence[Mapping[str, Array]], found: Sequence[Mapping[str, Array]]
+) -> dict[str, Array] | None:
+    """Return what the parts came to, one after the other; None: an output has other rows."""
+    counts = [len(next(iter(piece.values()))) for piece in pieces]
+    outputs: dict[str, Array] = {}
+    for alias in found[0]:
+        arrays = [each[alias] for each in found]
+        if [len(array) if array.ndim else -1 for array in arrays] != counts:
+            return None
+        if len({array.shape[1:] for array in arrays}) > 1:
+            return None
+        outputs[alias] = np.concatenate(arrays)
+    return outputs
+
+
+def _key(name: str, feeds: Mapping[str, Array]) -> _Key:
+    return name, *((alias, array.shape) for alias, array in sorted(feeds.items()))

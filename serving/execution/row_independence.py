@@ -1,0 +1,148 @@
+"""Which signatures mix no rows: what they answer of a batch is what they answer of its parts.
+
+A proof on the graph, in one pass: of each tensor it is known what it becomes where a batch is cut
+in parts, or nothing is. An op without a rule, or whose axes are not constant, proves nothing.
+"""
+
+from collections.abc import Mapping
+
+from deploykit.serving.execution.batch_rows import may_share
+from deploykit.serving.execution.row_kinds import Kind, Rows, What, must, same
+from deploykit.serving.execution.row_moves import MOVING
+from deploykit.serving.execution.row_rules import COMPUTING, WITH_RANGES
+from deploykit.serving.protocol.protos import MetaGraphDef
+from deploykit.serving.protocol.signatures import Signature
+from deploykit.transforms.core.control_flow import CASE_OPS, CONTROL_FLOW_OPS, IF_OPS
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.functions import names_in
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node, split, tensor_name
+from deploykit.transforms.core.ops import (
+    FEEDABLE_OPS,
+    VARIABLE_OPS,
+    acts,
+    op_defs,
+    output_types,
+)
+from deploykit.transforms.core.shapes.known_shapes import Shapes
+from deploykit.transforms.core.shapes.sizes import Shape, require
+from deploykit.transforms.inline_functions import inline_functions
+
+MOST_SIGNATURES = 16
+RULES = {**COMPUTING, **MOVING}
+
+_EVERY_PORT = frozenset({"Split", "SplitV", "TopKV2", "Unpack"})  # has rows, not the first alone
+_READING = VARIABLE_OPS | {"ReadVariableOp", "HashTableV2", "NoOp"}
+_BRANCHING = CONTROL_FLOW_OPS | IF_OPS | CASE_OPS | FEEDABLE_OPS
+_UNCLEAR = (ArithmeticError, AttributeError, GraphError, LookupError, TypeError, ValueError)
+
+
+def unmixed(meta: MetaGraphDef, signatures: Mapping[str, Signature]) -> frozenset[str]:
+    """Return the signatures whose outputs for a batch are proved to be those for its parts.
+
+    Each has a pass of its own over the graph, so of very many only the first are looked at.
+    """
+    graph = Graph.from_graph_def(meta.graph_def)
+    chosen = [(name, each) for name, each in signatures.items() if may_share(each)]
+    return frozenset(name for name, each in chosen[:MOST_SIGNATURES] if _is_unmixed(graph, each))
+
+
+def _is_unmixed(graph: Graph, signature: Signature) -> bool:
+    if not _comes_as_declared(graph, signature):
+        return False
+    run = graph.copy()
+    run.inputs = tuple(tensor.name for tensor in signature.inputs.values())
+    run.outputs = tuple(tensor.name for tensor in signature.outputs.values())
+    try:
+        run.prune()
+        inline_functions(run)
+        return _Proof(run).covers(signature)
+    except GraphError:
+        return False
+
+
+def _comes_as_declared(graph: Graph, signature: Signature) -> bool:
+    """Say whether the shapes that are checked of a call are those that the graph counts on."""
+    for tensor in signature.inputs.values():
+        name, port = split(tensor.name)
+        if port or name not in graph or graph[name].op not in FEEDABLE_OPS:
+            return False
+        if tensor.shape is None or graph[name].attr("shape") != tensor.shape:
+            return False
+    return bool(signature.inputs and signature.outputs)
+
+
+class _Proof:
+    """What each tensor of a graph is known to become in a part."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._shapes = Shapes(graph)
+        self._kinds: dict[str, What] = {}
+        self._proved: set[str] = set()
+        for name in graph.order():
+            node = graph[name]
+            try:
+                found = self._find(node)
+                ports = 1 if graph.is_input(name) else len(require(output_types(node)))
+            except _UNCLEAR:
+                continue
+            self._proved.add(name)
+            for port in range(ports):
+                self._note(node, port, found)
+
+    def covers(self, signature: Signature) -> bool:
+        """Say whether each output has one row of each example."""
+        names = [tensor_name(*split(tensor.name)) for tensor in signature.outputs.values()]
+        return all(self._kinds.get(name) == Rows() for name in names)
+
+    def _note(self, node: Node, port: int, found: What) -> None:
+        if port and isinstance(found, Rows) and node.op not in _EVERY_PORT:
+            if node.op not in WITH_RANGES:
+                return
+            found = Kind.SAME
+        self._kinds[tensor_name(node.name, port)] = found
+
+    def _find(self, node: Node) -> What:
+        if self._graph.is_input(node.name):
+            return Rows()
+        must(all(waited[1:] in self._proved for waited in node.control_inputs))
+        kinds = [self._kinds[tensor] for tensor in node.data_inputs]
+        if node.op in _READING:
+            return same(kinds)
+        if node.op == "PlaceholderWithDefault":  # not fed
+            return kinds[0]
+        if node.op == "Assert":
+            must(Kind.SIZES not in kinds)
+            return Kind.SAME  # it gives nothing
+        op_def = op_defs()[node.op]
+        must(not op_def.is_stateful or node.op in RULES)
+        must(not acts(node.op) and node.op not in _BRANCHING)
+        must(next(names_in(node.attrs.values()), None) is None)
+        if all(kind == Kind.SAME for kind in kinds):
+            return Kind.SAME
+        if any(isinstance(kind, Rows) for kind in kinds):
+            return RULES[node.op](self, node, kinds)
+        try:
+            return RULES[node.op](self, node, kinds)
+        except _UNCLEAR:
+            return Kind.SIZES
+
+    # ------------------------------------------------------------------ what the rules ask
+
+    def shape(self, tensor: str) -> Shape:
+        """Return a shape; ValueError: its rank is not known."""
+        return require(self._shapes.shape(tensor))
+
+    def rank(self, node: Node, place: int = 0) -> int:
+        """Return how many axes an input has."""
+        return len(self.shape(node.data_inputs[place]))
+
+    def numbers(self, node: Node, place: int) -> list[int]:
+        """Return what a constant input holds. ValueError: it is none."""
+        return [int(n) for n in require(self._graph.constant(node.data_inputs[place])).value.flat]
+
+    def is_beside(self, tensor: str, rank: int) -> bool:
+        """Say whether what is the same in all parts meets each row of a tensor of so many axes."""
+        shape = self.shape(tensor)
+        return len(shape) < rank or (len(shape) == rank and shape[0] == 1)

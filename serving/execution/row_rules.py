@@ -1,0 +1,150 @@
+"""Ops that compute: which of them keep rows apart, and when."""
+
+from deploykit.serving.execution.row_kinds import (
+    Facts,
+    Kind,
+    Kinds,
+    Rows,
+    Rule,
+    What,
+    common,
+    first,
+    must,
+    same,
+    table,
+)
+from deploykit.transforms.core.node import Node
+
+
+def _each_alone(proof: Facts, node: Node, kinds: Kinds) -> What:
+    """Ops that compute each element alone; what has fewer axes meets each row."""
+    if len(kinds) == 1 and not isinstance(kinds[0], Rows):
+        return kinds[0] if node.op in ("Cast", "Identity", "StopGradient") else Kind.SIZES
+    if not any(isinstance(kind, Rows) for kind in kinds):
+        return Kind.SIZES
+    rows = common(kinds)
+    if len(kinds) > 1:
+        rank = max(len(proof.shape(tensor)) for tensor in node.data_inputs)
+        for tensor, kind in zip(node.data_inputs, kinds, strict=True):
+            if isinstance(kind, Rows):
+                must(len(proof.shape(tensor)) == rank)
+            else:
+                must(proof.is_beside(tensor, rank))
+    return rows
+
+
+def _alike(proof: Facts, node: Node, kinds: Kinds) -> What:
+    """Ops on tensors of one shape, beside single numbers."""
+    for tensor, kind in zip(node.data_inputs, kinds, strict=True):
+        must(isinstance(kind, Rows) or not proof.shape(tensor))
+    return _each_alone(proof, node, kinds)
+
+
+def _images(_: Facts, node: Node, kinds: Kinds) -> What:
+    """Layers that read rows, and weights."""
+    return first(kinds)
+
+
+def _deep(axes: int) -> Rule:
+    def rule(proof: Facts, node: Node, kinds: Kinds) -> What:
+        """Ops that look along the last axes, of which the rows are none."""
+        must(proof.rank(node) >= axes)
+        return first(kinds)
+
+    return rule
+
+
+def _with_codes(proof: Facts, node: Node, kinds: Kinds) -> What:
+    """Ops to and from codes, whose ranges are the same in all parts."""
+    given = node.attr("range_given", not node.op.startswith("QuantizeAndDequantize"))
+    must(node.attr("axis", -1) != 0 and given)
+    return first(kinds)
+
+
+def _pooled(_: Facts, node: Node, kinds: Kinds) -> What:
+    must(node.attr("ksize")[0] == 1 and node.attr("strides")[0] == 1)
+    return first(kinds)
+
+
+def _normed(_: Facts, node: Node, kinds: Kinds) -> What:
+    must(node.attr("is_training", True) is False)
+    return first(kinds)
+
+
+def _fused(proof: Facts, node: Node, kinds: Kinds) -> What:
+    """Layers that may add rows to theirs."""
+    rank = proof.rank(node)
+    must(rank >= 2 and not node.attr("transpose_a", False))
+    same(kinds[1:2])
+    for place, kind in enumerate(kinds):
+        must(not isinstance(kind, Rows) or proof.rank(node, place) == rank)
+    must(isinstance(kinds[0], Rows))
+    return common(kinds)
+
+
+def _transposed_convolution(_: Facts, node: Node, kinds: Kinds) -> What:
+    sizes, weights, rows = kinds
+    must(sizes == Kind.SHAPE and weights == Kind.SAME and rows == Rows())
+    return Rows()
+
+
+def _product(_: Facts, node: Node, kinds: Kinds) -> What:
+    must(not node.attr("transpose_a", False))
+    return first(kinds)
+
+
+def _products(proof: Facts, node: Node, kinds: Kinds) -> What:
+    """Products of many matrices: the rows number them, unless they are those of one matrix."""
+    ranks = [proof.rank(node, place) for place in (0, 1)]
+    rank = max(ranks)
+    if rank == 2:
+        must(not node.attr("adj_x", False))
+        return first(kinds)
+    for tensor, kind in zip(node.data_inputs, kinds, strict=True):
+        if isinstance(kind, Rows):
+            must(len(proof.shape(tensor)) == rank)
+        else:
+            must(proof.is_beside(tensor, rank))
+    return common(kinds)
+
+
+def _einsum(_: Facts, node: Node, kinds: Kinds) -> What:
+    terms, arrow, result = str(node.attr("equation")).replace(" ", "").partition("->")
+    must(bool(arrow and result) and "." not in terms)
+    row = result[0]
+    for labels, kind in zip(terms.split(","), kinds, strict=True):
+        held = isinstance(kind, Rows)
+        must(labels[:1] == row if held else row not in labels)
+        must(not held or row not in labels[1:])
+    must(row not in result[1:])
+    return common(kinds)
+
+
+_CODED = """_FusedQuantizedConv2D _FusedQuantizedDepthwiseConv2D _QuantizedMatMul"""
+WITH_RANGES = frozenset({*_CODED.split(), "QuantizeV2", "QuantizedAvgPool", "QuantizedMaxPool"})
+COMPUTING = table(
+    (_each_alone, """
+     Abs Add AddV2 Cast Ceil Cos Div DivNoNan Elu Equal Erf Erfc Exp Expm1 Floor
+     FloorDiv FloorMod Greater GreaterEqual Identity Inv IsFinite IsInf IsNan LeakyRelu Less
+     LessEqual Log Log1p LogicalAnd LogicalNot LogicalOr Maximum Minimum Mod Mul MulNoNan Neg
+     NotEqual OnesLike Pow PreventGradient RealDiv Reciprocal Relu Relu6 Rint Round Rsqrt
+     SelectV2 Selu Sigmoid Sign Sin Snapshot Softplus Softsign Sqrt Square SquaredDifference
+     StopGradient Sub Tan Tanh TruncateDiv ZerosLike"""),
+    (_alike, "AddN ClipByValue Select"),
+    (_images, """
+     Conv2D Conv3D DepthwiseConv2dNative DepthToSpace SpaceToDepth LRN
+     BatchNormWithGlobalNormalization ResizeArea ResizeBicubic ResizeBilinear ResizeNearestNeighbor
+     FakeQuantWithMinMaxArgs FakeQuantWithMinMaxVars"""),
+    (_deep(2), """
+     BiasAdd BiasAddV1 FakeQuantWithMinMaxVarsPerChannel LogSoftmax Softmax TopKV2
+     _MklLayerNorm"""),
+    (_with_codes, "Dequantize QuantizeV2 QuantizeAndDequantizeV2 QuantizeAndDequantizeV4"),
+    (_pooled, "AvgPool AvgPool3D MaxPool MaxPool3D QuantizedAvgPool QuantizedMaxPool"),
+    (_normed, "FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3"),
+    (_fused, f"""
+     {_CODED} _MklNativeFusedConv2D _MklNativeFusedDepthwiseConv2dNative _MklNativeFusedMatMul"""),
+    (_transposed_convolution, "Conv2DBackpropInput"),
+    (_product, "MatMul"),
+    (_products, "BatchMatMul BatchMatMulV2 BatchMatMulV3"),
+    (_einsum, "Einsum"),
+)  # fmt: skip
