@@ -216,9 +216,11 @@ class Servable:
             session.TF_DeleteBuffer(buffer)
 
     def _within(self, seconds: float | None, signature: str, slot: int) -> bytes:
-        """Return RunOptions that end a call when its time is over."""
+        """Return RunOptions that end a call when its time is over; one without a deadline stays."""
         short = self._seconds.get(signature, _UNKNOWN) < _SHORT
         one = self._inter_op < 0 or (self._inter_op == 0 and short)
+        if one and seconds is None:
+            return self._here
         options: bytes = self._run_options(
             timeout_in_ms=0 if seconds is None else max(1, math.ceil(seconds * 1000)),
             inter_op_thread_pool=slot if one else _MANY,
