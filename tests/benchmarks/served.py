@@ -183,9 +183,21 @@ def latency(server: Server, body: PredictRequest, calls: int) -> float:
 
 
 def slowest(server: Server, body: PredictRequest, calls: int) -> float:
-    """Return the milliseconds of the longest of one caller's calls."""
+    """Return the milliseconds of the longest of one caller's calls, each repeated until let in."""
+    import grpc
+
     with _predicts(server) as predict:
-        return max(_times(lambda: predict(body, timeout=30), calls))
+
+        def call() -> None:
+            while True:
+                try:
+                    predict(body, timeout=30)
+                    return
+                except grpc.RpcError as error:
+                    if error.code() != grpc.StatusCode.RESOURCE_EXHAUSTED:
+                        raise
+
+        return max(_times(call, calls))
 
 
 def _check(server: Server, body: PredictRequest) -> None:
