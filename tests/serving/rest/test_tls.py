@@ -16,23 +16,12 @@ from deploykit.serving.rest.http_requests import HttpLimits
 from deploykit.serving.rest.listener import Listener
 from deploykit.serving.server.ending import refuse_and_answer
 from deploykit.serving.server.tls import https_context
-from tests.serving.certificates import Authority
 from tests.serving.rest.test_listener import echo, until, until_closed
 from tests.serving.served import Served, free_port
 
 SHORT = HttpLimits(body=1 << 20, connections=2, patience=0.3, rate=100_000_000, idle=0.3)
 GET = b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n"
 LAST = b"GET /a HTTP/1.0\r\n\r\n"
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("ca"))
-
-
-@pytest.fixture(scope="module")
-def other(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("other"), "other")
 
 
 @pytest.fixture

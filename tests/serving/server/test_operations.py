@@ -119,16 +119,6 @@ def test_reflection_answers_under_its_newer_name_too():
         assert answer.file_descriptor_response.file_descriptor_proto
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("ca"))
-
-
-@pytest.fixture(scope="module")
-def other(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("other"), "other")
-
-
 def trusting(authority: Authority, *pair: str):
     return grpc.ssl_channel_credentials(
         authority.certificate.encode(), *(text.encode() for text in pair)
