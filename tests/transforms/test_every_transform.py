@@ -15,6 +15,7 @@ PARAMETERS = {
     "freeze_requantization_ranges": "min_max_log_file={log}",
     "insert_logging": "op=Relu",
     "pin_placeholder": "name=switch, value=true",
+    "quantize_codes": 'ranges="{ranges}"',
     "quantize_static": 'ranges="{ranges}"',
     "quantize_weights": "minimum_size=4",
     "remove_attribute": "attribute_name=_mark",

@@ -1,0 +1,155 @@
+"""A frozen graph compiled by OpenVINO. It computes what TensorFlow would: callers compare that.
+
+OpenVINO may end the process where it compiles or runs a graph for the first time, so this is first
+done in a child process (`child.call`), as it is with TensorFlow.
+"""
+
+import contextlib
+import queue
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from deploykit.transforms.core.errors import GraphError, LoadError
+from deploykit.transforms.core.running.session import full_name
+from deploykit.transforms.core.tensors import Array
+
+_SENDING = ("openvino_telemetry", "openvino.tools.ovc")
+_UNKNOWN_OPS = re.compile(r"No conversion rule found for operations: ([^\n]+)")
+
+
+@dataclass(frozen=True)
+class Compiling:
+    """For what a graph is compiled."""
+
+    threads: int = 0
+    """Threads of all calls together; 0: as many as there are cores."""
+    streams: int = 1
+    """Calls that compute at once; the threads are divided among them."""
+    precision: str = "f32"
+    """In which floats it computes what is not in 8 bits: f32, or bf16."""
+    profiles: bool = False
+    """Whether each call notes what each op took."""
+
+
+DEFAULT = Compiling()
+
+
+class OpenVinoModel:
+    """A compiled graph; `run` may be called from many threads at once, `streams` of them compute.
+
+    Inputs and outputs are named as in the graph.
+    """
+
+    def __init__(
+        self,
+        graph_def: bytes,
+        inputs: Mapping[str, str],
+        outputs: Sequence[str],
+        compiling: Compiling = DEFAULT,
+    ) -> None:
+        """Read and compile it, for batches of any size.
+
+        Args:
+            graph_def: a graph that holds what the outputs need and nothing else.
+            inputs: the Placeholder that each input is fed to.
+            outputs: the tensors to be returned.
+            compiling: for what it is compiled.
+
+        LoadError: OpenVINO does not know an op, or refuses the graph.
+        """
+        openvino = imported()
+        self._openvino = openvino
+        with _refused("cannot load the graph"):
+            model = _read(graph_def, outputs)
+            config = {
+                "PERF_COUNT": compiling.profiles,
+                "INFERENCE_PRECISION_HINT": compiling.precision,  # its own choice may be bf16
+                "NUM_STREAMS": compiling.streams,
+                "INFERENCE_NUM_THREADS": compiling.threads,
+                "ENABLE_CPU_PINNING": False,
+            }
+            self._compiled = openvino.Core().compile_model(model, "CPU", config)
+        places = {_plain(each.any_name): place for place, each in enumerate(self._compiled.inputs)}
+        self._inputs = {tensor: places.get(name) for tensor, name in inputs.items()}
+        self._idle: queue.LifoQueue[Any] = queue.LifoQueue()
+        for _ in range(max(compiling.streams, 1)):
+            self._idle.put(self._compiled.create_infer_request())
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """Return the outputs. GraphError: OpenVINO cannot compute it for these arrays.
+
+        An array is fed in the type of its input; what its shape may be, the caller checks.
+        """
+        request = self._idle.get()
+        try:
+            places = {self._inputs[tensor]: array for tensor, array in feeds.items()}
+            given = {place: array for place, array in places.items() if place is not None}
+            with _refused("cannot run the graph", GraphError):
+                found = request.infer(given, share_inputs=True, share_outputs=False)
+                return [found[place] for place in range(len(self._compiled.outputs))]
+        finally:
+            self._idle.put(request)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What is in force: threads and streams."""
+        return {
+            "threads": int(self._compiled.get_property("INFERENCE_NUM_THREADS")),
+            "streams": int(self._compiled.get_property("NUM_STREAMS")),
+        }
+
+
+def imported() -> Any:
+    """Return the package, which tells its makers nothing: what would send is never imported.
+
+    Its converter reports each import over the network by `openvino_telemetry`. The converter is
+    left out of this process where nobody imported it before, and with it all that sends.
+    """
+    if "openvino" not in sys.modules:
+        hidden = [name for name in _SENDING if name not in sys.modules]
+        sys.modules.update(dict.fromkeys(hidden, cast(Any, None)))  # an import of it fails
+        try:
+            import openvino
+        finally:
+            for name in hidden:
+                del sys.modules[name]
+        return openvino
+    return sys.modules["openvino"]
+
+
+def _read(graph_def: bytes, outputs: Sequence[str]) -> Any:
+    """Return OpenVINO's model of a graph, which gives these tensors in this order."""
+    from openvino.frontend import FrontEndManager
+
+    reader = FrontEndManager().load_by_framework("tf")
+    with tempfile.NamedTemporaryFile(prefix="deploykit-", suffix=".pb") as file:
+        file.write(graph_def)
+        file.flush()
+        model = reader.load(file.name)
+        model.override_all_outputs([model.get_place_by_tensor_name(full_name(o)) for o in outputs])
+        return reader.convert(model)
+
+
+@contextlib.contextmanager
+def _refused(what: str, kind: type[GraphError] = LoadError) -> Iterator[None]:
+    """Make one sentence of what OpenVINO says where it raises; it raises its own and others."""
+    try:
+        yield
+    except Exception as error:
+        if found := _UNKNOWN_OPS.search(str(error)):
+            raise kind(f"OpenVINO has no op for {found[1].strip()}") from None
+        raise kind(f"OpenVINO {what}: {_sentence(error)}") from None
+
+
+def _sentence(error: Exception) -> str:
+    """Return the last line of OpenVINO's message, which says what is wrong after where it is."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:300] if lines else type(error).__name__
+
+
+def _plain(tensor: str) -> str:
+    return tensor.removesuffix(":0")

@@ -1,0 +1,113 @@
+"""The decisions of `quantize_static` written in plain ops, which other engines read."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8.form import Form
+from deploykit.transforms.core.int8.isa import sums_exactly
+from deploykit.transforms.core.int8.plan import Plan, plan
+from deploykit.transforms.core.int8.ranges import load_ranges
+from deploykit.transforms.core.int8.weights import weight_codes
+from deploykit.transforms.core.layers.fused_chain import Chain
+from deploykit.transforms.core.layers.layers import channel_shape, weights_of
+from deploykit.transforms.core.node import Node, split
+from deploykit.transforms.core.tensors import DType
+
+FLOAT, INT8 = DType("float32"), DType("int8")
+
+
+def quantize_codes(
+    graph: Graph, *, ranges: str, isa: str = "auto", keep_float: tuple[str, ...] = ()
+) -> None:
+    """Round what layers read, give and multiply with to 8 bits, in ops of float numbers.
+
+    The same layers as `quantize_static` chooses, with the same codes: weights are int8 constants,
+    which Cast and Mul make floats again, and FakeQuantWithMinMaxVars rounds activations. Any
+    TensorFlow runs such a graph, slowly, and gets the numbers of the 8-bit kernels; OpenVINO
+    makes 8-bit kernels of it, and `quantize_static` without `ranges` makes those of oneDNN.
+    GraphError: as in `quantize_static`.
+
+    Args:
+        ranges: the file that `deploykit calibrate` wrote for this graph.
+        isa: avx2, vnni or auto, as in `quantize_static`.
+        keep_float: the name of a layer that stays float; may be given several times.
+    """
+    found = plan(graph, load_ranges(ranges), keep_float)
+    for layer, reason in found.reasons.items():
+        graph.skip(graph[layer], reason)
+    _Rounding(graph, found, sums_exactly(isa)).run()
+
+
+class _Rounding:
+    """One pass in execution order: a tensor is rounded once for each form in which it is read."""
+
+    def __init__(self, graph: Graph, found: Plan, exact_sums: bool) -> None:
+        self._graph = graph
+        self._plan = found
+        self._exact_sums = exact_sums
+        self._rounded: dict[tuple[str, Form], str] = {}
+
+    def run(self) -> None:
+        chains = {chain.nodes[-1].name: chain for chain in self._plan.chains.values()}
+        for name in self._graph.order():
+            if name in chains:
+                self._rewrite(chains[name])
+
+    def _rewrite(self, chain: Chain) -> None:
+        """Round what a chain reads, its weights, and what it gives to others in 8 bits."""
+        graph, plan, layer = self._graph, self._plan, chain.nodes[0]
+        source = layer.data_inputs[0]
+        reads = plan.reads[layer.name]
+        if plan.forms.get(source) != reads:
+            source = self._read_rounded(source, reads)
+        inputs = [source, self._weights(layer)]
+        graph.replace(graph[layer.name], graph[layer.name].with_data_inputs(*inputs))
+        if chain.summand and chain.summand not in plan.forms:
+            rounded = self._read_rounded(chain.summand, plan.sums[layer.name])
+            add = graph[next(n.name for n in chain.nodes if chain.summand in n.data_inputs)]
+            read = [rounded if tensor == chain.summand else tensor for tensor in add.data_inputs]
+            graph.replace(add, add.with_data_inputs(*read))
+        last = chain.nodes[-1].name
+        if form := plan.forms.get(last):
+            node = graph[last]
+            made = graph.add(node.with_name(graph.unique_name(f"{last}/float")))
+            graph.replace(node, self._rounding(last, made.name, form, node))
+
+    def _weights(self, layer: Node) -> str:
+        """Return the floats that the codes of a layer's weights stand for."""
+        graph, const = self._graph, weights_of(self._graph, layer)
+        assert const is not None
+        codes, steps = weight_codes(layer, const.value, self._exact_sums)
+        steps = steps.reshape(channel_shape(layer, codes.shape))
+        stored = graph.constant_beside(const, codes, f"{layer.name}/weights/codes")
+        factor = graph.constant_beside(const, steps, f"{layer.name}/weights/steps")
+        name = graph.unique_name(f"{layer.name}/weights/floats")
+        cast = Node(name, "Cast", (stored.name,), {}, layer.device)
+        graph.add(cast.with_attrs(SrcT=INT8, DstT=FLOAT, Truncate=False))
+        name = graph.unique_name(f"{layer.name}/weights")
+        mul = Node(name, "Mul", (cast.name, factor.name), {}, layer.device)
+        return graph.add(mul.with_attrs(T=FLOAT)).name
+
+    def _read_rounded(self, tensor: str, form: Form) -> str:
+        """Return a tensor that is made in float, rounded for those that read it in 8 bits."""
+        if (tensor, form) not in self._rounded:
+            producer, port = split(tensor)
+            base = f"{producer}_{port}" if port else producer
+            name = self._graph.unique_name(f"{base}/rounded")
+            maker = self._graph.producer(tensor)
+            self._graph.add(self._rounding(name, tensor, form, maker))
+            self._rounded[tensor, form] = name
+        return self._rounded[tensor, form]
+
+    def _rounding(self, name: str, tensor: str, form: Form, beside: Node) -> Node:
+        """Return the node that rounds a tensor to the values that codes stand for."""
+        low, high = form.low + form.offset, form.peak + form.offset
+        free = replace(beside, device="")
+        ends = [
+            self._graph.constant_beside(free, np.array(end, np.float32), f"{name}/{which}").name
+            for which, end in (("min", low), ("max", high))
+        ]
+        node = Node(name, "FakeQuantWithMinMaxVars", (tensor, *ends), {}, beside.device)
+        return node.with_attrs(num_bits=8, narrow_range=form.signed)
