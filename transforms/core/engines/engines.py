@@ -1,7 +1,10 @@
 """The engines by name, and which of them this machine has."""
 
 import importlib.util
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from importlib import metadata
+from typing import Any
 
 from deploykit.transforms.core.errors import GraphError
 
@@ -10,6 +13,39 @@ ENGINES = (TENSORFLOW, OPENVINO)
 PRECISIONS = ("f32", "bf16")
 """In which floats an engine computes what is not in 8 bits."""
 INSTALL = "pip install 'deploykit[openvino]'"
+
+
+@dataclass(frozen=True)
+class EngineUse:
+    """The engine in which a graph was found right, and how it ran there."""
+
+    engine: str
+    version: str
+    """That of the engine."""
+    precision: str = "f32"
+    """In which floats it computed what is not in 8 bits."""
+    settings: Mapping[str, int] = field(default_factory=dict)
+    """`threads` and `streams`, where they are known to be good."""
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, document: Any) -> "EngineUse":
+        """Read what `document` gave. GraphError: it is no such document, or of no engine here."""
+        try:
+            found = cls(**{**document, "settings": dict(document.get("settings", {}))})
+            words = (found.engine, found.version, found.precision)
+            numbers = found.settings.values()
+            is_sound = all(isinstance(each, str) for each in words) and all(
+                type(each) is int and each > 0 for each in numbers
+            )
+        except (AttributeError, TypeError, ValueError):
+            is_sound = False
+        if not is_sound or found.engine not in ENGINES or found.precision not in PRECISIONS:
+            raise GraphError("it does not say which engine computes the graph, and how")
+        return found
 
 
 def lacking(engine: str) -> str:

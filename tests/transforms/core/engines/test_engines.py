@@ -1,0 +1,34 @@
+"""Engines by name, and what is written of their use."""
+
+import json
+
+import pytest
+
+from deploykit.transforms.core.engines import engines
+from deploykit.transforms.core.engines.engines import EngineUse
+from deploykit.transforms.core.errors import GraphError
+
+
+def test_a_use_is_read_as_it_was_written():
+    use = EngineUse("openvino", "2026.4.1", "bf16", {"threads": 2})
+    assert EngineUse.of(json.loads(json.dumps(use.document()))) == use
+
+
+@pytest.mark.parametrize("document", [
+    None, [], {}, {"engine": "openvino"}, {"engine": "other", "version": "1"},
+    {"engine": "openvino", "version": 1}, {"engine": "openvino", "version": "1", "more": 1},
+    {"engine": "openvino", "version": "1", "precision": "f16"},
+    {"engine": "openvino", "version": "1", "settings": {"threads": 0}},
+    {"engine": "openvino", "version": "1", "settings": 3},
+])  # fmt: skip
+def test_what_is_no_use_is_refused(document):
+    with pytest.raises(GraphError, match="which engine computes"):
+        EngineUse.of(document)
+
+
+def test_an_engine_that_is_not_there_is_refused_with_what_installs_it(monkeypatch):
+    monkeypatch.setattr(engines.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(GraphError, match=r"pip install 'deploykit\[openvino\]'"):
+        engines.check_engine("openvino")
+    with pytest.raises(GraphError, match="there is no engine 'tflite'; there are: tensorflow"):
+        engines.check_engine("tflite")
