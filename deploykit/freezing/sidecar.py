@@ -15,6 +15,8 @@ from typing import Any
 
 from deploykit.photos.wanted_range import wanted_from, wanted_ranges
 from deploykit.storage.files import check_output
+from deploykit.storage.resume_file import digest
+from deploykit.transforms.core.engines.engines import EngineUse
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.files.reading import read_json
 from deploykit.transforms.core.graph import Graph
@@ -64,6 +66,10 @@ class About:
     photos: Mapping[str, str] = field(default_factory=dict)
     """In which range the graph wanted photos before it was rewritten, by input, such as `0..255
     (the model divides by 255 itself)`; "" where it did not say."""
+    engine: EngineUse | None = None
+    """The engine that is to compute the graph, and was found to do it right; see `with_engine`."""
+    engine_graph: str = ""
+    """Digest of the graph that was found right in it, with its inputs and outputs."""
 
     def renamed(self, before: Graph, after: Graph) -> "About":
         """Return it for a graph whose inputs and outputs have changed their names."""
@@ -87,17 +93,25 @@ class About:
 def about(graph: Graph) -> About:
     """Return what is known of a graph, as far as it has such inputs and outputs.
 
-    What it was known to want of photos stands; the graph itself is asked about other inputs.
+    What it was known to want of photos stands; the graph itself is asked about other inputs. An
+    engine is known only where this very graph, inputs and outputs included, was found right in it.
     """
     known: About = graph.about or About()
     within = {name: each.within(graph) for name, each in known.signatures.items()}
     photos = {tensor: said for tensor, said in known.photos.items() if tensor in graph.inputs}
     photos |= wanted_ranges(graph, [tensor for tensor in graph.inputs if tensor not in photos])
+    if known.engine is not None and known.engine_graph != _identity(graph):
+        known = replace(known, engine=None, engine_graph="")
     return replace(
         known,
         signatures={name: each for name, each in within.items() if each.outputs},
         photos=photos,
     )
+
+
+def with_engine(graph: Graph, use: EngineUse) -> About:
+    """Return what is known of a graph and that an engine, which computes it right, is to do so."""
+    return replace(about(graph), engine=use, engine_graph=_identity(graph))
 
 
 def sidecar_path(path: str | os.PathLike[str]) -> Path:
@@ -156,18 +170,26 @@ def load_sidecar(path: Path, content: bytes) -> tuple[list[str], list[str], Abou
         names = [*document["inputs"], *document["outputs"], *document["labels"]]
         for side in sides:
             names += [*side, *side.values()]
-        if not all(isinstance(name, str) for name in names):
+        if not all(isinstance(name, str) for name in (*names, document.get("engine_graph", ""))):
             raise TypeError
         photos = dict(document.get("photos", {}))  # older files do not hold it
         if not all(said == "" or wanted_from(said) for said in photos.values()):
             raise TypeError
         labels = tuple(document["labels"])
         known = About(signatures, document["preprocessing"], labels, photos)
+        if (use := document.get("engine")) is not None:  # nor this
+            known = replace(known, engine=EngineUse.of(use), engine_graph=document["engine_graph"])
         return list(document["inputs"]), list(document["outputs"]), known
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, GraphError):
         raise GraphError(
             f"{beside}: it lacks what deploykit writes there; remove it, or write {path.name} again"
         ) from None
+
+
+def _identity(graph: Graph) -> str:
+    """Return a digest of a graph with its inputs and outputs."""
+    ends = (f"{each}\n".encode() for each in (*graph.inputs, "", *graph.outputs, ""))
+    return digest((*ends, *graph.serialized()))
 
 
 def _document(path: Path) -> dict[str, Any] | None:

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 import deploykit
 from deploykit.freezing.graph_files import load_graph, save_graph
-from deploykit.freezing.sidecar import About, SignatureNames, about, sidecar_path
+from deploykit.freezing.sidecar import (
+    About,
+    SignatureNames,
+    about,
+    sidecar_path,
+    with_engine,
+)
+from deploykit.transforms.core.engines.engines import EngineUse
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
@@ -178,3 +185,79 @@ def test_the_user_says_what_is_known(deploykit, tmp_path):
     found = deploykit("freeze", tmp_path / "m.pb", "--force", *more)
     assert found.status == 2
     assert "the preprocessing names 'z', which is no input; there are: a, b" in found.stderr
+
+
+USE = EngineUse("openvino", "2026.4.1", "f32", {"threads": 2})
+
+
+def with_use() -> Graph:
+    made = told()
+    made.about = with_engine(made, USE)
+    return made
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_the_engine_of_a_graph_is_found_again(tmp_path, as_text):
+    save_graph(with_use(), tmp_path / "m.pb", as_text=as_text)
+    found = about(load_graph(tmp_path / "m.pb"))
+    assert found.engine == USE
+    assert found == about(with_use())
+
+
+def test_a_command_that_leaves_the_graph_as_it_is_keeps_its_engine(tmp_path):
+    save_graph(with_use(), tmp_path / "m.pb")
+    kept = {
+        "freeze": deploykit.freeze(tmp_path / "m.pb", labels=("ant", "bee")),
+        "transform": deploykit.transform(tmp_path / "m.pb", "fold_batch_norms"),
+        "open": deploykit.open_model(str(tmp_path / "m.pb")).graph,
+    }
+    assert {name: about(graph).engine for name, graph in kept.items()} == dict.fromkeys(kept, USE)
+
+
+def test_another_graph_has_not_its_engine(tmp_path):
+    save_graph(with_use(), tmp_path / "m.pb")
+    renamed = deploykit.transform(
+        tmp_path / "m.pb",
+        "rename_node(old_node_name=a, new_node_name=first)",
+        output=tmp_path / "n.pb",
+    )
+    changed = with_use()
+    changed.replace(changed["add"], changed["add"].with_data_inputs("b", "a"))
+    fewer = with_use()
+    fewer.outputs = ("add",)
+    others = [
+        renamed,
+        changed,
+        fewer,
+        load_graph(tmp_path / "n.pb"),
+        load_graph(tmp_path / "m.pb", outputs=["multiply"]),
+        deploykit.open_model(str(tmp_path / "m.pb"), inputs=["b", "a"]).graph,
+    ]
+    assert [about(graph).engine for graph in others] == [None] * len(others)
+    assert document(tmp_path / "n.pb")["engine"] is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"engine": 3}, {"engine": {"engine": "abacus", "version": "1"}}, {"engine": {}},
+        {"engine": {"engine": "openvino", "version": "1", "settings": {"threads": 0}}},
+        {"engine": {"engine": "openvino", "version": "1", "precision": "f8"}},
+        {"engine_graph": 3},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_engine_that_is_none_is_named(tmp_path, change):
+    save_graph(with_use(), tmp_path / "m.pb")
+    broken = document(tmp_path / "m.pb") | change
+    sidecar_path(tmp_path / "m.pb").write_text(json.dumps(broken))
+    with pytest.raises(GraphError, match=r"m\.pb\.json: it lacks what deploykit writes there"):
+        load_graph(tmp_path / "m.pb")
+
+
+def test_an_older_file_says_no_engine(tmp_path):
+    save_graph(told(), tmp_path / "m.pb")
+    older = document(tmp_path / "m.pb")
+    del older["engine"], older["engine_graph"]
+    sidecar_path(tmp_path / "m.pb").write_text(json.dumps(older))
+    assert about(load_graph(tmp_path / "m.pb")) == about(told())
