@@ -9,6 +9,7 @@ from deploykit.transforms.core.int8.form import Form
 from deploykit.transforms.core.int8.isa import sums_exactly
 from deploykit.transforms.core.int8.plan import Plan, plan
 from deploykit.transforms.core.int8.ranges import load_ranges
+from deploykit.transforms.core.int8.stored_codes import FROM_FLOATS, OF_A_LAYER, ROUNDING, ROUNDS
 from deploykit.transforms.core.int8.weights import weight_codes
 from deploykit.transforms.core.layers.fused_chain import Chain
 from deploykit.transforms.core.layers.layers import channel_shape, weights_of
@@ -73,7 +74,7 @@ class _Rounding:
         if form := plan.forms.get(last):
             node = graph[last]
             made = graph.add(node.with_name(graph.unique_name(f"{last}/float")))
-            graph.replace(node, self._rounding(last, made.name, form, node))
+            graph.replace(node, self._rounding(last, made.name, form, node, OF_A_LAYER))
 
     def _weights(self, layer: Node) -> str:
         """Return the floats that the codes of a layer's weights stand for."""
@@ -97,11 +98,11 @@ class _Rounding:
             base = f"{producer}_{port}" if port else producer
             name = self._graph.unique_name(f"{base}/rounded")
             maker = self._graph.producer(tensor)
-            self._graph.add(self._rounding(name, tensor, form, maker))
+            self._graph.add(self._rounding(name, tensor, form, maker, FROM_FLOATS))
             self._rounded[tensor, form] = name
         return self._rounded[tensor, form]
 
-    def _rounding(self, name: str, tensor: str, form: Form, beside: Node) -> Node:
+    def _rounding(self, name: str, tensor: str, form: Form, beside: Node, what: str) -> Node:
         """Return the node that rounds a tensor to the values that codes stand for."""
         low, high = form.low + form.offset, form.peak + form.offset
         free = replace(beside, device="")
@@ -109,5 +110,5 @@ class _Rounding:
             self._graph.constant_beside(free, np.array(end, np.float32), f"{name}/{which}").name
             for which, end in (("min", low), ("max", high))
         ]
-        node = Node(name, "FakeQuantWithMinMaxVars", (tensor, *ends), {}, beside.device)
-        return node.with_attrs(num_bits=8, narrow_range=form.signed)
+        node = Node(name, ROUNDING, (tensor, *ends), {}, beside.device)
+        return node.with_attrs(num_bits=8, narrow_range=form.signed, **{ROUNDS: what})

@@ -32,3 +32,21 @@ def int8_graph(
     for done in run(graph, steps):
         graph = done.graph
     return graph
+
+
+def codes_graph(
+    graph: Graph, ranges: str, isa: str = "auto", keep_float: Iterable[str] = ()
+) -> Graph:
+    """Return the same decisions in plain ops, which OpenVINO makes 8-bit kernels of.
+
+    GraphError: as in `quantize_codes`.
+    """
+    arguments = {"ranges": ranges, "isa": isa, "keep_float": tuple(sorted(keep_float))}
+    steps = [
+        Step("correct_biases", arguments),
+        Step("quantize_codes", arguments),
+        Step("merge_duplicate_nodes"),
+    ]
+    for done in run(graph, steps):
+        graph = done.graph
+    return graph
