@@ -11,8 +11,8 @@ import pytest
 
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.running.differences import compare
 from deploykit.transforms.core.running.session import Session
-from deploykit.verification.differences import compare
 
 GOLDEN = Path(__file__).parent / "golden"
 COLLECTED = pytest.StashKey[tuple[pytest.Item, ...]]()  # all tests, also those passed over

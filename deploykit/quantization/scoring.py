@@ -8,10 +8,10 @@ import numpy as np
 
 from deploykit.quantization.metrics import Score, metric_named
 from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.running.differences import Sums
 from deploykit.transforms.core.running.session import Session
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.confidence import lower_bound_db, wilson
-from deploykit.verification.differences import Sums
 from deploykit.verification.plausibility import Answers, answers_of
 from deploykit.verification.samples import samples_in
 

@@ -8,9 +8,9 @@ import numpy as np
 from deploykit.freezing.graph_files import parse_graph_def
 from deploykit.freezing.model_files import Original
 from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.running.differences import DISTINCT_AT_MOST, Difference, Sums
 from deploykit.transforms.core.running.session import Session
 from deploykit.transforms.core.tensors import Array
-from deploykit.verification.differences import DISTINCT_AT_MOST, Difference, Sums
 from deploykit.verification.pairs import Pairing
 from deploykit.verification.plausibility import Answers, answers_of
 from deploykit.verification.samples import Feed, samples_in

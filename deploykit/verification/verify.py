@@ -15,8 +15,8 @@ from deploykit.freezing.model_files import Original
 from deploykit.transforms.core.errors import CrashError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import call
-from deploykit.verification.bar import QualityBar
-from deploykit.verification.differences import Difference
+from deploykit.transforms.core.running.differences import Difference, QualityBar
+from deploykit.verification.bar import bar_between
 from deploykit.verification.pairs import Pairing, judged_outputs, maker, paired_outputs
 from deploykit.verification.plausibility import doubt
 from deploykit.verification.running import Run, Runnable, Task
@@ -132,7 +132,7 @@ def verify(
 
     GraphError: TensorFlow cannot load the reference, or the data do not fit its inputs.
     """
-    bar = QualityBar.between(reference, result, tolerance, min_sqnr)
+    bar = bar_between(reference, result, tolerance, min_sqnr)
     samples = None if data is None else Samples.of(reference, data)
     given = None if samples is None else (_given(samples), "")
     feeds, reason = given or made_up_feeds(reference, input_range, shapes, result)

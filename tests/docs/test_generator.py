@@ -11,7 +11,7 @@ from deploykit.cli.main import COMMANDS
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
-from deploykit.verification.differences import Difference
+from deploykit.transforms.core.running.differences import Difference
 from deploykit.verification.verify import Verification
 from docs.generator import __main__ as generator
 from docs.generator import api, commands

@@ -9,7 +9,7 @@ import numpy as np
 
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import call
-from deploykit.verification.differences import compare
+from deploykit.transforms.core.running.differences import compare
 from deploykit.verification.sample_inputs import made_up_feeds
 
 BATCHES = (1, 3)

@@ -19,8 +19,8 @@ from deploykit.transforms.core.layers.gelu import gelu_of
 from deploykit.transforms.core.layers.layers import channel_axes
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.child import Worker
+from deploykit.transforms.core.running.differences import compare
 from deploykit.transforms.core.shapes.known_shapes import Shapes
-from deploykit.verification.differences import compare
 from tests.support import assert_golden, build, ops, random, run, transform
 from tests.transforms.examples import Example
 from tests.transforms.int8_nets import C, calibrated, feeds_of, image, layer, ranges_of, relu

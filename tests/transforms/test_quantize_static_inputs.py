@@ -9,7 +9,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.form import Form
 from deploykit.transforms.core.int8.weights import restored, weight_codes
 from deploykit.transforms.core.node import Node
-from deploykit.verification.differences import compare
+from deploykit.transforms.core.running.differences import compare
 from tests.support import build, ops, random, run, transform
 from tests.transforms.int8_nets import C, image, layer, ranges_of, relu
 from tests.transforms.layer_matrix import Runner

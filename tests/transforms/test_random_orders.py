@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.running.differences import compare
 from deploykit.transforms.core.tensors import DType
-from deploykit.verification.differences import compare
 from tests.support import random, run, transform
 
 FLOAT = {"T": DType("float32")}

@@ -9,7 +9,7 @@ from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.ops import FEEDABLE_OPS
-from deploykit.verification.differences import compare
+from deploykit.transforms.core.running.differences import compare
 from tests.support import call_here, run, transform
 from tests.transforms import surroundings
 from tests.transforms.examples import Example, examples

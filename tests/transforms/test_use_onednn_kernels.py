@@ -10,7 +10,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.running.child import Worker
-from deploykit.verification.differences import compare
+from deploykit.transforms.core.running.differences import compare
 from tests.support import assert_golden, build, error, ops, random, run, transform
 from tests.transforms.examples import Example
 

@@ -10,8 +10,8 @@ from deploykit.quantization.int8_graph import int8_graph
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8 import plan as planning
 from deploykit.transforms.core.int8.ranges import load_ranges
+from deploykit.transforms.core.running.differences import compare
 from deploykit.transforms.core.running.session import Session
-from deploykit.verification.differences import compare
 from tests.support import build, ops, random, run
 from tests.transforms.int8_nets import C, image, layer, relu
 

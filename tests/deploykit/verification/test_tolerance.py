@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deploykit.transforms.core.graph import Graph
-from deploykit.verification.differences import compare
+from deploykit.transforms.core.running.differences import compare
 from deploykit.verification.tolerance import computing_type, default_tolerance
 from tests.support import build, run, transform
 

@@ -8,8 +8,8 @@ import pytest
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.running.differences import compare
 from deploykit.transforms.core.tensors import DType
-from deploykit.verification.differences import compare
 from deploykit.verification.tolerance import default_tolerance
 from deploykit.verification.verify import verify
 from tests.support import build, random

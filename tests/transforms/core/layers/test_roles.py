@@ -12,8 +12,8 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.layers.readings import Readings
 from deploykit.transforms.core.layers.roles import Roles
 from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.running.differences import compare
 from deploykit.transforms.core.tensors import DType
-from deploykit.verification.differences import compare
 from tests.support import build, run, transform
 
 FORMS = [

@@ -1,7 +1,7 @@
-"""How far arrays are from those of a reference: largest and mean error, and noise in dB."""
+"""How far arrays are from those of a reference, and may be: errors, and noise in dB."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,6 +25,40 @@ class Difference:
     """What no tolerance excuses: another shape, NaN in other places, other integers."""
     judged: bool = True
     """A Softmax raises noise to a power, so for an SQNR what it reads is judged instead."""
+
+
+@dataclass(frozen=True)
+class QualityBar:
+    """The largest relative error, or the smallest signal-to-noise ratio in dB."""
+
+    tolerance: float | None = None
+    min_sqnr: float | None = None
+
+    def __str__(self) -> str:
+        if self.tolerance is not None:
+            return f"error <= {self.tolerance:.2g}"
+        return f"SQNR >= {self.min_sqnr:g} dB"
+
+    def failure(self, found: Difference, behind: Collection[str] = ()) -> str:
+        """Return why an output fails, or an empty string.
+
+        Whole numbers show no noise, so where the bar is one for noise they may have turned; not
+        behind a choice, where what they are made of is the same (`behind`).
+        """
+        if not found.judged:
+            return ""
+        is_noise = self.tolerance is None
+        if found.fault:
+            excused = is_noise and found.output not in behind and "values differ" in found.fault
+            return "" if excused else f"output '{found.output}': {found.fault}"
+        error = max(found.max_relative_error, found.rms_relative_error)
+        if self.tolerance is not None and not error <= self.tolerance:
+            return f"output '{found.output}': error {error:.3g}, allowed {self.tolerance:.3g}"
+        if self.min_sqnr is not None and not found.sqnr_db >= self.min_sqnr:
+            return (
+                f"output '{found.output}': SQNR {found.sqnr_db:.1f} dB, wanted {self.min_sqnr:g} dB"
+            )
+        return ""
 
 
 @dataclass
