@@ -4,7 +4,7 @@ import pytest
 
 from deploykit.quantization.int8_graph import codes_graph, int8_graph
 from deploykit.transforms.core.int8.stored_codes import holds_codes
-from deploykit.verification.differences import compare
+from deploykit.transforms.core.running.differences import compare
 from tests.support import ops, run
 from tests.transforms.int8_nets import calibrated, feeds_of
 from tests.transforms.test_quantize_static import inception, residual
