@@ -9,7 +9,7 @@ Nets with random weights are in 8 bits throughout: only their speed means someth
 import json
 import statistics
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -167,12 +167,17 @@ def _labelled(graph: Graph, data: Data) -> tuple[list[dict[str, Array]], Array |
     return feeds, samples.labels_of(feeds)
 
 
-def all_in_8_bits(graph: Graph, data: Mapping[str, np.ndarray]) -> Graph:
-    """Return an optimized graph with every layer in 8 bits that can be, whatever it costs."""
+def all_in_8_bits(
+    graph: Graph, data: Mapping[str, np.ndarray], form: Callable[[Graph, str], Graph] = int8_graph
+) -> Graph:
+    """Return an optimized graph with every layer in 8 bits that can be, whatever it costs.
+
+    `form` writes it, for TensorFlow or as codes.
+    """
     with tempfile.TemporaryDirectory() as folder:
         ranges = str(Path(folder, "ranges.json"))
         shifted, _ = prepare(graph, Samples.of(graph, data).feeds(), ranges)
-        return int8_graph(shifted, ranges)
+        return form(shifted, ranges)
 
 
 def faster(what: str, ours: tuple[Graph, Settings], rivals: list[Rival]) -> list[Figure]:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,10 +12,19 @@ from deploykit.benchmarking.settings import Settings
 from tests.benchmarks import __main__ as benchmarks
 from tests.benchmarks import peers
 from tests.benchmarks.measuring import Run
-from tests.benchmarks.peers import nets
+from tests.benchmarks.peers import in_8_bits, nets
 from tests.benchmarks.peers.answers import least_cosine, sqnr_db
 from tests.benchmarks.peers.contestants import Contestant
-from tests.benchmarks.peers.nets import FOR_SPEED, IN_PARTS, INT8, ON_ONE_THREAD, Net
+from tests.benchmarks.peers.nets import (
+    ACCURATE,
+    FOR_SPEED,
+    IN_OPENVINO,
+    IN_PARTS,
+    INT8,
+    ON_ONE_THREAD,
+    OVER_TENSORFLOW,
+    Net,
+)
 from tests.benchmarks.peers.places import EIGHT, FLYING, ONE, PLACES, TWO
 from tests.benchmarks.peers.turns import Entry, Taken
 
@@ -24,6 +34,8 @@ FLOAT = Contestant("TF", "float", NET, Path("f"), Settings(onednn=True))
 OURS = Contestant("TF", "int8", NET, Path("i"), Settings(executor="caller"))
 PLAIN = Contestant("TFLite", "float", NET, Path("p"), module="tflite")
 SMALL = Contestant("TFLite", "int8", NET, Path("q"), module="tflite")
+CODES = Contestant("OpenVINO", IN_OPENVINO, NET, Path("o"), module="open_vino")
+ONES = np.ones((1, 1))
 ALL = [FLOAT, OURS, PLAIN, SMALL]
 
 
@@ -118,10 +130,48 @@ def test_a_benchmark_may_have_parts(monkeypatch):
     assert len(shown) == 2
 
 
-def test_a_contestant_is_ours_only_in_tensorflow_and_in_8_bits():
+def test_a_contestant_is_ours_in_tensorflow_and_in_8_bits_or_in_codes():
     assert [each.is_ours for each in ALL] == [False, True, False, False]
     assert [each.is_peer for each in ALL] == [False, False, True, True]
     assert not replace(OURS, form="float").is_ours
+    assert CODES.is_ours
+    assert CODES.is_int8
+
+
+def test_our_codes_are_set_against_peers_of_both_kinds_and_our_graph_in_tensorflow(monkeypatch):
+    monkeypatch.setattr(peers, "sums_exactly", lambda isa: True)
+    bars = {"vnni": {TWO: {OVER_TENSORFLOW: 1.5}}}
+    net = replace(NET, trained=True, bars=bars)
+    exact = replace(SMALL, form=f"{ACCURATE}, 3 of 9 layers float")
+    taken = {Entry(each, TWO): Taken([ms], "")
+             for each, ms in ((OURS, 3), (SMALL, 1.9), (exact, 2), (CODES, 2))}  # fmt: skip
+    found = [each for each in peers.beside(net, TWO, taken) if IN_OPENVINO in each.what]
+    asked = {next(iter(each.ours)): (each.at_least, each.reached) for each in found}
+    assert asked == {1.5: (1.5, True), 0.95: (0.95, True), 1: (1, True)}
+
+
+@pytest.mark.parametrize(
+    ("bar", "least"), [(0.0, 0), (10.0, 1), (13.0, 2), (19.5, 4), (30.0, None)]
+)
+def test_as_few_of_the_noisiest_layers_stay_float_as_keep_the_bar(monkeypatch, bar, least):
+    """Layers have noise powers of 8, 4, 2 and 1 hundredths of the signal."""
+    power = {"a": 0.02, "b": 0.08, "c": 0.01, "d": 0.04}
+
+    def quantized(plain, form, keep_float=(), *_, **__):
+        noise = sum(each for name, each in power.items() if name not in keep_float)
+        return SimpleNamespace(name="", outputs=lambda: ONES * (1 + (noise + 0.01) ** 0.5))
+
+    monkeypatch.setattr(in_8_bits, "quantized", quantized)
+    monkeypatch.setattr(in_8_bits.environment, "layers", lambda *_: list(power))
+    monkeypatch.setattr(in_8_bits, "replace", lambda found, form: form)
+    plain = SimpleNamespace(
+        net=NET, module="open_vino", model=Path("m"), name="P", outputs=lambda: ONES
+    )
+    if least is None:
+        with pytest.raises(RuntimeError, match=r"4 of 4 layers in float keep 20.0 dB"):
+            in_8_bits.accurate(plain, bar)
+    else:
+        assert in_8_bits.accurate(plain, bar) == f"{ACCURATE}, {least} of 4 layers float"
 
 
 def test_a_graph_that_stays_float_is_not_compared_as_one_in_8_bits(monkeypatch):
@@ -130,11 +180,11 @@ def test_a_graph_that_stays_float_is_not_compared_as_one_in_8_bits(monkeypatch):
     commands = []
 
     def ran(command):
-        commands.append(command[command.index("--prefer") + 1])
+        commands.append(command[command.index("--force") + 1 : -1])
         return Run(1.0, 1.0, json.dumps(said.pop(0)))
 
     monkeypatch.setattr(nets, "run", ran)
     with pytest.raises(SystemExit, match=r"net: quantize keeps float, .*: 8 bits gain nothing"):
         net.in_8_bits(FOR_SPEED)
     assert net.in_8_bits(INT8) == net.file("int8.pb")
-    assert commands == ["speed", "accuracy"]
+    assert commands == [["--prefer", "speed"], []]

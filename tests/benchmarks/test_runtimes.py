@@ -21,9 +21,11 @@ def load(model, batch, threads, in_flight):
     call = lambda feeds: feeds["a"] * feeds["b"] * threads
     flight = (lambda feeds, seconds: [batch] * 5) if batch == 3 else None
     return Loaded([call] * in_flight, f"batch {batch}, threads {threads}", flight)
-def quantize(model, samples, target, kind):
-    np.savez(target, kind=kind, last=every(samples)[-1]["a"])
-main(load, quantize)
+def quantize(model, samples, target, kind, keep_float):
+    np.savez(target, kind=kind, last=every(samples)[-1]["a"], keep_float=keep_float)
+def layers(model):
+    return [model, "b"]
+main(load, quantize, layers)
 """
 
 
@@ -74,10 +76,20 @@ def test_a_runtime_may_have_a_way_of_its_own_to_keep_calls_in_flight(samples):
 
 def test_quantize_gets_the_samples_one_by_one(samples, tmp_path):
     target = tmp_path / "small.npz"
-    assert ask("quantize", "a.model", samples, target, "transformer") == []
+    assert ask("quantize", "a.model", samples, target, "transformer", 9) == []
     small = np.load(target)
     assert small["kind"] == "transformer"
+    assert small["keep_float"].tolist() == []
     np.testing.assert_array_equal(small["last"], [[9, 10, 11]])
+
+
+def test_quantize_gets_the_first_samples_and_the_layers_that_stay_float(samples, tmp_path):
+    target = tmp_path / "small.npz"
+    assert ask("layers", "a.model") == [["a.model", "b"]]
+    assert ask("quantize", "a.model", samples, target, "transformer", 2, "b", "c") == []
+    small = np.load(target)
+    assert small["keep_float"].tolist() == ["b", "c"]
+    np.testing.assert_array_equal(small["last"], [[3, 4, 5]])
 
 
 def test_all_get_one_malloc_but_those_that_abort_with_another(monkeypatch):

@@ -14,10 +14,11 @@ from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.runner import started
 from deploykit.benchmarking.settings import Settings
 from deploykit.transforms.core.running.child import Worker, call
-from tests.benchmarks.peers.nets import IN_PARTS, Net
+from tests.benchmarks.peers.nets import IN_OPENVINO, IN_PARTS, INT8, Net
 from tests.benchmarks.peers.places import ONE, PLACES, Place
 from tests.benchmarks.runtimes import environment
 
+OPENVINO = "open_vino"
 CONVERSION = "tests.benchmarks.runtimes.conversion"
 AS_IT_COMES = Settings(onednn=True)
 BEST = Settings(executor="caller", caller_thread=True)
@@ -42,18 +43,18 @@ class Contestant:
 
     @property
     def is_peer(self) -> bool:
-        """Whether it is not TensorFlow that runs it."""
+        """Whether a runtime of others runs it, not TensorFlow."""
         return self.settings is None
 
     @property
     def is_ours(self) -> bool:
         """Whether it is a graph of ours in 8 bits."""
-        return not self.is_peer and self.form in self.net.ours
+        return self.form == IN_OPENVINO or (not self.is_peer and self.form in self.net.ours)
 
     @property
     def is_int8(self) -> bool:
         """Whether it is in 8 bits."""
-        return self.is_ours or self.form == "int8"
+        return self.is_ours or self.form.startswith(INT8)
 
     def in_place(self, place: Place) -> Settings:
         """Return how TensorFlow runs it in a place."""
@@ -112,29 +113,21 @@ def in_tensorflow(net: Net) -> Iterator[Contestant]:
         yield Contestant(runtime, form, net, net.in_8_bits(form), settings)
 
 
-def peers(net: Net) -> Iterator[Contestant]:
-    """Yield each peer in float and in 8 bits; one that cannot be installed is left out, said."""
+def in_float(net: Net) -> Iterator[Contestant]:
+    """Yield the float model of each peer; one that cannot be installed is left out, said."""
     if runtime := _installed("TFLite", "ai-edge-litert"):
-        plain, small = net.file("tflite"), net.file("int8.tflite")
-        convert, samples = f"{CONVERSION}:to_tflite", str(net.calibration)
+        plain = net.file("tflite")
         for batch in {place.batch for place in PLACES}:
-            how = (str(net.model), net.shapes(batch), net.output)
-            call(convert, *how, f"{plain}.b{batch}")
-            call(convert, *how, f"{small}.b{batch}", samples)
+            how = (str(net.model), net.shapes(batch), net.output, f"{plain}.b{batch}")
+            call(f"{CONVERSION}:to_tflite", *how)
         yield Contestant(runtime, "float", net, plain, module="tflite")
-        yield Contestant(runtime, "int8", net, small, module="tflite")
     if runtime := _installed("ONNX Runtime", "onnxruntime", "onnx", "tf2onnx"):
-        plain, small = net.file("onnx"), net.file("int8.onnx")
+        plain = net.file("onnx")
         packages = str(environment.packages_folder())
         call(f"{CONVERSION}:to_onnx", str(net.model), net.inputs, net.output, packages, str(plain))
-        environment.quantize("onnx_runtime", plain, net.calibration, small, net.kind)
         yield Contestant(runtime, "float", net, plain, module="onnx_runtime")
-        yield Contestant(runtime, "int8", net, small, module="onnx_runtime")
     if runtime := _installed("OpenVINO", "openvino", "nncf"):
-        small = net.file("int8.xml")
-        environment.quantize("open_vino", net.model, net.calibration, small, net.kind)
-        yield Contestant(runtime, "float", net, net.model, module="open_vino")
-        yield Contestant(runtime, "int8", net, small, module="open_vino")
+        yield Contestant(runtime, "float", net, net.model, module=OPENVINO)
 
 
 def _installed(name: str, *packages: str) -> str:

@@ -1,11 +1,13 @@
 """What a process of a runtime does: quantize a model, or hold one and run it whenever it is asked.
 
-    quantize MODEL SAMPLES TARGET KIND
+    quantize MODEL SAMPLES TARGET KIND COUNT LAYER...
+    layers MODEL
     run MODEL SAMPLES BATCH THREADS IN_FLIGHT
 
 `run` answers lines of JSON, `["METHOD", ARGUMENT, ...]` of a Model, with lines of JSON. SAMPLES is
 an .npz file of arrays by input name; the first axis are the samples, and other arrays, which the
-model does not read, are left alone. This needs NumPy alone: deploykit is not there.
+model does not read, are left alone. The first COUNT samples calibrate, and each LAYER stays float.
+`layers` prints a list of names. This needs NumPy alone: deploykit is not there.
 """
 
 import json
@@ -100,20 +102,28 @@ def _loop(call: Call, feeds: Feeds, seconds: float) -> list[int]:
 
 def main(
     load: Callable[[str, int, int, int], Loaded],
-    quantize: Callable[[str, Feeds, str, str], None] | None = None,
+    quantize: Callable[[str, Feeds, str, str, Sequence[str]], None] | None = None,
+    layers: Callable[[str], list[str]] | None = None,
 ) -> None:
     """Do what the command line says.
 
     `load` gets the model, the batch, the threads of a call and the calls in flight; `quantize` the
-    model, the samples, the target and the kind of net.
+    model, the samples, the target, the kind of net and the layers that stay float; `layers` names
+    all of a model.
     """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
-    act, model, file, *rest = sys.argv[1:]
+    act, model, *rest = sys.argv[1:]
+    if act == "layers" and layers is not None:
+        print(json.dumps(layers(model)), file=answers, flush=True)
+        return
+    file, *rest = rest
     with np.load(file) as arrays:
         samples = dict(arrays)
     if act == "quantize" and quantize is not None:
-        quantize(model, samples, *rest)
+        target, kind, count, *keep_float = rest
+        few = {name: array[: int(count)] for name, array in samples.items()}
+        quantize(model, few, target, kind, keep_float)
         return
     batch, threads, in_flight = map(int, rest)
     held = Model(load(model, batch, threads // in_flight, in_flight), samples, batch)

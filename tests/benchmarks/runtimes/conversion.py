@@ -1,6 +1,9 @@
 """TensorFlow's graph in the peers' formats. TensorFlow does it, in a child process of deploykit."""
 
+import csv
+import math
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,12 +17,55 @@ def to_tflite(
     output: str,
     target: str,
     samples: str | None = None,
+    keep_float: Sequence[str] = (),
 ) -> None:
     """Convert with TensorFlow's converter; with samples, to full 8 bits as its guide says.
 
     The model takes batches of these shapes alone: those of transformers cannot be resized. What has
-    no kernel in 8 bits, such as looking words up, stays float.
+    no kernel in 8 bits, such as looking words up, stays float, and so do the layers `keep_float`.
     """
+    import tensorflow as tf
+
+    converter = _converter(model, shapes, output, samples)
+    if keep_float:
+        options = tf.lite.experimental.QuantizationDebugOptions(denylisted_nodes=list(keep_float))
+        debugger = tf.lite.experimental.QuantizationDebugger(
+            converter=converter,
+            debug_options=options,
+            debug_dataset=converter.representative_dataset,
+        )
+        content = debugger.get_nondebug_quantized_model()
+    else:
+        content = converter.convert()
+    Path(target).write_bytes(content)
+
+
+def tflite_noise(
+    model: str, shapes: Mapping[str, Sequence[int]], output: str, samples: str
+) -> dict[str, float]:
+    """Return the noise of each layer as TensorFlow's guide ranks them, by the name it is kept by.
+
+    That is the root of the mean squared error in steps of the layer's codes.
+    """
+    import tensorflow as tf
+
+    converter = _converter(model, shapes, output, samples)
+    debugger = tf.lite.experimental.QuantizationDebugger(
+        converter=converter, debug_dataset=converter.representative_dataset
+    )
+    debugger.run()
+    with tempfile.TemporaryFile("w+") as file:
+        debugger.layer_statistics_dump(file)
+        file.seek(0)
+        return {
+            row["tensor_name"]: math.sqrt(float(row["mean_squared_error"])) / float(row["scale"])
+            for row in csv.DictReader(file)
+        }
+
+
+def _converter(
+    model: str, shapes: Mapping[str, Sequence[int]], output: str, samples: str | None
+) -> Any:
     import tensorflow as tf
 
     converter = tf.compat.v1.lite.TFLiteConverter.from_frozen_graph(
@@ -37,7 +83,7 @@ def to_tflite(
         converter.target_spec.supported_ops = [
             tf.lite.OpsSet.TFLITE_BUILTINS_INT8, tf.lite.OpsSet.TFLITE_BUILTINS,
         ]  # fmt: skip
-    Path(target).write_bytes(converter.convert())
+    return converter
 
 
 def to_onnx(model: str, inputs: Sequence[str], output: str, packages: str, target: str) -> None:

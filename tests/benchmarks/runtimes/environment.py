@@ -19,6 +19,8 @@ FOLDER = RESULTS / "peers" / "venv"
 PYTHON = FOLDER / "bin" / "python"
 OWN_MALLOC = ("open_vino",)
 """Runtimes that abort where another library stands in for the C library's malloc."""
+EVERY = 10**9
+"""More samples than there are."""
 PIP = (str(PYTHON), "-m", "pip", "--disable-pip-version-check")
 
 
@@ -48,10 +50,30 @@ def packages_folder() -> Path:
     return found
 
 
-def quantize(runtime: str, model: Path, samples: Path, target: Path, kind: str) -> None:
-    """Quantize a model as a runtime does."""
-    with contextlib.closing(Process(runtime, "quantize", model, samples, target, kind)) as process:
+def quantize(
+    runtime: str,
+    model: Path,
+    samples: Path,
+    target: Path,
+    kind: str,
+    *,
+    count: int = EVERY,
+    keep_float: Sequence[str] = (),
+) -> None:
+    """Quantize a model as a runtime does, with the first `count` samples.
+
+    `keep_float` names layers as `layers` does.
+    """
+    arguments = (model, samples, target, kind, count, *keep_float)
+    with contextlib.closing(Process(runtime, "quantize", *arguments)) as process:
         process.finish()
+
+
+def layers(runtime: str, model: Path) -> list[str]:
+    """Return the names of a model's layers, as a runtime that quantizes it knows them."""
+    with contextlib.closing(Process(runtime, "layers", model)) as process:
+        found: list[str] = process.answer()
+        return found
 
 
 def malloc_name(runtime: str = "") -> str:
@@ -102,12 +124,17 @@ class Process:
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """Return what a method of the model returns. RuntimeError: the process died."""
-        questions, answers = self._process.stdin, self._process.stdout
+        questions = self._process.stdin
         assert questions is not None
-        assert answers is not None
         with contextlib.suppress(BrokenPipeError):  # it died; there will be no answer
             questions.write(json.dumps([method, *arguments]).encode() + b"\n")
             questions.flush()
+        return self.answer()
+
+    def answer(self) -> Any:
+        """Return the next answer. RuntimeError: the process died."""
+        answers = self._process.stdout
+        assert answers is not None
         if not (answer := answers.readline()):
             self.finish()
         return json.loads(answer)

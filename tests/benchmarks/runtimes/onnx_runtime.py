@@ -1,11 +1,14 @@
 """ONNX Runtime; quantized as its documentation says for a CPU: static, u8 x s8, per channel."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 
 from tests.benchmarks.runtimes.child import Feeds, Loaded, every, main
+
+LAYERS = ("Conv", "Gemm", "MatMul")
 
 
 def load(model: str, batch: int, threads: int, in_flight: int) -> Loaded:
@@ -21,7 +24,7 @@ def load(model: str, batch: int, threads: int, in_flight: int) -> Loaded:
     return Loaded([call] * in_flight, f"arena, intra-op {threads}{flying}")
 
 
-def quantize(model: str, samples: Feeds, target: str, kind: str) -> None:
+def quantize(model: str, samples: Feeds, target: str, kind: str, keep_float: Sequence[str]) -> None:
     from onnxruntime import quantization
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -46,10 +49,17 @@ def quantize(model: str, samples: Feeds, target: str, kind: str) -> None:
         activation_type=quantization.QuantType.QUInt8,
         weight_type=quantization.QuantType.QInt8,
         per_channel=True,
+        nodes_to_exclude=list(keep_float),
         # Without VNNI, sums of 8-bit products saturate; 7-bit weights are its way out.
         reduce_range="vnni" not in Path("/proc/cpuinfo").read_text(),
     )
     Path(prepared).unlink()
+
+
+def layers(model: str) -> list[str]:
+    import onnx
+
+    return [node.name for node in onnx.load(model).graph.node if node.op_type in LAYERS]
 
 
 def _names(session: onnxruntime.InferenceSession) -> dict[str, str]:
@@ -58,4 +68,4 @@ def _names(session: onnxruntime.InferenceSession) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    main(load, quantize)
+    main(load, quantize, layers)

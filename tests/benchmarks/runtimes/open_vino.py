@@ -1,11 +1,14 @@
 """OpenVINO, which reads TensorFlow's graphs itself; NNCF quantizes with its defaults."""
 
 import time
+from collections.abc import Sequence
 
 import numpy as np
 import openvino
 
 from tests.benchmarks.runtimes.child import Feeds, Loaded, every, main
+
+LAYERS = ("Convolution", "GroupConvolution", "MatMul")
 
 
 def load(model: str, batch: int, threads: int, in_flight: int) -> Loaded:
@@ -37,19 +40,30 @@ def load(model: str, batch: int, threads: int, in_flight: int) -> Loaded:
     return Loaded([call] * in_flight, words, flight)
 
 
-def quantize(model: str, samples: Feeds, target: str, kind: str) -> None:
+def quantize(model: str, samples: Feeds, target: str, kind: str, keep_float: Sequence[str]) -> None:
     import nncf
 
     read = _read(model, 1)
     names = _names(read)
     data = nncf.Dataset(every(samples), lambda feeds: _given(names, feeds))
     model_type = nncf.ModelType.TRANSFORMER if kind == "transformer" else None
-    small = nncf.quantize(read, data, model_type=model_type)
+    ignored = nncf.IgnoredScope(names=list(keep_float))
+    small = nncf.quantize(read, data, model_type=model_type, ignored_scope=ignored)
     openvino.save_model(small, target, compress_to_fp16=False)
+
+
+def layers(model: str) -> list[str]:
+    return [each.friendly_name for each in _layers(_read(model, 1))]
+
+
+def _layers(model: openvino.Model) -> list[openvino.Node]:
+    return [each for each in model.get_ordered_ops() if each.get_type_name() in LAYERS]
 
 
 def _read(model: str, batch: int) -> openvino.Model:
     found = openvino.Core().read_model(model)
+    for number, layer in enumerate(_layers(found)):  # else each reading names them anew
+        layer.friendly_name = f"layer_{number}"
     shapes = {each: each.partial_shape for each in found.inputs}
     for shape in shapes.values():
         shape[0] = batch
@@ -67,4 +81,4 @@ def _given(names: dict[int, str], feeds: Feeds) -> dict[int, np.ndarray]:
 
 
 if __name__ == "__main__":
-    main(load, quantize)
+    main(load, quantize, layers)
