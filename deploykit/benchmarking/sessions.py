@@ -6,8 +6,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from deploykit.benchmarking.engines.opening import opened
+from deploykit.benchmarking.engines.runner import Runner, status
 from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.runner import Runner, status
 from deploykit.benchmarking.scenarios.stage import Played, Stage
 from deploykit.benchmarking.scenarios.timing import Timing
 from deploykit.transforms.core.running.child import Worker
@@ -35,7 +36,7 @@ class Sessions:
         """Make a session, and return its number."""
         before = _forget_peak() if self._runners else None
         like = next((each for each in self._runners if each.is_graph_of(job)), None)
-        runner = Runner(job, like)
+        runner = opened(job, like)
         self._runners.append(runner)
         # What other sessions hold is not this one's.
         self._bytes.append(0 if before is None else before - self._runners[0].bytes_before)

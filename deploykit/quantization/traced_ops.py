@@ -2,9 +2,9 @@
 
 from collections import Counter
 
+from deploykit.benchmarking.engines.tensorflow_runner import TensorFlowRunner
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.profiling.execution import ExecutedGraph
-from deploykit.benchmarking.runner import Runner
 
 WARM_UP_CALLS = 3
 
@@ -12,14 +12,14 @@ WARM_UP_CALLS = 3
 class Tracer:
     """A graph in a session, as it is measured elsewhere: Grappler is on and may fuse nodes.
 
-    GraphError: as Runner.
+    GraphError: as TensorFlowRunner.
     """
 
     def __init__(self, job: Job) -> None:
         """Load the graph, and run it until its memory is there."""
         import tensorflow as tf
 
-        self._runner = Runner(job)
+        self._runner = TensorFlowRunner(job)
         options = tf.compat.v1.RunOptions
         self._options = options(trace_level=options.FULL_TRACE)
         self.trace(WARM_UP_CALLS)

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 import deploykit as api
+from deploykit.benchmarking.engines.tensorflow_runner import TensorFlowRunner
 from deploykit.benchmarking.feeding import Feeding
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.benchmarking.runner import Runner
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import summary
 from deploykit.transforms.core.graph import Graph
@@ -29,7 +29,7 @@ ROUNDS, SECONDS = 8, 5.0
 RATIO = 1.03
 
 
-class WithBareLoop(Runner):
+class WithBareLoop(TensorFlowRunner):
     """A runner that can also do what anyone would write first."""
 
     def bare(self, seconds: float) -> list[float]:

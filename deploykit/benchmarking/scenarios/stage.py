@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from deploykit.benchmarking.runner import Runner
+from deploykit.benchmarking.engines.runner import Runner
 from deploykit.benchmarking.scenarios.timing import OFFLINE, SERVER, Timing
 from deploykit.load.arrivals import poisson
 

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from deploykit.benchmarking.engines.opening import started
 from deploykit.benchmarking.inputs import samples_in
 from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.runner import started
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.tuning.searching import Figures
 from deploykit.transforms.core.errors import Error

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 import deploykit as api
+from deploykit.benchmarking.engines.opening import started
 from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.runner import started
 from deploykit.benchmarking.settings import Settings
 from deploykit.transforms.core.running.child import Worker, call
 from tests.benchmarks.peers.nets import IN_OPENVINO, IN_PARTS, INT8, Net

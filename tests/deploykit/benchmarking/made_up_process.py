@@ -6,7 +6,8 @@ Their clock is theirs alone, so figures are the same each time.
 import os
 from types import SimpleNamespace
 
-from deploykit.benchmarking import playing, runner, sessions
+from deploykit.benchmarking import playing, sessions
+from deploykit.benchmarking.engines import opening
 
 CALL = 0.002
 
@@ -54,7 +55,7 @@ class MadeUpProcess:
 def take_made_up_processes(monkeypatch) -> list[tuple]:
     """Let all processes that measure be made up; return what will be asked of them."""
     MadeUpProcess.asked, MadeUpProcess.now = [], 0.0
-    for module in (runner, sessions):
+    for module in (opening, sessions):
         monkeypatch.setattr(module, "Worker", MadeUpProcess)
     clock = SimpleNamespace(monotonic=lambda: MadeUpProcess.now)
     monkeypatch.setattr(playing, "time", clock)

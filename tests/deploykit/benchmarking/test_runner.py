@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from deploykit.benchmarking.devices import check_devices, devices_for, visible_gpus
+from deploykit.benchmarking.engines.tensorflow_runner import TensorFlowRunner
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.benchmarking.runner import Runner
 from deploykit.benchmarking.scaling import scaling_efficiency
 from deploykit.benchmarking.sessions import Sessions
 from deploykit.benchmarking.settings import Settings, Sweep
@@ -50,7 +50,7 @@ def job(tmp_path):
         path = tmp_path / "graph.pb"
         path.write_bytes(b"".join(graph.serialized()))
         job = Job(str(path), graph.inputs, graph.outputs, batches, Settings(**settings), devices)
-        return Runner(job)
+        return TensorFlowRunner(job)
 
     return make
 

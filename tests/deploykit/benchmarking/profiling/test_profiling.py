@@ -7,13 +7,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from deploykit.benchmarking.engines.tensorflow_runner import TensorFlowRunner
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.profiling.execution import Event, ExecutedGraph, layer_of
 from deploykit.benchmarking.profiling.profile import document
 from deploykit.benchmarking.profiling.profile_tables import profile_tables
 from deploykit.benchmarking.profiling.trace import trace
 from deploykit.benchmarking.profiling.traced_calls import _times
-from deploykit.benchmarking.runner import Runner
 from deploykit.benchmarking.settings import Settings
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.child import Worker
@@ -103,7 +103,7 @@ def job(tmp_path, body, *shape: int) -> Job:
     return Job(str(path), ("x",), ("out",), ((random(*shape),),), Settings(threads=(2, 1)))
 
 
-def run(runner: Runner) -> list[Event]:
+def run(runner: TensorFlowRunner) -> list[Event]:
     import tensorflow as tf
 
     options = tf.compat.v1.RunOptions(
@@ -116,7 +116,7 @@ def run(runner: Runner) -> list[Event]:
 @pytest.fixture(scope="module", params=[1, 3])
 def found(request, tmp_path_factory):
     worker = Worker(
-        "deploykit.benchmarking.runner:Runner",
+        "deploykit.benchmarking.engines.tensorflow_runner:TensorFlowRunner",
         job(tmp_path_factory.mktemp("profile"), layers, request.param, 16, 16, 8),
     )
     try:
@@ -216,7 +216,7 @@ def test_the_tables(found, top, tables):
 
 
 def test_what_was_computed_beforehand_is_told(tmp_path):
-    found = Runner(job(tmp_path, folded_layer, 2, 4)).profile(2)
+    found = TensorFlowRunner(job(tmp_path, folded_layer, 2, 4)).profile(2)
     assert found.model_flops == 2 * 4 * 5 * 3 + 2 * 2 * 5 * 4
     assert found.total.flops == 2 * 2 * 5 * 4
     assert found.unattributed_share == pytest.approx(120 / 200)
@@ -225,20 +225,24 @@ def test_what_was_computed_beforehand_is_told(tmp_path):
 
 
 def test_a_node_in_a_loop_counts_each_time(tmp_path):
-    steps = [event for event in run(Runner(job(tmp_path, loop, 3, 4))) if event.flops]
+    steps = [event for event in run(TensorFlowRunner(job(tmp_path, loop, 3, 4))) if event.flops]
     assert [event.flops for event in steps] == [2 * 3 * 4 * 4] * 5
     assert len({event.node for event in steps}) == 1
 
 
 def test_an_8_bit_layer_counts_as_its_float_one(tmp_path):
-    layers = [event for event in run(Runner(job(tmp_path, eight_bits, 3, 8, 8, 4))) if event.flops]
+    layers = [
+        event
+        for event in run(TensorFlowRunner(job(tmp_path, eight_bits, 3, 8, 8, 4)))
+        if event.flops
+    ]
     assert [event.flops for event in layers] == [3 * 2 * (4 * 4 * 6) * (3 * 3 * 4)]
     image, weights, result = 3 * 8 * 8 * 4, 3 * 3 * 4 * 6, 3 * 4 * 4 * 6
     assert layers[0].moved == image + weights + 4 * result + 6 * 4  # and six ends of ranges
 
 
 def test_what_a_called_function_runs_counts_once(tmp_path):
-    events = run(Runner(job(tmp_path, call, 3, 4)))
+    events = run(TensorFlowRunner(job(tmp_path, call, 3, 4)))
     assert not any("Call" in event.op for event in events)
     (inside,) = (event for event in events if event.node == "inside")
     assert inside.flops is None  # it is listed as not counted, since its inputs are not told
@@ -247,7 +251,7 @@ def test_what_a_called_function_runs_counts_once(tmp_path):
 def test_a_layer_on_another_device_knows_what_it_was_sent(tmp_path):
     import tensorflow as tf
 
-    runner = Runner(job(tmp_path, two_devices, 5, 4))
+    runner = TensorFlowRunner(job(tmp_path, two_devices, 5, 4))
     runner.config.device_count["CPU"] = 2
     runner.session = tf.compat.v1.Session(graph=runner.graph, config=runner.config)
     events = run(runner)
@@ -259,7 +263,7 @@ def test_a_layer_on_another_device_knows_what_it_was_sent(tmp_path):
 
 
 def test_a_refusal_is_one_sentence(tmp_path):
-    runner = Runner(job(tmp_path, folded_layer, 2, 7))
+    runner = TensorFlowRunner(job(tmp_path, folded_layer, 2, 7))
     with pytest.raises(GraphError, match=r"TensorFlow cannot run the graph: .*shape"):
         runner.profile(1)
 

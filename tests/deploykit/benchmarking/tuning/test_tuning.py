@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from deploykit.api.tune import tune
+from deploykit.benchmarking.engines.tensorflow_runner import TensorFlowRunner
 from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measurement import Measurement, Turn
 from deploykit.benchmarking.results import BenchmarkResult, load_tuned
-from deploykit.benchmarking.runner import Runner
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.tuning import tuning
 from deploykit.benchmarking.tuning.recommendation import Recommendation, without_one
@@ -477,7 +477,7 @@ def test_a_session_takes_other_batches(small):
         Job(str(small), graph.inputs, graph.outputs, batches(graph, size), Settings(batch=size))
         for size in (1, 8)
     ]
-    runner = Runner(jobs[0])
+    runner = TensorFlowRunner(jobs[0])
     runner._call = lambda x: shapes.append(x.shape[0])
     runner.run(0, 1)
     runner.go_on_with(jobs[1])

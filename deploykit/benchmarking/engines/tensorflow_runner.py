@@ -1,26 +1,22 @@
-"""A model in a session, made ready and run in a loop; it lives in a child process."""
+"""A model in a session of TensorFlow."""
 
+import contextlib
 import functools
-import itertools
-import os
 import re
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deploykit.benchmarking.devices import devices_for, gpus
+from deploykit.benchmarking.engines.runner import Runner, status
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.session_config import config, gpu_options, in_callers_thread
 from deploykit.benchmarking.towers import Dataset, Tower, dataset_of, fed_together, towers
-from deploykit.hardware.allocators import check_in_force, in_force
-from deploykit.hardware.machine import environment
-from deploykit.transforms.core.errors import GraphError, LimitError, failed
+from deploykit.hardware.allocators import check_in_force
+from deploykit.transforms.core.errors import GraphError, failed
 from deploykit.transforms.core.protos import GraphDef
-from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.running.session import sentence
-from deploykit.transforms.core.tensors import Array
 
 if TYPE_CHECKING:
     from deploykit.benchmarking.profiling.profile import Profile
@@ -28,19 +24,14 @@ if TYPE_CHECKING:
 _OPENMP = re.compile(r"/lib(?:iomp5|gomp|omp)[.-]")
 
 
-def started(job: Job) -> Worker:
-    """Return a process of its own with a Runner, in the environment that the settings ask for."""
-    return Worker(f"{__name__}:Runner", job, forced=job.settings.environment)
-
-
-class Runner:
-    """A session with one graph, or a tower on each of several devices. Times are in nanoseconds.
+class TensorFlowRunner(Runner):
+    """A session with one graph, or a tower on each of several devices.
 
     GraphError: TensorFlow does not accept the graph, or cannot run it, or the device that the
     settings ask for is not there.
     """
 
-    def __init__(self, job: Job, like: "Runner | None" = None) -> None:
+    def __init__(self, job: Job, like: "TensorFlowRunner | None" = None) -> None:
         """Load TensorFlow, then the graph and its dataset, which is what `load` times.
 
         A further session may share the graph of another one; each has weights of its own.
@@ -106,8 +97,8 @@ class Runner:
                     f"TensorFlow has no device '{device}'; it has: {', '.join(sorted(there))}"
                 )
 
-    def facts(self) -> dict[str, Any]:
-        """Return what is known of the process: versions, settings in force, memory in bytes."""
+    def _engine_facts(self) -> dict[str, Any]:
+        """Return TensorFlow's version, and what is in force there."""
         import tensorflow as tf
         from tensorflow.python.util import _pywrap_util_port as port
 
@@ -117,23 +108,15 @@ class Runner:
             if _OPENMP.search(line)
         }
         threads = self.config
-        feeds = zip(self.job.inputs, self.job.batches[0], strict=True)
         return {
-            "inputs": {name: f"{array.dtype} {list(array.shape)}" for name, array in feeds},
             "tensorflow": tf.__version__,
             "onednn": bool(port.IsMklEnabled()),
             "intra_op_threads": threads.intra_op_parallelism_threads,
             "inter_op_threads": threads.inter_op_parallelism_threads,
             "openmp": sorted(Path(library).name for library in libraries),
-            "allocator": [*in_force()],
-            "cpus": sorted(os.sched_getaffinity(0)),
             "towers": [tower.device for tower in self.towers],
             "soft_placement": threads.allow_soft_placement,
             "gpu_options": gpu_options(self.config),
-            "environment": environment(),
-            "load_ns": self.load,
-            "bytes_before": self.bytes_before,
-            "bytes_peak": status("VmHWM"),
         }
 
     def go_on_with(self, job: Job) -> None:
@@ -141,28 +124,11 @@ class Runner:
         self.job = job
         self.batches = fed_together(job.batches, len(self.towers))
 
-    def run(self, seconds: float, runs: int | None = None) -> tuple[list[int], int]:
-        """Run for so long, or so often; return each call's time and the time of them all.
-
-        With several calls in flight, each thread runs for so long, and `runs` counts all calls.
-        """
-        count = self.job.settings.concurrency
-        each = None if runs is None else -(-runs // count)
-        start = time.perf_counter_ns()
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Make an Error of what TensorFlow raises in a call."""
         try:
-            if count == 1:
-                found = _loop(self._call, self.batches, seconds, each)
-            else:
-                found = self._in_flight(count, seconds, each)
-        except self._failures as error:
-            raise failed(f"TensorFlow cannot run the graph: {sentence(error)}", error) from None
-        taken = time.perf_counter_ns() - start
-        return [latency for _, latency in found], taken
-
-    def compute(self, number: int) -> None:
-        """Make a call with the batch of this number; batches come in turn."""
-        try:
-            self._call(*self.batches[number % len(self.batches)])
+            yield
         except self._failures as error:
             raise failed(f"TensorFlow cannot run the graph: {sentence(error)}", error) from None
 
@@ -173,10 +139,8 @@ class Runner:
         feeds = dict(zip(self.fed, self.batches[0], strict=True))
         metadata = None if options is None else tf.compat.v1.RunMetadata()
         start = time.perf_counter_ns()
-        try:
+        with self._explained():
             self.session.run(self.fetches, feeds, options=options, run_metadata=metadata)
-        except self._failures as error:
-            raise failed(f"TensorFlow cannot run the graph: {sentence(error)}", error) from None
         return time.perf_counter_ns() - start, metadata
 
     def profile(self, runs: int) -> "Profile":
@@ -184,50 +148,3 @@ class Runner:
         from deploykit.benchmarking.profiling.traced_calls import profile
 
         return profile(self.run_once, self.job, runs)
-
-    def _in_flight(self, count: int, seconds: float, runs: int | None) -> list[tuple[int, int]]:
-        found: list[list[tuple[int, int]]] = [[] for _ in range(count)]
-        errors: list[BaseException] = []
-
-        def work(number: int) -> None:
-            try:
-                found[number] = _loop(self._call, self.batches, seconds, runs)
-            except BaseException as error:
-                errors.append(error)
-
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if errors:
-            raise errors[0]
-        return sorted(call for each in found for call in each)
-
-
-def _loop(
-    call: Callable[..., Any],
-    batches: Sequence[tuple[Array, ...]],
-    seconds: float,
-    runs: int | None,
-) -> list[tuple[int, int]]:
-    """Return when each call ended, and how long it took."""
-    clock = time.perf_counter_ns
-    calls: list[tuple[int, int]] = []
-    end = clock() + int(seconds * 1e9)
-    for feeds in itertools.cycle(batches):
-        start = clock()
-        call(*feeds)
-        stop = clock()
-        calls.append((stop, stop - start))
-        if stop >= end or len(calls) == runs:
-            break
-    return calls
-
-
-def status(field: str) -> int:
-    """Return a field of the process's status in bytes."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) << 10
-    raise LimitError(f"the kernel does not tell {field}")
