@@ -16,7 +16,8 @@ from deploykit.serving.execution.batch_rows import rows_of
 from deploykit.serving.execution.batching import Batches
 from deploykit.serving.execution.call_inputs import requested, with_defaults
 from deploykit.serving.execution.classify_regress import Class, check_some, classes_of, values_of
-from deploykit.serving.execution.servable import HERE, Servable
+from deploykit.serving.execution.engines.engine import HERE
+from deploykit.serving.execution.servable import Servable
 from deploykit.serving.execution.slots import OVERDUE, Slots
 from deploykit.serving.protocol.codec import INPUT_ALIAS
 from deploykit.serving.protocol.errors import ServingError

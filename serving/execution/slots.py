@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
-from deploykit.serving.execution.servable import HERE
+from deploykit.serving.execution.engines.engine import HERE
 from deploykit.serving.protocol.errors import ServingError
 
 OVERDUE = "the deadline passed before the model ran"

@@ -14,6 +14,7 @@ import grpc
 
 from deploykit.serving.execution.batching import Batches
 from deploykit.serving.execution.data_plane import Plane
+from deploykit.serving.execution.engines.open_version import open_version
 from deploykit.serving.execution.servable import Servable
 from deploykit.serving.execution.uploads import Uploads
 from deploykit.serving.grpc_server.grpc_calls import GrpcCalls
@@ -210,7 +211,7 @@ class Server:
 
     def _load(self, name: str, version: int, folder: Path) -> Servable:
         loading = replace(self.settings.loading, slots=self.settings.slots)
-        servable = Servable(folder, name, version, loading)
+        servable = open_version(folder, name, version, loading)
         if self.settings.enable_model_warmup:
             self._warm_up(servable)
         return servable

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
-from deploykit.serving.execution.servable import Loading
+from deploykit.serving.execution.engines.engine import Loading
 from deploykit.serving.lifecycle.base_path import models_in
 from deploykit.serving.lifecycle.model_config import ModelSettings, read_models
 from deploykit.serving.protocol.batching_parameters import Batching, read_batching

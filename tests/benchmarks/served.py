@@ -244,9 +244,10 @@ class Bare:
         signature: str = "serving_default",
     ) -> None:
         """Load a version directory."""
-        from deploykit.serving.execution.servable import Loading, Servable
+        from deploykit.serving.execution.engines.engine import Loading
+        from deploykit.serving.execution.engines.open_version import open_version
 
-        self._servable = Servable(Path(folder), "bare", 1, Loading(intra_op))
+        self._servable = open_version(Path(folder), "bare", 1, Loading(intra_op))
         chosen = self._servable.signatures[signature]
         self._feeds = {alias: sample(shape, chosen.inputs[alias].dtype)}
         self._signature = signature
@@ -272,7 +273,9 @@ class Bare:
         """
         import tensorflow as tf
 
-        session, signature = self._servable._session, self._servable.signatures[self._signature]
+        signature = self._servable.signatures[self._signature]
+        session: Any = self._servable._engines[self._signature]
+        session = session._session
         ((alias, array),) = self._feeds.items()
         outputs = [tensor.name for tensor in signature.outputs.values()]
         inputs = [signature.inputs[alias].name]

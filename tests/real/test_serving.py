@@ -12,7 +12,8 @@ import pytest
 
 import deploykit
 from deploykit.serving.client.client import Client
-from deploykit.serving.execution.servable import Loading, Servable
+from deploykit.serving.execution.engines.engine import Loading
+from deploykit.serving.execution.engines.open_version import open_version
 from deploykit.serving.protocol.signatures import DEFAULT
 from deploykit.storage.arrays import load_data
 from tests.serving.served import Served
@@ -66,7 +67,7 @@ def feeds_of(name: str) -> dict[str, Any]:
 
 def asked(base: Path, name: str, signature: str = DEFAULT) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what a model is fed, and what it answers in this process."""
-    servable = Servable(base / name / "1", name, 1, Loading())
+    servable = open_version(base / name / "1", name, 1, Loading())
     try:
         called = servable.signatures[signature]
         feeds = feeds_of(name)

@@ -13,7 +13,9 @@ import deploykit
 from deploykit.input.applying import in_python
 from deploykit.input.preprocessing import Steps, load_preprocessing
 from deploykit.records.features import Feature
-from deploykit.serving.execution.servable import Loading, Servable
+from deploykit.serving.execution.engines.engine import Loading
+from deploykit.serving.execution.engines.open_version import open_version
+from deploykit.serving.execution.servable import Servable
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.protos import Example
 from deploykit.serving.saved_model.warmup_requests import read_requests
@@ -92,7 +94,7 @@ def scored(classes: int = 10, output: str = "y") -> Graph:
 
 def opened(graph, base: Path, **options) -> Servable:
     found = deploykit.export(graph, base, name="m", **options)
-    return Servable(found.folder, "m", found.version, Loading())
+    return open_version(found.folder, "m", found.version, Loading())
 
 
 def run(served: Servable, signature: str, outputs=(), **feeds):

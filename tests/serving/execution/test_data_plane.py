@@ -12,7 +12,7 @@ import pytest
 from deploykit.serving.execution.batch_parts import BatchParts
 from deploykit.serving.execution.batching import Batches
 from deploykit.serving.execution.data_plane import Plane, Requester, Target
-from deploykit.serving.execution.servable import HERE
+from deploykit.serving.execution.engines.engine import HERE
 from deploykit.serving.protocol.batching_parameters import Batching
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.protos import SignatureDef

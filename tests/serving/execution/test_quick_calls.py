@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from deploykit.serving.execution.data_plane import Plane, Requester, Target
+from deploykit.serving.execution.engines.engine import HERE, Loading
+from deploykit.serving.execution.engines.open_version import open_version
 from deploykit.serving.execution.quick_calls import SECONDS, QuickCalls
-from deploykit.serving.execution.servable import HERE, Loading, Servable
 from deploykit.serving.protocol.protos import MetaGraphDef
 from tests.serving.execution.test_data_plane import One
 from tests.serving.slow_model import slow
@@ -94,17 +95,19 @@ def test_what_decodes_photos_is_not_quick():
     assert not calls.include("s", feeds(1))
 
 
-class Timed(Servable):
-    """A servable that takes down how each call of its session may be ended."""
+def timed(folder):
+    """Return a servable that takes down in `options` how each call of its session may be ended."""
+    servable = open_version(folder, "m", 1, Loading(slots=2))
+    engine, options = servable._engines["serving_default"], []
+    session_run = engine._session_run
 
-    def __init__(self, folder, quick=True):
-        super().__init__(folder, "m", 1, Loading(slots=2))
-        self.options = []
-        self._quick.note("serving_default", next_rows(1), QUICK if quick else SLOW)
+    def run(given, fed, fetches):
+        options.append(engine._run_options.FromString(given))
+        return session_run(given, fed, fetches)
 
-    def _session_run(self, options, fed, fetches):
-        self.options.append(self._run_options.FromString(options))
-        return super()._session_run(options, fed, fetches)
+    engine._session_run, servable.options = run, options
+    servable._quick.note("serving_default", next_rows(1), QUICK)
+    return servable
 
 
 def next_rows(count):
@@ -129,7 +132,7 @@ def asked():
 
 
 def test_a_large_call_after_a_quick_one_can_be_ended_at_its_deadline(tmp_path, asked):
-    model = Timed(half_plus(tmp_path / "m", 2) / "00000123")
+    model = timed(half_plus(tmp_path / "m", 2) / "00000123")
     quick = asked(model, next_rows(1))
     assert (quick.inter_op_thread_pool, quick.timeout_in_ms) == (-1, 0)
     large = asked(model, next_rows(500))
@@ -138,7 +141,7 @@ def test_a_large_call_after_a_quick_one_can_be_ended_at_its_deadline(tmp_path, a
 
 
 def test_a_loop_that_was_short_can_be_ended_when_it_is_long(tmp_path, asked):
-    model = Timed(slow(tmp_path / "m") / "1")
+    model = timed(slow(tmp_path / "m") / "1")
     for _ in range(3):
         options = asked(model, {"x": np.array(1, np.int32)})
         assert options.inter_op_thread_pool != -1
@@ -147,7 +150,7 @@ def test_a_loop_that_was_short_can_be_ended_when_it_is_long(tmp_path, asked):
 
 
 def test_what_failed_was_not_quick(tmp_path):
-    model = Timed(half_plus(tmp_path / "m", 2) / "00000123")
+    model = timed(half_plus(tmp_path / "m", 2) / "00000123")
     examples = {"inputs": np.array([b"no example"], object)}
     model._quick.note("classify_x_to_y", examples, QUICK)
     assert model.is_quick("classify_x_to_y", examples)

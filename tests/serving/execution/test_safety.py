@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploykit.serving.execution.servable import Loading, Servable
+from deploykit.serving.execution.engines.engine import Loading
+from deploykit.serving.execution.engines.open_version import open_version
 from deploykit.transforms.core.checks.vocabularies import Vocabularies
 from deploykit.transforms.core.errors import FileError, GraphError, RefusedError
 from deploykit.transforms.core.graph import Graph
@@ -24,7 +25,7 @@ def served(folder: Path, allowed: tuple[str, ...] = ()) -> list[int]:
 
 
 def answers(folder: Path, allowed: tuple[str, ...]) -> list[int]:
-    servable = Servable(folder, "words", 1, Loading(allowed_ops=allowed))
+    servable = open_version(folder, "words", 1, Loading(allowed_ops=allowed))
     feeds = dict.fromkeys(servable.signatures["serving_default"].inputs, WORDS)
     (found,) = servable.run(
         "serving_default", feeds, list(servable.signatures["serving_default"].outputs)

@@ -12,7 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from deploykit.serving.execution.data_plane import Plane
-from deploykit.serving.execution.servable import Loading, Servable
+from deploykit.serving.execution.engines.engine import Loading
+from deploykit.serving.execution.engines.open_version import open_version
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.lifecycle.version_folders import All
@@ -32,7 +33,9 @@ def models(tmp_path_factory) -> Iterator[Models]:
     base = rest_models.write(folder / "default")
     rest_models.write(base, version=122, add=3.0)
     found = Models(
-        lambda n, v, path: Servable(path, n, v, Loading(slots=2)), poll_seconds=0, early_labels=True
+        lambda n, v, path: open_version(path, n, v, Loading(slots=2)),
+        poll_seconds=0,
+        early_labels=True,
     )
     found.configure(
         [

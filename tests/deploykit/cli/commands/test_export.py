@@ -11,7 +11,8 @@ import pytest
 
 import deploykit as public
 from deploykit.benchmarking.settings import Settings
-from deploykit.serving.execution.servable import Loading, Servable
+from deploykit.serving.execution.engines.engine import Loading
+from deploykit.serving.execution.engines.open_version import open_version
 from deploykit.serving.protocol.protos import SavedModel
 from deploykit.serving.protocol.signatures import read_meta_graph, signatures_of
 from deploykit.serving.saved_model.warmup_requests import FILE as WARM_UP
@@ -35,7 +36,7 @@ def assert_answers(
     folder: Path, signature: str, feeds: dict[str, Any], wanted: dict[str, Any]
 ) -> None:
     """Compare what TensorFlow's loaders and deploykit's own server make of a version."""
-    served = Servable(folder, "m", 1, Loading())
+    served = open_version(folder, "m", 1, Loading())
     ours = served.run(signature, feeds, sorted(wanted), None)
     served.close()
     for found in (*answers(folder, signature, feeds), ours):

@@ -1,0 +1,1 @@
+"""What computes the signatures of a version, behind one small interface."""

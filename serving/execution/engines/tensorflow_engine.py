@@ -1,0 +1,210 @@
+"""TensorFlow computes: a session of a version's SavedModel."""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deploykit.serving.execution.damaged_photos import damaged_photo, filled_up, photos_taken
+from deploykit.serving.execution.empty_batches import needs_rows
+from deploykit.serving.execution.engines.engine import HERE, Loading
+from deploykit.serving.execution.free_shapes import free_inputs
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.protos import MetaGraphDef
+from deploykit.serving.protocol.signatures import SERVE, Signature
+from deploykit.transforms.core.engines.engines import TENSORFLOW
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.running.free_memory import give_back
+from deploykit.transforms.core.tensors import Array
+
+# Each set of outputs has an executor of its own, with its own copy of a frozen graph's weights.
+MAX_EXECUTORS = 8
+
+# Seconds. Handing ops to other threads costs a shorter call more than they gain, and those threads
+# spin while they wait for more: one thread computes them all.
+_SHORT = 0.05
+_UNKNOWN = float("inf")
+_HERE, _MANY = -1, 0  # TensorFlow's numbers: the thread that calls; several threads
+
+_CODES = (
+    "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND",
+    "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED",
+    "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What the proto of a version says of how TensorFlow computes it."""
+
+    any_shape: frozenset[str]
+    """The input tensors that may come in any shape."""
+    needs_rows: bool
+    """Whether it cannot compute an empty batch."""
+    photos: Mapping[str, Mapping[str, Sequence[str]]]
+    """By signature that takes photos as files: by alias, what becomes of them."""
+
+    @classmethod
+    def of(cls, meta: MetaGraphDef, signatures: Mapping[str, Signature]) -> "Traits":
+        """Look through a proto that was found safe."""
+        photos = photos_taken(meta, signatures)
+        return cls(free_inputs(meta, signatures), needs_rows(meta), photos)
+
+
+class TensorFlowEngine:
+    """A session of a version, as `Engine` says."""
+
+    name = TENSORFLOW
+
+    def __init__(
+        self,
+        folder: Path,
+        signatures: Mapping[str, Signature],
+        traits: Traits,
+        loading: Loading,
+    ) -> None:
+        """Load a version directory that was found safe, to compute these signatures of it.
+
+        GraphError: TensorFlow refuses it.
+        """
+        import tensorflow as tf
+
+        self._signatures = dict(signatures)
+        self.any_shape, self.needs_rows = traits.any_shape, traits.needs_rows
+        self._photos = traits.photos
+        self._inter_op = loading.inter_op
+        self._op_error = tf.errors.OpError
+        self._run_options = tf.compat.v1.RunOptions
+        self._here: bytes = self._run_options(inter_op_thread_pool=_HERE).SerializeToString()
+        graph = tf.Graph()
+        self._session = tf.compat.v1.Session(graph=graph, config=_config(loading))
+        try:
+            with graph.as_default():
+                tf.compat.v1.saved_model.loader.load(self._session, [SERVE], str(folder))
+            self._tensors = {
+                tensor.name: graph.get_tensor_by_name(tensor.name)._as_tf_output()
+                for signature in self._signatures.values()
+                for tensor in (*signature.inputs.values(), *signature.outputs.values())
+            }
+            self._ready = {
+                node: graph.get_tensor_by_name(f"{node}:0")._as_tf_output()
+                for taken in self._photos.values()
+                for nodes in taken.values()
+                for node in nodes
+            }
+        except (self._op_error, ValueError, KeyError, TypeError, RuntimeError, OSError) as error:
+            self._session.close()
+            raise GraphError(f"{folder}: TensorFlow cannot load it: {_sentence(error)}") from None
+        self._executors: set[tuple[str, ...]] = set()
+        self._seconds: dict[str, float] = {}
+
+    def compute(
+        self,
+        signature: str,
+        feeds: Mapping[str, Array],
+        outputs: Sequence[str],
+        seconds: float | None,
+        slot: int,
+    ) -> dict[str, Array]:
+        """As `Engine` says."""
+        chosen = self._signatures[signature]
+        fetched = self._fetched(signature, outputs, tuple(chosen.outputs))
+        fed = {self._tensors[chosen.inputs[alias].name]: a for alias, a in feeds.items()}
+        fetches = [self._tensors[chosen.outputs[alias].name] for alias in fetched]
+        # A thread's own time does not count how long it waits for Python's lock when it is done.
+        clock = time.thread_time if slot == HERE else time.monotonic
+        options = self._here if slot == HERE else self._within(seconds, signature, slot)
+        start = clock()
+        try:
+            values = self._session_run(options, fed, fetches)
+        except self._op_error as error:
+            code = _CODES[error.error_code] if error.error_code < len(_CODES) else "INTERNAL"
+            said = self._damaged(signature, feeds) if code == "INVALID_ARGUMENT" else ""
+            code = "INTERNAL" if code == "UNKNOWN" else code
+            raise ServingError(code, said or error.message) from None
+        finally:
+            self._seconds[signature] = clock() - start
+        return dict(zip(fetched, values, strict=True))
+
+    def close(self) -> None:
+        """Give all memory back. Nobody may be calling it any more."""
+        self._session.close()
+        self._tensors = self._ready = {}
+        del self._session
+        give_back()
+
+    def _damaged(self, signature: str, feeds: Mapping[str, Array]) -> str:
+        """Say which photo was refused, and why; nothing: none was."""
+        inputs = self._signatures[signature].inputs
+
+        def trial(alone: Mapping[str, Array], node: str) -> str:
+            fed = {
+                self._tensors[inputs[alias].name]: filled_up(array, inputs[alias].shape)
+                for alias, array in alone.items()
+            }
+            try:
+                self._session_run(self._here, fed, [self._ready[node]])
+            except self._op_error as error:
+                return str(error.message)
+            return ""
+
+        return damaged_photo(self._photos.get(signature, {}), feeds, trial)
+
+    def _session_run(self, options: bytes, fed: Mapping[Any, Array], fetches: list[Any]) -> Any:
+        """Run the session below its Python wrapper, whose checks take longer than a small model."""
+        from tensorflow.python.client import pywrap_tf_session as session
+
+        buffer = session.TF_NewBufferFromString(options)
+        try:
+            return session.TF_SessionRun_wrapper(
+                self._session._session, buffer, fed, fetches, [], None
+            )
+        finally:
+            session.TF_DeleteBuffer(buffer)
+
+    def _within(self, seconds: float | None, signature: str, slot: int) -> bytes:
+        """Return RunOptions that end a call when its time is over; one without a deadline stays."""
+        short = self._seconds.get(signature, _UNKNOWN) < _SHORT
+        one = self._inter_op < 0 or (self._inter_op == 0 and short)
+        if one and seconds is None:
+            return self._here
+        options: bytes = self._run_options(
+            timeout_in_ms=0 if seconds is None else max(1, math.ceil(seconds * 1000)),
+            inter_op_thread_pool=slot if one else _MANY,
+        ).SerializeToString()
+        return options
+
+    def _fetched(
+        self, signature: str, outputs: Sequence[str], every: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        """Return what is fetched for the outputs: these, or all when there are too many choices."""
+        wanted = tuple(sorted(set(outputs)))
+        key = (signature, *wanted)
+        if wanted != every and key not in self._executors:
+            if len(self._executors) >= MAX_EXECUTORS:
+                return every
+            self._executors.add(key)
+        return wanted
+
+
+def _config(loading: Loading) -> Any:
+    """Return the ConfigProto of a session: threads of its own, and one for each slot."""
+    import tensorflow as tf
+
+    config = tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=loading.intra_op,
+        inter_op_parallelism_threads=abs(loading.inter_op),
+        use_per_session_threads=True,
+        allow_soft_placement=True,
+    )
+    config.session_inter_op_thread_pool.add()  # of as many threads
+    for slot in range(1, loading.slots + 1):
+        name = f"deploykit slot {slot}"
+        config.session_inter_op_thread_pool.add(num_threads=1, global_name=name)
+    return config
+
+
+def _sentence(error: Exception) -> str:
+    return " ".join(str(error).split())[:500]
