@@ -1,0 +1,169 @@
+"""What lies beside a version for an engine: read as it was written, or refused in a sentence."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from deploykit.transforms.core.engines.engine_folder import FOLDER, read, write
+from deploykit.transforms.core.engines.engine_manifest import (
+    EngineAnswer,
+    EngineFolder,
+    EngineSignature,
+    EngineTensor,
+)
+from deploykit.transforms.core.engines.engines import EngineUse
+from deploykit.transforms.core.engines.proof import CODES_BAR, FLOAT_BAR
+from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.protos import GraphDef
+from deploykit.transforms.core.tensors import DType
+
+X = np.arange(6, dtype=np.float32).reshape(3, 2)
+
+
+def graph_def():
+    proto = GraphDef()
+    Node("x", "Placeholder").with_attrs(dtype=DType("float32")).to_proto(into=proto.node.add())
+    Node("y", "Relu", ("x",)).with_attrs(T=DType("float32")).to_proto(into=proto.node.add())
+    return proto.SerializeToString()
+
+
+def content():
+    signature = EngineSignature(
+        {"images": EngineTensor("x:0", "float32", (-1, 2))},
+        {"rows": EngineTensor("y:0", "float32", (-1, 2)),
+         "any": EngineTensor("y", "float32", None)},
+    )  # fmt: skip
+    answers = [
+        EngineAnswer("serving_default", n, {"images": X[:n]}, {"rows": X[:n], "any": X[:n]})
+        for n in (0, 1, 3)
+    ]
+    bars = {"serving_default": {"rows": FLOAT_BAR, "any": None}}
+    use = EngineUse("openvino", "2026.4.1", settings={"threads": 2})
+    return EngineFolder(
+        use, graph_def(), {"serving_default": signature}, answers, bars, {"pixels": "it decodes"}
+    )
+
+
+def said(folder):
+    with pytest.raises(GraphError) as error:
+        read(folder)
+    return str(error.value)
+
+
+def edited(folder, change):
+    path = folder / FOLDER / "manifest.json"
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
+def test_it_is_read_as_it_was_written(tmp_path):
+    written = content()
+    write(tmp_path, written)
+    found = read(tmp_path)
+    assert replace(found, answers=()) == replace(written, answers=())
+    for a, b in zip(found.answers, written.answers, strict=True):
+        assert (a.signature, a.batch) == (b.signature, b.batch)
+        for side in ("feeds", "expected"):
+            for alias, array in getattr(b, side).items():
+                np.testing.assert_array_equal(getattr(a, side)[alias], array, strict=True)
+    assert [path.name for path in (tmp_path / "assets.extra").iterdir()] == ["deploykit.engine"]
+
+
+def test_bars_of_noise_and_types_of_few_bits_are_read_again(tmp_path):
+    import ml_dtypes
+
+    made = content()
+    half = X.astype(ml_dtypes.bfloat16)
+    signature = EngineSignature(
+        {"n": EngineTensor("x", "bfloat16", None)}, {"y": EngineTensor("y", "bfloat16", (3, 2))}
+    )
+    answers = [EngineAnswer("a", 3, {"n": half}, {"y": half})]
+    made = replace(made, signatures={"a": signature}, answers=answers, bars={"a": {"y": CODES_BAR}})
+    write(tmp_path, made)
+    found = read(tmp_path)
+    assert found.bars == {"a": {"y": CODES_BAR}}
+    np.testing.assert_array_equal(found.answers[0].expected["y"], half, strict=True)
+
+
+def test_a_version_without_the_folder_is_computed_by_tensorflow(tmp_path):
+    assert read(tmp_path) is None
+
+
+def test_it_is_written_once_and_nothing_is_left_of_what_fails(tmp_path):
+    write(tmp_path, content())
+    with pytest.raises(FileError, match="never replaced"):
+        write(tmp_path, content())
+    assert [path.name for path in (tmp_path / "assets.extra").iterdir()] == ["deploykit.engine"]
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "graph.pb", "answers.pb"])
+def test_a_missing_or_other_file_is_refused(tmp_path, name):
+    path = write(tmp_path, content()) / name
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-9])
+    assert name in said(tmp_path)
+    path.unlink()
+    assert name in said(tmp_path)
+    assert "export the model again" in said(tmp_path)
+    path.mkdir()
+    assert name in said(tmp_path)
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    (lambda d: d.update(format=2), "its format is 2, but this deploykit reads 1"),
+    (lambda d: d.update(kind="model"), "no manifest of kind 'engine'"),
+    (lambda d: d.update(use={"engine": "other", "version": "1"}), "which engine computes"),
+    (lambda d: d.pop("answers"), "lacks what deploykit writes"),
+    (lambda d: d.update(answers=[]), "no answers to compare with"),
+    (lambda d: d.update(answers=d["answers"][:1]), "no answers to compare with"),
+    (lambda d: d.update(signatures={}), "names no signature"),
+    (lambda d: d.update(bars={}), "lacks outputs, or their bars"),
+    (lambda d: d["answers"][0]["feeds"].clear(), "name [], expected ['images']"),
+    (lambda d: d["answers"][0]["feeds"].update(images="value_9"), "lacks what deploykit writes"),
+    (lambda d: d["answers"][0].update(signature="other"), "no signature of it"),
+    (lambda d: d["answers"][0].update(batch="3"), "no signature of it"),
+    (lambda d: d["bars"]["serving_default"]["rows"].update(tolerance=-1), "lacks what deploykit"),
+    (lambda d: d["signatures"]["serving_default"]["inputs"]["images"].update(shape=[-1, 3]),
+     "'images' is float32 [0, 2], expected float32 (-1, 3)"),
+    (lambda d: d["signatures"]["serving_default"]["inputs"]["images"].update(shape=[-2, 2]),
+     "lacks what deploykit writes"),
+    (lambda d: d["signatures"]["serving_default"]["outputs"]["any"].update(dtype="float33"),
+     "float33 is not a type"),
+    (lambda d: d["signatures"]["serving_default"]["outputs"]["any"].update(name="z"),
+     "graph.pb has no tensor 'z'"),
+])  # fmt: skip
+def test_a_manifest_that_does_not_fit_is_refused(tmp_path, change, words):
+    write(tmp_path, content())
+    edited(tmp_path, change)
+    assert words in said(tmp_path)
+    assert said(tmp_path).startswith(str(tmp_path / FOLDER / "manifest.json"))
+
+
+@pytest.mark.parametrize("text", ["[]", "{", "[" * 100000, '{"kind": "engine", "format": 1}'])
+def test_what_is_no_manifest_is_refused(tmp_path, text):
+    (write(tmp_path, content()) / "manifest.json").write_text(text)
+    assert str(tmp_path) in said(tmp_path)
+
+
+def test_answers_that_would_take_all_memory_are_refused(tmp_path):
+    made = content()
+    huge = np.broadcast_to(np.float32(0), (1 << 20, 2 << 10))  # 8 GiB, of one value
+    answer = EngineAnswer("serving_default", 3, {"images": X}, {"rows": X, "any": X})
+    write(tmp_path, replace(made, answers=[answer]))
+    path = tmp_path / FOLDER / "answers.pb"
+    proto = GraphDef.FromString(path.read_bytes())
+    proto.node[0].attr["value"].tensor.ClearField("tensor_content")
+    proto.node[0].attr["value"].tensor.float_val.append(0)
+    for dim, size in zip(proto.node[0].attr["value"].tensor.tensor_shape.dim, huge.shape,
+                         strict=True):  # fmt: skip
+        dim.size = size
+    path.write_bytes(proto.SerializeToString())
+    import hashlib
+
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    edited(tmp_path, lambda d: d["answers_file"].update(sha256=digest))
+    assert "at most" in said(tmp_path)

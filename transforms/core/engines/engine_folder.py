@@ -1,0 +1,164 @@
+"""What an engine computes of a version: its graph, how it is called, and what it has to answer.
+
+It lies in the folder `assets.extra/deploykit.engine` of a version, which TensorFlow Serving passes
+by: `manifest.json`, `graph.pb` (a frozen GraphDef, which the engine reads), and `answers.pb` (a
+GraphDef of constants: what was fed, and what TensorFlow gave for it). So a server can compare the
+engine on its own machine with TensorFlow's answers, and needs no TensorFlow for that.
+"""
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from deploykit.transforms.core.checks.wire import check_growth, decoded
+from deploykit.transforms.core.engines.engine_manifest import (
+    EngineFolder,
+    check_parts,
+    document_of,
+    parsed,
+)
+from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.files.reading import read_bytes, read_json
+from deploykit.transforms.core.files.unfinished import note
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.protos import GraphDef
+from deploykit.transforms.core.tensors import Array, type_of
+
+FOLDER = "assets.extra/deploykit.engine"
+FORMAT = 1
+KIND = "engine"
+MOST_ANSWERS = 1 << 30
+"""Bytes of answers; a batch of the largest photos takes some ten megabytes."""
+_MANIFEST, _GRAPH, _ANSWERS = "manifest.json", "graph.pb", "answers.pb"
+_MOST_TEXT = 16 << 20
+
+
+def files(content: EngineFolder) -> dict[str, list[bytes]]:
+    """Return the pieces of each file by its path in a version's folder."""
+    values = _Values()
+    said = document_of(content, values.named)
+    answers = values.graph.SerializeToString(deterministic=True)
+    digests = {"graph": _digest(content.graph_def), "answers_file": _digest(answers)}
+    document = {"format": FORMAT, "kind": KIND, **digests, **said}
+    written = f"{json.dumps(document, indent=2)}\n".encode()
+    found = {_GRAPH: content.graph_def, _ANSWERS: answers, _MANIFEST: written}
+    return {f"{FOLDER}/{name}": [each] for name, each in found.items()}
+
+
+def write(version_folder: Path, content: EngineFolder) -> Path:
+    """Write what an engine computes of a version, whole or not at all, and return its folder.
+
+    FileError: there is one already, or it cannot be written.
+    """
+    folder = version_folder / FOLDER
+    partial = folder.with_name(f".tmp-{uuid.uuid4().hex}")
+    note(partial)
+    try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(shutil.rmtree, partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            for path, pieces in files(content).items():
+                with (partial / Path(path).name).open("xb") as file:
+                    file.writelines(pieces)
+                    file.flush()
+                    os.fsync(file.fileno())
+            if os.path.lexists(folder):  # an empty one would be replaced
+                raise FileError(f"{folder}: it exists, and is never replaced")
+            partial.rename(folder)
+    except OSError as error:
+        raise FileError(f"{folder}: cannot be written: {error.strerror or error}") from None
+    return folder
+
+
+def read(version_folder: Path) -> EngineFolder | None:
+    """Return what an engine computes of a version; None: TensorFlow computes all of it.
+
+    GraphError: a file is missing or damaged, a newer deploykit wrote it, graph.pb is not the one
+    that it was written for, or the answers do not fit the signatures.
+    """
+    folder = version_folder / FOLDER
+    if not os.path.lexists(folder):
+        return None
+    manifest = folder / _MANIFEST
+    try:
+        document = read_json(manifest, "manifest of an engine", _MOST_TEXT)
+        if not isinstance(document, dict) or document.get("kind") != KIND:
+            _refuse(manifest, f"this is no manifest of kind '{KIND}'")
+        if document.get("format") != FORMAT:
+            _refuse(manifest, f"its format is {document.get('format')!r:.40}, but this deploykit "
+                    f"reads {FORMAT}; take a newer one, or export the model again")  # fmt: skip
+        graph_def = _checked(folder / _GRAPH, document.get("graph"))
+        constants = _checked(folder / _ANSWERS, document.get("answers_file"), MOST_ANSWERS)
+    except FileError as error:
+        raise GraphError(f"{error}; it was not written whole, export the model again") from None
+    with _sound(manifest):
+        found = parsed(document, graph_def, _constants(constants))
+        check_parts(found, decoded(graph_def, GraphDef))
+    return found
+
+
+@contextlib.contextmanager
+def _sound(manifest: Path) -> Iterator[None]:
+    """Make a GraphError that names the file of what goes wrong while it is understood."""
+    try:
+        yield
+    except GraphError as error:
+        _refuse(manifest, str(error))
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+        _refuse(manifest, "it lacks what deploykit writes there; export the model again")
+
+
+def _refuse(path: Path, why: str) -> NoReturn:
+    raise GraphError(f"{path}: {why}") from None
+
+
+def _checked(path: Path, said: Any, most: int | None = None) -> bytes:
+    """Return a file that the manifest was written with. GraphError: it is another one."""
+    content = read_bytes(path) if most is None else read_bytes(path, most)
+    if not isinstance(said, Mapping) or said.get("sha256") != _digest(content)["sha256"]:
+        _refuse(path, "it is not the file that the manifest was written with; export again")
+    try:
+        check_growth(content, GraphDef)
+    except GraphError as error:
+        _refuse(path, str(error))
+    return content
+
+
+class _Values:
+    """Arrays as the constants of a graph, each once."""
+
+    def __init__(self) -> None:
+        self.graph = GraphDef()
+        self._names: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+
+    def named(self, array: Array) -> str:
+        """Return the name of the constant that holds an array."""
+        key = (type_of(array), array.shape, hashlib.sha256(_bytes(array)).digest())
+        if key not in self._names:
+            self._names[key] = f"value_{len(self._names)}"
+            Node.constant(self._names[key], array).to_proto(into=self.graph.node.add())
+        return self._names[key]
+
+
+def _bytes(array: Array) -> bytes:
+    return repr(array.tolist()).encode() if array.dtype.kind in "OSU" else array.tobytes()
+
+
+def _constants(content: bytes) -> dict[str, Array]:
+    """Return arrays by name. GraphError: one is damaged, or all take too much."""
+    nodes = [Node.from_proto(node) for node in decoded(content, GraphDef).node]
+    sizes = [math.prod(node.shape) for node in nodes]
+    if sum(sizes) > MOST_ANSWERS:  # one value may stand for many
+        raise GraphError(f"its answers hold {sum(sizes)} values, at most {MOST_ANSWERS} are read")
+    return {node.name: node.value for node in nodes}
+
+
+def _digest(content: bytes) -> dict[str, Any]:
+    return {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
