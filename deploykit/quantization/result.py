@@ -7,9 +7,9 @@ from typing import Any
 
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.quantization.accuracy import Judgement
-from deploykit.quantization.layer_times import Times
 from deploykit.quantization.sensitivity import Noise
-from deploykit.quantization.speed import Gain
+from deploykit.quantization.timing.layer_times import Times
+from deploykit.quantization.timing.speed import Gain
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import Plan
 from deploykit.transforms.core.int8.ranges import Ranges

@@ -24,7 +24,7 @@ from deploykit.benchmarking.settings import Settings
 from deploykit.quantization.accuracy import Judge
 from deploykit.quantization.calibrated_graph import prepare
 from deploykit.quantization.int8_graph import int8_graph
-from deploykit.quantization.layer_times import with_onednn_kernels
+from deploykit.quantization.timing.layer_times import with_onednn_kernels
 from deploykit.storage.arrays import load_data
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import OPS

@@ -8,11 +8,11 @@ from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict
 from deploykit.benchmarking.statistics import Ratio
 from deploykit.quantization import calibrated_graph, search
 from deploykit.quantization.budget import Budget
-from deploykit.quantization.layer_times import LayerTimes, Line, PartTimes, Times
 from deploykit.quantization.requested import PREFERENCES
 from deploykit.quantization.result import Quantized
 from deploykit.quantization.search import Quantization, quantize_calibrated
-from deploykit.quantization.speed import FEWER, INT8, PLAIN, Gain
+from deploykit.quantization.timing.layer_times import LayerTimes, Line, PartTimes, Times
+from deploykit.quantization.timing.speed import FEWER, INT8, PLAIN, Gain
 from deploykit.text.results.quantized import lines
 from deploykit.transforms import quantize_static
 from deploykit.transforms.core.errors import CrashError, GraphError, VerificationError

@@ -182,7 +182,7 @@ def _traced(
     with contextlib.ExitStack() as stack:
         workers = {}
         for name, job in jobs.items():  # they start side by side; the first question waits
-            kind = "deploykit.quantization.traced_ops:Tracer"
+            kind = "deploykit.quantization.timing.traced_ops:Tracer"
             workers[name] = Worker(kind, job, forced=job.settings.environment)
             stack.callback(workers[name].close)
         for name, worker in workers.items():

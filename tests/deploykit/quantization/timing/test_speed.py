@@ -8,12 +8,18 @@ import pytest
 from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import Ratio
-from deploykit.quantization import layer_times as timing
-from deploykit.quantization import speed
 from deploykit.quantization.int8_graph import int8_graph
-from deploykit.quantization.layer_times import LayerTimes, Line, PartTimes, Times, layer_times
-from deploykit.quantization.min_cut import FLOAT, NEVER
-from deploykit.quantization.speed import (
+from deploykit.quantization.timing import layer_times as timing
+from deploykit.quantization.timing import speed
+from deploykit.quantization.timing.layer_times import (
+    LayerTimes,
+    Line,
+    PartTimes,
+    Times,
+    layer_times,
+)
+from deploykit.quantization.timing.min_cut import FLOAT, NEVER
+from deploykit.quantization.timing.speed import (
     FEWER,
     INT8,
     PLAIN,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploykit.quantization.min_cut import FLOAT, Border, Part, cheapest, total
+from deploykit.quantization.timing.min_cut import FLOAT, Border, Part, cheapest, total
 
 TIMES = st.integers(0, 20)
 

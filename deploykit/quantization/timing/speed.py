@@ -23,8 +23,8 @@ from deploykit.benchmarking.seating import Contestant
 from deploykit.benchmarking.settings import CONFIDENCE, Settings
 from deploykit.benchmarking.statistics import Ratio, summary
 from deploykit.quantization.budget import DEPTHS, Depth
-from deploykit.quantization.layer_times import LayerTimes, Times, with_onednn_kernels
-from deploykit.quantization.min_cut import FLOAT, NEVER, Border, Costs, Part
+from deploykit.quantization.timing.layer_times import LayerTimes, Times, with_onednn_kernels
+from deploykit.quantization.timing.min_cut import FLOAT, NEVER, Border, Costs, Part
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import Plan
 from deploykit.verification.samples import Data
