@@ -1,8 +1,9 @@
 """Who sits where: every contestant has several sessions, in processes that contestants share.
 
 What TensorFlow reads when it starts, such as threads and the environment, is one for a process, so
-only contestants that agree in it share one. Each process is there several times, because two
-processes of one model differ, by where their memory lies.
+only contestants that agree in it share one, and no engine is in the process of another. Each
+process is there several times, because two processes of one model differ, by where their memory
+lies.
 """
 
 import contextlib
@@ -20,6 +21,7 @@ from deploykit.benchmarking.scenarios.scenario_result import ScenarioResult
 from deploykit.benchmarking.sessions import Outcome, started
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import steady_from
+from deploykit.transforms.core.engines.engines import OPENVINO
 from deploykit.transforms.core.errors import CrashError, Error, LimitError
 from deploykit.transforms.core.running.child import Worker, limits
 
@@ -46,6 +48,8 @@ class Contestant:
     def process(self) -> tuple[Settings, tuple[str, ...]]:
         """What those who share a process agree in."""
         alone = replace(self.job.settings, batch=None, concurrency=1, executor=None)
+        if alone.engine == OPENVINO:  # each graph is compiled for its own threads
+            alone = replace(alone, threads=None, bf16=False)
         return alone, self.job.devices
 
 

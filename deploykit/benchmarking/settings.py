@@ -1,6 +1,7 @@
-"""How a model is run: what its process starts with, its session, and the loop around it."""
+"""How a model is run: in which engine, what its process starts with, and the loop around it."""
 
 import itertools
+import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,10 @@ from typing import Any
 
 from deploykit.hardware import allocators
 from deploykit.hardware.allocators import ALLOCATORS
+from deploykit.transforms.core.engines.engines import ENGINES, OPENVINO, TENSORFLOW, check_engine
 from deploykit.transforms.core.errors import GraphError
+
+logger = logging.getLogger("deploykit")
 
 # Activations of large batches go back to the kernel after every run, unless the C library keeps
 # them: 1.5 times faster at batch 8 where TensorFlow runs without oneDNN.
@@ -33,7 +37,16 @@ _SWITCHES = {
     "onednn": "TF_ENABLE_ONEDNN_OPTS",
     "caller_thread": "TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD",
 }
-_NAMED = {"executor": EXECUTORS, "allocator": ALLOCATORS}
+_NAMED = {
+    "engine": ENGINES,
+    "executor": ("default", *EXECUTORS),
+    "allocator": ("default", *ALLOCATORS),
+}
+"""What each of these is called; the first one is what None means."""
+_TITLES = {OPENVINO: "OpenVINO"}
+_OF_TENSORFLOW = ("onednn", "caller_thread", "kmp_blocktime", "kmp_affinity", "omp_num_threads",
+                  "xla", "input", "executor")  # fmt: skip
+_ALLOCATORS_OF_TENSORFLOW = ("tcmalloc",)
 _OPENMP = {
     "kmp_blocktime": "KMP_BLOCKTIME",
     "kmp_affinity": "KMP_AFFINITY",
@@ -43,7 +56,7 @@ _OPENMP = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What can be set about a run. None: left to TensorFlow, or to what the user has set.
+    """What can be set about a run. None: left to the engine, or to what the user has set.
 
     Example:
         >>> deploykit.Settings(batch=8, onednn=False).document()
@@ -53,7 +66,8 @@ class Settings:
     batch: int | None = None
     """Samples at once; None: as many as the inputs demand, or one."""
     threads: tuple[int, int] | None = None
-    """Threads inside an op, and ops at once."""
+    """Threads inside an op, and ops at once. OpenVINO runs the ops of a call one after another: it
+    has as many at once as there are calls in flight."""
     onednn: bool | None = None
     caller_thread: bool | None = None
     """Whether the thread that calls oneDNN takes a share of the work."""
@@ -76,6 +90,13 @@ class Settings:
     allocator: str | None = None
     """What gives memory instead of the C library: `tcmalloc`, loaded in front of it where that is
     installed, or `huge-pages`: the C library itself, which asks the kernel for pages of 2 MiB."""
+    engine: str | None = None
+    """What computes the graph: `openvino`; None and `tensorflow`: TensorFlow."""
+
+    def __post_init__(self) -> None:
+        """Let the one engine that is the default have one name."""
+        if self.engine == TENSORFLOW:
+            object.__setattr__(self, "engine", None)
 
     @property
     def environment(self) -> dict[str, str | None]:
@@ -98,7 +119,14 @@ class Settings:
         return found
 
     def check_here(self) -> None:
-        """Raise GraphError for an allocator that cannot be had on this machine."""
+        """Raise GraphError for an engine or an allocator that cannot be had on this machine."""
+        check_engine(self.engine or TENSORFLOW)
+        if self.engine is not None and self.device != "cpu":
+            raise GraphError(
+                f"{_TITLES[self.engine]} is run on the CPU alone, not on {self.device}"
+            )
+        if self.in_engine != self:
+            raise GraphError(self.left_out)
         if self.allocator is not None and (why := allocators.lacking(self.allocator)):
             raise GraphError(f"the allocator {self.allocator} cannot be had here: {why}")
 
@@ -106,6 +134,32 @@ class Settings:
     def without_openmp(self) -> "Settings":
         """The same without the variables of an OpenMP runtime."""
         return replace(self, kmp_blocktime=None, kmp_affinity=None, omp_num_threads=None)
+
+    @property
+    def in_engine(self) -> "Settings":
+        """The same without what TensorFlow alone has, where another engine computes."""
+        if self.engine is None:
+            return self
+        other: dict[str, Any] = {name: getattr(Settings, name) for name in _OF_TENSORFLOW}
+        if self.allocator in _ALLOCATORS_OF_TENSORFLOW:
+            other["allocator"] = None
+        if self.threads is not None and self.threads[1] != self.concurrency:
+            other["threads"] = (self.threads[0], 1)
+        return replace(self, **other)
+
+    @property
+    def left_out(self) -> str:
+        """Say what of it the engine does not have, and what is run instead; empty: it has all."""
+        inside, name = self.in_engine, _TITLES.get(self.engine or "", "")
+        names = [each.name for each in fields(self)
+                 if getattr(self, each.name) != getattr(inside, each.name)]  # fmt: skip
+        alone = [Settings(**{n: getattr(self, n)}) for n in names if n != "threads"]
+        said = [f"{name} has no {', no '.join(map(str, alone))}"] if alone else []
+        if self.threads is not None and "threads" in names:
+            inside_an_op, at_once = self.threads
+            said.append(f"{name} runs the ops of a call one after another, which is threads "
+                        f"{inside_an_op}x1 and not {inside_an_op}x{at_once}")  # fmt: skip
+        return " and ".join(said)
 
     def document(self) -> dict[str, Any]:
         """Return what is set, as plain data."""
@@ -125,7 +179,7 @@ class Settings:
 
     def __str__(self) -> str:
         """Return what is set, in words, such as `batch 8, threads 2x1, oneDNN off`."""
-        words = []
+        words = [] if self.engine is None else [_TITLES[self.engine]]
         if self.batch is not None:
             words.append(f"batch {self.batch}")
         if self.threads is not None:
@@ -159,7 +213,7 @@ def _can_be(name: str, value: Any) -> bool:
     if name in ("xla", "bf16", "keep_memory", *_SWITCHES):
         return isinstance(value, bool)
     if (names := _NAMED.get(name, INPUTS if name == "input" else None)) is not None:
-        return value in names
+        return value in names and value != "default"
     return isinstance(value, str) and (name != "device" or bool(DEVICE.fullmatch(value)))
 
 
@@ -176,6 +230,9 @@ class Sweep:
 
     batch: Sequence[int] | int = ()
     """Samples at once."""
+    engine: Sequence[str] | str = ()
+    """What computes: `tensorflow` or `openvino`. Where neither this nor `base` is given, it is the
+    engine that the model was written for."""
     threads: Sequence[tuple[int, int]] | tuple[int, int] = ()
     """Threads inside an op, and ops at once."""
     onednn: Sequence[bool] | bool = ()
@@ -202,16 +259,32 @@ class Sweep:
     """`feed` or `tfdata`; over files also `queue`, or `all`, which is the default there."""
     device: str | None = None
     """`cpu`, `gpu`, `gpu:N` or `all`: every GPU, and one alone to compare."""
-    base: Settings = Settings()
+    base: Settings | None = None
     """Whatever is not given here, such as what `deploykit.tune` found."""
+
+    @property
+    def names_engine(self) -> bool:
+        """Whether it says what computes, and does not leave that to the model."""
+        return bool(self.engine) or self.base is not None
 
     def settings(self) -> list[Settings]:
         """Return every combination, and what it is compared with.
 
-        That is the same without the OpenMP variables, and on one GPU instead of all.
+        That is the same without the OpenMP variables, and on one GPU instead of all. What an engine
+        does not have is left out of its combinations, with a warning. GraphError: no engine that is
+        asked for has it.
         """
-        several = ("batch", "threads", "onednn", "caller_thread", "keep_memory", "concurrency",
-                   *_NAMED)  # fmt: skip
+        found = self._combinations()
+        is_chosen = self.base is None and all(each.engine for each in found)
+        for said in dict.fromkeys(each.left_out for each in found if each.left_out):
+            if is_chosen:
+                raise GraphError(said)
+            logger.warning("%s: it is measured without", said)
+        return [*dict.fromkeys(each.in_engine for each in found)]
+
+    def _combinations(self) -> list[Settings]:
+        several = ("batch", "engine", "threads", "onednn", "caller_thread", "keep_memory",
+                   "concurrency", "executor", "allocator")  # fmt: skip
         values_of = {name: _listed(name, getattr(self, name)) for name in several}
         given = {name: values for name, values in values_of.items() if values}
         single = {
@@ -220,7 +293,7 @@ class Sweep:
             if (value := getattr(self, name)) not in (None, False)
         }
         found = [
-            replace(self.base, **single, **dict(zip(given, values, strict=True)))
+            replace(self.base or Settings(), **single, **dict(zip(given, values, strict=True)))
             for values in itertools.product(*given.values())
         ]
         if any(name in single for name in _OPENMP):
@@ -236,11 +309,10 @@ def _listed(name: str, values: Any) -> Sequence[Any]:
     """Return the values of a setting, of which one may stand for itself."""
     if isinstance(values, int) or (name == "threads" and values and isinstance(values[0], int)):
         return (values,)
-    if name in _NAMED:
+    if (names := _NAMED.get(name)) is not None:
         named = (values,) if isinstance(values, str) else values
         for each in named:
-            if each not in ("default", *_NAMED[name]):
-                raise GraphError(f"there is no {name} {each!r}; there are: default, "
-                                 f"{', '.join(_NAMED[name])}")  # fmt: skip
-        return tuple(None if each == "default" else each for each in named)
+            if each not in names:
+                raise GraphError(f"there is no {name} {each!r}; there are: {', '.join(names)}")
+        return tuple(None if each == names[0] else each for each in named)
     return tuple(values)

@@ -1,8 +1,10 @@
 """A model in the engine that the settings ask for, and in a process of its own."""
 
+from deploykit.benchmarking.engines.openvino_runner import OpenVinoRunner
 from deploykit.benchmarking.engines.runner import Runner
 from deploykit.benchmarking.engines.tensorflow_runner import TensorFlowRunner
 from deploykit.benchmarking.job import Job
+from deploykit.transforms.core.engines.engines import OPENVINO
 from deploykit.transforms.core.running.child import Worker
 
 
@@ -16,4 +18,6 @@ def opened(job: Job, like: Runner | None = None) -> Runner:
 
     GraphError: the engine does not accept the graph, or cannot run it.
     """
+    if job.settings.engine == OPENVINO:
+        return OpenVinoRunner(job)
     return TensorFlowRunner(job, like if isinstance(like, TensorFlowRunner) else None)

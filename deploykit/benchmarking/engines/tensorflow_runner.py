@@ -82,7 +82,14 @@ class TensorFlowRunner(Runner):
     def is_graph_of(self, job: Job) -> bool:
         """Say whether the session of a job may have this graph; one with a dataset has its own."""
         mine, other = (
-            (each.model, each.inputs, each.outputs, each.devices, each.settings.device)
+            (
+                each.model,
+                each.inputs,
+                each.outputs,
+                each.devices,
+                each.settings.device,
+                each.settings.engine,
+            )
             for each in (self.job, job)
         )
         return bool(self.fed) and job.settings.input != "tfdata" and mine == other

@@ -18,7 +18,8 @@ def check_served(settings: Settings, name: str, gpu: bool = True) -> None:
     `gpu` says whether it may be one that runs on the first GPU.
     """
     device = settings.device == "cpu" or (gpu and settings.device in _ONE_GPU)
-    refused = {"bf16": settings.bf16, "input": settings.input != "feed", "device": not device}
+    refused = {"bf16": settings.bf16, "input": settings.input != "feed", "device": not device,
+               "engine": settings.engine is not None}  # fmt: skip
     for field, is_refused in refused.items():
         if is_refused:
             raise GraphError(

@@ -18,12 +18,15 @@ from deploykit.cli.options.types import (
     Whole,
 )
 from deploykit.hardware.allocators import ALLOCATORS
+from deploykit.transforms.core.engines.engines import ENGINES
+
+DEFAULT = ("default",)
 
 
-def tuned(ctx: click.Context, param: click.Parameter, value: str | None) -> Settings:
+def tuned(ctx: click.Context, param: click.Parameter, value: str | None) -> Settings | None:
     """Return the settings in a file of `deploykit tune`, or none."""
     if value is None:
-        return Settings()
+        return None
     from deploykit.benchmarking.results import load_tuned
 
     return load_tuned(value)
@@ -35,6 +38,9 @@ sweep = as_one(
     Sweep,
     _setting("--batch", type=Counts(), default=(), help="Samples in a batch; each of several "
              "numbers is measured [default: what the model demands, or 1]."),
+    _setting("--engine", type=OneOrMore(ENGINES), default=(), help="What computes: tensorflow or "
+             "openvino, or both in turn, whose answers are compared before [default: the engine "
+             "that the model was written for, else TensorFlow]."),
     _setting("--threads", type=Threads(), default=(), help="Threads inside an op x ops at the same "
              "time, such as 2x1 [default: TensorFlow's]."),
     _setting("--onednn", type=Switch(), default=(), help="Whether TensorFlow uses oneDNN's "
@@ -45,13 +51,13 @@ sweep = as_one(
              "memory for later (MALLOC_* variables)."),
     _setting("--concurrency", type=Counts(), default=(), help="Calls at the same time [default: "
              "1]."),
-    _setting("--executor", type=OneOrMore(EXECUTORS), default=(), help="Who runs the ops of "
-             "a call: threads of TensorFlow's own (default), or one by one the thread that makes "
-             "it (caller); single is that by an executor of TensorFlow's that refuses loops and "
-             "conditions of TensorFlow 1."),
-    _setting("--allocator", type=OneOrMore(ALLOCATORS), default=(), help="What gives memory: the C "
-             "library (default), tcmalloc where that is installed, or the C library with pages of "
-             "2 MiB (huge-pages)."),
+    _setting("--executor", type=OneOrMore(DEFAULT + EXECUTORS), default=(),
+             help="Who runs the ops of a call: threads of TensorFlow's own (default), or one by "
+             "one the thread that makes it (caller); single is that by an executor of TensorFlow's "
+             "that refuses loops and conditions of TensorFlow 1."),
+    _setting("--allocator", type=OneOrMore(DEFAULT + ALLOCATORS), default=(),
+             help="What gives memory: the C library (default), tcmalloc where that is installed, "
+             "or the C library with pages of 2 MiB (huge-pages)."),
     _setting("--kmp-blocktime", type=Blocktime(), help="Set KMP_BLOCKTIME, as old guides advise, "
              "and measure with and without it."),
     _setting("--kmp-affinity", metavar="TEXT", help="Set KMP_AFFINITY, likewise."),

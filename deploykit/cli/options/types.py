@@ -215,12 +215,12 @@ class Switch(_Written):
 
 
 class OneOrMore(_Written):
-    """One or more of some names, or `default`, such as `default,caller`."""
+    """One or more of some names, such as `default,caller`."""
 
     name = "NAME,..."
 
     def __init__(self, names: tuple[str, ...]) -> None:
-        self._known = ("default", *names)
+        self._known = names
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

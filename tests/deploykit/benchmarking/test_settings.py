@@ -1,6 +1,7 @@
 """Settings: what a process starts with, every combination of a sweep, and their way to a file."""
 
 import os
+from dataclasses import fields
 
 import pytest
 
@@ -11,7 +12,7 @@ from deploykit.transforms.core.running.child import Worker
 
 ALL = Settings(
     8, (2, 1), True, False, True, "0", "compact", 2, True, True, 4, "tfdata", "gpu:1", "single",
-    "huge-pages",
+    "huge-pages", "openvino",
 )  # fmt: skip
 
 
@@ -79,9 +80,9 @@ def test_memory_that_is_not_kept_is_so_whatever_the_user_has_set(monkeypatch):
 
 def test_in_words():
     assert str(ALL) == (
-        "batch 8, threads 2x1, oneDNN on, caller thread off, keep memory on, KMP_BLOCKTIME=0, "
-        "KMP_AFFINITY=compact, OMP_NUM_THREADS=2, xla, bf16, 4 in flight, tfdata, gpu:1, "
-        "executor single, huge-pages"
+        "OpenVINO, batch 8, threads 2x1, oneDNN on, caller thread off, keep memory on, "
+        "KMP_BLOCKTIME=0, KMP_AFFINITY=compact, OMP_NUM_THREADS=2, xla, bf16, 4 in flight, tfdata, "
+        "gpu:1, executor single, huge-pages"
     )
     assert str(Settings(kmp_affinity="")) == "KMP_AFFINITY="
 
@@ -109,6 +110,7 @@ def test_a_document_read_back_is_equal(settings):
         ({"input": "queue"}, "the setting input cannot be 'queue'"),
         ({"input": ["feed"]}, "the setting input cannot be"),
         ({"device": "tpu"}, "the setting device cannot be 'tpu'"),
+        ({"engine": "tflite"}, "the setting engine cannot be 'tflite'"),
         ({"device": "gpu:"}, "the setting device cannot be 'gpu:'"),
     ],
 )
@@ -186,3 +188,85 @@ def test_an_allocator_that_is_not_here_is_refused_by_name(monkeypatch):
     with pytest.raises(GraphError, match="the allocator tcmalloc cannot be had here: libtcmalloc_"):
         Settings(allocator="tcmalloc").check_here()
     Settings(keep_memory=True).check_here()
+
+
+def test_tensorflow_has_one_name():
+    assert Settings(engine="tensorflow") == Settings() == Settings.of({"engine": "tensorflow"})
+    assert Settings(engine="tensorflow").document() == {}
+    assert Settings(engine="openvino").document() == {"engine": "openvino"}
+
+
+def test_engines_are_swept_by_name():
+    found = Sweep(engine=("tensorflow", "openvino"), threads=((1, 1), (2, 1)), bf16=True).settings()
+    assert [str(each) for each in found] == [
+        "threads 1x1, bf16", "threads 2x1, bf16",
+        "OpenVINO, threads 1x1, bf16", "OpenVINO, threads 2x1, bf16",
+    ]  # fmt: skip
+    with pytest.raises(GraphError, match="no engine 'tflite'; there are: tensorflow, openvino"):
+        Sweep(engine="tflite").settings()
+
+
+def test_who_names_no_engine_leaves_it_to_the_model():
+    assert not Sweep(threads=(2, 1)).names_engine
+    assert Sweep(engine="tensorflow").names_engine
+    assert Sweep(base=Settings()).names_engine
+
+
+OF_TENSORFLOW = {
+    "onednn": False, "caller_thread": True, "kmp_blocktime": "0", "kmp_affinity": "compact",
+    "omp_num_threads": 2, "xla": True, "input": "tfdata", "executor": "caller",
+    "allocator": "tcmalloc", "threads": (2, 2),
+}  # fmt: skip
+OF_BOTH = {"batch": 8, "keep_memory": True, "bf16": True, "concurrency": 2, "threads": (2, 1),
+           "allocator": "huge-pages"}  # fmt: skip
+
+
+def test_each_setting_is_of_both_engines_or_of_one():
+    others = {"engine", "device"}
+    assert {*OF_TENSORFLOW, *OF_BOTH, *others} == {each.name for each in fields(Settings)}
+
+
+@pytest.mark.parametrize("name", OF_TENSORFLOW)
+def test_what_tensorflow_alone_has_is_left_out_with_a_word(name, caplog):
+    alone = {name: OF_TENSORFLOW[name]}
+    both = Sweep(engine=("tensorflow", "openvino"), **alone).settings()
+    assert [each for each in both if each.engine is None] == Sweep(**alone).settings()
+    other = (2, 1) if name == "threads" else None
+    assert [each for each in both if each.engine] == [Settings(engine="openvino", threads=other)]
+    (said,) = caplog.messages
+    assert said.startswith("OpenVINO ")
+    assert said.endswith(": it is measured without")
+    assert str(Settings(**alone)).removeprefix("threads ") in said
+    with pytest.raises(GraphError, match=r"^OpenVINO "):
+        Sweep(engine="openvino", **alone).settings()
+    with pytest.raises(GraphError, match=r"^OpenVINO "):
+        Settings(engine="openvino", **alone).check_here()
+    tuned = Sweep(engine="openvino", base=Settings(**alone)).settings()
+    assert tuned == [Settings(engine="openvino", threads=other)]
+
+
+@pytest.mark.parametrize("name", OF_BOTH)
+def test_what_both_have_is_kept(name, monkeypatch):
+    monkeypatch.setattr(allocators, "lacking", lambda name: "")
+    found = Settings(engine="openvino", **{name: OF_BOTH[name]})
+    assert found.in_engine == found
+    assert found.left_out == ""
+    found.check_here()
+
+
+def test_ops_at_once_are_the_calls_in_flight():
+    found = Settings(engine="openvino", threads=(1, 2), concurrency=2)
+    assert found.in_engine == found
+    assert Settings(engine="openvino", threads=(2, 3), concurrency=2).in_engine.threads == (2, 1)
+
+
+def test_another_engine_is_run_on_the_cpu():
+    with pytest.raises(GraphError, match="OpenVINO is run on the CPU alone, not on gpu:1"):
+        Settings(engine="openvino", device="gpu:1").check_here()
+
+
+def test_an_engine_that_is_not_here_is_refused_by_name(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(GraphError, match=r"openvino cannot be had here: .*deploykit\[openvino\]"):
+        Settings(engine="openvino").check_here()
+    Settings(engine="tensorflow").check_here()

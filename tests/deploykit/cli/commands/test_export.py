@@ -439,6 +439,7 @@ RECOMMENDED = {
     "device": ("gpu", ""),
     "executor": ("caller", 'executor_type: "SINGLE_THREADED_EXECUTOR"'),
     "allocator": ("tcmalloc", 'ENV LD_PRELOAD="libtcmalloc_minimal.so.4"'),
+    "engine": ("openvino", ""),
 }
 """Each setting with a value, and what stands for it in the files; "": it is refused or told."""
 
@@ -453,7 +454,7 @@ def test_nothing_that_is_recommended_is_left_out_without_a_word(
     tuned, base = tmp_path / "tuned.json", tmp_path / "base"
     tuned.write_text(json.dumps({"format": 1, "kind": "tuned", "settings": {name: value}}))
     found = deploykit("export", small, base, "--tuned", tuned, *filter(None, [manifests]))
-    if name in ("bf16", "input", "device") or not manifests:
+    if name in ("bf16", "input", "device", "engine") or not manifests:
         assert found.status == 2
         assert str(tuned) in found.stderr
         assert not base.exists()

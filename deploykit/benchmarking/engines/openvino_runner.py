@@ -1,0 +1,88 @@
+"""A model that OpenVINO has compiled."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deploykit.benchmarking.engines.runner import Runner, status
+from deploykit.benchmarking.job import Job
+from deploykit.benchmarking.settings import Settings
+from deploykit.hardware.machine import usable_cores
+from deploykit.transforms.core.engines.engines import OPENVINO, check_engine, version_of
+from deploykit.transforms.core.engines.openvino_model import Compiling, OpenVinoModel, imported
+from deploykit.transforms.core.engines.session import cut
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.node import normal
+from deploykit.transforms.core.protos import GraphDef
+
+if TYPE_CHECKING:
+    from deploykit.benchmarking.profiling.profile import Profile
+
+CPU = "CPU"
+
+
+class OpenVinoRunner(Runner):
+    """A graph that OpenVINO has compiled for the calls in flight, a stream for each.
+
+    GraphError: OpenVINO cannot be had, does not accept the graph, or cannot run it.
+    """
+
+    def __init__(self, job: Job) -> None:
+        """Load OpenVINO, then compile the graph, which is what `load` times."""
+        check_engine(OPENVINO)
+        imported()
+        self.job = job
+        self.bytes_before = status("VmRSS")
+        self._compile()
+
+    def _compile(self) -> None:
+        job, start = self.job, time.perf_counter_ns()
+        self._compiling, self.batches = compiling(job.settings), job.batches
+        inputs = [normal(name) for name in job.inputs]
+        fed = zip(inputs, job.batches[0], strict=True)
+        kinds = {name: (array.dtype.name, array.ndim) for name, array in fed}
+        graph_def = GraphDef.FromString(Path(job.model).read_bytes())
+        model = OpenVinoModel(*cut(graph_def, kinds, job.outputs), job.outputs, self._compiling)
+        self._model, run = model, model.run
+        self._call = lambda *arrays: run(dict(zip(inputs, arrays, strict=True)))
+        self.load = time.perf_counter_ns() - start
+
+    def is_graph_of(self, job: Job) -> bool:
+        """Say no: each session compiles its own, whose weights lie where its threads put them."""
+        return False
+
+    def go_on_with(self, job: Job) -> None:
+        """Take other batches, and another number of calls in flight, for which it is compiled."""
+        kinds = [(array.dtype, array.ndim) for array in self.batches[0]]
+        self.job = job
+        if compiling(job.settings) != self._compiling or kinds != [
+            (array.dtype, array.ndim) for array in job.batches[0]
+        ]:
+            self._compile()
+        self.batches = job.batches
+
+    def profile(self, runs: int) -> "Profile":
+        """Refuse: what OpenVINO makes of a graph has other ops than the graph."""
+        raise GraphError(
+            "a profile is of TensorFlow's ops; deploykit placement shows what OpenVINO made of them"
+        )
+
+    def _engine_facts(self) -> dict[str, Any]:
+        return {
+            OPENVINO: version_of(OPENVINO),
+            "precision": self._compiling.precision,
+            **self._model.facts,
+            "towers": [CPU],
+        }
+
+
+def compiling(settings: Settings) -> Compiling:
+    """Return for what a graph is compiled: a stream for each call in flight, as far as cores go.
+
+    OpenVINO computes the ops of a call one after another, so all at once are as many as there are
+    calls, and each stream has the threads of an op. It divides its threads among its streams.
+    """
+    streams = min(settings.concurrency, usable_cores())
+    inside = 0 if settings.threads is None else settings.threads[0]
+    precision = "bf16" if settings.bf16 else "f32"
+    return Compiling(min(inside * streams, usable_cores()), streams, precision)
