@@ -5,14 +5,22 @@ from dataclasses import replace
 import numpy as np
 
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8.bias_correction import add_to_bias
 from deploykit.transforms.core.int8.form import Form
 from deploykit.transforms.core.int8.isa import sums_exactly
 from deploykit.transforms.core.int8.plan import Plan, plan
 from deploykit.transforms.core.int8.ranges import load_ranges
-from deploykit.transforms.core.int8.stored_codes import FROM_FLOATS, OF_A_LAYER, ROUNDING, ROUNDS
-from deploykit.transforms.core.int8.weights import weight_codes
+from deploykit.transforms.core.int8.stored_codes import (
+    FROM_FLOATS,
+    OF_A_LAYER,
+    ROUNDING,
+    ROUNDS,
+    SHIFTED,
+    WEIGHTS,
+)
+from deploykit.transforms.core.int8.weights import restored, weight_codes
 from deploykit.transforms.core.layers.fused_chain import Chain
-from deploykit.transforms.core.layers.layers import channel_shape, weights_of
+from deploykit.transforms.core.layers.layers import channel_axes, channel_shape, weights_of
 from deploykit.transforms.core.node import Node, split
 from deploykit.transforms.core.tensors import DType
 
@@ -63,8 +71,9 @@ class _Rounding:
         reads = plan.reads[layer.name]
         if plan.forms.get(source) != reads:
             source = self._read_rounded(source, reads)
+        name = self._with_rest_of_zero(chain, reads)
         inputs = [source, self._weights(layer)]
-        graph.replace(graph[layer.name], graph[layer.name].with_data_inputs(*inputs))
+        graph.replace(graph[name], graph[name].with_data_inputs(*inputs))
         if chain.summand and chain.summand not in plan.forms:
             rounded = self._read_rounded(chain.summand, plan.sums[layer.name])
             add = graph[next(n.name for n in chain.nodes if chain.summand in n.data_inputs)]
@@ -75,6 +84,19 @@ class _Rounding:
             node = graph[last]
             made = graph.add(node.with_name(graph.unique_name(f"{last}/float")))
             graph.replace(node, self._rounding(last, made.name, form, node, OF_A_LAYER))
+
+    def _with_rest_of_zero(self, chain: Chain, reads: Form) -> str:
+        """Give a layer's bias what `_shifted` takes of each value; return the layer's name then."""
+        graph, layer = self._graph, chain.nodes[0]
+        if not reads.of_zero:
+            return layer.name
+        const = weights_of(graph, layer)
+        assert const is not None
+        floats = restored(layer, *weight_codes(layer, const.value, self._exact_sums))
+        axes = tuple(axis for axis in range(floats.ndim) if axis not in channel_axes(layer))
+        sums = floats.sum(axes, dtype=np.float64).reshape(-1)
+        add_to_bias(graph, chain, reads.of_zero * sums)
+        return layer.name if chain.bias else graph[layer.name].data_inputs[0]
 
     def _weights(self, layer: Node) -> str:
         """Return the floats that the codes of a layer's weights stand for."""
@@ -89,7 +111,7 @@ class _Rounding:
         graph.add(cast.with_attrs(SrcT=INT8, DstT=FLOAT, Truncate=False))
         name = graph.unique_name(f"{layer.name}/weights")
         mul = Node(name, "Mul", (cast.name, factor.name), {}, layer.device)
-        return graph.add(mul.with_attrs(T=FLOAT)).name
+        return graph.add(mul.with_attrs(T=FLOAT, **{ROUNDS: WEIGHTS})).name
 
     def _read_rounded(self, tensor: str, form: Form) -> str:
         """Return a tensor that is made in float, rounded for those that read it in 8 bits."""
@@ -98,9 +120,31 @@ class _Rounding:
             base = f"{producer}_{port}" if port else producer
             name = self._graph.unique_name(f"{base}/rounded")
             maker = self._graph.producer(tensor)
-            self._graph.add(self._rounding(name, tensor, form, maker, FROM_FLOATS))
+            if form.of_zero:
+                name = self._shifted(name, tensor, form, maker)
+            else:
+                self._graph.add(self._rounding(name, tensor, form, maker, FROM_FLOATS))
             self._rounded[tensor, form] = name
         return self._rounded[tensor, form]
+
+    def _shifted(self, name: str, tensor: str, form: Form, maker: Node) -> str:
+        """Round a tensor whose codes have none for zero, so that zeros around it have one again.
+
+        FakeQuantWithMinMaxVars would move its ends until zero has a code, and each value with them.
+        So it rounds what lies above the lowest value, and what the code that is nearest to zero
+        stands for is taken from all: the bias of a layer has it.
+        """
+        graph, free = self._graph, replace(maker, device="")
+
+        def less(made: str, source: str, number: float, part: str) -> str:
+            end = graph.constant_beside(free, np.array(number, np.float32), f"{name}/{part}")
+            node = Node(made, "Sub", (source, end.name), {}, maker.device)
+            return graph.add(node.with_attrs(T=FLOAT)).name
+
+        above = less(graph.unique_name(f"{name}/above"), tensor, form.offset, "lowest")
+        whole = replace(form, offset=0.0)
+        codes = self._rounding(graph.unique_name(f"{name}/codes"), above, whole, maker, SHIFTED)
+        return less(name, graph.add(codes).name, form.zero * form.step, "zero")
 
     def _rounding(self, name: str, tensor: str, form: Form, beside: Node, what: str) -> Node:
         """Return the node that rounds a tensor to the values that codes stand for."""

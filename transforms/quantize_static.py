@@ -1,16 +1,19 @@
 """A layer with its bias, sum and activation is one op on 8-bit codes of known ranges."""
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.form import Form
 from deploykit.transforms.core.int8.isa import sums_exactly
 from deploykit.transforms.core.int8.plan import OPS, Plan, plan
 from deploykit.transforms.core.int8.ranges import load_ranges
-from deploykit.transforms.core.int8.weights import LARGEST, restored, weight_codes
+from deploykit.transforms.core.int8.stored_codes import taken_out
+from deploykit.transforms.core.int8.weights import LARGEST, restored, saturates, weight_codes
 from deploykit.transforms.core.layers.fused_chain import Chain
 from deploykit.transforms.core.layers.layers import channel_axes, weights_of
 from deploykit.transforms.core.layers.padding import ZerosByAxis
@@ -22,7 +25,7 @@ _KEPT = ("data_format", "dilations", "explicit_paddings", "padding", "strides")
 
 
 def quantize_static(
-    graph: Graph, *, ranges: str, isa: str = "auto", keep_float: tuple[str, ...] = ()
+    graph: Graph, *, ranges: str = "", isa: str = "auto", keep_float: tuple[str, ...] = ()
 ) -> None:
     """Compute layers in 8 bits, on oneDNN's kernels, with ranges from `deploykit calibrate`.
 
@@ -32,28 +35,57 @@ def quantize_static(
     refused further on; `deploykit serve` answers it without them.
     Max pools, joins, paddings and reshapes between them hand the codes on; GELU behind a MatMul is
     computed with it. Fold batch norms and shift activations first, and calibrate the graph that
-    comes of it. GraphError: the ranges are another graph's, weights hold NaN or Inf, or
-    `keep_float` names no node.
+    comes of it.
+
+    A graph that `quantize_codes` wrote takes no ranges: its layers, with its codes, ends and
+    biases, get these kernels. GraphError: the ranges are another graph's, weights hold NaN or Inf,
+    `keep_float` names no node, or without ranges there are no codes, or codes for another `isa`.
 
     Args:
-        ranges: the file that `deploykit calibrate` wrote for this graph.
+        ranges: the file that `deploykit calibrate` wrote for this graph; none for one in codes.
         isa: avx2 has fewer levels where sums of pairs would saturate, vnni all 127; auto is what
             this machine has. A graph for vnni gives wrong sums on older processors.
         keep_float: the name of a layer that stays float; may be given several times.
     """
+    exact_sums = sums_exactly(isa)
+    if not ranges:
+        _from_codes(graph, exact_sums, keep_float)
+        return
     found = plan(graph, load_ranges(ranges), keep_float)
     for layer, reason in found.reasons.items():
         graph.skip(graph[layer], reason)
-    _Rewriting(graph, found, sums_exactly(isa)).run()
+    _Rewriting(graph, found, lambda node, floats: weight_codes(node, floats, exact_sums)).run()
+
+
+def _from_codes(graph: Graph, exact_sums: bool, keep_float: Iterable[str]) -> None:
+    """Write the form of oneDNN's kernels of a graph in codes."""
+    if any(keep_float):
+        raise GraphError("`keep_float` goes with `ranges`: the codes say which layers stay float")
+    found, stored = taken_out(graph)
+    for layer, (codes, _) in stored.weights.items():
+        if not exact_sums and saturates(graph[layer], codes):
+            raise GraphError(
+                f"node '{layer}': its codes are for vnni, and sums of them would saturate with "
+                "avx2; quantize the float graph for avx2"
+            )
+    _Rewriting(graph, found, lambda node, _: stored.weights[node.name], stored.in_bias).run()
 
 
 class _Rewriting:
     """One pass in execution order: the codes of what a node reads are there when it is reached."""
 
-    def __init__(self, graph: Graph, found: Plan, exact_sums: bool) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        found: Plan,
+        codes_of: Callable[[Node, Array], tuple[Array, Array]],
+        in_bias: Mapping[str, float] | None = None,
+    ) -> None:
+        """Take how a layer's weights are coded, and what of its offset is in its bias already."""
         self._graph = graph
         self._plan = found
-        self._exact_sums = exact_sums
+        self._codes_of = codes_of
+        self._in_bias = in_bias or {}
         self._codes: dict[str, str] = {}
         """By float tensor that has a form in the plan: the tensor with its codes."""
         self._quantized: dict[tuple[str, Form], str] = {}
@@ -169,13 +201,13 @@ class _Rewriting:
         graph = self._graph
         const = weights_of(graph, layer)
         assert const is not None
-        codes, steps = weight_codes(layer, const.value, self._exact_sums)
+        codes, steps = self._codes_of(layer, const.value)
         bias = graph.constant(chain.bias) if chain.bias else None
         offsets = np.zeros(len(steps)) if bias is None else bias.value.astype(np.float64)
         if reads.offset:
             axes = tuple(axis for axis in range(codes.ndim) if axis not in channel_axes(layer))
             sums = restored(layer, codes, steps).sum(axes, dtype=np.float64).reshape(-1)
-            offsets = offsets + reads.offset * sums
+            offsets = offsets + (reads.offset - self._in_bias.get(layer.name, 0.0)) * sums
         if layer.op == "MatMul" and channel_axes(layer) == (0,):
             codes = np.ascontiguousarray(codes.T)
         peaks = steps * np.float32(LARGEST)

@@ -95,7 +95,7 @@ def test_of_two_layers_the_one_without_a_sign_is_added_to_the_other(
     """In the other order both have a sign, and their sum stays float."""
     graphs = [residual_net([("projection", place, False)]) for place in ("first", "last")]
     assert [sums(in_8_bits(graph, tmp_path)) for graph in graphs] == [1, 1]
-    monkeypatch.setattr(planning._Planner, "_has_sign", lambda self, layer: layer.name < "block0/c")
+    monkeypatch.setattr(planning.Planner, "_has_sign", lambda self, layer: layer.name < "block0/c")
     assert 0 in [sums(in_8_bits(graph, tmp_path)) for graph in graphs]
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from deploykit.transforms.core.int8.ranges import TensorRange
 
 CODES = 255  # above zero; 127 with a sign
+_NOTHING = 1e-3  # of a step: what is left of it where numbers are stored as float32
 
 
 @dataclass(frozen=True)
@@ -22,9 +23,20 @@ class Form:
         return "qint8" if self.signed else "quint8"
 
     @property
+    def step(self) -> float:
+        """How far two codes without a sign are apart."""
+        return self.peak / CODES
+
+    @property
     def zero(self) -> int:
         """The code that is nearest to zero, which may lie outside of what 8 bits hold."""
-        return round(-self.offset / (self.peak / CODES))
+        return round(-self.offset / self.step)
+
+    @property
+    def of_zero(self) -> float:
+        """What the code that is nearest to zero stands for; nothing where zero has its own code."""
+        stands_for = self.zero * self.step + self.offset
+        return 0.0 if abs(stands_for) < _NOTHING * self.step else stands_for
 
     @property
     def low(self) -> float:

@@ -85,19 +85,15 @@ def plan(graph: Graph, ranges: Ranges, keep_float: Iterable[str] = ()) -> Plan:
             "the ranges hold no tensor that this graph computes; calibrate this graph itself, as "
             "the transforms left it"
         )
-    work = _Planner(graph, ranges, listed)
-    for name in graph.order():
-        work.take(graph[name])
-    work.share_peaks()
-    return work.plan
+    return Planner(graph, ranges, listed).run()
 
 
-class _Planner:
+class Planner:
     """One pass in execution order; what was decided for a node's inputs is known by then."""
 
     def __init__(self, graph: Graph, ranges: Ranges, listed: Collection[str]) -> None:
         self.plan = Plan()
-        self._graph = graph
+        self.graph = graph
         self._ranges = ranges
         self._listed = listed
         self._same_shape: Callable[[str, str], bool] | None = None
@@ -111,7 +107,14 @@ class _Planner:
         self._leaders: dict[str, str] = {}
         """Of tensors that have one peak: each names another one, the last itself."""
 
-    def take(self, node: Node) -> None:
+    def run(self) -> Plan:
+        """Return the plan of the whole graph."""
+        for name in self.graph.order():
+            self._take(self.graph[name])
+        self._share_peaks()
+        return self.plan
+
+    def _take(self, node: Node) -> None:
         """Plan a node. A layer whose result is added to another tensor is planned at the sum.
 
         By then that tensor is planned, whichever of the two runs first.
@@ -139,7 +142,7 @@ class _Planner:
 
         A summand must not.
         """
-        form = self._form(self._chain(layer).nodes[-1].name)
+        form = self.form_made(self._chain(layer).nodes[-1].name)
         return isinstance(form, str) or form.signed
 
     def _take_layer(self, layer: Node) -> None:
@@ -149,27 +152,26 @@ class _Planner:
     def _planned(self, layer: Node) -> str:
         """Plan a layer in 8 bits, or return why it stays float."""
         source = layer.data_inputs[0]
-        reads = self._form_of_codes(layer, source) or self._form_of_float(layer, source)
+        reads = self._form_of_codes(layer, source) or self.form_of_float(layer, source)
         if isinstance(reads, str):
             return reads
         found = self._chain(layer, self._is_eight_bit_summand)
         if layer.op == "MatMul":
             result = found.nodes[-1].name
-            made = self._form_of_product(found)
+            made = self.form_of_product(found)
             if made is not None:
                 self.plan.forms[result] = made
                 self._leaders[result] = result
         else:
             result = found.nodes[-1].name
-            form = self._form(result)
-            if isinstance(form, str):
-                return form
-            if found.summand and (form.signed or not self._can_be_overwritten(found)):
+            form = self.form_made(result)
+            can_add = not isinstance(form, str) and not form.signed
+            if found.summand and not (can_add and self._can_be_overwritten(found)):
                 found = self._chain(layer)
                 result = found.nodes[-1].name
-                form = self._form(result)
-                if isinstance(form, str):
-                    return form
+                form = self.form_made(result)
+            if isinstance(form, str):
+                return form
             self.plan.forms[result] = form
             self._leaders[result] = result
         self.plan.chains[layer.name], self.plan.reads[layer.name] = found, reads
@@ -183,7 +185,7 @@ class _Planner:
         """Plan an op that hands codes on, where all it reads is in 8 bits."""
         tensors = node.data_inputs[:-1] if node.op == "ConcatV2" else node.data_inputs[:1]
         forms = [self.plan.forms.get(tensor) for tensor in tensors]
-        if None in forms or self._graph.is_input(node.name) or not _passes(self._graph, node):
+        if None in forms or self.graph.is_input(node.name) or not _passes(self.graph, node):
             return
         signed = {form.signed for form in forms if form is not None}
         if signed != {False} and (node.op not in _SAME_MEMORY or len(signed) > 1):
@@ -198,7 +200,7 @@ class _Planner:
         for tensor in tensors:
             self._leaders[self._leader(tensor)] = node.name
 
-    def share_peaks(self) -> None:
+    def _share_peaks(self) -> None:
         """Give tensors whose codes are handed on one peak: the largest of them."""
         plan, peaks = self.plan, dict[str, float]()
         for tensor, form in plan.forms.items():
@@ -207,7 +209,7 @@ class _Planner:
         for tensor, form in plan.forms.items():
             plan.forms[tensor] = replace(form, peak=peaks[self._leader(tensor)])
         for layer in plan.reads:
-            node = self._graph[layer]
+            node = self.graph[layer]
             read = self._form_of_codes(node, node.data_inputs[0])
             plan.reads[layer] = read or plan.reads[layer]
         for layer, form in plan.sums.items():
@@ -227,16 +229,16 @@ class _Planner:
         if layer.op not in ACTIVATIONS:
             return f"there is no 8-bit kernel for {layer.op}"
         op = OPS[layer.op]
-        if reason := unfit(self._graph, op, layer) or limit(op, layer, self._shapes(layer)):
+        if reason := unfit(self.graph, op, layer) or limit(op, layer, self.shapes(layer)):
             return reason
-        weights = weights_of(self._graph, layer)
+        weights = weights_of(self.graph, layer)
         if weights is not None and not np.isfinite(weights.value).all():
             raise GraphError(f"node '{layer.name}': the weights hold NaN or Inf")
         return ""
 
-    def _shapes(self, layer: Node) -> list[Shape | None]:
+    def shapes(self, layer: Node) -> list[Shape | None]:
         """Return the shapes of what a layer reads; the channels may be known from the ranges."""
-        source, weights = layer.data_inputs[0], weights_of(self._graph, layer)
+        source, weights = layer.data_inputs[0], weights_of(self.graph, layer)
         found = self._ranges.tensors.get(normal(source))
         if found is not None and found.channel_mean:
             image: Shape | None = (len(found.channel_mean),)
@@ -246,7 +248,7 @@ class _Planner:
 
     def _shape(self, tensor: str) -> Shape | None:
         if self._known is None:
-            self._known = Shapes(self._graph)
+            self._known = Shapes(self.graph)
         return self._known.shape(tensor)
 
     def _form_of_codes(self, layer: Node, source: str) -> Form | None:
@@ -254,17 +256,18 @@ class _Planner:
         form = self.plan.forms.get(source)
         if form is None or not form.offset:
             return form
-        zeros = self._zeros(layer, source)
+        zeros = self.zeros_of(layer, source)
         if zeros is None:
             return None
-        self._put_around(layer, zeros)
+        self.put_around(layer, zeros)
         return form
 
-    def _put_around(self, layer: Node, zeros: ZerosByAxis) -> None:
+    def put_around(self, layer: Node, zeros: ZerosByAxis) -> None:
+        """Note the zeros around what a layer reads, if there are any."""
         if any(map(any, zeros.values())):
             self.plan.zeros[layer.name] = zeros
 
-    def _form_of_product(self, found: Chain) -> Form | None:
+    def form_of_product(self, found: Chain) -> Form | None:
         """Return the form in which a MatMul gives an activation to others, or None for floats."""
         result = found.nodes[-1].name
         if found.activation is None or not self._is_multiplied(result):
@@ -276,21 +279,21 @@ class _Planner:
         """Say whether a MatMul with constant weights reads a tensor."""
         waiting = [name]
         for each in waiting:  # it grows
-            for reader in self._graph.readers(each):
+            for reader in self.graph.readers(each):
                 if reader.op == "MatMul" and not self._unfit(reader):
                     return True
                 if reader.op in _RENAMING and reader.data_inputs[0] == each:
                     waiting.append(reader.name)
         return False
 
-    def _form_of_float(self, layer: Node, source: str) -> Form | str:
+    def form_of_float(self, layer: Node, source: str) -> Form | str:
         """Return how a float tensor is to be quantized for a layer, or why it is not."""
         found = self._range(source)
         if isinstance(found, str):
             return found
-        form, zeros = form_of(found), self._zeros(layer, source)
+        form, zeros = form_of(found), self.zeros_of(layer, source)
         is_made = producer_name(source) in self._behind_layers
-        pixels = bytes_of(self._graph, source)
+        pixels = bytes_of(self.graph, source)
         if pixels is not None and (zeros is not None or not pixels.offset):
             form = Form(False, CODES * pixels.scale, pixels.offset)
             if 0 <= form.zero <= CODES:
@@ -303,18 +306,18 @@ class _Planner:
             return ("the input has a sign, which would cost one of the 8 bits, and its size is not "
                     "known")  # fmt: skip
         if form.offset and zeros is not None:
-            self._put_around(layer, zeros)
+            self.put_around(layer, zeros)
         return form
 
-    def _zeros(self, layer: Node, source: str) -> ZerosByAxis | None:
+    def zeros_of(self, layer: Node, source: str) -> ZerosByAxis | None:
         """Return the zeros that a layer sees around its input, or None where they are not known."""
         if layer.op == "MatMul":
             return {}
-        weights = weights_of(self._graph, layer)
+        weights = weights_of(self.graph, layer)
         assert weights is not None
         return zeros_around(layer, weights.shape, self._shape(source))
 
-    def _form(self, tensor: str) -> Form | str:
+    def form_made(self, tensor: str) -> Form | str:
         """Return how a chain is to make a tensor, or why it cannot."""
         found = self._range(tensor)
         return found if isinstance(found, str) else form_of(found)
@@ -330,14 +333,14 @@ class _Planner:
     def _chain(self, layer: Node, can_add: Callable[[str, str], bool] | None = None) -> Chain:
         """Return what the kernel of a layer computes: a sum only where `can_add` says so of it."""
         activations = ACTIVATIONS.get(layer.op, ())
-        return chain(self._graph, layer, activations, can_add or (lambda _, __: False))
+        return chain(self.graph, layer, activations, can_add or (lambda _, __: False))
 
     def _is_eight_bit_summand(self, own: str, other: str) -> bool:
         form = self._summand(other)
         if form is None or form.signed:
             return False
         if self._same_shape is None:
-            self._same_shape = shape_comparison(self._graph)
+            self._same_shape = shape_comparison(self.graph)
         return self._same_shape(own, other)
 
     def _summand(self, tensor: str) -> Form | None:
@@ -351,7 +354,7 @@ class _Planner:
         Who else reads it has to be done by then, so must be something that the layer waits for; the
         layer itself is not. Nor may another tensor lie in its memory.
         """
-        graph, (name, _) = self._graph, split(found.summand)
+        graph, (name, _) = self.graph, split(found.summand)
         others = {reader.name for reader in graph.readers(name)} - {_sum_of(found).name}
         if graph.is_output(name) or any(graph[n].op in _SAME_MEMORY for n in (name, *others)):
             return False

@@ -37,6 +37,13 @@ def restored(layer: Node, codes: Array, steps: Array) -> Array:
     return restored
 
 
+def saturates(layer: Node, codes: Array) -> bool:
+    """Say whether sums of pairs of these codes may be wrong where they are not exact."""
+    if layer.op == "DepthwiseConv2dNative":
+        return False
+    return bool((_worst_pairs(_by_channel(layer, codes.astype(np.int32))) > _PAIR).any())
+
+
 def _by_channel(layer: Node, weights: Array) -> Array:
     """Return the weights as [positions, input channels, output channels]."""
     if layer.op == "MatMul":
@@ -46,16 +53,21 @@ def _by_channel(layer: Node, weights: Array) -> Array:
 
 def _levels(weights: Array, peaks: Array) -> Array:
     """Return for each output channel the most levels at which no pair of inputs saturates."""
-    if weights.shape[1] % 2:
-        weights = np.pad(weights, ((0, 0), (0, 1), (0, 0)))
     levels = np.full(peaks.shape, float(LARGEST))
     open_ = np.arange(len(peaks))
     while open_.size:
-        codes = np.rint(weights[..., open_] * (levels[open_] / peaks[open_]))
-        pairs = codes.reshape(len(codes), -1, 2, open_.size)
-        sums = (np.maximum(pairs, 0).sum(2), np.maximum(-pairs, 0).sum(2))
-        worst = np.maximum(*sums).max((0, 1))
-        saturates = worst > _PAIR
-        open_, worst = open_[saturates], worst[saturates]
+        worst = _worst_pairs(np.rint(weights[..., open_] * (levels[open_] / peaks[open_])))
+        too_large = worst > _PAIR
+        open_, worst = open_[too_large], worst[too_large]
         levels[open_] = np.minimum(levels[open_] - 1, np.ceil(levels[open_] * _PAIR / worst))
     return levels
+
+
+def _worst_pairs(codes: Array) -> Array:
+    """Return the largest sum of two neighbours of one sign, by output channel."""
+    if codes.shape[1] % 2:
+        codes = np.pad(codes, ((0, 0), (0, 1), (0, 0)))
+    pairs = codes.reshape(len(codes), -1, 2, codes.shape[-1])
+    sums = np.maximum(pairs, 0).sum(2), np.maximum(-pairs, 0).sum(2)
+    worst: Array = np.maximum(*sums).max((0, 1))
+    return worst

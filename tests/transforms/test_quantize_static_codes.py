@@ -1,0 +1,283 @@
+"""The way back: of a graph in codes, quantize_static writes what it writes of the float graph."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deploykit.quantization.int8_graph import codes_graph, int8_graph, onednn_graph
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8.plan import OPS
+from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
+from deploykit.transforms.core.int8.stored_codes import ROUNDS
+from deploykit.transforms.core.node import Node
+from deploykit.verification.differences import compare
+from tests.support import ops, random, run, transform
+from tests.transforms import test_quantize_static_inputs as of_inputs
+from tests.transforms.int8_nets import C, calibrated, feeds_of, image, layer, ranges_of, relu
+from tests.transforms.test_quantize_static import (
+    LAYERS,
+    gelu,
+    inception,
+    net,
+    net_with_two_readers,
+    one_layer,
+    pooled,
+    residual,
+    signed_end,
+    through_a_reshape,
+    two_branches,
+    two_products,
+)
+
+SAME_DB = 100.0  # what float32 leaves of a bias whose share of an offset was added and taken
+EQUAL_DB = 40.0  # a code that is rounded the other way here and there; one net's noise is 30 to 45
+
+
+def shared_weights() -> Graph:
+    """Return two layers with the same weights, and one that reads its input as it is."""
+
+    def make():
+        weights = random(3, 3, C, C)
+        y = relu(layer("conv", image(), "first", weights=weights))
+        y = relu(layer("conv", y, "second", weights=weights))
+        relu(layer("conv", y, "out", weights=weights, bias=False), "end")
+
+    graph = net(make, outputs=("end",))
+    same = graph["first"].inputs[1]
+    for name in ("second", "out"):
+        node = graph[name]
+        graph.replace(node, node.with_data_inputs(node.inputs[0], same))
+    graph.prune()
+    return graph
+
+
+def transposed() -> Graph:
+    def make():
+        import tensorflow as tf
+
+        y = relu(layer("matmul", image((None, C)), "first", 16))
+        tf.raw_ops.MatMul(a=y, b=random(5, 16), transpose_b=True, name="out")
+
+    return net(make)
+
+
+def image_of_any_size() -> Graph:
+    """Return a net where one layer reads a tensor with an offset, and one the same with a sign."""
+
+    def make():
+        import tensorflow as tf
+
+        y = layer("conv", image((None, None, None, C)), "first", padding="VALID")
+        y = y * tf.sigmoid(y)
+        one = layer("conv", y, "one", strides=[1, 2, 2, 1])
+        tf.identity_n([layer("conv", y, "two", strides=[1, 2, 2, 1], padding="VALID"), one])
+
+    return net(make, outputs=("one/biased", "two/biased"))
+
+
+def with_fetched(inner: str) -> Graph:
+    graph = residual()
+    graph.outputs = ("out", inner)
+    return graph
+
+
+NETS = {
+    "residual": (residual, 0.0),
+    "inception": (inception, 0.0),
+    "signs": (lambda: net(signed_end, outputs=("out/biased", "again/biased")), 0.0),
+    "exact GELU": (lambda: two_products(gelu()), -1.0),
+    "GELU": (lambda: two_products(gelu(True)), -1.0),
+    "products": (lambda: two_products(relu), -1.0),
+    "a GELU read twice": (net_with_two_readers, -1.0),
+    "a GELU in float": (lambda: two_products(gelu(), between=abs), -1.0),
+    "two branches": (lambda: residual(two_branches), 0.0),
+    "through a reshape": (lambda: residual(through_a_reshape), 0.0),
+    "pooled": (lambda: residual(pooled), 0.0),
+    "shared weights": (shared_weights, 0.0),
+    "transposed": (transposed, -1.0),
+    "any size": (image_of_any_size, 0.0),
+    "fetched codes": (lambda: with_fetched("first/relu"), 0.0),
+    "a fetched sum": (lambda: with_fetched("sum"), 0.0),
+    **{name: (lambda name=name: one_layer(name, ""), low) for name, (_, low, _) in LAYERS.items()},
+}
+
+
+def written(graph: Graph, folder: Path, feeds: Sequence[dict[str, np.ndarray]], isa: str):
+    """Return a graph in codes, and the 8-bit form as it is written of the float graph."""
+    path = folder / "net.ranges.json"
+    path.write_text(ranges_of(graph, feeds).text())
+    return codes_graph(graph, str(path), isa), int8_graph(graph, str(path), isa)
+
+
+def layers(graph: Graph) -> list[tuple[object, ...]]:
+    """Return what the 8-bit layers compute, where their results go by name."""
+    kept = ("fused_ops", "Tdevice_inputs", "Tout", "out_type", "padding", "output_quant_mode")
+    return sorted(
+        (node.name, node.op, *(str(node.attr(name)) for name in kept))
+        for node in graph
+        if node.op in OPS.values()
+    )
+
+
+def assert_same(graph: Graph, folder: Path, feeds: Sequence[dict[str, np.ndarray]], isa: str):
+    """Compare the form that codes become with that of the float graph, and its numbers."""
+    codes, eight = written(graph, folder, feeds, isa)
+    again = onednn_graph(codes, isa)
+    assert layers(again) == layers(eight) != []
+    assert ops(again) == ops(eight)
+    for feed in feeds:
+        expected = run(eight, feed)
+        assert min(each.sqnr_db for each in compare(expected, run(again, feed))) >= SAME_DB
+        assert min(each.sqnr_db for each in compare(expected, run(codes, feed))) >= EQUAL_DB
+
+
+@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("isa", ["vnni", "avx2"])
+def test_codes_become_the_8_bit_form(name, isa, tmp_path):
+    make, low = NETS[name]
+    graph = make()
+    if name == "any size":
+        feeds = [{"x": random(batch, 9, 8, C, seed=batch, low=0.0)} for batch in (1, 3)]
+    else:
+        feeds = [feeds_of(graph, batch, low) for batch in (1, 3)]
+    assert_same(graph, tmp_path, feeds, isa)
+
+
+@pytest.mark.parametrize("source", of_inputs.SOURCES)
+@pytest.mark.parametrize("window", ["SAME", "stride 2", "VALID"])
+def test_inputs_with_a_sign_and_bytes(source, window, tmp_path):
+    """Where zero has no code, zeros around an image are one nevertheless."""
+    graph = of_inputs.net(source, "conv", window)
+    feeds = [of_inputs.feeds_of(graph, batch) for batch in (1, 4)]
+    assert_same(graph, tmp_path, feeds, "vnni")
+
+
+def test_what_the_nearest_code_of_zero_stands_for_is_in_the_bias(tmp_path):
+    """The check of numbers catches it where it is forgotten."""
+    graph = of_inputs.net("bytes / 127.5 - 1", "conv", "SAME")
+    feeds = [of_inputs.feeds_of(graph, batch) for batch in (1, 4)]
+    codes, eight = written(graph, tmp_path, feeds, "vnni")
+    expected = run(eight, feeds[1])
+    assert compare(expected, run(codes, feeds[1]))[0].sqnr_db >= SAME_DB
+    bias = codes.constant(codes["layer/biased"].inputs[1])
+    codes.replace(codes[bias.name], bias.with_value(graph.constant("layer/biased/bias").value))
+    assert compare(expected, run(codes, feeds[1]))[0].sqnr_db < EQUAL_DB + 6
+
+
+def test_layers_in_branches(tmp_path):
+    def make():
+        import tensorflow as tf
+
+        y = relu(layer("conv", image(), "first"))
+        pick = tf.raw_ops.Switch(data=y, pred=tf.reduce_sum(y) > 0)
+        no, yes = (relu(layer("conv", y, name)) for y, name in zip(pick, "ab", strict=True))
+        tf.raw_ops.Merge(inputs=[no, yes], name="out")
+
+    graph = net(make)
+    names = ("x", "Relu", "Relu_1", "Relu_2", "Switch", "Switch:1")
+    path = tmp_path / "ranges.json"
+    path.write_text(
+        Ranges("", 1, {name: TensorRange(0, 4, (0.5,) * C, (0.0,) * C) for name in names}).text()
+    )
+    feeds = {"x": random(1, 9, 8, C, low=0.0)}
+    codes, eight = codes_graph(graph, str(path)), int8_graph(graph, str(path))
+    again = onednn_graph(codes)
+    assert layers(again) == layers(eight)
+    assert len(layers(again)) == 3
+    (found,) = compare(run(eight, feeds), run(again, feeds))
+    assert found.sqnr_db >= SAME_DB
+
+
+def test_layers_that_stay_float_do(tmp_path):
+    graph = inception()
+    path = calibrated(graph, tmp_path)
+    for name in (node.name for node in graph if node.op in OPS):
+        codes = codes_graph(graph, path, "avx2", [name])
+        assert layers(onednn_graph(codes, "avx2")) == layers(
+            int8_graph(graph, path, "avx2", [name])
+        )
+
+
+def in_codes(graph: Graph, folder: Path, isa: str = "vnni") -> Graph:
+    return codes_graph(graph, calibrated(graph, folder), isa)
+
+
+def test_codes_are_taken_as_they_are(tmp_path):
+    """Weights for avx2 have fewer levels; they are not found again from the floats."""
+    codes = in_codes(one_layer("conv", "Relu"), tmp_path, "avx2")
+    (stored,) = (node for node in codes if node.op == "Const" and node.attr("dtype") == "int8")
+    half = stored.value // 2
+    codes.replace(stored, stored.with_value(half))
+    again = onednn_graph(codes, "avx2")
+    (weights,) = (node for node in again if node.op == "Const" and node.attr("dtype") == "qint8")
+    assert np.array_equal(weights.value.view(np.int8).reshape(half.shape), half)
+
+
+def test_a_graph_in_float_needs_ranges():
+    with pytest.raises(GraphError, match="holds no codes of 8 bits; give it `ranges`"):
+        transform(residual(), "quantize_static()")
+
+
+def test_roundings_of_the_model_itself_are_no_codes():
+    def make():
+        import tensorflow as tf
+
+        y = tf.quantization.fake_quant_with_min_max_vars(image(), 0.0, 1.0)
+        relu(layer("conv", y, "layer"), "out")
+
+    with pytest.raises(GraphError, match="holds no codes"):
+        transform(net(make), "quantize_static()")
+
+
+def test_layers_to_stay_float_are_chosen_before(tmp_path):
+    codes = in_codes(residual(), tmp_path)
+    with pytest.raises(GraphError, match="`keep_float` goes with `ranges`"):
+        transform(codes, "quantize_static(keep_float=first)")
+
+
+def test_codes_for_vnni_are_none_for_avx2(tmp_path):
+    codes = in_codes(residual(), tmp_path)
+    with pytest.raises(GraphError, match="node 'first': its codes are for vnni"):
+        transform(codes, "quantize_static(isa=avx2)")
+
+
+def without_a_rounding(graph: Graph) -> None:
+    graph.redirect({"first/relu": "first/relu/float"})
+    graph.remove(graph["first/relu"])
+
+
+def other_ends(graph: Graph) -> None:
+    """The ends of one of three tensors that are joined."""
+    end = next(n for n in graph if n.attr(ROUNDS) == "made" and n.name == "Relu_1").inputs[2]
+    graph.replace(graph[end], graph[end].with_value(np.array(77, np.float32)))
+
+
+def float_weights(graph: Graph) -> None:
+    """What folding constants makes of them."""
+    node = graph["first"]
+    graph.replace(graph[node.inputs[1]], Node.constant(node.inputs[1], random(3, 3, C, C)))
+
+
+def open_ends(graph: Graph) -> None:
+    node = graph["first/relu"] if "first/relu" in graph else graph["Relu"]
+    graph.replace(node, node.with_data_inputs(node.inputs[0], node.inputs[2], node.inputs[1]))
+
+
+def read_between(graph: Graph) -> None:
+    made = next(n for n in graph if n.attr(ROUNDS) == "made").inputs[0]
+    graph.outputs = (*graph.outputs, made)
+
+
+@pytest.mark.parametrize(
+    "break_",
+    [without_a_rounding, other_ends, float_weights, open_ends, read_between],
+)
+def test_other_codes_are_refused(break_, tmp_path):
+    codes = in_codes(inception() if break_ is other_ends else residual(), tmp_path)
+    break_(codes)
+    with pytest.raises(GraphError, match="is none that quantize_codes wrote, as") as found:
+        onednn_graph(codes, "vnni")
+    assert "\n" not in str(found.value)
