@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from deploykit.transforms.core.engines.executed_ops import Executed, NodeNames
 from deploykit.transforms.core.errors import GraphError, LoadError
 from deploykit.transforms.core.running.session import full_name
 from deploykit.transforms.core.tensors import Array
@@ -64,7 +65,8 @@ class OpenVinoModel:
         openvino = imported()
         self._openvino = openvino
         with _refused("cannot load the graph"):
-            model = _read(graph_def, outputs)
+            self._names = NodeNames(graph_def)
+            model = read(graph_def, outputs, self._names)
             config = {
                 "PERF_COUNT": compiling.profiles,
                 "INFERENCE_PRECISION_HINT": compiling.precision,  # its own choice may be bf16
@@ -94,6 +96,13 @@ class OpenVinoModel:
         finally:
             self._idle.put(request)
 
+    def executed(self) -> tuple[Executed, ...]:
+        """Return the ops that OpenVINO made of the graph, in the order in which they run.
+
+        They have times where it was compiled with `profiles`, after a call.
+        """
+        return self._names.executed(self._compiled)
+
     @property
     def facts(self) -> dict[str, Any]:
         """What is in force: threads and streams."""
@@ -121,7 +130,7 @@ def imported() -> Any:
     return sys.modules["openvino"]
 
 
-def _read(graph_def: bytes, outputs: Sequence[str]) -> Any:
+def read(graph_def: bytes, outputs: Sequence[str], names: NodeNames) -> Any:
     """Return OpenVINO's model of a graph, which gives these tensors in this order."""
     from openvino.frontend import FrontEndManager
 
@@ -131,7 +140,10 @@ def _read(graph_def: bytes, outputs: Sequence[str]) -> Any:
         file.flush()
         model = reader.load(file.name)
         model.override_all_outputs([model.get_place_by_tensor_name(full_name(o)) for o in outputs])
-        return reader.convert(model)
+        nodes = reader.decode(model).get_ops()
+        converted = reader.convert(model)
+        names.give(nodes, converted)
+        return converted
 
 
 @contextlib.contextmanager
