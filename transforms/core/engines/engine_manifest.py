@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from deploykit.transforms.core.engines.engines import EngineUse
@@ -65,6 +65,8 @@ class EngineFolder:
     """By signature, how near each output has to come to TensorFlow's answers."""
     left: Mapping[str, str] = field(default_factory=dict)
     """Why TensorFlow computes the other signatures of the version."""
+    takes_empty: bool = True
+    """Whether the engine takes empty batches; else a row has to take the place of one."""
 
 
 def document_of(content: EngineFolder, name_of: Callable[[Array], str]) -> dict[str, Any]:
@@ -76,6 +78,7 @@ def document_of(content: EngineFolder, name_of: Callable[[Array], str]) -> dict[
             for name, each in content.signatures.items()
         },
         "left_to_tensorflow": dict(content.left),
+        "takes_empty": content.takes_empty,
         "bars": {name: _bars(each) for name, each in content.bars.items()},
         "answers": [
             {
@@ -116,10 +119,13 @@ def parsed(
         name: {alias: _read_bar(bar) for alias, bar in each.items()}
         for name, each in document["bars"].items()
     }
+    takes_empty = document["takes_empty"]
+    if type(takes_empty) is not bool:
+        raise TypeError
     left = {str(name): str(why) for name, why in document["left_to_tensorflow"].items()}
     return EngineFolder(
-        EngineUse.of(document["use"]), graph_def, signatures, answers, bars, left
-    )  # fmt: skip
+        EngineUse.of(document["use"]), graph_def, signatures, answers, bars, left, takes_empty
+    )
 
 
 def check_parts(found: EngineFolder, graph_def: GraphDef) -> None:
@@ -177,10 +183,7 @@ def _read_tensors(document: Mapping[str, Any]) -> dict[str, EngineTensor]:
 
 
 def _bars(bars: Bars) -> dict[str, Any]:
-    return {
-        alias: None if bar is None else {"tolerance": bar.tolerance, "min_sqnr": bar.min_sqnr}
-        for alias, bar in bars.items()
-    }
+    return {alias: None if bar is None else asdict(bar) for alias, bar in bars.items()}
 
 
 def _read_bar(document: Any) -> QualityBar | None:
@@ -190,4 +193,4 @@ def _read_bar(document: Any) -> QualityBar | None:
     given = [each for each in numbers if each is not None]
     if len(given) != 1 or not all(0 < float(each) < math.inf for each in given):
         raise ValueError
-    return QualityBar(*numbers)
+    return QualityBar(*numbers, of_logarithm=document["of_logarithm"] is True)

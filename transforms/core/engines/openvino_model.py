@@ -19,6 +19,7 @@ from deploykit.transforms.core.running.session import full_name
 from deploykit.transforms.core.tensors import Array
 
 _SENDING = ("openvino_telemetry", "openvino.tools.ovc")
+_WIDE, _MOST = ("int64", "uint32", "uint64"), (1 << 31) - 1
 _UNKNOWN_OPS = re.compile(r"No conversion rule found for operations: ([^\n]+)")
 
 
@@ -89,6 +90,7 @@ class OpenVinoModel:
         request = self._idle.get()
         try:
             places = {self._inputs[tensor]: array for tensor, array in feeds.items()}
+            _check_range(feeds)
             given = {place: array for place, array in places.items() if place is not None}
             with _refused("cannot run the graph", GraphError):
                 found = request.infer(given, share_inputs=True, share_outputs=False)
@@ -142,8 +144,25 @@ def read(graph_def: bytes, outputs: Sequence[str], names: NodeNames) -> Any:
         model.override_all_outputs([model.get_place_by_tensor_name(full_name(o)) for o in outputs])
         nodes = reader.decode(model).get_ops()
         converted = reader.convert(model)
-        names.give(nodes, converted)
-        return converted
+    kept = {name for each in converted.outputs for name in each.get_names()}
+    if len(converted.outputs) < len(outputs):  # all behind it would be taken for others
+        lost = ", ".join(o for o in outputs if full_name(o) not in kept) or ", ".join(outputs)
+        raise LoadError(f"OpenVINO leaves out an output that is constant, one of: {lost}")
+    names.give(nodes, converted)
+    return converted
+
+
+def _check_range(feeds: Mapping[str, Array]) -> None:
+    """Raise GraphError for whole numbers beyond 32 bits, which OpenVINO's CPU would change."""
+    for tensor, array in feeds.items():
+        if array.dtype.name in _WIDE and array.size:
+            low, high = int(array.min()), int(array.max())
+            if low < -_MOST - 1 or high > _MOST:
+                beyond = high if high > _MOST else low
+                raise GraphError(
+                    f"input '{tensor}' holds {beyond}, but OpenVINO computes whole numbers in 32 "
+                    "bits"
+                )
 
 
 @contextlib.contextmanager
@@ -151,6 +170,8 @@ def _refused(what: str, kind: type[GraphError] = LoadError) -> Iterator[None]:
     """Make one sentence of what OpenVINO says where it raises; it raises its own and others."""
     try:
         yield
+    except GraphError:
+        raise
     except Exception as error:
         if found := _UNKNOWN_OPS.search(str(error)):
             raise kind(f"OpenVINO has no op for {found[1].strip()}") from None

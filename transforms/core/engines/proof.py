@@ -12,8 +12,10 @@ What is the same:
   moves by up to 2e-3, a net that is computed so by 6e-2. Of a graph with 8-bit codes, the signal
   to noise ratio of all batches together is at least 20 dB (`CODES_BAR`): a value that lies between
   two codes may be rounded the other way here and there, which came to 30 dB, while sums that are
-  known to be wrong came to 9 to 14 dB. Where the answers of the float graph are known too, the
-  engine is at most 1 dB farther from them than TensorFlow is (`MOST_LOST_DB`);
+  known to be wrong came to 9 to 14 dB. A Softmax raises noise to a power, so the logarithm of what
+  it gives is judged, but for its mean, which is what it read (`of_logarithm`). Where the answers of
+  the float graph are known too, the engine is at most 1 dB farther from them than TensorFlow is
+  (`MOST_LOST_DB`);
 * an output that follows a choice (the k highest, a non-maximum suppression) may turn as a whole by
   a rounding in front of it. Such an output has no bar (None): its type and rank are compared here,
   and its values by `deploykit.verification`, from the same values in front of the choice.
@@ -30,6 +32,7 @@ from deploykit.transforms.core.tensors import Array
 FLOAT_BAR = QualityBar(tolerance=5e-4)
 CODES_BAR = QualityBar(min_sqnr=20.0)
 MOST_LOST_DB = 1.0
+_LEAST = 1e-30  # of what a Softmax gives; smaller ones are rounded to nothing
 
 Bars = Mapping[str, QualityBar | None]
 """How near each output has to come; None: its numbers are not compared."""
@@ -78,14 +81,15 @@ def nothing_compared(answered: Sequence[Answered], bars: Bars) -> str:
     return ""
 
 
-def signal_to_noise(answered: Sequence[Answered]) -> dict[str, float]:
-    """Return the signal to noise ratio of each output of floats in dB, all batches together."""
+def signal_to_noise(answered: Sequence[Answered], bars: Bars) -> dict[str, float]:
+    """Return the signal to noise ratio in dB of each output of floats that has a bar."""
     names = dict.fromkeys(name for each in answered for name in each.expected)
-    sums = {name: Sums(name) for name in names}
-    for each in answered:
-        for name, expected in each.expected.items():
-            sums[name].add(expected, each.found[name])
-    return {name: each.difference().sqnr_db for name, each in sums.items()}
+    found = {}
+    for name in names:
+        floats = [each for each in answered if _are_floats(np.asarray(each.expected[name]))]
+        if floats and (bar := bars[name]) is not None:
+            found[name] = _sums(name, floats, bar).difference().sqnr_db
+    return found
 
 
 def _fault(name: str, answered: Answered, bar: QualityBar | None) -> str:
@@ -113,12 +117,25 @@ def _too_far(name: str, answered: Sequence[Answered], bar: QualityBar) -> str:
     """Return by how much an output of floats misses its bar, or an empty string."""
     groups = [[each] for each in answered] if bar.tolerance is not None else [list(answered)]
     for group in groups:
-        sums, floats = Sums(name), [e for e in group if _are_floats(np.asarray(e.expected[name]))]
-        for each in floats:
-            sums.add(np.asarray(each.expected[name]), np.asarray(each.found[name]))
-        if failure := bar.failure(sums.difference()) if floats else "":
+        floats = [each for each in group if _are_floats(np.asarray(each.expected[name]))]
+        if failure := bar.failure(_sums(name, floats, bar).difference()) if floats else "":
             return f"{failure}; {_worst(name, floats)}"
     return ""
+
+
+def _sums(name: str, answered: Sequence[Answered], bar: QualityBar) -> Sums:
+    sums = Sums(name)
+    for each in answered:
+        both = np.asarray(each.expected[name]), np.asarray(each.found[name])
+        sums.add(*map(_logarithm, both) if bar.of_logarithm else both)
+    return sums
+
+
+def _logarithm(array: Array) -> Array:
+    """Return what a Softmax read, but for its mean: the mean does not change what it gives."""
+    found = np.log(np.maximum(array.astype(np.float64), _LEAST))
+    centred: Array = found - found.mean(axis=-1, keepdims=True) if found.ndim else found
+    return centred
 
 
 def _worst(name: str, answered: Sequence[Answered]) -> str:

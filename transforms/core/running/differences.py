@@ -33,6 +33,9 @@ class QualityBar:
 
     tolerance: float | None = None
     min_sqnr: float | None = None
+    of_logarithm: bool = False
+    """Whether the logarithm is judged, but for its mean: what a Softmax read, to whose power it
+    raises noise."""
 
     def __str__(self) -> str:
         if self.tolerance is not None:

@@ -78,14 +78,15 @@ def test_bars_of_noise_and_types_of_few_bits_are_read_again(tmp_path):
 
     made = content()
     half = X.astype(ml_dtypes.bfloat16)
+    bar = replace(CODES_BAR, of_logarithm=True)
     signature = EngineSignature(
         {"n": EngineTensor("x", "bfloat16", None)}, {"y": EngineTensor("y", "bfloat16", (3, 2))}
     )
     answers = [EngineAnswer("a", 3, {"n": half}, {"y": half})]
-    made = replace(made, signatures={"a": signature}, answers=answers, bars={"a": {"y": CODES_BAR}})
+    made = replace(made, signatures={"a": signature}, answers=answers, bars={"a": {"y": bar}})
     write(tmp_path, made)
     found = read(tmp_path)
-    assert found.bars == {"a": {"y": CODES_BAR}}
+    assert found.bars == {"a": {"y": bar}}
     np.testing.assert_array_equal(found.answers[0].expected["y"], half, strict=True)
 
 

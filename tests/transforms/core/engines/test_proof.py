@@ -1,5 +1,7 @@
 """The same answers: what an engine may not change, and by how much it may miss a number."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -87,6 +89,21 @@ def test_codes_are_held_to_a_signal_to_noise_ratio(noise, is_right):
     said = found_in(VALUES, found, CODES_BAR)
     assert (said == "") is is_right
     assert is_right or "wanted 20 dB; at batch 3, expected" in said
+
+
+def test_of_a_softmax_the_logarithm_is_judged():
+    read = RANDOM.normal(size=(3, 50)) * 8
+    noisy = read + RANDOM.normal(size=read.shape) * 0.6  # 22 dB
+
+    def softmax(values):
+        raised = np.exp(values)
+        return (raised / raised.sum(-1, keepdims=True)).astype(np.float32)
+
+    bar = replace(CODES_BAR, of_logarithm=True)
+    assert "wanted 20 dB" in found_in(softmax(read), softmax(noisy), CODES_BAR)
+    assert found_in(softmax(read), softmax(noisy), bar) == ""
+    assert "wanted 20 dB" in found_in(softmax(read), softmax(read[:, ::-1]), bar)
+    assert found_in(softmax(read), softmax(read) * 0, bar) != ""
 
 
 def test_behind_a_choice_type_and_rank_are_compared():

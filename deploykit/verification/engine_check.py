@@ -1,0 +1,318 @@
+"""Proof that an engine computes what TensorFlow does: both are run on the same feeds.
+
+TensorFlow runs in one child process and the engine in another, each with a deadline, so that an end
+of either is a sentence. `transforms/core/engines/proof.py` says what the same answers are.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+
+from deploykit.transforms.core.engines.engines import OPENVINO, check_engine
+from deploykit.transforms.core.engines.openvino_model import DEFAULT, Compiling
+from deploykit.transforms.core.engines.proof import (
+    CODES_BAR,
+    FLOAT_BAR,
+    MOST_LOST_DB,
+    Answered,
+    Bars,
+    departure,
+    nothing_compared,
+    signal_to_noise,
+)
+from deploykit.transforms.core.errors import (
+    CrashError,
+    Error,
+    GraphError,
+    LimitError,
+    UnverifiedError,
+    VerificationError,
+)
+from deploykit.transforms.core.functions import Library, reachable
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import producer_name
+from deploykit.transforms.core.running.child import Worker
+from deploykit.transforms.core.running.differences import QualityBar
+from deploykit.transforms.core.tensors import Array
+from deploykit.verification.choices import choices
+from deploykit.verification.engine_cases import EngineCase, GraphRunner, case_of, reference_cases
+from deploykit.verification.engine_feeds import EngineFeeds, engine_feeds
+from deploykit.verification.pairs import before_softmax
+from deploykit.verification.sample_inputs import type_and_shape
+from deploykit.verification.samples import Data
+from deploykit.verification.tolerance import default_tolerance
+
+_NO_NUMBERS = ("string", "resource", "variant")
+_ENOUGH_DB = 30.0
+"""Codes that are rounded the other way here and there come to this: better, nothing is lost."""
+
+
+@dataclass(frozen=True)
+class EngineCheck:
+    """What a comparison of an engine with TensorFlow found."""
+
+    refused: str = ""
+    """Why the engine cannot compute the graph; ops that it lacks are named."""
+    departs: str = ""
+    """Where its answers are not TensorFlow's, in a sentence."""
+    not_compared: str = ""
+    """Why there is nothing to compare with."""
+    cases: Sequence[EngineCase] = ()
+    bars: Bars = field(default_factory=dict)
+    """How near each output has to come, on any machine; None: its numbers are compared here."""
+    left_out: Sequence[str] = ()
+    """Batches that were left out, and why."""
+    takes_empty: bool = True
+    """Whether the engine takes an empty batch itself; else a row of zeros has to take its place."""
+    sqnr_db: Mapping[str, float] = field(default_factory=dict)
+    """Signal to noise ratio of each output of floats, TensorFlow's answers being the signal."""
+
+    @property
+    def is_right(self) -> bool:
+        """Whether answers were compared, and are the same."""
+        return not self.why
+
+    @property
+    def why(self) -> str:
+        """Why the engine is not to compute the graph, in a sentence; nothing: it is."""
+        return self.refused or self.departs or self.not_compared
+
+    def require(self) -> None:
+        """Raise where the engine is not right.
+
+        GraphError: it refuses the graph. VerificationError: it departs. UnverifiedError: nothing
+        was compared.
+        """
+        if self.refused:
+            raise GraphError(self.refused)
+        if self.departs:
+            raise VerificationError(self.departs)
+        if self.not_compared:
+            raise UnverifiedError(self.not_compared)
+
+
+def compared_in(
+    graph: Graph,
+    compiling: Compiling = DEFAULT,
+    *,
+    engine: str = OPENVINO,
+    data: Data | None = None,
+    float_graph: Graph | None = None,
+) -> EngineCheck:
+    """Compare an engine with TensorFlow at every output, at batch 0, 1 and 3.
+
+    Args:
+        graph: what both run, from its inputs to its outputs.
+        compiling: for what the engine compiles it.
+        engine: which one it is.
+        data: samples of the graph; default: made-up ones.
+        float_graph: what an 8-bit graph was made of, with the same inputs and outputs.
+
+    GraphError: the engine cannot be had here, or the data do not fit the graph.
+    """
+    check_engine(engine)
+    if why := _no_numbers(graph):
+        return EngineCheck(refused=why)
+    feeds, reason = engine_feeds(graph, data)
+    if feeds is None:
+        return EngineCheck(not_compared=reason)
+    with ExitStack() as stack:
+        found = [
+            stack.enter_context(closing(each))
+            for each in (
+                _InChild("TensorFlow", "running.session:Session", graph),
+                _InChild("OpenVINO", "engines.session:OpenVinoSession", graph, compiling),
+            )
+        ]
+        floats = None
+        if float_graph is not None:
+            floats = _InChild("TensorFlow", "running.session:Session", float_graph)
+            stack.enter_context(closing(floats))
+        return compared(graph, (found[0], found[1]), feeds, bar_of(graph, compiling), floats)
+
+
+def bar_of(graph: Graph, compiling: Compiling = DEFAULT) -> QualityBar:
+    """Return what answers of an engine are held to: see `proof`.
+
+    A graph that computes in 16 bits in TensorFlow is held to what these keep.
+    """
+    library = Library(graph)
+    bodies = (node.op for name in reachable(graph) for node in library.functions[name].node_def)
+    rounds = any(op.startswith("FakeQuant") for op in (*(node.op for node in graph), *bodies))
+    if rounds or compiling.precision == "bf16":
+        return CODES_BAR
+    assert FLOAT_BAR.tolerance is not None
+    return replace(FLOAT_BAR, tolerance=max(FLOAT_BAR.tolerance, default_tolerance(graph)))
+
+
+def compared(
+    graph: Graph,
+    runners: tuple[GraphRunner, GraphRunner],
+    feeds: EngineFeeds,
+    bar: QualityBar,
+    floats: GraphRunner | None = None,
+) -> EngineCheck:
+    """Compare an engine with TensorFlow, whatever runs them.
+
+    Args:
+        graph: what both run.
+        runners: TensorFlow and the engine.
+        feeds: what they are fed.
+        bar: how near floats have to come.
+        floats: TensorFlow with the float graph that an 8-bit one was made of.
+    """
+    tensorflow, engine = runners
+    cases, left_out = reference_cases(graph, tensorflow, feeds)
+    if not cases:
+        return EngineCheck(not_compared=f"TensorFlow cannot run it on {left_out[0]}")
+    behind = choices(graph).outputs
+    bars: Bars = {name: _bar(graph, name, bar) for name in graph.outputs}
+    judged: Bars = {name: None if name in behind else each for name, each in bars.items()}
+    takes_empty = True
+    if cases[-1].is_row and (why := _not_empty(graph, engine, cases[-1], bars)):
+        takes_empty = False
+        left_out.append(f"batch 0, in whose place a row of zeros is computed: {why}")
+        cases = cases[:-1]
+    answered = list[Answered]()
+    for case in cases:
+        try:
+            found = case_of(graph, engine, case.feeds)
+        except Error as error:
+            return _failed(error, case, bool(answered))
+        answered.append(Answered(case.batch, case.expected, found.expected))
+    said = departure(answered, bars)
+    if said and behind:
+        said = departure(answered, judged) or _around_choices(graph, runners, cases, bar)
+        bars = judged
+    if said and _changes(graph, tensorflow, cases):
+        return EngineCheck(not_compared="TensorFlow itself gives other values each time")
+    if not said and (why := nothing_compared(answered, dict.fromkeys(bars, bar))):
+        return EngineCheck(not_compared=why)
+    if not said and floats is not None:
+        said = _lost(graph, floats, answered, cases, judged)
+    if bar.min_sqnr is not None:  # on another machine, a choice may turn by a rounding
+        bars = judged
+    noise = signal_to_noise(answered, bars)
+    return EngineCheck("", said, "", cases, bars, left_out, takes_empty, noise)
+
+
+def _not_empty(graph: Graph, engine: GraphRunner, case: EngineCase, bars: Bars) -> str:
+    """Return why an engine cannot compute an empty batch, or an empty string."""
+    try:
+        found = case_of(graph, engine, case.feeds)
+    except Error as error:
+        return str(error)
+    return departure([Answered(0, case.expected, found.expected)], bars)
+
+
+def _failed(error: Error, case: EngineCase, has_answered: bool) -> EngineCheck:
+    """Return what an engine's error means: it does not take the graph, or not this batch."""
+    if has_answered:
+        return EngineCheck(departs=f"at batch {case.batch}, {error}")
+    return EngineCheck(refused=str(error))
+
+
+def _bar(graph: Graph, name: str, bar: QualityBar) -> QualityBar:
+    """Return the bar of an output: of a Softmax, noise is judged in front of it."""
+    is_noise = bar.min_sqnr is not None
+    return replace(bar, of_logarithm=is_noise and before_softmax(graph, name) is not None)
+
+
+def _around_choices(
+    graph: Graph,
+    runners: tuple[GraphRunner, GraphRunner],
+    cases: Sequence[EngineCase],
+    bar: QualityBar,
+) -> str:
+    """Return where an engine departs in front of choices, or behind them from the same values."""
+    found = choices(graph)
+    behind = [name for name in graph.outputs if name in found.outputs]
+    for case in cases:
+        if not case.batch:
+            continue  # nothing to choose from
+        try:
+            first, second = (each.run(found.tensors, case.feeds) for each in runners)
+            sides = [dict(zip(found.tensors, each, strict=True)) for each in (first, second)]
+            said = departure(
+                [Answered(case.batch, sides[0], sides[1])],
+                {name: _bar(graph, name, bar) for name in found.tensors},
+            )
+            fed = case.feeds | sides[0]
+            first, second = (each.run(behind, fed) for each in runners)
+            sides = [dict(zip(behind, each, strict=True)) for each in (first, second)]
+            said = said or departure(
+                [Answered(case.batch, sides[0], sides[1])],
+                dict.fromkeys(behind, FLOAT_BAR),
+            )
+        except Error as error:
+            said = f"around what it chooses from, it cannot be compared: {error}"
+        if said:
+            return said
+    return ""
+
+
+def _changes(graph: Graph, tensorflow: GraphRunner, cases: Sequence[EngineCase]) -> bool:
+    """Say whether TensorFlow gives other values where it is asked again."""
+    case = cases[0]
+    again = case_of(graph, tensorflow, case.feeds)
+    bars = dict.fromkeys(graph.outputs, FLOAT_BAR)
+    return bool(departure([Answered(case.batch, case.expected, again.expected)], bars))
+
+
+def _lost(
+    graph: Graph,
+    floats: GraphRunner,
+    answered: Sequence[Answered],
+    cases: Sequence[EngineCase],
+    bars: Bars,
+) -> str:
+    """Return by how much an engine lies farther from the float graph than TensorFlow does."""
+    sides: tuple[list[Answered], list[Answered]] = ([], [])
+    for case, each in zip(cases, answered, strict=True):
+        if case.batch:
+            expected = case_of(graph, floats, case.feeds).expected
+            sides[0].append(Answered(case.batch, expected, each.expected))
+            sides[1].append(Answered(case.batch, expected, each.found))
+    kept, found = (signal_to_noise(side, bars) for side in sides)
+    for name, db in found.items():
+        if db < min(kept[name] - MOST_LOST_DB, _ENOUGH_DB):
+            return (
+                f"output '{name}': {db:.1f} dB to the answers of the float model, where TensorFlow "
+                f"keeps {kept[name]:.1f} dB; at most {MOST_LOST_DB:g} dB may be lost"
+            )
+    return ""
+
+
+def _no_numbers(graph: Graph) -> str:
+    """Return why a graph is none for an engine that knows numbers alone, or an empty string."""
+    for kind, tensors in (("input", graph.inputs), ("output", graph.outputs)):
+        for tensor in tensors:
+            type_ = type_and_shape(graph, tensor)[0]
+            if type_ in _NO_NUMBERS:
+                op = graph[producer_name(tensor)].op
+                return f"{kind} '{tensor}' ({op}) is of type {type_}, which OpenVINO does not have"
+    return ""
+
+
+class _InChild:
+    """A runner in a child process, which is started again where it died."""
+
+    def __init__(self, name: str, kind: str, graph: Graph, *more: object) -> None:
+        self._name = name
+        self._kind = f"deploykit.transforms.core.{kind}"
+        self._arguments = (b"".join(graph.serialized()), *more)
+        self._worker = Worker(self._kind, *self._arguments)
+
+    def run(self, fetches: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
+        """Return the values of tensors; whatever ended the child is an Error that names it."""
+        try:
+            found: list[Array] = self._worker.ask("run", list(fetches), dict(feeds))
+        except (CrashError, LimitError) as error:
+            self._worker.close()
+            self._worker = Worker(self._kind, *self._arguments)
+            raise type(error)(str(error).replace("TensorFlow", self._name)) from None
+        return found
+
+    def close(self) -> None:
+        """End the process."""
+        self._worker.close()

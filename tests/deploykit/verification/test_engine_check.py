@@ -1,0 +1,276 @@
+"""An engine beside TensorFlow: what is right, what is refused, and what is known to be wrong."""
+
+import numpy as np
+import pytest
+
+import deploykit
+from deploykit.transforms.core.engines.openvino_model import Compiling
+from deploykit.transforms.core.engines.session import OpenVinoSession
+from deploykit.transforms.core.errors import (
+    CrashError,
+    GraphError,
+    UnverifiedError,
+    VerificationError,
+)
+from deploykit.transforms.core.running.session import Session
+from deploykit.verification import engine_check
+from deploykit.verification.engine_check import bar_of, compared, compared_in
+from deploykit.verification.engine_feeds import engine_feeds
+
+pytest.importorskip("openvino")
+RANDOM = np.random.default_rng(0)
+CODES = RANDOM.integers(-127, 128, (32, 50)).astype(np.int8)
+WEIGHTS = RANDOM.normal(size=(3, 3, 3, 8)).astype(np.float32)
+
+
+def frozen(function, *shapes, dtype="float32"):
+    import tensorflow as tf
+
+    specs = [tf.TensorSpec(shape, dtype) for shape in shapes]
+    return deploykit.freeze(tf.function(function, input_signature=specs))
+
+
+def rounded(values, low=-1.0):
+    """Return 8-bit codes of values as an int8 layer reads them, times int8 weights."""
+    import tensorflow as tf
+
+    codes = tf.constant(CODES)
+    weights = tf.cast(codes, tf.float32) * tf.constant(np.full(50, 0.01, np.float32))
+    read = tf.quantization.fake_quant_with_min_max_vars(values, low, 1.0, 8, low < 0)
+    return tf.matmul(read, weights)
+
+
+def net():
+    import tensorflow as tf
+
+    def function(x):
+        return tf.nn.softmax(
+            tf.reduce_mean(tf.nn.relu(tf.nn.conv2d(x, WEIGHTS, 1, "SAME")), [1, 2])
+        )
+
+    return frozen(function, [None, 9, 9, 3])
+
+
+def runners(graph, compiling=None):
+    content = b"".join(graph.serialized())
+    return Session(content), OpenVinoSession(content, compiling or Compiling())
+
+
+def check(graph, bar=None, compiling=None, data=None):
+    feeds, _ = engine_feeds(graph, data)
+    return compared(graph, runners(graph, compiling), feeds, bar or bar_of(graph))
+
+
+def right():
+    """Yield functions of which OpenVINO computes what TensorFlow does, and their inputs."""
+    import tensorflow as tf
+
+    def several(a, b):
+        return a @ tf.transpose(b), a * 2
+
+    def pairs(a, b):
+        return tf.matmul(a, b, transpose_b=True)
+
+    def chosen(x):
+        return tf.math.top_k(x, 3)
+
+    def sequence(ids, mask):
+        rows = tf.gather(tf.constant(RANDOM.normal(size=(30, 4)).astype(np.float32)), ids % 30)
+        return tf.reduce_sum(rows * tf.cast(mask, tf.float32)[..., None], 1)
+
+    return {
+        "several inputs and outputs": (
+            lambda a, b: (a @ tf.transpose(b), a * 2),
+            "f",
+            (None, 3),
+            (4, 3),
+        ),
+        "a scalar beside": (lambda a, s: a * s, "f", (None, 3), ()),
+        "a fixed batch": (lambda a: a * 2 + 1, "f", (2, 3)),
+        "any rank": (lambda a: a * 2 + 1, "f", None),
+        "a sequence": (sequence, "i", (None, None), (None, None)),
+        "pairs of rows": (
+            lambda a, b: tf.matmul(a, b, transpose_b=True),
+            "f",
+            (None, 3),
+            (None, 3),
+        ),
+        "a mean of all rows": (lambda a: tf.reduce_mean(a), "f", (None, 3)),
+        "a choice": (chosen, "f", (None, 20)),
+        "codes": (rounded, "f", (None, 32)),
+        "a choice behind codes": (lambda a: chosen(rounded(a)), "f", (None, 32)),
+    }
+
+
+@pytest.mark.parametrize("name", ["several inputs and outputs", "a scalar beside", "a fixed batch",
+    "any rank", "a sequence", "pairs of rows", "a mean of all rows", "a choice", "codes",
+    "a choice behind codes"])  # fmt: skip
+def test_shapes_of_all_kinds_are_right(name):
+    function, kind, *shapes = right()[name]
+    graph = frozen(function, *shapes, dtype="float32" if kind == "f" else "int32")
+    found = check(graph)
+    assert found.why == ""
+    found.require()
+    batches = [case.batch for case in found.cases]
+    if "a fixed" in name or "any rank" in name:
+        assert 0 not in batches
+    elif "rows" in name:
+        assert batches == [3, 1]
+        assert "no output has a row for each sample" in found.left_out[0]
+    else:
+        assert batches == [3, 1, 0]
+        assert all(len(case.expected[name]) == case.batch for case in found.cases
+                   for name in graph.outputs if "several" not in name)  # fmt: skip
+    assert all((bar is None) == (name == "a choice behind codes") for bar in found.bars.values())
+
+
+def wrong():
+    """Yield what OpenVINO is known to get wrong, with what is said of it."""
+    import tensorflow as tf
+
+    def loop(values):
+        def halve(i, y):
+            return i + 1, y * 0.5 + values
+
+        return tf.while_loop(lambda i, y: i < 4, halve, [0, values])[1]
+
+    def highest(x):
+        return rounded(tf.reduce_max(x, 1))
+
+    def lowest(x):
+        return rounded(tf.reduce_min(x, 1))
+
+    return {
+        "a loop": (loop, (2, 3), "expected"),
+        "a loop of a batch": (loop, (None, 3), "expected the shape [3, 3], got"),
+        "highest of floats": (highest, (None, 9, 32), "wanted 20 dB"),
+        "lowest of floats": (lowest, (None, 9, 32), "wanted 20 dB"),
+        "lrn": (tf.nn.lrn, (None, 4, 4, 8), "allowed 0.0005; at batch 3, expected"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", ["a loop", "a loop of a batch", "highest of floats", "lowest of floats", "lrn"]
+)
+def test_what_is_silently_wrong_departs(name):
+    function, shape, words = wrong()[name]
+    found = check(frozen(function, shape))
+    assert words in found.departs
+    with pytest.raises(VerificationError, match="output 'output_0'"):
+        found.require()
+
+
+def test_bfloat16_departs_in_floats_and_is_right_where_it_was_asked_for():
+    graph = net()
+    compiling = Compiling(precision="bf16")
+    assert "allowed 0.0005" in check(graph, compiling=compiling).departs
+    found = check(graph, bar_of(graph, compiling), compiling)
+    assert found.why == ""
+    assert 20 < found.sqnr_db[graph.outputs[0]] < 60
+
+
+def test_whole_numbers_beyond_32_bits_are_no_answer_but_an_error():
+    graph = frozen(lambda ids: ids % 7, (None,), dtype="int64")
+    assert check(graph).why == ""
+    far = {graph.inputs[0]: np.array([1, 2, 5_000_000_000])}
+    assert (
+        "holds 5000000000, but OpenVINO computes whole numbers in 32"
+        in check(graph, data=far).refused
+    )
+
+
+def test_what_openvino_lacks_is_refused_by_name():
+    import tensorflow as tf
+
+    def with_constant(x):
+        return x * 2, tf.constant([1.0])
+
+    for function, dtype, words in (
+        (tf.strings.length, "string", "'input' (Placeholder) is of type string"),
+        (tf.math.lgamma, "float32", "has no op for Lgamma"),
+        (with_constant, "float32", "leaves out an output that is constant, one of: output_1"),
+    ):
+        found = compared_in(frozen(function, [None], dtype=dtype))
+        assert words in found.refused
+        with pytest.raises(GraphError):
+            found.require()
+
+
+def test_an_engine_that_takes_no_empty_batch_is_given_a_row():
+    import tensorflow as tf
+
+    found = check(frozen(lambda x: tf.nn.max_pool2d(x, 2, 2, "SAME"), (None, 4, 4, 2)))
+    assert found.why == ""
+    assert not found.takes_empty
+    assert [case.batch for case in found.cases] == [3, 1]
+    assert "a row of zeros" in found.left_out[0]
+
+
+def test_random_answers_prove_nothing():
+    import tensorflow as tf
+
+    found = check(frozen(lambda x: x + tf.random.uniform(tf.shape(x)), (None, 3)))
+    assert "other values each time" in found.not_compared
+    with pytest.raises(UnverifiedError):
+        found.require()
+
+
+def test_constant_answers_prove_nothing():
+    assert "one value everywhere" in check(frozen(lambda x: x * 0, (None, 3))).not_compared
+
+
+class Other:
+    """An engine that gives something else."""
+
+    def __init__(self, session, change):
+        self._session, self._change = session, change
+
+    def run(self, fetches, feeds):
+        return [self._change(each) for each in self._session.run(fetches, feeds)]
+
+
+def changed_check(graph, change, **given):
+    sessions = runners(graph)
+    return compared(graph, (sessions[0], Other(sessions[0], change)), engine_feeds(graph)[0],
+                    bar_of(graph), **given)  # fmt: skip
+
+
+@pytest.mark.parametrize("change", [
+    lambda a: a[::-1], lambda a: a.astype(np.float64), lambda a: a[:, :-1], lambda a: a * 1.01,
+    lambda a: a * np.nan, lambda a: a[:1] if len(a) else a,
+])  # fmt: skip
+def test_a_changed_answer_departs(change):
+    assert changed_check(net(), change).departs
+    assert changed_check(net(), lambda a: a * np.float32(1 + 1e-6)).why == ""
+
+
+def test_codes_that_lose_more_than_a_decibel_to_the_float_model_depart():
+    graph = frozen(rounded, (None, 32))
+    near = frozen(lambda values: rounded(values) + 0.1, (None, 32))
+    floats = Session(b"".join(near.serialized()))
+    assert changed_check(graph, lambda a: a, floats=floats).why == ""
+    assert (
+        "at most 1 dB may be lost"
+        in changed_check(graph, lambda a: a * np.float32(0.93), floats=floats).departs
+    )
+
+
+def test_an_engine_that_dies_is_refused_in_a_sentence(monkeypatch):
+    class Dying(engine_check._InChild):
+        def run(self, fetches, feeds):
+            if self._name == "OpenVINO":
+                raise CrashError("OpenVINO died of SIGABRT on this graph: it said nothing")
+            return super().run(fetches, feeds)
+
+    monkeypatch.setattr(engine_check, "_InChild", Dying)
+    assert compared_in(net()).refused == "OpenVINO died of SIGABRT on this graph: it said nothing"
+
+
+def test_both_run_in_children_on_samples_of_the_user():
+    samples = RANDOM.normal(size=(12, 9, 9, 3)).astype(np.float32)
+    graph = net()
+    found = compared_in(graph, data={graph.inputs[0]: samples}, float_graph=graph)
+    assert found.why == ""
+    assert [case.batch for case in found.cases] == [3, 1, 3, 1, 0]
+    fed = [case.feeds[graph.inputs[0]] for case in found.cases]
+    assert all(any((row == each).all() for each in samples) for feed in fed for row in feed)
