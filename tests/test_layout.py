@@ -45,7 +45,7 @@ ORDER = {
     "serving.rest": "serving.lifecycle serving.execution serving.telemetry",
     "serving.client": "serving.protocol load",
     "serving.server": "serving.grpc_server serving.rest serving.saved_model serving.telemetry",
-    "exporting": "freezing input serving.saved_model",
+    "exporting": "freezing rewriting input serving.saved_model",
     "calling": "input serving.client",
     "reporting": "benchmarking calling",
     "api": "quantization inspection exporting calling serving.server",

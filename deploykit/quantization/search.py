@@ -19,7 +19,6 @@ from deploykit.hardware.machine import environment, machine
 from deploykit.quantization.accuracy import Judge, Judgement
 from deploykit.quantization.budget import DEPTHS, GRAPHS, Budget
 from deploykit.quantization.calibrated_graph import prepare
-from deploykit.quantization.int8_graph import int8_graph
 from deploykit.quantization.keep_float import FloatChoice, choose_layers
 from deploykit.quantization.preconditions import (
     doubts,
@@ -34,6 +33,7 @@ from deploykit.quantization.result import LayerOutcome, Quantized, layer_outcome
 from deploykit.quantization.sensitivity import JUDGED, Noise, rank_each
 from deploykit.quantization.timing.layer_times import ROUNDS, LayerTimes, layer_times
 from deploykit.quantization.timing.speed import FEWER, INT8, Gain, choose, faster, undecided
+from deploykit.rewriting.int8_graph import int8_graph
 from deploykit.storage.resume_file import State, digest, pieces
 from deploykit.text.progress import Work, unseen
 from deploykit.transforms.core.errors import Error, GraphError, VerificationError

@@ -10,7 +10,7 @@ from typing import Any
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.quantization.accuracy import Judge, Judgement
 from deploykit.quantization.calibrated_graph import prepare
-from deploykit.quantization.int8_graph import int8_graph
+from deploykit.rewriting.int8_graph import int8_graph
 from deploykit.text.progress import Work, unseen
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph

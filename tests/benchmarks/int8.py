@@ -23,8 +23,8 @@ from deploykit.benchmarking.measuring import Contestant, measure, spill
 from deploykit.benchmarking.settings import Settings
 from deploykit.quantization.accuracy import Judge
 from deploykit.quantization.calibrated_graph import prepare
-from deploykit.quantization.int8_graph import int8_graph
 from deploykit.quantization.timing.layer_times import with_onednn_kernels
+from deploykit.rewriting.int8_graph import int8_graph
 from deploykit.storage.arrays import load_data
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import OPS

@@ -5,7 +5,7 @@ import pytest
 
 import deploykit
 from deploykit.quantization.calibrated_graph import prepare
-from deploykit.quantization.int8_graph import int8_graph
+from deploykit.rewriting.int8_graph import int8_graph
 from deploykit.rewriting.pipelines import PREPARE_LAYERS
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import call

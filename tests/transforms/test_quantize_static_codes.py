@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploykit.quantization.int8_graph import codes_graph, int8_graph, onednn_graph
+from deploykit.rewriting.int8_graph import codes_graph, int8_graph, onednn_graph
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import OPS

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import deploykit as api
-from deploykit.quantization.int8_graph import codes_graph, int8_graph
+from deploykit.rewriting.int8_graph import codes_graph, int8_graph
 from deploykit.rewriting.pipelines import PREPARE_LAYERS
 from deploykit.rewriting.transform import run_steps
 from deploykit.storage.arrays import load_data

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deploykit.quantization.calibrated_graph import prepare
-from deploykit.quantization.int8_graph import int8_graph
+from deploykit.rewriting.int8_graph import int8_graph
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8 import plan as planning
 from deploykit.transforms.core.int8.ranges import load_ranges

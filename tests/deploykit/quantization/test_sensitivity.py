@@ -10,11 +10,11 @@ from deploykit.freezing.graph_files import save_graph
 from deploykit.quantization import sensitivity
 from deploykit.quantization.accuracy import Judge, Judgement
 from deploykit.quantization.calibration import calibrate
-from deploykit.quantization.int8_graph import int8_graph
 from deploykit.quantization.sensitivity import (
     measure_sensitivity,
     rank,
 )
+from deploykit.rewriting.int8_graph import int8_graph
 from deploykit.text.results.sensitivity import lines
 from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 from tests.deploykit.quantization.conftest import classifier, conv_net, logits

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from deploykit.benchmarking.settings import Settings
-from deploykit.quantization.int8_graph import int8_graph
 from deploykit.quantization.timing import layer_times as timing
 from deploykit.quantization.timing.layer_times import CALLS, PROBED, ROUNDS, layer_times
 from deploykit.quantization.timing.speed import Int8Choice, choose
+from deploykit.rewriting.int8_graph import int8_graph
 from deploykit.transforms.core.int8.plan import plan
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
 from tests.support import build, random

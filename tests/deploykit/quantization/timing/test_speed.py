@@ -8,7 +8,6 @@ import pytest
 from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import Ratio
-from deploykit.quantization.int8_graph import int8_graph
 from deploykit.quantization.timing import layer_times as timing
 from deploykit.quantization.timing import speed
 from deploykit.quantization.timing.layer_times import (
@@ -30,6 +29,7 @@ from deploykit.quantization.timing.speed import (
     gain,
     undecided,
 )
+from deploykit.rewriting.int8_graph import int8_graph
 from deploykit.transforms.core.int8.plan import plan
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
 from tests.deploykit.benchmarking.made_up_results import measurement, result

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploykit.quantization.int8_graph import codes_graph, int8_graph
+from deploykit.rewriting.int8_graph import codes_graph, int8_graph
 from deploykit.transforms.core.int8.stored_codes import holds_codes
 from deploykit.transforms.core.running.differences import compare
 from tests.support import ops, run
