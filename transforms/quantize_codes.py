@@ -8,9 +8,11 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.bias_correction import add_to_bias
 from deploykit.transforms.core.int8.form import Form
 from deploykit.transforms.core.int8.isa import sums_exactly
+from deploykit.transforms.core.int8.misfused import is_misfused
 from deploykit.transforms.core.int8.plan import Plan, plan
 from deploykit.transforms.core.int8.ranges import load_ranges
 from deploykit.transforms.core.int8.stored_codes import (
+    APART,
     FROM_FLOATS,
     OF_A_LAYER,
     ROUNDING,
@@ -120,12 +122,31 @@ class _Rounding:
             base = f"{producer}_{port}" if port else producer
             name = self._graph.unique_name(f"{base}/rounded")
             maker = self._graph.producer(tensor)
-            if form.of_zero:
-                name = self._shifted(name, tensor, form, maker)
+            if is_misfused(self._graph, tensor):
+                self._rounded_apart(name, tensor, form, maker)
             else:
-                self._graph.add(self._rounding(name, tensor, form, maker, FROM_FLOATS))
+                self._add_rounding(name, tensor, form, maker)
             self._rounded[tensor, form] = name
         return self._rounded[tensor, form]
+
+    def _add_rounding(self, name: str, tensor: str, form: Form, maker: Node) -> str:
+        """Add what rounds a tensor that is made in float, under a name."""
+        if form.of_zero:
+            return self._shifted(name, tensor, form, maker)
+        return self._graph.add(self._rounding(name, tensor, form, maker, FROM_FLOATS)).name
+
+    def _rounded_apart(self, name: str, tensor: str, form: Form, maker: Node) -> None:
+        """Round a tensor with one more axis, which keeps OpenVINO from fusing the rounding."""
+        graph, free = self._graph, replace(maker, device="")
+        axis = graph.constant_beside(free, np.array(0, np.int32), f"{name}/axis").name
+        attrs = {"T": FLOAT, ROUNDS: APART}
+        more = Node(graph.unique_name(f"{name}/more"), "ExpandDims", (tensor, axis), {})
+        more = replace(more.with_attrs(Tdim=DType("int32"), **attrs), device=maker.device)
+        inner = self._add_rounding(
+            graph.unique_name(f"{name}/inner"), graph.add(more).name, form, maker
+        )
+        same = Node(name, "Squeeze", (inner,), {}, maker.device)
+        graph.add(same.with_attrs(squeeze_dims=[0], **attrs))
 
     def _shifted(self, name: str, tensor: str, form: Form, maker: Node) -> str:
         """Round a tensor whose codes have none for zero, so that zeros around it have one again.

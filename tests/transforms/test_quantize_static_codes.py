@@ -13,7 +13,7 @@ from deploykit.transforms.core.int8.plan import OPS
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
 from deploykit.transforms.core.int8.stored_codes import ROUNDS
 from deploykit.transforms.core.node import Node
-from deploykit.verification.differences import compare
+from deploykit.transforms.core.running.differences import compare
 from tests.support import ops, random, run, transform
 from tests.transforms import test_quantize_static_inputs as of_inputs
 from tests.transforms.int8_nets import C, calibrated, feeds_of, image, layer, ranges_of, relu

@@ -22,6 +22,8 @@ ROUNDS = "_rounds"
 OF_A_LAYER, FROM_FLOATS, SHIFTED, WEIGHTS = "made", "read", "shifted", "weights"
 """Its values: what an 8-bit layer makes, what is made in float and read by one, the same where zero
 has no code, and the weights that codes stand for."""
+APART = "apart"
+"""As well: what stands before and behind a rounding, so that it is not fused."""
 _CLOSE = 1e-3  # of a step: numbers are stored as float32
 
 
@@ -93,12 +95,19 @@ class _Taking:
             gone, source = readers[0], above.data_inputs[0]
             form = Form(False, form.peak, self._number(above))
             in_bias = form.offset + self._number(gone)
+        taken = {gone.name: None, node.name: None}
+        if (before := graph.producer(source)).attr(ROUNDS) == APART:
+            (gone,) = readers = graph.readers(gone.name)
+            if before.op != "ExpandDims" or gone.op != "Squeeze" or len(readers) != 1:
+                raise _unknown(node, "it stands between an ExpandDims and a Squeeze")
+            source = before.data_inputs[0]
+            taken = {gone.name: None, **taken}
         for reader in graph.readers(gone.name):
             self._found.reads[reader.name, source] = form
             if in_bias:
                 self._found.in_bias[reader.name] = in_bias
         graph.redirect({gone.name: source})
-        for each in dict.fromkeys((gone.name, node.name)):
+        for each in taken:
             graph.remove(graph[each])
 
     def _take_made(self, node: Node) -> None:
