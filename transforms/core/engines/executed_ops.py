@@ -5,11 +5,12 @@ their nodes. So convolutions are named again before a model is compiled, in the 
 reader made them, which is that of the nodes.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from deploykit.transforms.core.layers.layers import LAYER_OPS
+from deploykit.transforms.core.node import producer_name
 from deploykit.transforms.core.protos import GraphDef
 
 _KINDS = {
@@ -21,7 +22,7 @@ _KINDS = {
 _CONVOLUTIONS = frozenset(kind for kinds in _KINDS.values() for kind in kinds)
 _ENDINGS = ("/DequantizationMultiply", "/DequantizationSubtract", "_original")
 """What its 8-bit passes write behind the name of an op that they write anew."""
-_COMPUTING = frozenset({"Convolution", "Deconvolution", "FullyConnected", "MatMul"})
+_COMPUTING = frozenset({"Convolution", "Deconvolution", "FullyConnected", "MatMul", "Subgraph"})
 """Its words for ops that compute a layer; what moves the numbers of one may bear its name too."""
 _ON_THE_WAY = frozenset({"Reshape", "Transpose"})
 """What may lie between a layer and the bias that is computed with it, and after which it is named.
@@ -50,7 +51,9 @@ class NodeNames:
 
     def __init__(self, graph_def: bytes) -> None:
         """Take note of the nodes."""
-        self._ops = {node.name: node.op for node in GraphDef.FromString(graph_def).node}
+        nodes = GraphDef.FromString(graph_def).node
+        self._ops = {node.name: node.op for node in nodes}
+        self._first = {node.name: producer_name(node.input[0]) for node in nodes if node.input}
         self._biased: dict[str, str] = {}
         """By OpenVINO's name of what adds a bias: the layer before it."""
 
@@ -86,12 +89,26 @@ class NodeNames:
             for op in compiled.get_runtime_model().get_ops()
         ]
         facts.sort(key=lambda fact: int(fact["execOrder"]))
-        return tuple(self._executed(fact) for fact in facts if fact["layerType"] not in _IDLE)
+        found = [self._executed(fact) for fact in facts if fact["layerType"] not in _IDLE]
+        told = {each.layer for each in found}
+        return tuple(self._with_layer(each, told) for each in found)
+
+    def _with_layer(self, found: Executed, told: Collection[str]) -> Executed:
+        """Find the layer before what an op is named after, as where a Neg became part of it."""
+        if found.layer or found.kind not in _COMPUTING - {"Subgraph"}:
+            return found
+        for name in found.nodes:
+            while self._ops.get(name) not in (None, *LAYER_OPS):
+                name = self._first.get(name, "")
+            if name in self._ops and name not in told:
+                return replace(found, layer=name, nodes=(name, *found.nodes))
+        return found
 
     def _executed(self, fact: dict[str, str]) -> Executed:
         names = fact["originalLayersNames"].split(",")
+        names += [self._node(name) for name in names]
         named = [self._biased[name] for name in names if name in self._biased]
-        named += [name for name in map(self._node, names) if name in self._ops]
+        named += [name for name in names if name in self._ops]
         named.sort(key=lambda name: self._ops[name] not in LAYER_OPS)
         nodes = tuple(dict.fromkeys(named))
         is_layer = bool(nodes) and self._ops[nodes[0]] in LAYER_OPS
