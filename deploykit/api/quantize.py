@@ -7,22 +7,27 @@ from typing import Any
 from deploykit.api.comparison import DEFAULT as COMPARISON
 from deploykit.api.comparison import Comparison
 from deploykit.freezing.open_model import OpenedModel, open_model
-from deploykit.freezing.sidecar import about
+from deploykit.freezing.sidecar import about, with_engine
 from deploykit.input.samples import open_samples
 from deploykit.quantization.budget import Budget
 from deploykit.quantization.preconditions import refuse_quantized
-from deploykit.quantization.requested import Quantization
-from deploykit.quantization.search import DEFAULT, STEPS, quantize_calibrated
+from deploykit.quantization.requested import DEFAULT, Quantization
+from deploykit.quantization.result import Quantized
+from deploykit.quantization.search import quantize_calibrated
+from deploykit.quantization.search_task import STEPS
 from deploykit.quantization.weights import quantize_stored
 from deploykit.rewriting.pipelines import PREPARE_LAYERS, quantize_string
 from deploykit.rewriting.rewrite import OutputFiles, rewrite
 from deploykit.rewriting.transform import run_steps
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import Work, working
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.engines.openvino_model import Compiling
+from deploykit.transforms.core.errors import GraphError, naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.bar import QUANTIZED_BAR_DB
+from deploykit.verification.engine_check import compared_in
 from deploykit.verification.sample_inputs import made_up_feeds
+from deploykit.verification.samples import Samples
 from deploykit.verification.verify import Verification
 
 RUN_ON = 16  # held-out samples, on which the file is run once more
@@ -156,11 +161,15 @@ def _calibrated(
         work=work,
         budget=budget,
     )
+    if found.use is not None:
+        _require_right(opened, found, calibration)
     result = found.graph.copy()
     known = about(graph)
     if calibration.preprocessing is not None:
         known = replace(known, preprocessing=calibration.preprocessing)
     result.about = known
+    if found.use is not None:
+        result.about = with_engine(result, found.use)
     proof = replace(comparison, data=calibration.split().held_out.spread(RUN_ON)).proof(
         opened, None if found.is_float else RUN_BAR_DB
     )
@@ -174,3 +183,19 @@ def _calibrated(
         found, model=opened, nodes=len(graph), bytes=count, verification=verification, fed=fed
     )
     return result
+
+
+def _require_right(opened: OpenedModel, found: Quantized, calibration: Samples) -> None:
+    """Raise where the engine does not give TensorFlow's answers to all of the graph to be written.
+
+    The graph that the search began with was compared before. GraphError: the engine refuses it.
+    VerificationError: an output departs, which is named.
+    """
+    assert found.use is not None
+    if not found.is_float:
+        samples = calibration.split().held_out.spread(RUN_ON)
+        how = Compiling(precision=found.use.precision)
+        with naming(opened.source):
+            compared_in(
+                found.graph, how, engine=found.use.engine, data=samples, float_graph=opened.frozen
+            ).require()

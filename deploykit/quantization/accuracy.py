@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from deploykit.quantization.metrics import LOWER_IS_BETTER, Score
-from deploykit.quantization.scoring import Closeness
+from deploykit.quantization.scoring import Beside, Closeness
+from deploykit.transforms.core.engines.engines import TENSORFLOW
 from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Worker
@@ -128,24 +129,15 @@ class Judge:
         self._worker: Worker | None = None
         self._start()
 
-    def judge(self, graph: Graph) -> Judgement:
-        """Return how a graph compares; its inputs and outputs are paired by name or else by place.
+    def judge(self, graph: Graph, engine: str = TENSORFLOW) -> Judgement:
+        """Return how a graph compares that an engine computes.
 
-        CrashError: TensorFlow died on it. LimitError: it took too much time or memory. GraphError:
-        TensorFlow cannot run it, its inputs or outputs are others, or the metric raises.
+        Its inputs and outputs are paired by name or else by place.
+
+        CrashError: the engine died on it. LimitError: it took too much time or memory. GraphError:
+        the engine cannot run it, its inputs or outputs are others, or the metric raises.
         """
-        inputs = paired_inputs(self._graph, graph)
-        if inputs is None or len(graph.outputs) != len(self._graph.outputs):
-            raise GraphError("the graph has not the inputs and outputs of the float graph")
-        paired = paired_outputs(self._graph, graph)
-        judged = sorted(judged_outputs(self._graph, paired))
-        message = (b"".join(graph.serialized()), inputs, dict(paired.pairs), judged)
-        worker = self._worker or self._start()
-        try:
-            found: Closeness = worker.ask("score", *message)
-        except (CrashError, LimitError):
-            self.close()
-            raise
+        found: Closeness = self._ask("score", graph, engine)
         before = self._before if found.score is not None else None
         same = found.agreement
         return Judgement(
@@ -158,6 +150,14 @@ class Judge:
             found.sqnr_low_db,
             None if same is None else same.interval,
         )
+
+    def departs(self, graph: Graph, engine: str) -> bool:
+        """Say whether an engine computes something else of a graph than TensorFlow does.
+
+        Errors are those of `judge`; GraphError as well: TensorFlow cannot run it.
+        """
+        found: list[Beside] = self._ask("departure", graph, engine)
+        return any(each.departs for each in found)
 
     def facts(self) -> tuple[float, bool]:
         """Return the seconds that the float graph took, and whether it ran on oneDNN."""
@@ -181,6 +181,21 @@ class Judge:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def _ask(self, question: str, graph: Graph, engine: str) -> Any:
+        """Ask the child something of a graph in an engine."""
+        inputs = paired_inputs(self._graph, graph)
+        if inputs is None or len(graph.outputs) != len(self._graph.outputs):
+            raise GraphError("the graph has not the inputs and outputs of the float graph")
+        paired = paired_outputs(self._graph, graph)
+        judged = sorted(judged_outputs(self._graph, paired))
+        message = (b"".join(graph.serialized()), inputs, dict(paired.pairs), judged, engine)
+        worker = self._worker or self._start()
+        try:
+            return worker.ask(question, *message)
+        except (CrashError, LimitError):
+            self.close()
+            raise
 
     def _start(self) -> Worker:
         self._worker = Worker("deploykit.quantization.scoring:Scorer", *self._arguments)

@@ -132,6 +132,10 @@ class Budget:
         spare = self.left - self.end
         return next((n for n in (most, 6, 3, 2) if self.to_time(n) <= spare), 0)
 
+    def has_time_to_compare(self, graphs: int) -> bool:
+        """Say whether so many graphs can be compared at all."""
+        return self.to_compare(DEPTHS[-1], graphs) <= self.left - self.last
+
     def comparing(self, graphs: int) -> Depth:
         """Return how thoroughly to compare so many graphs."""
         spare = self.left - self.last

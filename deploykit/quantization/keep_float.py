@@ -1,11 +1,18 @@
-"""Which layers stay float: the fewest of the noisiest with which the answers hold."""
+"""Which layers stay float: those that cost the least time with which the answers hold."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from deploykit.quantization.accuracy import Judgement
 from deploykit.quantization.requested import MAX_DROP, MIN_SQNR_DB
 from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.tensors import Array
+
+_BOUNDS = np.geomspace(1, 1e-3, 200)  # shares of all noise, 0.15 dB apart
+_UNITS = 500  # of a bound
 
 
 @dataclass(frozen=True)
@@ -54,9 +61,6 @@ def choose_layers(
 ) -> FloatChoice:
     """Return the shortest part of a ranking's head that has to stay float.
 
-    The answers come nearer with each layer that stays float, but for little, so the length is
-    doubled until they hold and then searched between: at most about 2 log2 of the layers' number.
-
     Args:
         ranking: all layers that can be in 8 bits, noisiest first.
         judge: judges the graph in which these layers stay float and the others are in 8 bits.
@@ -66,34 +70,66 @@ def choose_layers(
         on_trial: called with each new trial, to be kept.
         out_of_time: asked before each trial but the first; where true, the best so far is returned.
 
-    Where nothing holds, not even with all of them in float, the least noisy is returned. A
-    GraphError of `judge` counts as answers that do not hold; where all are, the last is raised.
+    The rest is as in `choose_among`.
+    """
+    return choose_among(
+        [tuple(ranking[:length]) for length in range(len(ranking) + 1)],
+        judge,
+        lambda trial: trial.meets_bar(min_sqnr, max_drop),
+        known=known,
+        on_trial=on_trial,
+        out_of_time=out_of_time,
+    )
+
+
+def choose_among(
+    options: Sequence[tuple[str, ...]],
+    judge: Callable[[tuple[str, ...]], Judgement],
+    meets_bar: Callable[[Trial], bool],
+    *,
+    start: int = 1,
+    known: Mapping[int, Trial] | None = None,
+    on_trial: Callable[[Trial], object] = lambda trial: None,
+    out_of_time: Callable[[], bool] = lambda: False,
+) -> FloatChoice:
+    """Return the first of some sets of layers with which, in float, the answers hold.
+
+    The answers come nearer from each set to the next, but for little. So after the first, `start`
+    is tried, then what lies ever farther from it, until some hold and some do not; then what lies
+    between: at most about 2 log2 of their number. `known`: trials of an earlier run, by place.
+
+    Where nothing holds, not even the last, the least noisy is returned. A GraphError of `judge`
+    counts as answers that do not hold; where all are, the last is raised.
     """
     trials = dict[int, Trial]()
 
-    def meets_bar(length: int) -> bool:
-        if known is not None and length in known:
-            trials[length] = known[length]
+    def holds(place: int) -> bool:
+        if known is not None and place in known:
+            trials[place] = known[place]
         else:
-            trials[length] = _tried(tuple(ranking[:length]), judge)
-            on_trial(trials[length])
-        return trials[length].meets_bar(min_sqnr, max_drop)
+            trials[place] = tried(options[place], judge)
+            on_trial(trials[place])
+        return meets_bar(trials[place])
 
-    failing, holding = -1, None  # the longest that does not hold, the shortest that does
-    length = 0
+    last, step = len(options) - 1, max(1, start // 8)
+    failing, holding, place = -1, None, 0  # the last that does not hold, the first that does
     while holding is None or holding - failing > 1:
         if trials and out_of_time():
             break
-        if meets_bar(length):
-            holding = length
+        if holds(place):
+            holding = place
         else:
-            failing = length
-        if holding is not None:
-            length = (failing + holding) // 2
-        elif failing == len(ranking):
+            failing = place
+        if failing == last:
             break
+        if holding is not None:
+            place = max((failing + holding) // 2, holding - step)
+        elif failing == 0:
+            place = min(max(start, 1), last)
+            continue
         else:
-            length = min(max(1, 2 * failing), len(ranking))
+            place = min(failing + step, last)
+        step *= 2
     made = tuple(trials.values())
     if holding is not None:
         return FloatChoice(trials[holding], True, made)
@@ -103,7 +139,65 @@ def choose_layers(
     return FloatChoice(max(judged, key=_sqnr), False, made)
 
 
-def _tried(keep_float: tuple[str, ...], judge: Callable[[tuple[str, ...]], Judgement]) -> Trial:
+@dataclass(frozen=True)
+class FloatOption:
+    """Layers that may stay float, and the noise power of the others, each alone in 8 bits."""
+
+    layers: tuple[str, ...]
+    noise: float
+
+
+def cheapest_options(noise: Mapping[str, float], worth: Mapping[str, int]) -> list[FloatOption]:
+    """Return sets of layers that are best left float, from none to all, for less and less noise.
+
+    Noise of layers adds up, nearly. So what is to stay in 8 bits is a knapsack: the most time
+    gained within a bound of noise; the bounds are 0.15 dB apart. Source: R. Bellman, Dynamic
+    Programming, 1957.
+
+    Args:
+        noise: the power of each layer's noise in the answers; inf: it cannot be in 8 bits.
+        worth: what each gains in 8 bits; a layer that gains nothing is in float in all sets but
+            the first.
+    """
+    layers = [name for name in noise if math.isfinite(noise[name]) and worth.get(name, 1) > 0]
+    whole = sum(noise[name] for name in layers)
+    found = [FloatOption((), sum(noise.values()))]
+    if layers and whole > 0:
+        values = np.array([worth.get(name, 1) for name in layers], np.float64)
+        powers = np.array([noise[name] for name in layers])
+        # of what gains as much, the less noisy stays in 8 bits
+        values = values * (1 - 1e-6 * powers / whole)
+        for bound in whole * _BOUNDS:
+            kept = _packed(powers / bound, values)
+            left = tuple(name for name in noise if name not in {layers[n] for n in kept})
+            if left != found[-1].layers:
+                found.append(FloatOption(left, float(powers[kept].sum())))
+    if len(found[-1].layers) < len(noise):
+        found.append(FloatOption(tuple(noise), 0.0))
+    return found
+
+
+def _packed(weights: Array, values: Array) -> list[int]:
+    """Return the places of things of the most value whose weights add up to 1 at most."""
+    units = np.rint(weights * _UNITS).astype(np.int64)
+    best = np.zeros(_UNITS + 1)
+    taken = np.zeros((len(units), _UNITS + 1), bool)
+    for place, (unit, value) in enumerate(zip(units, values, strict=True)):
+        if unit > _UNITS:
+            continue
+        more = best[: _UNITS + 1 - unit] + value
+        taken[place, unit:] = more > best[unit:]
+        best[unit:] = np.maximum(best[unit:], more)
+    room, found = _UNITS, list[int]()
+    for place in reversed(range(len(units))):
+        if taken[place, room]:
+            found.append(place)
+            room -= int(units[place])
+    return found
+
+
+def tried(keep_float: tuple[str, ...], judge: Callable[[tuple[str, ...]], Judgement]) -> Trial:
+    """Return what a judge says of the graph in which these layers stay float, or why it cannot."""
     try:
         return Trial(keep_float, judge(keep_float))
     except GraphError as error:

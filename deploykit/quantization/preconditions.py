@@ -8,6 +8,7 @@ from deploykit.quantization.requested import Quantization
 from deploykit.transforms.core.errors import GraphError, VerificationError, nearest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import OPS
+from deploykit.transforms.core.int8.stored_codes import holds_codes
 from deploykit.transforms.core.layers.layers import LAYER_OPS
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.plausibility import doubt
@@ -22,6 +23,9 @@ EIGHT_BIT_OPS = frozenset({*OPS.values(), "Dequantize", "QuantizeV2", "Quantized
 
 def refuse_quantized(graph: Graph) -> None:
     """Raise GraphError where a graph is in 8 bits already."""
+    if holds_codes(graph):
+        raise GraphError("the graph is quantized already (in codes, for OpenVINO); give the float "
+                         "model")  # fmt: skip
     found = next((node for node in graph if node.op in EIGHT_BIT_OPS), None)
     if found is not None:
         raise GraphError(

@@ -4,15 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from deploykit.benchmarking.settings import Settings
+from deploykit.transforms.core.engines.engines import OPENVINO, TENSORFLOW, check_engine
 from deploykit.transforms.core.errors import GraphError
 
+CHOICES = (TENSORFLOW, OPENVINO, "auto")
 MODES = ("auto", "static", "weights", "nodes")
 MIN_SQNR_DB = 24.0  # int8.md, rule 8
 PREFERENCES = {"accuracy": MIN_SQNR_DB, "speed": 18.0}
 """What answers have to keep at least, in dB, where nothing else is asked of them."""
 MAX_DROP = 0.01
 MINUTES = 4
-_CALIBRATED = ("prefer", "keep_float", "isa", "batch", "threads", "budget")
+_CALIBRATED = ("prefer", "keep_float", "isa", "engine", "batch", "threads", "budget")
 _BY_LABELS = ("metric", "max_drop")
 _WEIGHTS = ("minimum_size", "skip")
 
@@ -40,6 +42,9 @@ class Quantization:
     """static: names of layers that stay float."""
     isa: str = "auto"
     """static: the instruction set to be exact on; auto is this machine's."""
+    engine: str = TENSORFLOW
+    """static: what is to compute the graph: tensorflow, openvino, or auto, which takes OpenVINO
+    where it is installed, gives TensorFlow's answers, and is faster."""
     batch: int | None = None
     """static: samples at once to be fast for; default: 1."""
     threads: tuple[int, int] | None = None
@@ -69,6 +74,10 @@ class Quantization:
         if self.prefer not in PREFERENCES:
             known = " or ".join(PREFERENCES)
             raise GraphError(f"prefer should be {known}, not {self.prefer!r}")
+        if self.engine not in CHOICES:
+            raise GraphError(
+                f"the engine should be one of {', '.join(CHOICES)}, not {self.engine!r}"
+            )
         if mode not in MODES:
             raise GraphError(f"the mode should be one of {', '.join(MODES)}, not {mode!r}")
         if mode == "auto":
@@ -89,6 +98,8 @@ class Quantization:
             self._refuse(("prefer",), "is for a search without --eval, where --max-drop says it")
         if self.min_sqnr is not None:
             self._refuse(("prefer",), "does nothing beside --min-sqnr, which says it")
+        if self.engine != "auto":
+            check_engine(self.engine)
         return mode
 
     def _refuse(self, names: Sequence[str], why: str) -> None:
@@ -98,3 +109,6 @@ class Quantization:
             value = getattr(self, name)
             if value != defaults[name] and value not in ([], ()):
                 raise GraphError(f"--{name.replace('_', '-')} {why}")
+
+
+DEFAULT = Quantization()

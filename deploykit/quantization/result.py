@@ -1,20 +1,24 @@
 """What quantizing a model with calibration data came to: layer by layer, and in all."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.quantization.accuracy import Judgement
-from deploykit.quantization.sensitivity import Noise
-from deploykit.quantization.timing.layer_times import Times
+from deploykit.quantization.layer_search import LayerChoice
+from deploykit.quantization.target import IN_TENSORFLOW, EngineTarget
 from deploykit.quantization.timing.speed import Gain
+from deploykit.transforms.core.engines.engines import TENSORFLOW, EngineUse
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import Plan
 from deploykit.transforms.core.int8.ranges import Ranges
 from deploykit.transforms.core.layers.layers import LAYER_OPS
 from deploykit.verification.verify import Verification
+
+KERNELS = ("eigen", "onednn", "float", "int8")
 
 
 @dataclass(frozen=True)
@@ -29,12 +33,12 @@ class LayerOutcome:
     """Of what it gives, with bias, sum and activation."""
     sqnr_db: float | None = None
     """Of the outputs, if this layer alone is in 8 bits."""
-    times_us: tuple[float, float, float] | None = None
-    """On Eigen, on oneDNN, in 8 bits."""
+    times_us: Mapping[str, float] | None = None
+    """By kernel: `eigen` and `onednn` in TensorFlow, `float` in another engine, and `int8`."""
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data; times in microseconds."""
-        times = self.times_us or (None, None, None)
+        times = self.times_us or {}
         return {
             "layer": self.layer,
             "op": self.op,
@@ -43,7 +47,7 @@ class LayerOutcome:
             "min": self.range and self.range[0],
             "max": self.range and self.range[1],
             "sqnr_db": _finite(self.sqnr_db),
-            **dict(zip(("eigen_us", "onednn_us", "int8_us"), times, strict=True)),
+            **{f"{kernel}_us": times.get(kernel) for kernel in KERNELS},
         }
 
 
@@ -63,6 +67,12 @@ class Quantized:
     """Of the 8-bit graph on the user's evaluation data."""
     gain: Gain | None = None
     """Of the 8-bit graph over the float one, also where it was not kept."""
+    use: EngineUse | None = None
+    """The engine that is to compute the graph; None: TensorFlow."""
+    engine_reason: str = ""
+    """Why that one, where it was to be found out."""
+    engine_verdict: SpeedVerdict | None = None
+    """Of TensorFlow with its best graph beside the other engine with its own."""
     isa: str = ""
     samples: int = 0
     """That calibrated it."""
@@ -90,6 +100,9 @@ class Quantized:
         found: dict[str, Any] = {
             "result": "float" if self.is_float else "int8",
             "reason": self.reason,
+            "engine": TENSORFLOW if self.use is None else self.use.engine,
+            "engine_reason": self.engine_reason or None,
+            "engine_speed": self.engine_verdict and self.engine_verdict.document(),
             "isa": self.isa,
             "calibration_samples": self.samples,
             "int8_layers": self.int8_layers,
@@ -113,10 +126,9 @@ def layer_outcomes(
     graph: Graph,
     plan: Plan,
     ranges: Ranges,
-    ranking: Sequence[Noise] = (),
-    times: Times | None = None,
-    noisy: Collection[str] = (),
-    slow: Collection[str] = (),
+    choice: LayerChoice | None = None,
+    target: EngineTarget = IN_TENSORFLOW,
+    stay_float: Collection[str] = (),
 ) -> tuple[LayerOutcome, ...]:
     """Return what became of each layer, in execution order.
 
@@ -124,21 +136,23 @@ def layer_outcomes(
         graph: what was calibrated.
         plan: which layers could be in 8 bits, and why others cannot.
         ranges: of the graph.
-        ranking: the noise of each layer, as far as it was judged.
-        times: of each layer, as far as they were measured.
-        noisy: layers that stay float for their noise.
-        slow: layers that stay float, for their time or their noise.
+        choice: what was found of layers, as far as it was.
+        target: in which engine.
+        stay_float: layers that stay float, for their time or their noise.
     """
-    noise = {each.layer: each.sqnr_db for each in ranking}
-    parts = {} if times is None else times.parts
+    noise = {} if choice is None else {each.layer: each.sqnr_db for each in choice.ranking}
+    parts = {} if choice is None or choice.times is None else choice.times.usual.parts
+    noisy, departing = (choice.noisy, choice.departing) if choice is not None else ((), ())
     outcomes = []
     for node in map(graph.__getitem__, graph.order()):
         if node.op not in LAYER_OPS:
             continue
         name, why = node.name, plan.reasons.get(node.name, "")
-        if name in noisy:
+        if name in departing:
+            why = f"{target.title} computes it otherwise than TensorFlow"
+        elif name in noisy:
             why = "in 8 bits it brings too much noise"
-        elif name in slow:
+        elif name in stay_float:
             why = "it is no faster in 8 bits"
         chain, part = plan.chains.get(name), parts.get(name)
         span = ranges.tensors.get(chain.nodes[-1].name if chain else name)
@@ -149,7 +163,7 @@ def layer_outcomes(
                 why,
                 None if span is None else (span.min, span.max),
                 noise.get(name),
-                None if part is None else (part.eigen / 1e3, part.onednn / 1e3, part.int8 / 1e3),
+                None if part is None else target.times_us(part),
             )
         )
     return tuple(outcomes)

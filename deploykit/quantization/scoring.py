@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from deploykit.quantization.metrics import Score, metric_named
+from deploykit.transforms.core.engines.engines import TENSORFLOW
+from deploykit.transforms.core.engines.proof import CODES_BAR, MOST_LOST_DB
+from deploykit.transforms.core.engines.session import OpenVinoSession, session_in
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.differences import Sums
 from deploykit.transforms.core.running.session import Session
@@ -24,6 +27,28 @@ class Closeness:
     sqnr_low_db: float
     agreement: Score | None
     score: Score | None
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A graph's output in TensorFlow and in another engine: signal to noise ratios in dB."""
+
+    emulated_db: float
+    """TensorFlow's, beside the float graph."""
+    found_db: float
+    """The engine's, beside the float graph."""
+    apart_db: float
+    """The engine's, beside TensorFlow's."""
+
+    @property
+    def departs(self) -> bool:
+        """Whether the engine computes something else.
+
+        It keeps clearly less of the float graph's answers, or it is farther from what TensorFlow
+        computes than codes that are rounded the other way here and there explain.
+        """
+        near = min(self.emulated_db, float(CODES_BAR.min_sqnr or 0))
+        return self.found_db < self.emulated_db - MOST_LOST_DB or self.apart_db < near
 
 
 class Scorer:
@@ -71,15 +96,15 @@ class Scorer:
         inputs: Mapping[str, str],
         pairs: Mapping[str, str],
         judged: Sequence[str],
+        engine: str = TENSORFLOW,
     ) -> Closeness:
         """Run another graph on the same feeds; its names are given by those of the float graph.
 
         The noise of `judged` counts.
 
-        GraphError: TensorFlow does not accept it, or the metric raises.
+        GraphError: the engine does not accept it, or the metric raises.
         """
-        found = _run(Session(graph_def), list(pairs.values()), inputs, self._feeds)
-        given = {name: found[other] for name, other in pairs.items()}
+        given = self._answers_of(graph_def, inputs, pairs, engine)
         sqnr, low, agreement = np.inf, np.inf, None
         for name in judged:
             if self._expected[name].dtype.kind != "f":
@@ -98,6 +123,38 @@ class Scorer:
                 agreement = share if agreement is None else min(share, agreement, key=_value)
         return Closeness(float(sqnr), float(low), agreement, self._score(given))
 
+    def departure(
+        self,
+        graph_def: bytes,
+        inputs: Mapping[str, str],
+        pairs: Mapping[str, str],
+        judged: Sequence[str],
+        engine: str,
+    ) -> list[Beside]:
+        """Return how each of `judged` comes out of an engine, beside what TensorFlow makes of it.
+
+        GraphError: TensorFlow or the engine does not accept the graph.
+        """
+        plain = self._answers_of(graph_def, inputs, pairs, TENSORFLOW)
+        other = self._answers_of(graph_def, inputs, pairs, engine)
+        return [
+            Beside(
+                _sqnr(self._expected[name], plain[name]),
+                _sqnr(self._expected[name], other[name]),
+                _sqnr(plain[name], other[name]),
+            )
+            for name in judged
+            if self._expected[name].dtype.kind == "f"
+        ]
+
+    def _answers_of(
+        self, graph_def: bytes, inputs: Mapping[str, str], pairs: Mapping[str, str], engine: str
+    ) -> dict[str, Array]:
+        """Return the values of the paired tensors of another graph, by the float graph's names."""
+        session = session_in(engine, graph_def)
+        found = _run(session, list(pairs.values()), inputs, self._feeds)
+        return {name: found[other] for name, other in pairs.items()}
+
     def answers(self, maker: str) -> Answers | None:
         """Return the classes that the first output of the float graph names, if it names any.
 
@@ -112,8 +169,14 @@ class Scorer:
         return self._metric({name: values[name] for name in self._outputs}, self._labels)
 
 
+def _sqnr(expected: Array, found: Array) -> float:
+    sums = Sums("")
+    sums.add(expected, found)
+    return sums.difference().sqnr_db
+
+
 def _run(
-    session: Session,
+    session: Session | OpenVinoSession,
     fetches: list[str],
     inputs: Mapping[str, str],
     feeds: Sequence[Mapping[str, Array]],

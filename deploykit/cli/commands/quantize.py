@@ -8,7 +8,14 @@ from deploykit.api.comparison import Comparison
 from deploykit.cli import options
 from deploykit.cli.options.types import Finite, PathName, Threads, Whole
 from deploykit.freezing.interface import Source
-from deploykit.quantization.requested import MAX_DROP, MINUTES, MODES, PREFERENCES, Quantization
+from deploykit.quantization.requested import (
+    CHOICES,
+    MAX_DROP,
+    MINUTES,
+    MODES,
+    PREFERENCES,
+    Quantization,
+)
 from deploykit.transforms.core.int8.isa import ISAS
 
 logger = logging.getLogger("deploykit")
@@ -59,6 +66,10 @@ _weights = options.under("Without --calibration")
 @_static("--isa", type=click.Choice(ISAS), default="auto", show_default=True,
          help="Instruction set of the machine that the model will run on; auto is that of this "
          "machine.")  # fmt: skip
+@_static("--engine", type=click.Choice(CHOICES), default=CHOICES[0], show_default=True,
+         help="What the model is to be computed by. openvino: layers are chosen by noise and time "
+         "there, and TensorFlow remains able to compute the result. auto: openvino where it is "
+         "installed, gives TensorFlow's answers, and is faster.")  # fmt: skip
 @_static("--batch", type=Whole(1), metavar="N", help="Batch for which it should be fast [default: "
          "1].")  # fmt: skip
 @_static("--threads", type=Threads(), default=(), metavar="AxB", help="Threads inside an op x ops "
@@ -88,6 +99,7 @@ def quantize(
     prefer: str,
     keep_float: tuple[str, ...],
     isa: str,
+    engine: str,
     batch: int | None,
     threads: tuple[tuple[int, int], ...],
     budget: float,
@@ -126,6 +138,7 @@ def quantize(
             max_drop=max_drop,
             keep_float=keep_float,
             isa=isa,
+            engine=engine,
             batch=batch,
             threads=threads[0] if threads else None,
             budget=budget,

@@ -1,13 +1,12 @@
-"""What computes in 8 bits because it is faster so, and whether the whole graph is."""
+"""Whether a graph is faster in 8 bits, and in which engine: all are measured in turn."""
 
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from deploykit.benchmarking.comparison.speed_verdict import (
-    DECIDED,
     FASTER,
     LOOK_CONFIDENCE,
     UNDECIDED,
@@ -18,39 +17,31 @@ from deploykit.benchmarking.inputs import batches
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.measuring import Advance, measure, spill
-from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.seating import Contestant
 from deploykit.benchmarking.settings import CONFIDENCE, Settings
 from deploykit.benchmarking.statistics import Ratio, summary
 from deploykit.quantization.budget import DEPTHS, Depth
-from deploykit.quantization.timing.layer_times import LayerTimes, Times, with_onednn_kernels
-from deploykit.quantization.timing.min_cut import FLOAT, NEVER, Border, Costs, Part
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.int8.plan import Plan
 from deploykit.verification.samples import Data
 
 INT8, FEWER, PLAIN = "8 bits", "8 bits in fewer layers", "float"
 WITHOUT_ONEDNN = "float with TF_ENABLE_ONEDNN_OPTS=0"
 ON_ONEDNN_KERNELS = "float after use_onednn_kernels"
-CLEAR = 1.05
-"""So many times as long counts what would be new, so that no layer changes for next to nothing."""
 
 
 @dataclass(frozen=True)
-class Int8Choice:
-    """Which layers are to compute in 8 bits, and what all planned parts would take then."""
+class Entrants:
+    """What is compared of an engine: the float graph in each way to run it, and 8-bit graphs."""
 
-    int8: frozenset[str]
-    stay_float: frozenset[str]
-    """Layers that could be in 8 bits, but are not to be."""
-    undecided: frozenset[str]
-    """Layers in 8 bits that may be faster in float, as far as their times tell."""
-    ns: int
-    """In the median, like all times here."""
-    float_ns: int
-    """If none were in 8 bits."""
-    int8_ns: int
-    """If all layers were that may be."""
+    graphs: Mapping[str, tuple[Graph, Settings]]
+    """PLAIN and other ways to run the float graph; where there is one, the 8-bit graph as INT8; and
+    where there is one, that with fewer layers as FEWER."""
+    where: str = ""
+    """What is added to their names, such as ` in OpenVINO`."""
+
+    def full(self, name: str) -> str:
+        """Return what one is called among those of all engines."""
+        return f"{name}{self.where}"
 
 
 @dataclass(frozen=True)
@@ -65,7 +56,8 @@ class Gain:
     """The 8-bit graph that is meant: INT8, or FEWER where that is faster."""
     fewer: SpeedVerdict | None = None
     """Of INT8 beside FEWER, where there is one."""
-    result: BenchmarkResult | None = None
+    measured: Sequence[Measurement] = ()
+    """Of these graphs."""
 
     @property
     def ratio(self) -> Ratio:
@@ -110,9 +102,8 @@ class Gain:
         """Return it as plain data."""
         found = self.judgement.document()
         ratio = found.pop("ratio")
-        every = self.result.measurements if self.result else ()
-        cpu = {each.name: each.cpu_ms for each in every}
-        cost = {each.name: summary(each).core_seconds_per_1000 for each in every}
+        cpu = {each.name: each.cpu_ms for each in self.measured}
+        cost = {each.name: summary(each).core_seconds_per_1000 for each in self.measured}
         return {
             "times_as_fast": ratio["value"],
             "low": ratio["low"],
@@ -126,87 +117,57 @@ class Gain:
         }
 
 
-def choose(
-    graph: Graph, plan: Plan, times: LayerTimes, stay_float: Collection[str] = ()
-) -> Int8Choice:
-    """Return the layers that compute in 8 bits: all that may, but for those faster in float.
+@dataclass(frozen=True)
+class Standing:
+    """What was measured of an engine's graphs."""
 
-    Load adds to times, to those of one layer more than to those of another. So 8 bits count at
-    their least, and what would take their place at its median and a little more: a layer is float
-    only where even that is less, and by more in all than can be neglected. Where it is less by the
-    medians alone, the layer is in 8 bits, and undecided.
+    gain: Gain | None
+    """None: none was in 8 bits."""
+    measured: tuple[Measurement, ...]
+    """By the names of `Entrants.graphs`."""
+    confidence: float = CONFIDENCE
+    busy: str = ""
+    """What else the machine did."""
 
-    `stay_float`: layers that must be float, as accuracy has it.
-    """
-    usual, least = (_costs(graph, plan, each) for each in (times.usual, times.least))
-    layers = plan.chains.keys()
-    most = least.cheapest(stay_float, layers - set(stay_float))
-    found, likely = (
-        each.cheaper(most, stay_float, by=DECIDED)
-        for each in (least.with_other_rest(usual, most, CLEAR), usual)
-    )
-    return Int8Choice(
-        int8=found & layers,
-        stay_float=frozenset(layers - found),
-        undecided=(found - likely) & layers,
-        ns=usual.total(found),
-        float_ns=usual.total(()),
-        int8_ns=usual.total(most),
-    )
+    @property
+    def kept(self) -> list[Measurement]:
+        """Those of the graph to be kept: the one in 8 bits, or each way to run the float one."""
+        if self.gain is not None and self.gain.is_kept:
+            return [each for each in self.measured if each.name == self.gain.name]
+        return [each for each in self.measured if each.name not in (INT8, FEWER)]
 
+    def beside(self, other: "Standing") -> SpeedVerdict:
+        """Return how fast what is kept is, beside what is kept of another engine.
 
-def _costs(graph: Graph, plan: Plan, times: Times) -> Costs:
-    parts = {name: Part(times.float_ns(name), each.int8) for name, each in times.parts.items()}
-    return Costs(parts, list(borders(graph, plan, times)))
-
-
-def borders(graph: Graph, plan: Plan, times: Times) -> Iterator[Border]:
-    """Yield the tensors that parts of a plan read in 8 bits or make in 8 bits."""
-    producers = {chain.nodes[-1].name: layer for layer, chain in plan.chains.items()}
-    producers |= {name: name for name in plan.passing}
-    readers: dict[str, dict[str, str]] = {tensor: {} for tensor in plan.forms}
-    for layer, chain in plan.chains.items():  # which part reads a tensor, and by which node
-        readers.setdefault(graph[layer].data_inputs[0], {})[layer] = layer
-        if chain.summand:
-            for node in chain.nodes:
-                if chain.summand in node.inputs:
-                    readers.setdefault(chain.summand, {})[node.name] = layer
-    for name in plan.passing:
-        for tensor in graph[name].data_inputs:
-            if tensor in plan.forms:
-                readers[tensor][name] = name
-    for tensor, by_node in readers.items():
-        producer = producers.get(tensor, FLOAT) if tensor in plan.forms else FLOAT
-        found = set(by_node.values())
-        name = graph.producer(tensor).name
-        if graph.is_output(name) or {node.name for node in graph.readers(name)} - by_node.keys():
-            found.add(FLOAT)
-        quantize, dequantize = times.quantize_ns(tensor), times.dequantize_ns(tensor)
-        yield Border(producer, tuple(sorted(found)), quantize, dequantize)
-        passing = tuple(sorted(found & plan.passing))
-        if passing:  # these ops are in 8 bits only where what they read is
-            yield Border(producer, passing, NEVER, 0)
+        Of several ways to run either, the fastest counts.
+        """
+        beside = [
+            max(
+                (
+                    judge(theirs, own, confidence=self.confidence, busy=self.busy)
+                    for own in self.kept
+                ),
+                key=lambda found: found.wall.value,
+            )
+            for theirs in other.kept
+        ]
+        return min(beside, key=lambda found: found.wall.value)
 
 
 def faster(
     graph: Graph,
-    int8: Mapping[str, Graph],
-    onednn_is_on: bool,
-    settings: Settings,
+    entrants: Sequence[Entrants],
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     data: Data | None = None,
     depth: Depth = DEPTHS[0],
     advance: Advance = lambda name, count: None,
-) -> Gain:
-    """Measure 8-bit graphs in turn with the float graph, which is run with and without oneDNN.
+) -> list[Standing]:
+    """Measure 8-bit graphs in turn with the float graph, in one engine or in several.
 
     Args:
         graph: the float graph.
-        int8: the 8-bit graph as INT8, and where there is one, that with fewer layers as FEWER.
-        onednn_is_on: whether TensorFlow runs plain ops on oneDNN with these settings, as
-            `layer_times` tells.
-        settings: as in `layer_times`.
+        entrants: what is compared, engine by engine, for one batch.
         shapes: as in `benchmark`.
         data: as in `benchmark`.
         depth: how thoroughly.
@@ -214,30 +175,51 @@ def faster(
 
     Errors are those of `benchmark`. KeyboardInterrupt: it was interrupted.
     """
-    graphs = {name: (each, settings) for name, each in ({PLAIN: graph} | dict(int8)).items()}
-    if onednn_is_on:
-        graphs[WITHOUT_ONEDNN] = graph, replace(settings, onednn=False)
-    else:
-        graphs[ON_ONEDNN_KERNELS] = with_onednn_kernels(graph), settings
-    feeds = batches(graph, settings.batch, shapes or {}, data)
+    batch = next(iter(entrants[0].graphs.values()))[1].batch
+    feeds = batches(graph, batch, shapes or {}, data)
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
-        contestants = []
-        for number, (name, (each, how)) in enumerate(graphs.items()):
-            path = Path(folder, f"{number}.pb")
-            sha256 = spill(each, path)
-            job = Job(str(path), each.inputs, each.outputs, feeds, how)
-            contestants.append(Contestant(name, name, sha256, job))
+        contestants = list[Contestant]()
+        for each in entrants:
+            for name, (run, how) in each.graphs.items():
+                path = Path(folder, f"{len(contestants)}.pb")
+                sha256 = spill(run, path)
+                job = Job(str(path), run.inputs, run.outputs, feeds, how)
+                contestants.append(Contestant(each.full(name), name, sha256, job))
         result = measure(
             contestants,
             seconds=depth.seconds,
             warm_up=depth.warm_up,
             advance=advance,
-            decided=lambda found: gain(found, LOOK_CONFIDENCE).is_decided,
+            decided=lambda taken: _are_decided(standings(entrants, taken, LOOK_CONFIDENCE)),
         )
     if result.interrupted:
         raise KeyboardInterrupt
     busy = result.conditions.busy if result.conditions else ""
-    return replace(gain(result.measurements, busy=busy), result=result)
+    found = standings(entrants, result.measurements, busy=busy)
+    return [replace(e, gain=e.gain and replace(e.gain, measured=e.measured)) for e in found]
+
+
+def standings(
+    entrants: Sequence[Entrants],
+    measurements: Sequence[Measurement],
+    confidence: float = CONFIDENCE,
+    busy: str = "",
+) -> list[Standing]:
+    """Return what measurements tell of each engine's graphs."""
+    by_name = {each.name: each for each in measurements}
+    found = []
+    for each in entrants:
+        own = tuple(replace(by_name[each.full(name)], name=name) for name in each.graphs)
+        of_it = gain(own, confidence, busy) if INT8 in each.graphs else None
+        found.append(Standing(of_it, own, confidence, busy))
+    return found
+
+
+def _are_decided(found: Sequence[Standing]) -> bool:
+    between = [found[-1].beside(each) for each in found[:-1]]
+    return all(e.gain is None or e.gain.is_decided for e in found) and all(
+        each.is_decided for each in between
+    )
 
 
 def gain(

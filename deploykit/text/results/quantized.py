@@ -3,18 +3,25 @@
 import math
 
 from deploykit.quantization.accuracy import Judgement
-from deploykit.quantization.result import Quantized
+from deploykit.quantization.result import KERNELS, Quantized
 from deploykit.quantization.weights import WeightsInt8
 from deploykit.text.tables import Table, new_table
+from deploykit.transforms.core.engines.engines import TITLES as ENGINES
+
+TITLES = {"eigen": "Eigen", "onednn": "oneDNN", "int8": "int8"}
 
 
 def lines(result: Quantized) -> list[str | Table]:
     """Return a table of layers, and what came of them in words."""
-    table = new_table("layer", "in", "least", "most", "alone", "Eigen", "oneDNN", "int8")
+    kernels = [name for name in KERNELS if any(name in (e.times_us or ()) for e in result.layers)]
+    kernels = kernels or [*TITLES]
+    titles = [TITLES.get(name, name) for name in kernels]
+    table = new_table("layer", "in", "least", "most", "alone", *titles)
     for each in result.layers:
         ends = ["", ""] if each.range is None else [_short(e, each.range) for e in each.range]
         noise = "" if each.sqnr_db is None else f"{each.sqnr_db:.1f} dB"
-        times = [f"{time:.0f}" for time in each.times_us or ()] or ["", "", ""]
+        taken = each.times_us or {}
+        times = [f"{taken[name]:.0f}" if name in taken else "" for name in kernels]
         kind = "float" if each.why_float else "tried" if result.is_float else "int8"
         table.add_row(each.layer, kind, *ends, noise, *times)
     table.caption = (
@@ -31,7 +38,9 @@ def lines(result: Quantized) -> list[str | Table]:
     for name, found in (("held-out samples", result.judgement), ("evaluation", result.evaluation)):
         if found is not None:
             said.append(f"{name}: {_in_words(found)}")
-    said.append(result.reason)
+    if result.use is not None:
+        said.append(f"{ENGINES[result.use.engine]} {result.use.version} is to compute the graph")
+    said += [result.reason, result.engine_reason] if result.engine_reason else [result.reason]
     return said
 
 

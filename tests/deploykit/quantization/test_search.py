@@ -6,13 +6,13 @@ import pytest
 import deploykit
 from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict
 from deploykit.benchmarking.statistics import Ratio
-from deploykit.quantization import calibrated_graph, search
+from deploykit.quantization import calibrated_graph, candidates, layer_search, search, target
 from deploykit.quantization.budget import Budget
 from deploykit.quantization.requested import PREFERENCES
 from deploykit.quantization.result import Quantized
 from deploykit.quantization.search import Quantization, quantize_calibrated
 from deploykit.quantization.timing.layer_times import LayerTimes, Line, PartTimes, Times
-from deploykit.quantization.timing.speed import FEWER, INT8, PLAIN, Gain
+from deploykit.quantization.timing.speed import FEWER, INT8, PLAIN, Gain, Standing
 from deploykit.text.results.quantized import lines
 from deploykit.transforms import quantize_static
 from deploykit.transforms.core.errors import CrashError, GraphError, VerificationError
@@ -78,25 +78,30 @@ class Clock:
 
         return LayerTimes(times(**self.least_ns), times())
 
-    def faster(self, graph, int8, onednn_is_on, settings, *, data, depth, advance):
-        self.asked.append(tuple(int8))
-        name = FEWER if FEWER in int8 and self.fewer_wins else INT8
-        ratio = Ratio(self.gain, 0.95 * self.gain, 1.05 * self.gain)
-        return Gain(SpeedVerdict(ratio, None), PLAIN, name, self.beside_fewer)
+    def faster(self, graph, entrants, *, data, depth, advance):
+        found = []
+        for each in entrants:
+            int8 = tuple(name for name in each.graphs if name in (INT8, FEWER))
+            self.asked.append(int8)
+            name = FEWER if FEWER in int8 and self.fewer_wins else INT8
+            ratio = Ratio(self.gain, 0.95 * self.gain, 1.05 * self.gain)
+            gain = Gain(SpeedVerdict(ratio, None), PLAIN, name, self.beside_fewer)
+            found.append(Standing(gain if int8 else None, ()))
+        return found
 
 
 @pytest.fixture
 def clock(monkeypatch, in_process) -> Clock:
     made = Clock()
-    monkeypatch.setattr(search, "layer_times", made.layer_times)
-    monkeypatch.setattr(search, "faster", made.faster)
+    monkeypatch.setattr(target, "layer_times", made.layer_times)
+    monkeypatch.setattr(candidates, "faster", made.faster)
     return made
 
 
 @pytest.fixture(autouse=True)
 def ops_are_there(monkeypatch):
     """Take the private ops for granted: the tests of `probe` are elsewhere."""
-    monkeypatch.setattr(search, "probe", frozenset)
+    monkeypatch.setattr(target, "probe", frozenset)
 
 
 def int8_of(found: Quantized) -> set[str]:
@@ -171,7 +176,9 @@ def test_where_the_whole_is_no_faster_float_is_kept(net, data, clock, ns):
     assert found.graph is net
     assert found.reason.endswith("as fast as float, so the float graph is kept")
     assert clock.asked == [("times",), (INT8,)], "none at all in 8 bits is the float graph"
-    assert {each.times_us for each in found.layers} == {(60.0, 50.0, ns / 1e3)}
+    assert {tuple(each.times_us.items()) for each in found.layers} == {
+        (("eigen", 60.0), ("onednn", 50.0), ("int8", ns / 1e3))
+    }
     assert found.int8_layers == 4, "what was tried is shown"
     assert "4 of 4 layers were tried in 8 bits" in "\n".join(map(str, lines(found)))
 
@@ -239,10 +246,10 @@ def test_a_budget_that_is_over_still_ends_with_a_result(net, data, clock):
 def test_a_graph_that_cannot_run_whole_is_timed_in_parts(net, data, clock, monkeypatch):
     judge = search.Judge.judge
 
-    def fails_on_sums(self, graph):
+    def fails_on_sums(self, graph, engine):
         if any("Sum" in node.attr("fused_ops", ()) for node in graph):
             raise CrashError("TensorFlow died")
-        return judge(self, graph)
+        return judge(self, graph, engine)
 
     monkeypatch.setattr(search.Judge, "judge", fails_on_sums)
     found = quantize_calibrated(net, data, Quantization(min_sqnr=15))
@@ -251,7 +258,7 @@ def test_a_graph_that_cannot_run_whole_is_timed_in_parts(net, data, clock, monke
 
 
 def test_without_the_private_ops_float_is_kept(net, data, monkeypatch):
-    monkeypatch.setattr(search, "probe", lambda names: frozenset({"_QuantizedMatMul"}))
+    monkeypatch.setattr(target, "probe", lambda names: frozenset({"_QuantizedMatMul"}))
     found = quantize_calibrated(net, data)
     assert found.graph is net
     assert found.reason.startswith(
@@ -261,20 +268,20 @@ def test_without_the_private_ops_float_is_kept(net, data, monkeypatch):
 
 def test_a_batch_larger_than_what_is_held_out_is_filled(net, data, clock, monkeypatch):
     fed = []
-    times = search.layer_times
+    times = target.layer_times
 
     def layer_times(*arguments, data, rounds, advance):
         fed.append(data.count)
         return times(*arguments, data=data, rounds=rounds, advance=advance)
 
-    monkeypatch.setattr(search, "layer_times", layer_times)
+    monkeypatch.setattr(target, "layer_times", layer_times)
     quantize_calibrated(net, data, Quantization(min_sqnr=15, batch=32))
     assert fed == [32]
 
 
 def test_an_interrupted_run_goes_on(net, data, clock, tmp_path, monkeypatch):
     state, ranked, interrupted = tmp_path / "out.pb.state", [], [True]
-    rank, calibrations = search.rank_each, []
+    rank, calibrations = layer_search.rank_each, []
     calibrate = calibrated_graph.calibrate
     monkeypatch.setattr(
         calibrated_graph, "calibrate", lambda *a, **k: calibrations.append(1) or calibrate(*a, **k)
@@ -290,7 +297,7 @@ def test_an_interrupted_run_goes_on(net, data, clock, tmp_path, monkeypatch):
 
         return rank(layers, alone, judged, **more)
 
-    monkeypatch.setattr(search, "rank_each", noting)
+    monkeypatch.setattr(layer_search, "rank_each", noting)
     wanted = Quantization(min_sqnr=15)
     with pytest.raises(KeyboardInterrupt):
         quantize_calibrated(net, data, wanted, state=state)
@@ -308,7 +315,7 @@ def test_a_state_of_other_data_is_not_taken(net, data, clock, tmp_path, monkeypa
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(search, "rank_each", interrupt)
+        patch.setattr(layer_search, "rank_each", interrupt)
         with pytest.raises(KeyboardInterrupt):
             quantize_calibrated(net, data, Quantization(min_sqnr=15), state=state)
     again = quantize_calibrated(net, {"x": data["x"] * 2}, Quantization(min_sqnr=15), state=state)

@@ -10,6 +10,7 @@ from deploykit.transforms.core.errors import GraphError
 
 TENSORFLOW, OPENVINO = "tensorflow", "openvino"
 ENGINES = (TENSORFLOW, OPENVINO)
+TITLES = {TENSORFLOW: "TensorFlow", OPENVINO: "OpenVINO"}
 PRECISIONS = ("f32", "bf16")
 """In which floats an engine computes what is not in 8 bits."""
 INSTALL = "pip install 'deploykit[openvino]'"

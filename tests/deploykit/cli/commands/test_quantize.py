@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from deploykit.freezing.graph_files import load_graph, save_graph
-from deploykit.quantization import accuracy, budget, calibrated_graph, calibration, search
+from deploykit.quantization import (
+    accuracy,
+    budget,
+    calibrated_graph,
+    calibration,
+    candidates,
+    search,
+    target,
+)
 from deploykit.storage.arrays import load_data
 from tests.deploykit.conftest import FASHION, command_line
 from tests.deploykit.quantization.conftest import InProcess
@@ -15,11 +23,12 @@ from tests.support import build, ops, random
 
 FACTS = {
     "result", "reason", "isa", "calibration_samples", "int8_layers", "all_layers", "layers",
-    "judgement", "evaluation", "speed", "seconds_by_step", "notes",
+    "judgement", "evaluation", "speed", "seconds_by_step", "notes", "engine", "engine_reason",
+    "engine_speed",
 }  # fmt: skip
 OF_A_LAYER = {
     "layer", "op", "computes_in", "why_float", "min", "max", "sqnr_db", "eigen_us", "onednn_us",
-    "int8_us",
+    "float_us", "int8_us",
 }  # fmt: skip
 
 
@@ -32,9 +41,9 @@ def unfed(found):
 def clock(monkeypatch) -> Clock:
     """Judge in this process, with figures that do not depend on a clock."""
     made = Clock()
-    monkeypatch.setattr(search, "probe", frozenset)
-    monkeypatch.setattr(search, "layer_times", made.layer_times)
-    monkeypatch.setattr(search, "faster", made.faster)
+    monkeypatch.setattr(target, "probe", frozenset)
+    monkeypatch.setattr(target, "layer_times", made.layer_times)
+    monkeypatch.setattr(candidates, "faster", made.faster)
     monkeypatch.setattr(calibration, "Worker", InProcess)
     monkeypatch.setattr(accuracy, "Worker", InProcess)
     return made
@@ -64,7 +73,7 @@ def real(tmp_path_factory):
     photos = load_data(FASHION / "test_1000.npz")
     np.savez(folder / "some.npz", **{name: array[:80] for name, array in photos.items()})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "probe", frozenset)
+        patch.setattr(target, "probe", frozenset)
         patch.setattr(budget, "DEPTHS", (budget.Depth(0.5, 0.5),))
         found = command_line(
             "quantize", FASHION / "fashion.keras", "-o", folder / "out.pb", "--threads=1x1",
@@ -147,7 +156,7 @@ def test_the_state_is_kept_when_interrupted(deploykit, net, data, clock, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(search, "layer_times", interrupted)
+        patch.setattr(target, "layer_times", interrupted)
         found = deploykit(*command)
     state = net.parent / "net.quantized.pb.state"
     assert found.status == 130

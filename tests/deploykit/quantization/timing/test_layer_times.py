@@ -8,8 +8,8 @@ import pytest
 
 from deploykit.benchmarking.settings import Settings
 from deploykit.quantization.timing import layer_times as timing
+from deploykit.quantization.timing.int8_choice import Int8Choice, choose
 from deploykit.quantization.timing.layer_times import CALLS, PROBED, ROUNDS, layer_times
-from deploykit.quantization.timing.speed import Int8Choice, choose
 from deploykit.rewriting.int8_graph import int8_graph
 from deploykit.transforms.core.int8.plan import plan
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange

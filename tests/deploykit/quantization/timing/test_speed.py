@@ -8,8 +8,10 @@ import pytest
 from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import Ratio
+from deploykit.quantization.target import IN_TENSORFLOW
 from deploykit.quantization.timing import layer_times as timing
 from deploykit.quantization.timing import speed
+from deploykit.quantization.timing.int8_choice import borders, choose
 from deploykit.quantization.timing.layer_times import (
     LayerTimes,
     Line,
@@ -24,8 +26,6 @@ from deploykit.quantization.timing.speed import (
     PLAIN,
     WITHOUT_ONEDNN,
     Gain,
-    borders,
-    choose,
     gain,
     undecided,
 )
@@ -331,11 +331,16 @@ def test_who_is_measured(net, monkeypatch, is_on):
     monkeypatch.setattr(speed, "measure", measure)
     graph, _, int8 = net
     settings = Settings(batch=BATCH)
+
+    def standing(is_on):
+        entrants = IN_TENSORFLOW.entrants(graph, {INT8: int8}, settings, is_on)
+        return speed.faster(graph, [entrants])[0]
+
     if is_on:
-        assert not speed.faster(graph, {INT8: int8}, True, settings).is_kept
+        assert not standing(True).gain.is_kept
         assert measured.pop(WITHOUT_ONEDNN).onednn is False
     else:
         with pytest.raises(KeyboardInterrupt):
-            speed.faster(graph, {INT8: int8}, False, settings)
+            standing(False)
         assert measured.pop(speed.ON_ONEDNN_KERNELS) == settings
     assert measured == {PLAIN: settings, INT8: settings}

@@ -1,0 +1,213 @@
+"""What a search came to in each engine, and which of them is the result."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from deploykit.benchmarking.comparison.speed_verdict import FASTER
+from deploykit.quantization.accuracy import Judgement
+from deploykit.quantization.budget import GRAPHS
+from deploykit.quantization.layer_search import Calibrated, LayerChoice, chosen_layers, ranked
+from deploykit.quantization.preconditions import few_agree
+from deploykit.quantization.result import LayerOutcome, Quantized, layer_outcomes
+from deploykit.quantization.search_task import SearchTask
+from deploykit.quantization.sensitivity import Noise
+from deploykit.quantization.target import EngineTarget
+from deploykit.quantization.timing.speed import FEWER, INT8, Standing, faster, undecided
+from deploykit.transforms.core.errors import VerificationError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8.isa import sums_exactly
+from deploykit.transforms.core.int8.ranges import load_ranges
+from deploykit.verification.bar import QUANTIZED_BAR_DB
+from deploykit.verification.samples import samples_in
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What a search came to in an engine, before graphs are compared."""
+
+    target: EngineTarget
+    choice: LayerChoice | None = None
+    """None: no layer is to be in 8 bits."""
+    why_float: str = ""
+    layers: tuple[LayerOutcome, ...] = ()
+
+    def stays_float(self, which: str) -> frozenset[str]:
+        """Return the layers that stay float in the graph INT8, or in FEWER."""
+        assert self.choice is not None
+        return self.choice.slow if which == FEWER else self.choice.noisy
+
+
+def candidate_in(
+    task: SearchTask, found: Calibrated, target: EngineTarget, known: Sequence[Noise]
+) -> Candidate:
+    """Return which layers are in 8 bits in an engine; `known`: their noise in another one."""
+    graph, planned, ranges = found.graph, found.plan, load_ranges(task.ranges)
+    if not planned.chains:
+        layers = layer_outcomes(graph, planned, ranges)
+        return Candidate(target, None, "no layer can compute in 8 bits", layers)
+    if missing := target.missing():
+        return Candidate(target, None, f"this TensorFlow lacks {', '.join(sorted(missing))}")
+    ranking = ranked(task, found, target, known)
+    choice = chosen_layers(task, found, target, ranking)
+    chosen = choice.chosen
+    if not chosen.holds and task.budget.is_over and not _is_right(chosen.best.judgement):
+        layers = layer_outcomes(graph, planned, ranges, choice, target)
+        why = "the time was over before the answers in 8 bits were right"
+        return Candidate(target, None, why, layers)
+    if len(choice.noisy) == len(planned.chains):
+        layers = layer_outcomes(graph, planned, ranges, choice, target)
+        return Candidate(target, None, _too_noisy(choice, target, task), layers)
+    return Candidate(target, choice)
+
+
+def best_of(
+    task: SearchTask, found: Calibrated | None, candidates: Sequence[Candidate]
+) -> Quantized:
+    """Return the best of what there is in each engine, once all graphs were measured in turn."""
+    standings: list[Standing | None] = [None] * len(candidates)
+    if len(candidates) > 1 or candidates[0].choice is not None:
+        graphs = _graphs(task, found, candidates)
+        is_on = _onednn_is_on(candidates, found)
+        entrants = [
+            each.target.entrants(task.graph, int8, task.how.settings, is_on)
+            for each, int8 in zip(candidates, graphs, strict=True)
+        ]
+        with task.step("compare") as advance:
+            standings = [
+                *faster(
+                    task.graph,
+                    entrants,
+                    data=task.timed_with,
+                    depth=task.budget.comparing(sum(len(each.graphs) for each in entrants)),
+                    advance=advance,
+                )
+            ]
+    with task.step("judge the result"):
+        if len(candidates) == 1:
+            return _concluded(task, found, candidates[0], standings[0])
+        return _better(task, found, candidates, standings)
+
+
+def _graphs(
+    task: SearchTask, found: Calibrated | None, candidates: Sequence[Candidate]
+) -> list[dict[str, Graph]]:
+    """Return by engine the 8-bit graphs that there is time to compare."""
+    budget, graphs = task.budget, []
+    for each in candidates:
+        int8 = dict[str, Graph]()
+        if each.choice is not None:
+            assert found is not None
+            names = [INT8]
+            noisy, slow = each.choice.noisy, each.choice.slow
+            is_other = len(slow) not in (len(noisy), len(found.plan.chains))
+            if is_other and budget.has_time_to_compare(len(candidates) * GRAPHS + 1):
+                names.append(FEWER)
+            int8 = {n: found.built(task, each.target, each.stays_float(n)) for n in names}
+        graphs.append(int8)
+    return graphs
+
+
+def _onednn_is_on(candidates: Sequence[Candidate], found: Calibrated | None) -> bool:
+    """Say whether TensorFlow runs plain ops on oneDNN, as it was measured."""
+    for each in candidates:
+        if each.target.is_tensorflow and each.choice is not None and each.choice.times is not None:
+            return each.choice.times.usual.onednn_is_on
+    return found is None or found.judge.facts()[1]
+
+
+def _better(
+    task: SearchTask,
+    found: Calibrated | None,
+    candidates: Sequence[Candidate],
+    standings: Sequence[Standing | None],
+) -> Quantized:
+    """Return what is to be computed by the other engine where that is faster, or by TensorFlow."""
+    other, own = standings
+    assert other is not None
+    assert own is not None
+    verdict = other.beside(own)
+    is_faster = verdict.kind == FASTER
+    chosen = 0 if is_faster else 1
+    title, ratio = candidates[0].target.title, verdict.wall
+    between = f"{ratio.value:.2f} times ({ratio.low:.2f} to {ratio.high:.2f}) as fast"
+    why = (
+        f"{title} computes its best graph {between} as TensorFlow its own, so {title} is to "
+        "compute it"
+        if is_faster
+        else f"{title} beside TensorFlow, each with its best graph: {verdict.verdict}, so "
+        "TensorFlow is to compute it"
+    )
+    result = _concluded(task, found, candidates[chosen], standings[chosen])
+    return replace(result, engine_reason=why, engine_verdict=verdict)
+
+
+def _concluded(
+    task: SearchTask, found: Calibrated | None, of: Candidate, standing: Standing | None
+) -> Quantized:
+    """Return the outcome in an engine.
+
+    VerificationError: the 8-bit graph keeps less than 15 dB.
+    """
+    if of.choice is None or found is None or standing is None or standing.gain is None:
+        reason = f"{of.why_float}, so the float graph is kept"
+        return Quantized(task.graph, True, reason, of.layers, **_facts(task, of.target))
+    choice, gain, target = of.choice, standing.gain, of.target
+    stay_float = of.stays_float(gain.name)
+    int8, judgement = found.built(task, target, stay_float), choice.chosen.best.judgement
+    if stay_float != choice.noisy or judgement is None:
+        judgement = target.judged(found.judge, int8)
+    judgement = replace(judgement, metric="", before=None, after=None)
+    evaluation = None if found.by_labels is None else target.judged(found.by_labels, int8)
+    if not _is_right(judgement):
+        task.state.forget()
+        raise VerificationError(
+            f"in 8 bits the answers keep {judgement.certain_db:.1f} dB on samples like those held "
+            f"out (95 % confidence), below {QUANTIZED_BAR_DB:g} dB; nothing was written (a higher "
+            "--min-sqnr keeps more layers float)"
+        )
+    if gain.is_kept:
+        task.notes.extend(few_agree(judgement.agreement))
+        slower = choice.slow - stay_float if choice.slow < found.plan.chains.keys() else ()
+        task.notes.extend(undecided(gain, slower, choice.unclear))
+    return Quantized(
+        graph=int8 if gain.is_kept else task.graph,
+        is_float=not gain.is_kept,
+        reason=str(gain) if target.is_tensorflow else f"in {target.title}, {gain}",
+        layers=layer_outcomes(
+            found.graph, found.plan, load_ranges(task.ranges), choice, target, stay_float
+        ),
+        judgement=judgement,
+        evaluation=evaluation,
+        gain=gain,
+        **_facts(task, target),
+    )
+
+
+def _is_right(judgement: Judgement | None) -> bool:
+    """Say whether answers are better than noise."""
+    return judgement is not None and judgement.certain_db >= QUANTIZED_BAR_DB
+
+
+def _too_noisy(choice: LayerChoice, target: EngineTarget, task: SearchTask) -> str:
+    """Return why no layer is in 8 bits."""
+    chosen = choice.chosen
+    if len(choice.departing) == len(choice.noisy):
+        return f"{target.title} computes every layer in 8 bits otherwise than TensorFlow"
+    tried = [each for each in chosen.trials if len(each.keep_float) < len(chosen.keep_float)]
+    if not any(trial.judgement for trial in tried):
+        return f"{target.title} cannot run the 8-bit graph"
+    return (
+        f"with any layer in 8 bits the answers keep less than {task.bar:g} dB or fall by "
+        f"more than {task.how.max_drop:g}"
+    )
+
+
+def _facts(task: SearchTask, target: EngineTarget) -> dict[str, Any]:
+    return {
+        "use": target.use,
+        "isa": "vnni" if sums_exactly(task.how.isa) else "avx2",
+        "samples": samples_in(task.samples.calibrating.feeds()),
+        "seconds": task.seconds,
+        "notes": tuple(dict.fromkeys(task.notes)),
+    }

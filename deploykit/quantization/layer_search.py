@@ -1,0 +1,260 @@
+"""Which layers of a calibrated graph are in 8 bits in an engine: by their noise and their times.
+
+Layers are ranked by the noise that each brings alone, and timed in float and in 8 bits. Those stay
+float that cost the least time with which the answers hold.
+"""
+
+import contextlib
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from deploykit.quantization.accuracy import Judge, Judgement
+from deploykit.quantization.keep_float import (
+    FloatChoice,
+    FloatOption,
+    Trial,
+    cheapest_options,
+    choose_among,
+    tried,
+)
+from deploykit.quantization.search_task import SearchTask
+from deploykit.quantization.sensitivity import JUDGED, Noise, rank_each
+from deploykit.quantization.target import EngineTarget
+from deploykit.quantization.timing.int8_choice import choose, time_gained
+from deploykit.quantization.timing.layer_times import ROUNDS, LayerTimes
+from deploykit.transforms.core.errors import CrashError, GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8.plan import Plan, plan
+from deploykit.transforms.core.int8.ranges import load_ranges
+
+FOR_TIME = "as there was no time for more, so other layers may be in 8 bits; a larger --budget"
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A calibrated graph, which layers of it can be in 8 bits, and who judges that."""
+
+    graph: Graph
+    plan: Plan
+    judge: Judge
+    by_labels: Judge | None
+
+    def built(self, task: SearchTask, target: EngineTarget, stay_float: Collection[str]) -> Graph:
+        """Return it in 8 bits for an engine, but for some layers."""
+        kept = (*task.how.keep_float, *stay_float)
+        return target.built(self.graph, task.ranges, task.how.isa, kept)
+
+
+@dataclass(frozen=True)
+class LayerChoice:
+    """What becomes of layers in an engine."""
+
+    ranking: Sequence[Noise]
+    """Noisiest first."""
+    chosen: FloatChoice
+    departing: frozenset[str]
+    """Layers that the engine computes otherwise than TensorFlow, so that they stay float."""
+    times: LayerTimes | None
+    slow: frozenset[str]
+    """Layers that stay float for their time, or for what else is said here."""
+    unclear: frozenset[str]
+    """Layers that may be faster in float, as far as their times tell."""
+
+    @property
+    def noisy(self) -> frozenset[str]:
+        """Layers that have to stay float."""
+        return self.departing.union(self.chosen.keep_float)
+
+
+def ranked(
+    task: SearchTask, found: Calibrated, target: EngineTarget, known: Sequence[Noise] = ()
+) -> list[Noise]:
+    """Return the layers by the noise that each brings, noisiest first.
+
+    Those that were judged before are not judged again, nor those that are known from another
+    engine, where they could be computed. Those for which there is no time are left out.
+    """
+    state, graph, layers = task.state, found.graph, found.plan.chains.keys()
+    key = "noise" if target.is_tensorflow else f"noise in {target.use}"
+    noise = {name: Noise(**each) for name, each in state.found.get(key, {}).items()}
+    noise |= {each.layer: each for each in known if not each.fault}
+
+    def keep(each: Noise) -> None:
+        noise[each.layer] = each
+        state.keep(key, {name: vars(each) for name, each in noise.items()})
+
+    budget, judge = task.budget, found.judge
+    samples = budget.ranking_samples(len(layers), JUDGED)
+    fewer = task.samples.held_out.spread(samples)
+    if samples < min(JUDGED, task.samples.held_out.count):
+        task.notes.append(f"layers were ranked by {fewer.count} samples, {FOR_TIME} takes {JUDGED}")
+    with task.step("rank") as advance, contextlib.ExitStack() as stack:
+        is_known = layers <= noise.keys()
+        few = fewer.count < task.samples.held_out.count
+        if few and not is_known and budget.left > budget.for_trials:
+            judge = stack.enter_context(Judge(task.graph, fewer.feeds()))
+        end = budget.ranking_until()
+        ranking = rank_each(
+            {layer: graph[layer].op for layer in layers},
+            lambda layer: found.built(task, target, layers - {layer}),
+            lambda alone: target.judged(judge, alone),
+            known=noise,
+            on_result=keep,
+            advance=advance,
+            out_of_time=lambda: budget.now() >= end,
+        )
+    if len(ranking) < len(layers):
+        task.notes.append(
+            f"only {len(ranking)} of {len(layers)} layers were ranked in the time there was; a "
+            "larger --budget ranks them all"
+        )
+    return ranking
+
+
+def chosen_layers(
+    task: SearchTask, found: Calibrated, target: EngineTarget, ranking: Sequence[Noise]
+) -> LayerChoice:
+    """Return what becomes of the layers in an engine.
+
+    GraphError: the engine cannot run the graph, whichever layers are in 8 bits.
+    """
+    departing, agrees = departures(task, found, target, ranking)
+
+    def judged(keep_float: tuple[str, ...]) -> Judgement:
+        task.work(f"{len(keep_float)} layers more in float", 0)
+        start = task.budget.now()
+        int8 = found.built(task, target, departing.union(keep_float))
+        judgement = target.judged(found.judge, int8)
+        if not agrees and found.judge.departs(int8, target.engine):
+            raise GraphError(f"{target.title} computes it otherwise than TensorFlow")
+        if found.by_labels is not None and judgement.certain_db >= task.bar:
+            scored = target.judged(found.by_labels, int8)
+            judgement = replace(
+                judgement, metric=scored.metric, before=scored.before, after=scored.after
+            )
+        task.budget.tried(task.budget.now() - start)
+        return judgement
+
+    with task.step("judge"):
+        whole = tried((), judged)
+    times, timed = _timed(task, found, target, whole, ranking, departing)
+    gained = {} if times is None else time_gained(found.graph, timed, times)
+    with task.step("judge"):
+        options = options_of(found, ranking, gained, departing)
+        chosen = choose_among(
+            [each.layers for each in options],
+            judged,
+            lambda trial: trial.meets_bar(task.bar, task.how.max_drop),
+            start=place_of(options, whole.judgement, task.bar),
+            known={0: whole},
+            out_of_time=lambda: task.budget.is_over,
+        )
+    if not chosen.holds and task.budget.is_over:
+        task.notes.append(
+            f"the search ended before the answers held, as {task.how.budget:g} minutes are for all "
+            "steps; a larger --budget keeps more layers float"
+        )
+    noisy = departing.union(chosen.keep_float)
+    if times is None:
+        return LayerChoice(ranking, chosen, departing, None, noisy, frozenset())
+    fastest = choose(found.graph, timed, times, noisy & timed.chains.keys())
+    slow = fastest.stay_float | noisy
+    return LayerChoice(ranking, chosen, departing, times, slow, fastest.undecided - noisy)
+
+
+def options_of(
+    found: Calibrated, ranking: Sequence[Noise], gained: Mapping[str, int], left: Collection[str]
+) -> list[FloatOption]:
+    """Return sets of layers to be tried in float, besides those that are left in it in any case.
+
+    A layer that was not ranked is in float in the last one alone.
+    """
+    noise = dict.fromkeys(found.plan.chains, 0.0)
+    noise |= {e.layer: 10 ** (-e.sqnr_db / 10) if not e.fault else math.inf for e in ranking}
+    return cheapest_options({n: p for n, p in noise.items() if n not in left}, gained)
+
+
+def place_of(options: Sequence[FloatOption], whole: Judgement | None, bar: float) -> int:
+    """Return which of the options keeps a bar in dB, as far as their noise tells.
+
+    It is as far from the truth as it is for the first one, which was judged.
+    """
+    first, allowed = options[0].noise, 10 ** (-bar / 10)
+    if whole is not None and math.isfinite(whole.certain_db) and 0 < first < math.inf:
+        allowed *= first / 10 ** (-whole.certain_db / 10)
+    places = (place for place, each in enumerate(options) if each.noise <= allowed)
+    return next(places, len(options) - 1)
+
+
+def departures(
+    task: SearchTask, found: Calibrated, target: EngineTarget, ranking: Sequence[Noise]
+) -> tuple[frozenset[str], bool]:
+    """Return the layers that an engine computes otherwise than TensorFlow the same codes.
+
+    Also whether it computes the rest as TensorFlow does. They are looked for one by one, the
+    noisiest first, where the whole departs.
+    """
+    if target.is_tensorflow:
+        return frozenset(), True
+    departing = {each.layer for each in ranking if each.fault}
+    judge, layers = found.judge, found.plan.chains.keys()
+
+    def departs(stay_float: Collection[str]) -> bool:
+        try:
+            return judge.departs(found.built(task, target, stay_float), target.engine)
+        except GraphError:
+            return True
+
+    with task.step("judge") as work:
+        agrees = not departs(departing)
+        for each in ranking:
+            if agrees or task.budget.is_over:
+                break
+            work(f"{each.layer} beside TensorFlow", 0)
+            if each.layer not in departing and departs(layers - {each.layer}):
+                departing.add(each.layer)
+                agrees = not departs(departing)
+    return frozenset(departing), agrees
+
+
+def _timed(
+    task: SearchTask,
+    found: Calibrated,
+    target: EngineTarget,
+    whole: Trial,
+    ranking: Sequence[Noise],
+    departing: frozenset[str],
+) -> tuple[LayerTimes | None, Plan]:
+    """Return the times of layers, and the plan of the graph in which they were taken.
+
+    Where there is no time to take them, or no graph to take them in, there are none.
+    """
+    rounds = task.budget.timing_rounds(ROUNDS)
+    if not rounds:
+        task.notes.append("there was no time to time single layers; a larger --budget does that")
+        return None, found.plan
+    stay_float = set(departing)
+    if whole.judgement is None:
+        stay_float |= {each.layer for each in ranking if each.fault}
+    timed = found.plan
+    if stay_float:
+        kept = (*task.how.keep_float, *stay_float)
+        timed = plan(found.graph, load_ranges(task.ranges), kept)
+    if not timed.chains:
+        return None, timed
+    with task.step("time") as advance:
+        try:
+            times = target.times(
+                found.graph,
+                found.built(task, target, stay_float),
+                timed,
+                task.how.settings,
+                data=task.timed_with,
+                rounds=rounds,
+                advance=advance,
+            )
+        except (GraphError, CrashError) as error:
+            task.notes.append(f"single layers could not be timed: {error}")
+            return None, timed
+    return times, timed

@@ -1,0 +1,136 @@
+"""In which engine a graph in 8 bits is built, judged and timed."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from deploykit.benchmarking.settings import Settings
+from deploykit.quantization.accuracy import Judge, Judgement
+from deploykit.quantization.search_task import SearchTask
+from deploykit.quantization.timing.layer_times import (
+    LayerTimes,
+    PartTimes,
+    layer_times,
+    with_onednn_kernels,
+)
+from deploykit.quantization.timing.openvino_times import openvino_times
+from deploykit.quantization.timing.speed import (
+    ON_ONEDNN_KERNELS,
+    PLAIN,
+    WITHOUT_ONEDNN,
+    Entrants,
+)
+from deploykit.rewriting.int8_graph import codes_graph, int8_graph
+from deploykit.transforms.core.engines.engines import (
+    OPENVINO,
+    TENSORFLOW,
+    TITLES,
+    EngineUse,
+    lacking,
+    version_of,
+)
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8.plan import OPS, Plan
+from deploykit.transforms.core.int8.private_ops import probe
+from deploykit.verification.engine_check import compared_in
+
+
+@dataclass(frozen=True)
+class EngineTarget:
+    """An engine, for which a graph is put in 8 bits."""
+
+    engine: str = TENSORFLOW
+
+    @property
+    def title(self) -> str:
+        """Its name in sentences."""
+        return TITLES[self.engine]
+
+    @property
+    def is_tensorflow(self) -> bool:
+        """Whether TensorFlow computes the graph, so that nothing has to be compared with it."""
+        return self.engine == TENSORFLOW
+
+    @property
+    def use(self) -> EngineUse | None:
+        """How it is to compute the graph; None: TensorFlow does, as any graph."""
+        if self.is_tensorflow:
+            return None
+        return EngineUse(self.engine, version_of(self.engine))
+
+    def missing(self) -> set[str]:
+        """Return the ops that a graph in 8 bits would need and that are not there."""
+        return set(OPS.values()) - probe(OPS.values()) if self.is_tensorflow else set()
+
+    def built(self, graph: Graph, ranges: str, isa: str, keep_float: Iterable[str]) -> Graph:
+        """Return the 8-bit form of a float graph whose ranges lie in a file.
+
+        GraphError: as in `quantize_static`.
+        """
+        build = int8_graph if self.is_tensorflow else codes_graph
+        return build(graph, ranges, isa, keep_float)
+
+    def judged(self, judge: Judge, graph: Graph) -> Judgement:
+        """Return how it compares with the float graph. Errors are those of `Judge.judge`."""
+        return judge.judge(graph, self.engine)
+
+    def settings(self, settings: Settings) -> Settings:
+        """Return settings with which this engine computes."""
+        return settings if self.is_tensorflow else replace(settings, engine=self.engine)
+
+    def times(
+        self, graph: Graph, int8: Graph, plan: Plan, settings: Settings, **more: Any
+    ) -> LayerTimes:
+        """Measure each part of a plan; arguments and errors are those of `layer_times`."""
+        measure = layer_times if self.is_tensorflow else openvino_times
+        return measure(graph, int8, plan, self.settings(settings), **more)
+
+    def times_us(self, part: PartTimes) -> dict[str, float]:
+        """Return what a part took, by the kernels that this engine has."""
+        if self.is_tensorflow:
+            found = {"eigen": part.eigen, "onednn": part.onednn, "int8": part.int8}
+        else:
+            found = {"float": part.onednn, "int8": part.int8}
+        return {name: time / 1e3 for name, time in found.items()}
+
+    def entrants(
+        self, graph: Graph, int8: Mapping[str, Graph], settings: Settings, onednn_is_on: bool
+    ) -> Entrants:
+        """Return what is compared: the float graph as it runs best here, and those in 8 bits.
+
+        `onednn_is_on`: whether TensorFlow runs plain ops on oneDNN with these settings.
+        """
+        how = self.settings(settings)
+        graphs = {name: (each, how) for name, each in ({PLAIN: graph} | dict(int8)).items()}
+        if not self.is_tensorflow:
+            return Entrants(graphs, f" in {self.title}")
+        if onednn_is_on:
+            graphs[WITHOUT_ONEDNN] = graph, replace(settings, onednn=False)
+        else:
+            graphs[ON_ONEDNN_KERNELS] = with_onednn_kernels(graph), settings
+        return Entrants(graphs)
+
+
+IN_TENSORFLOW, IN_OPENVINO = EngineTarget(TENSORFLOW), EngineTarget(OPENVINO)
+
+
+def targets(task: SearchTask) -> list[EngineTarget]:
+    """Return the engines that a graph is put in 8 bits for; of two, TensorFlow is the last.
+
+    With `auto`, notes say why another engine is not among them. GraphError: the engine that was
+    asked for alone cannot be had, refuses the graph, or computes it otherwise than TensorFlow.
+    """
+    engine = task.how.engine
+    if engine == TENSORFLOW:
+        return [IN_TENSORFLOW]
+    why = lacking(OPENVINO)
+    if not why:
+        with task.step("engine"):
+            why = compared_in(task.graph, data=task.samples.held_out).why
+    if why and engine == OPENVINO:
+        raise GraphError(f"{IN_OPENVINO.title} is not to compute this graph: {why}")
+    if why:
+        task.notes.append(f"TensorFlow is to compute the graph: {why}")
+        return [IN_TENSORFLOW]
+    return [IN_OPENVINO] if engine == OPENVINO else [IN_OPENVINO, IN_TENSORFLOW]

@@ -1,0 +1,171 @@
+"""The time of each layer in OpenVINO, in float and in 8 bits, and of what lies between them.
+
+OpenVINO computes an op with those around it: it rounds where a tensor is made, and makes floats of
+codes where a layer gives them. So a conversion costs what is executed for it, mostly nothing.
+"""
+
+import random
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from deploykit.benchmarking.engines.openvino_runner import compiling
+from deploykit.benchmarking.inputs import batches
+from deploykit.benchmarking.job import Job
+from deploykit.benchmarking.measuring import Advance, spill
+from deploykit.benchmarking.settings import Settings
+from deploykit.quantization.timing.layer_times import (
+    LEAST,
+    USUAL,
+    LayerTimes,
+    Line,
+    PartTimes,
+    Times,
+)
+from deploykit.transforms.core.engines.executed_ops import Executed
+from deploykit.transforms.core.engines.openvino_model import OpenVinoModel
+from deploykit.transforms.core.engines.session import cut
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8.plan import Plan
+from deploykit.transforms.core.int8.stored_codes import FROM_FLOATS, ROUNDS, SHIFTED
+from deploykit.transforms.core.node import normal, producer_name
+from deploykit.transforms.core.protos import GraphDef
+from deploykit.transforms.core.running.child import Worker
+from deploykit.verification.samples import Data
+
+CALLS = 10  # of a compiled graph in each round
+_FREE = Line(0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class _Took:
+    """Nanoseconds of what was executed in a graph, by the first of the nodes that it computes."""
+
+    by_node: Mapping[str, int]
+
+    def of(self, *nodes: str) -> int:
+        return sum(self.by_node.get(node, 0) for node in nodes)
+
+
+def openvino_times(
+    graph: Graph,
+    codes: Graph,
+    plan: Plan,
+    settings: Settings,
+    *,
+    data: Data | None = None,
+    rounds: int,
+    advance: Advance = lambda name, count: None,
+) -> LayerTimes:
+    """Measure each part of a plan; in each round, both graphs are compiled and called in turn.
+
+    Args:
+        graph: the float graph, and `codes` what `quantize_codes` made of it with `plan`.
+        codes: the graph in codes.
+        plan: which layers are in 8 bits.
+        settings: the batch and the threads.
+        data: as in `benchmark`.
+        rounds: how often each graph has its turn.
+        advance: called before each turn with what is done and how many turns there are.
+
+    GraphError: as in `benchmark`, or OpenVINO cannot run a graph. CrashError: it died.
+    """
+    feeds = batches(graph, settings.batch, {}, data)
+    taken: dict[str, list[dict[str, int]]] = {"float": [], "8 bits": []}
+    with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
+        jobs = {}
+        for name, each in (("float", graph), ("8 bits", codes)):
+            path = Path(folder, f"{name}.pb")
+            spill(each, path)
+            jobs[name] = Job(str(path), each.inputs, each.outputs, feeds, settings)
+        with closing(Worker(f"{__name__}:Profiles", jobs)) as worker:
+            for _ in range(rounds):
+                for name in random.sample([*jobs], len(jobs)):
+                    advance(name, rounds * len(jobs))
+                    taken[name].append(_by_node(worker.ask("taken", name, CALLS)))
+
+    def at(share: float) -> Times:
+        in_float, in_codes = (_quantile(taken[name], share) for name in ("float", "8 bits"))
+        return Times(
+            parts=_parts(graph, plan, in_float, in_codes),
+            quantized=_rounded(codes, in_codes),
+            dequantized={},
+            quantize=_FREE,
+            dequantize=_FREE,
+            elements={},
+            onednn_is_on=True,
+        )
+
+    return LayerTimes(at(LEAST), at(USUAL))
+
+
+class Profiles:
+    """Graphs that are compiled again for each round, as their weights then lie elsewhere."""
+
+    def __init__(self, jobs: Mapping[str, Job]) -> None:
+        """Take note of them."""
+        self._jobs = jobs
+
+    def taken(self, name: str, calls: int) -> list[Executed]:
+        """Return what is executed of a graph, with the mean times of so many calls."""
+        job = self._jobs[name]
+        feeds = [
+            {normal(tensor): array for tensor, array in zip(job.inputs, each, strict=True)}
+            for each in job.batches
+        ]
+        kinds = {tensor: (array.dtype.name, array.ndim) for tensor, array in feeds[0].items()}
+        graph_def = GraphDef.FromString(Path(job.model).read_bytes())
+        how = replace(compiling(job.settings), profiles=True)
+        model = OpenVinoModel(*cut(graph_def, kinds, job.outputs), job.outputs, how)
+        for number in range(calls):
+            model.run(feeds[number % len(feeds)])
+        return [*model.executed()]
+
+
+def _by_node(executed: Sequence[Executed]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for each in executed:
+        if each.nodes:
+            node = each.layer or each.nodes[0]
+            found[node] = found.get(node, 0) + (each.nanoseconds or 0)
+    return found
+
+
+def _quantile(rounds: Sequence[Mapping[str, int]], share: float) -> _Took:
+    names = dict.fromkeys(name for each in rounds for name in each)
+    return _Took(
+        {name: round(float(np.quantile([e.get(name, 0) for e in rounds], share))) for name in names}
+    )
+
+
+def _parts(graph: Graph, plan: Plan, in_float: _Took, in_codes: _Took) -> dict[str, PartTimes]:
+    """Return the times of each part, made of those of its nodes in each graph."""
+    found = {}
+    for layer, chain in plan.chains.items():
+        nodes = [node.name for node in chain.nodes]
+        made = in_float.of(*nodes)
+        found[layer] = PartTimes(made, made, in_codes.of(*nodes, f"{nodes[-1]}/float"))
+    for name in plan.passing:
+        made = in_float.of(name)
+        found[name] = PartTimes(made, made, in_codes.of(name))
+    return found
+
+
+def _rounded(codes: Graph, in_codes: _Took) -> dict[str, int]:
+    """Return what rounding took of each tensor that is made in float, where it was executed."""
+    found: dict[str, int] = {}
+    for node in codes:
+        kind, taken = node.attr(ROUNDS), in_codes.of(node.name)
+        if kind not in (FROM_FLOATS, SHIFTED):
+            continue
+        tensor = node.data_inputs[0]
+        if kind == SHIFTED:  # between two Subs
+            readers = [each.name for each in codes.readers(node.name)]
+            taken += in_codes.of(producer_name(tensor), *readers)
+            tensor = codes.producer(tensor).data_inputs[0]
+        found[tensor] = found.get(tensor, 0) + taken
+    return found
