@@ -22,7 +22,7 @@ MAPS = frozenset(
         "signatures.*.inputs", "signatures.*.outputs", "values", "models", "float",
         "preprocessing.inputs", "preprocessing.columns", "environment", "profiles",
         "seconds_by_step", "versions", "gpu.libraries", "columns", "changed[].attributes",
-        "lacking", "latency.environment", "throughput.environment",
+        "lacking", "engine.left_to_tensorflow", "latency.environment", "throughput.environment",
     }
 )  # fmt: skip
 

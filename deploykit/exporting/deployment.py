@@ -15,6 +15,7 @@ from deploykit.hardware.machine import usable_cores
 from deploykit.serving.protocol.signatures import Tensor
 from deploykit.serving.saved_model.write_version import models_in
 from deploykit.storage.files import check_output, write
+from deploykit.transforms.core.engines.engine_folder import FOLDER as ENGINE
 from deploykit.transforms.core.errors import GraphError
 
 logger = logging.getLogger("deploykit")
@@ -93,9 +94,13 @@ class Manifests:
             in_turn=self.settings.executor is not None,
             session=self._has_session(models),
             tcmalloc=self.settings.allocator == "tcmalloc",
+            openvino=any((folder / ENGINE).is_dir() for folder in models.values()),
             environment=self._environment(),
             deploykit=metadata.version("deploykit"),
         )
+        if deployment.openvino and deployment.tcmalloc and "docker" in self.kinds:
+            words = "%s recommends tcmalloc, under which OpenVINO ends: not in Dockerfile.deploykit"
+            logger.info(words, self.settings_from)
         files = manifests(deployment, self.kinds)
         for name, text in files.items():
             write(base / name, [text.encode()], self.force)

@@ -11,6 +11,7 @@ from typing import Any
 
 from deploykit.exporting.class_names import LABELS
 from deploykit.exporting.deployment import Manifests
+from deploykit.exporting.engine_part import EnginePart, engine_part, in_tensorflow, samples_of
 from deploykit.exporting.limits import MOST_PIXELS
 from deploykit.exporting.named_model import NamedModel, open_named_model
 from deploykit.exporting.photo_inputs import PhotoSides, photos_in_front
@@ -29,8 +30,10 @@ from deploykit.serving.saved_model.warmup_limits import MOST, USUAL
 from deploykit.serving.saved_model.warmup_requests import FILE as WARM_UP
 from deploykit.serving.saved_model.write_version import check_free, check_name, write_version
 from deploykit.storage.files import check_output_folder
+from deploykit.transforms.core.engines.engine_folder import files as engine_files
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.tensors import Array
 
 PROVENANCE = "assets.extra/deploykit.json"
 STEPS = "assets.extra/preprocessing.json"
@@ -51,6 +54,8 @@ class Exported:
     manifests: Sequence[Path] = ()
     fed: Mapping[str, str] = field(default_factory=dict)
     """What became of files on the way to each input, in words."""
+    engine: EnginePart = field(default_factory=EnginePart)
+    """What another engine than TensorFlow computes of it."""
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -60,6 +65,7 @@ class Exported:
             "signatures": described(self.signatures),
             "warm_up_requests": self.warm_up_requests,
             "manifests": [str(path) for path in self.manifests],
+            "engine": self.engine.document(),
         }
 
 
@@ -91,6 +97,10 @@ class ExportOptions:
     """An image of more is refused before it is decoded."""
     manifests: Manifests = field(default_factory=Manifests)
     """Which files that run it elsewhere are written into the folder of models."""
+    engine: str | None = None
+    """`openvino`: its graph is written too, in `assets.extra`, where it gives TensorFlow's answers;
+    `auto`: only where it does; `tensorflow`: it is not. Default: what the file beside the graph
+    says, or `tensorflow`."""
     allowed_ops: Sequence[str] = ()
     """Ops that may stay in it although they act on files or processes."""
 
@@ -110,10 +120,13 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
     how.manifests.check_inputs(callee.inputs)
     origin = _origin(opened)  # before the graph is changed
     inputs = aliases_of(callee)
+    plain = replace(callee, graph=callee.graph.copy())
+    callee = in_tensorflow(callee)
     photos = _photos(callee, inputs, how)
     assert not isinstance(how.labels, str | os.PathLike)  # the interface has read it
     labels = how.labels or (_known_labels(callee) if photos else ())
     signatures = signatures_for(callee, how.method, photos, labels)
+    part = engine_part(how.engine, plain, signatures, _samples(callee, inputs, how, photos))
     found, fed = _warm_up(name, callee, inputs, signatures, how, photos)
     written = saved_model(callee.graph, signatures)
     document = {
@@ -130,6 +143,8 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
         "variables/": (),  # empty, as TensorFlow writes it: all values are in the graph
         PROVENANCE: [f"{json.dumps(document, indent=2)}\n".encode()],
     }
+    if part.content is not None:
+        files |= engine_files(part.content)
     if found:
         files[WARM_UP] = found
     if labels:
@@ -142,7 +157,7 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
     number, total = int(folder.name), sum(len(each) for pieces in files.values() for each in pieces)
     manifests = how.manifests
     beside = manifests.write(base, number) if manifests.kinds or manifests.batching else ()
-    return Exported(opened, folder, name, number, signatures, len(found), total, beside, fed)
+    return Exported(opened, folder, name, number, signatures, len(found), total, beside, fed, part)
 
 
 def _photos(callee: NamedModel, inputs: Graph, how: ExportOptions) -> PhotoSides | None:
@@ -191,6 +206,16 @@ def _warm_up(
     if how.method is not None and how.method in signatures and chosen != TENSORS:
         chosen = how.method
     return warm_up(name, signatures, chosen, feeds, how.warmup_samples), fed
+
+
+def _samples(
+    callee: NamedModel, inputs: Graph, how: ExportOptions, photos: PhotoSides | None
+) -> Mapping[str, Array] | None:
+    """Return samples of what the model itself takes, by alias, where some are given."""
+    if how.warmup is None or callee.method != PREDICT:
+        return None
+    chosen, feeds, _ = samples_for(how.warmup, callee, inputs, how.preprocess, photos)
+    return samples_of(feeds) if chosen in (callee.signature, TENSORS) else None
 
 
 def _default_name(model: Any) -> str:

@@ -41,7 +41,9 @@ class Deployment:
     session: bool = False
     """Whether TensorFlow Serving has this too, by a configuration of sessions."""
     tcmalloc: bool = False
-    """Whether tcmalloc gives the memory."""
+    """Whether tcmalloc gives the memory; not where OpenVINO computes, which ends under it."""
+    openvino: bool = False
+    """Whether OpenVINO computes a model, in deploykit's own server."""
     environment: Mapping[str, str] = field(default_factory=dict)
     deploykit: str = "0"
     """The version of deploykit."""
@@ -112,6 +114,7 @@ def _values(deployment: Deployment) -> dict[str, object]:
         "own_flags": [*common, *own_threads],
         "listening": _LISTENING,
         "runtime_flags": own_threads,
+        "openvino": deployment.openvino,
         "package": PACKAGE if deployment.tcmalloc else "",
         "library": LIBRARIES[0],
         "environment": dict(sorted(deployment.environment.items())),

@@ -301,7 +301,7 @@ class _InChild:
         self._name = name
         self._kind = f"deploykit.transforms.core.{kind}"
         self._arguments = (b"".join(graph.serialized()), *more)
-        self._worker = Worker(self._kind, *self._arguments)
+        self._worker = self._started()
 
     def run(self, fetches: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
         """Return the values of tensors; whatever ended the child is an Error that names it."""
@@ -309,9 +309,13 @@ class _InChild:
             found: list[Array] = self._worker.ask("run", list(fetches), dict(feeds))
         except (CrashError, LimitError) as error:
             self._worker.close()
-            self._worker = Worker(self._kind, *self._arguments)
+            self._worker = self._started()
             raise type(error)(str(error).replace("TensorFlow", self._name)) from None
         return found
+
+    def _started(self) -> Worker:
+        """Start it with the system's own memory: OpenVINO dies of what is put in its place."""
+        return Worker(self._kind, *self._arguments, forced={"LD_PRELOAD": None})
 
     def close(self) -> None:
         """End the process."""

@@ -51,7 +51,7 @@ def engine_feeds(graph: Graph, data: Data | None = None) -> tuple[EngineFeeds | 
         samples = Samples.of(graph, data, labelled=False)
         if samples.arrays:
             return _of_samples(graph, samples), ""
-    made_up, reason = made_up_feeds(graph, _range(graph))
+    made_up, reason = made_up_feeds(graph, made_up_range(graph))
     if reason:
         return None, reason
     whole = made_up[0]
@@ -97,7 +97,7 @@ def _sliced(feed: Mapping[str, Array], batched: frozenset[str], rows: slice) -> 
     }
 
 
-def _range(graph: Graph) -> tuple[float, float]:
+def made_up_range(graph: Graph) -> tuple[float, float]:
     """Return the range of made-up floats: that of photos, where it is known."""
     said = (wanted_from(each) for each in about(graph).photos.values() if each)
     found = next((each.range for each in said if each is not None), SIGNED)

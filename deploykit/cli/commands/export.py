@@ -45,6 +45,11 @@ def _kinds(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
 @options.data_option("--warmup-samples", type=Whole(1, MOST), default=USUAL, show_default=True,
                      metavar="N", help="How many of these samples are kept, at most 1000: of "
                      "arrays evenly spread, of files the first.")  # fmt: skip
+@click.option("--engine", type=click.Choice(("tensorflow", "openvino", "auto")),
+              help="Also write what OpenVINO reads, for deploykit serve --engine, once it was "
+              "compared with TensorFlow at every output; auto: where it is right, openvino: or end "
+              "with an error [default: auto for a graph of deploykit quantize --engine openvino, "
+              "else tensorflow].")  # fmt: skip
 @_photos("--preprocess", type=PathName("FILE.json|LO..HI|known"), help="Put what becomes of photos "
          "in front of the model, so that callers send files: decoding, resizing, the range of "
          "values. Takes what --preprocess of calibrate and benchmark takes, or the word known, for "
@@ -77,6 +82,7 @@ def export(
     method: str | None,
     warmup: str | None,
     warmup_samples: int,
+    engine: str | None,
     preprocess: str | None,
     labels: str | None,
     most_pixels: int,
@@ -113,6 +119,7 @@ def export(
         method=method,
         warmup=warmup,
         warmup_samples=warmup_samples,
+        engine=engine,
         preprocess=preprocess,
         labels=labels,
         most_pixels=most_pixels,

@@ -18,6 +18,7 @@ def lines(result: Exported) -> list[str]:
                 photos = photos_in_words(tensor)
                 found.append(f"  {side} {alias}: {tensor.dtype} {_shown(sizes(tensor))}"
                              f"{photos and ', '}{photos}")  # fmt: skip
+    found += result.engine.lines()
     if result.manifests:
         found.append(f"written beside it: {', '.join(path.name for path in result.manifests)}")
     warm = f", {result.warm_up_requests} requests to warm up" if result.warm_up_requests else ""

@@ -1,0 +1,264 @@
+"""What another engine computes of a version, compared with TensorFlow before it is written."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from deploykit.exporting.named_model import NamedModel
+from deploykit.freezing.sidecar import about
+from deploykit.rewriting.int8_graph import onednn_graph
+from deploykit.serving.protocol.protos import SignatureDef
+from deploykit.serving.protocol.signatures import Tensor, tensor_of
+from deploykit.transforms.core.engines.engine_manifest import (
+    EngineAnswer,
+    EngineFolder,
+    EngineSignature,
+    EngineTensor,
+    check_parts,
+)
+from deploykit.transforms.core.engines.engines import (
+    OPENVINO,
+    TENSORFLOW,
+    EngineUse,
+    check_engine,
+    lacking,
+    version_of,
+)
+from deploykit.transforms.core.engines.openvino_model import Compiling
+from deploykit.transforms.core.engines.proof import CODES_BAR
+from deploykit.transforms.core.errors import Error, GraphError, UnverifiedError, VerificationError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8.stored_codes import holds_codes
+from deploykit.transforms.core.node import normal, producer_name
+from deploykit.transforms.core.ops import FEEDABLE_OPS
+from deploykit.transforms.core.tensors import Array
+from deploykit.verification.engine_check import EngineCheck, compared_in
+from deploykit.verification.engine_feeds import made_up_range
+from deploykit.verification.verify import verify
+
+logger = logging.getLogger("deploykit")
+
+AUTO = "auto"
+CHOICES = (TENSORFLOW, OPENVINO, AUTO)
+_MOST = 8  # samples that are compared
+
+
+@dataclass(frozen=True)
+class EnginePart:
+    """What an engine computes of a version, or why TensorFlow computes all of it."""
+
+    content: EngineFolder | None = None
+    why: str = ""
+    """Why no other engine computes it, where one was thought of."""
+    notes: Sequence[str] = ()
+    """What was not compared."""
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        content = self.content
+        return {
+            "name": TENSORFLOW if content is None else content.use.engine,
+            "version": None if content is None else content.use.version,
+            "precision": None if content is None else content.use.precision,
+            "why": self.why,
+            "signatures": [] if content is None else sorted(content.signatures),
+            "left_to_tensorflow": {} if content is None else dict(content.left),
+            "not_compared": list(self.notes),
+        }
+
+    def lines(self) -> list[str]:
+        """Return who computes what, in words."""
+        if self.content is None:
+            return [f"TensorFlow computes it: {self.why}"] if self.why else []
+        use = self.content.use
+        names = ", ".join(sorted(self.content.signatures))
+        found = [f"OpenVINO {use.version} computes {names}, as TensorFlow does"]
+        left = self.content.left.items()
+        found += [f"TensorFlow alone computes {name}: {why}" for name, why in left]
+        return [*found, *(f"not compared at {each}" for each in self.notes)]
+
+
+def in_tensorflow(callee: NamedModel) -> NamedModel:
+    """Return a model as TensorFlow computes it fast: of a graph in codes, oneDNN's 8-bit form.
+
+    VerificationError: that form does not give the answers of the codes.
+    """
+    if not holds_codes(callee.graph):
+        return callee
+    made = onednn_graph(callee.graph)
+    found = verify(
+        callee.graph, made, input_range=made_up_range(callee.graph), min_sqnr=CODES_BAR.min_sqnr
+    )
+    if not found.passed:
+        kind = VerificationError if found.verified else UnverifiedError
+        raise kind(f"TensorFlow's 8-bit form of the graph is not like its codes: {found.reason}")
+    others = tuple(replace(each, graph=made) for each in callee.others)
+    return replace(callee, graph=made, others=others)
+
+
+def engine_part(
+    asked: str | None,
+    callee: NamedModel,
+    signatures: Mapping[str, SignatureDef],
+    samples: Mapping[str, Array] | None = None,
+) -> EnginePart:
+    """Compare the engine that is asked for with TensorFlow, and return what it computes.
+
+    Args:
+        asked: the engine, or `auto`; None: that in which the graph was found right.
+        callee: the model, as the engine reads it.
+        signatures: those of the version.
+        samples: arrays by the aliases of the model's inputs; default: made-up ones.
+
+    GraphError: the engine that is asked for cannot be had here, or refuses the graph.
+    VerificationError: it departs from TensorFlow.
+    """
+    if asked is not None and asked not in CHOICES:
+        raise GraphError(f"there is no engine {asked!r}; there are: {', '.join(CHOICES)}")
+    use = about(callee.graph).engine
+    wanted = asked or (AUTO if use is not None and use.engine == OPENVINO else TENSORFLOW)
+    if wanted == TENSORFLOW:
+        return EnginePart()
+    if wanted == OPENVINO:
+        check_engine(OPENVINO)
+    if why := lacking(OPENVINO):
+        return _tensorflow(f"OpenVINO was not compared here, as {why}")
+    use = replace(use or EngineUse(OPENVINO, ""), engine=OPENVINO, version=version_of(OPENVINO))
+    try:
+        return _compared(use, callee, signatures, samples)
+    except Error as error:
+        if wanted == OPENVINO:
+            raise
+        return _tensorflow(str(error))
+
+
+def samples_of(feeds: Any, most: int = _MOST) -> dict[str, Array]:
+    """Return the first of feeds, which are one sample each, as arrays by alias."""
+    found = [{name.removesuffix(":0"): array for name, array in feed.items()}
+             for feed in islice(feeds, most)]  # fmt: skip
+    return {
+        alias: np.concatenate([np.asarray(each[alias]) for each in found])
+        if np.ndim(found[0][alias])
+        else np.asarray(found[0][alias])
+        for alias in (found[0] if found else ())
+    }
+
+
+def _tensorflow(why: str) -> EnginePart:
+    logger.warning("TensorFlow computes it: %s", why)
+    return EnginePart(why=why)
+
+
+def _compared(
+    use: EngineUse,
+    callee: NamedModel,
+    signatures: Mapping[str, SignatureDef],
+    samples: Mapping[str, Array] | None,
+) -> EnginePart:
+    """Return what OpenVINO computes. Raises why it computes nothing, or another thing."""
+    left, taken = dict[str, str](), dict[str, EngineSignature]()
+    for name, signature in sorted(signatures.items()):
+        sides = [_tensors(side) for side in (signature.inputs, signature.outputs)]
+        if why := _why_not(callee.graph, *sides):
+            left[name] = why
+        else:
+            taken[name] = EngineSignature(*({a: _ours(t) for a, t in s.items()} for s in sides))
+    checks, kept = dict[str, EngineCheck](), dict[str, EngineSignature]()
+    own = {normal(t.name): alias for alias, t in callee.inputs.items()}
+    for names in _alike(taken):
+        graph = _part(callee.graph, [taken[name] for name in names])
+        data = None
+        if samples and set(graph.inputs) <= own.keys():
+            data = {
+                tensor: samples[own[tensor]] for tensor in graph.inputs if own[tensor] in samples
+            }
+        check = compared_in(graph, Compiling(precision=use.precision), data=data or None)
+        if check.refused:
+            left |= dict.fromkeys(names, check.refused)
+            continue
+        check.require()
+        checks |= dict.fromkeys(names, check)
+        kept |= {name: taken[name] for name in names}
+    if not kept:
+        raise GraphError(f"OpenVINO can compute no signature: {_listed(left)}")
+    return _part_of(use, callee.graph, kept, checks, left)
+
+
+def _part_of(
+    use: EngineUse,
+    graph: Graph,
+    signatures: Mapping[str, EngineSignature],
+    checks: Mapping[str, EngineCheck],
+    left: Mapping[str, str],
+) -> EnginePart:
+    part = _part(graph, list(signatures.values()))
+    answers = [
+        EngineAnswer(
+            name,
+            case.batch,
+            {alias: case.feeds[normal(t.name)] for alias, t in each.inputs.items()},
+            {alias: np.asarray(case.expected[normal(t.name)]) for alias, t in each.outputs.items()},
+        )
+        for name, each in signatures.items()
+        for case in checks[name].cases
+    ]
+    bars = {
+        name: {alias: checks[name].bars[normal(t.name)] for alias, t in each.outputs.items()}
+        for name, each in signatures.items()
+    }
+    takes_empty = all(check.takes_empty for check in checks.values())
+    content = EngineFolder(
+        use, b"".join(part.serialized()), signatures, answers, bars, left, takes_empty
+    )
+    check_parts(content, part.to_graph_def())
+    notes = dict.fromkeys(note for check in checks.values() for note in check.left_out)
+    return EnginePart(content, notes=tuple(notes))
+
+
+def _why_not(graph: Graph, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> str:
+    """Return why a signature cannot be computed by an engine, or an empty string."""
+    for kind, tensors in (("input", inputs), ("output", outputs)):
+        for alias, tensor in tensors.items():
+            if tensor.dtype in ("string", "resource", "variant"):
+                return f"its {kind} '{alias}' is of type {tensor.dtype}"
+            name = producer_name(tensor.name)
+            if name not in graph or (kind == "input" and graph[name].op not in FEEDABLE_OPS):
+                return f"its {kind} '{alias}' is not of the model itself"
+    return ""
+
+
+def _alike(signatures: Mapping[str, EngineSignature]) -> list[list[str]]:
+    """Return the names of signatures with the same inputs, which are one graph in a server."""
+    found: dict[frozenset[str], list[str]] = {}
+    for name, each in signatures.items():
+        fed = frozenset(tensor.name for tensor in each.inputs.values())
+        found.setdefault(fed, []).append(name)
+    return list(found.values())
+
+
+def _part(graph: Graph, signatures: Sequence[EngineSignature]) -> Graph:
+    """Return what signatures need of a graph."""
+    part = graph.copy()
+    sides = [
+        dict.fromkeys(normal(t.name) for each in signatures for t in getattr(each, side).values())
+        for side in ("inputs", "outputs")
+    ]
+    part.inputs, part.outputs = sides
+    part.prune()
+    return part
+
+
+def _tensors(infos: Mapping[str, Any]) -> dict[str, Tensor]:
+    return {alias: tensor_of(info) for alias, info in sorted(infos.items())}
+
+
+def _ours(tensor: Tensor) -> EngineTensor:
+    return EngineTensor(tensor.name, str(tensor.dtype), tensor.shape)
+
+
+def _listed(left: Mapping[str, str]) -> str:
+    return "; ".join(f"{name}: {why}" for name, why in left.items())
