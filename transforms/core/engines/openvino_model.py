@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
+
 from deploykit.transforms.core.engines.executed_ops import Executed, NodeNames
 from deploykit.transforms.core.errors import GraphError, LoadError
 from deploykit.transforms.core.running.session import full_name
@@ -128,8 +130,10 @@ def imported() -> Any:
         finally:
             for name in hidden:
                 del sys.modules[name]
-        return openvino
-    return sys.modules["openvino"]
+    openvino = sys.modules["openvino"]
+    # What it asks NumPy for at its first array hangs where two threads have their first at once.
+    openvino.Tensor(np.zeros(1, np.float32)).data.copy()
+    return openvino
 
 
 def read(graph_def: bytes, outputs: Sequence[str], names: NodeNames) -> Any:

@@ -1,5 +1,6 @@
 """A graph is run by OpenVINO as the settings say, with the loop that TensorFlow has."""
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from deploykit.benchmarking.settings import Settings
 from deploykit.hardware.machine import usable_cores
 from deploykit.transforms.core.engines.openvino_model import Compiling
 from deploykit.transforms.core.errors import GraphError, LoadError
+from deploykit.transforms.core.running.child import Limits
 from tests.support import build, random, run
 
 OPENVINO = Settings(engine="openvino")
@@ -121,6 +123,16 @@ def test_what_openvino_cannot_run_is_told_by_name(job, graph):
 
     with pytest.raises(LoadError, match=r"OpenVINO has no op for .*AsString"):
         opened(job(graph=build(words, ["x"], ["y"]), batches=((random(4),),)))
+
+
+@pytest.mark.slow
+def test_the_first_calls_of_a_process_may_be_several_at_once(job):
+    """Of a hundred processes whose first two calls meet, two or more hung in OpenVINO."""
+    asked = job(Settings(engine="openvino", concurrency=2))
+    with Limits(60, None, False):
+        for _ in range(100):
+            with contextlib.closing(started(asked)) as worker:
+                assert len(worker.ask("run", 0, 2)[0]) == 2
 
 
 def test_a_process_of_its_own_has_no_tensorflow_in_it(job, started_children):
