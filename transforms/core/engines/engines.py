@@ -4,6 +4,7 @@ import importlib.util
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from deploykit.transforms.core.errors import GraphError
@@ -53,7 +54,17 @@ def lacking(engine: str) -> str:
     """Say why an engine cannot be had on this machine; nothing: it is there. It is not imported."""
     if engine == OPENVINO and importlib.util.find_spec("openvino") is None:
         return f"OpenVINO is not installed ({INSTALL})"
+    if engine == OPENVINO and _has_tcmalloc():
+        return "OpenVINO ends or stops a process where tcmalloc gives the memory; do without it"
     return ""
+
+
+def _has_tcmalloc(maps: Path = Path("/proc/self/maps")) -> bool:
+    """Say whether this process was started with tcmalloc in front of the C library."""
+    try:
+        return "libtcmalloc" in maps.read_text(errors="replace")
+    except OSError:
+        return False
 
 
 def version_of(engine: str) -> str:

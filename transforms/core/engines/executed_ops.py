@@ -5,13 +5,12 @@ their nodes. So convolutions are named again before a model is compiled, in the 
 reader made them, which is that of the nodes.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from deploykit.transforms.core.layers.layers import LAYER_OPS
 from deploykit.transforms.core.node import producer_name
-from deploykit.transforms.core.protos import GraphDef
 
 _KINDS = {
     "Conv2D": ("Convolution", "GroupConvolution"),
@@ -49,9 +48,8 @@ class Executed:
 class NodeNames:
     """The nodes of a graph, and which op of OpenVINO's model is which of them."""
 
-    def __init__(self, graph_def: bytes) -> None:
-        """Take note of the nodes."""
-        nodes = GraphDef.FromString(graph_def).node
+    def __init__(self, nodes: Sequence[Any]) -> None:
+        """Take note of the nodes of a GraphDef."""
         self._ops = {node.name: node.op for node in nodes}
         self._first = {node.name: producer_name(node.input[0]) for node in nodes if node.input}
         self._biased: dict[str, str] = {}

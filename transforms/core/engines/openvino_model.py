@@ -16,12 +16,13 @@ from typing import Any, cast
 import numpy as np
 
 from deploykit.transforms.core.engines.executed_ops import Executed, NodeNames
+from deploykit.transforms.core.engines.openvino_limits import check_fed, check_types
 from deploykit.transforms.core.errors import GraphError, LoadError
+from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.running.session import full_name
-from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.core.tensors import Array, numpy_type, type_name
 
 _SENDING = ("openvino_telemetry", "openvino.tools.ovc")
-_WIDE, _MOST = ("int64", "uint32", "uint64"), (1 << 31) - 1
 _UNKNOWN_OPS = re.compile(r"No conversion rule found for operations: ([^\n]+)")
 
 
@@ -67,9 +68,12 @@ class OpenVinoModel:
         """
         openvino = imported()
         self._openvino = openvino
+        parsed = GraphDef.FromString(graph_def)
+        check_types(parsed)
+        self._names = NodeNames(parsed.node)
         with _refused("cannot load the graph"):
-            self._names = NodeNames(graph_def)
             model = read(graph_def, outputs, self._names)
+            needed = {_plain(each.any_name) for each in model.inputs if each.get_target_inputs()}
             config = {
                 "PERF_COUNT": compiling.profiles,
                 "INFERENCE_PRECISION_HINT": compiling.precision,  # its own choice may be bf16
@@ -80,6 +84,10 @@ class OpenVinoModel:
             self._compiled = openvino.Core().compile_model(model, "CPU", config)
         places = {_plain(each.any_name): place for place, each in enumerate(self._compiled.inputs)}
         self._inputs = {tensor: places.get(name) for tensor, name in inputs.items()}
+        fed = {node.name: type_name(node.attr["dtype"].type) for node in parsed.node}
+        self._types = {tensor: fed[n] if n in needed else "" for tensor, n in inputs.items()}
+        types = [each.get_element_type().get_type_name() for each in self._compiled.outputs]
+        self._bfloats = [place for place, type_ in enumerate(types) if type_ == "bf16"]
         self._idle: queue.LifoQueue[Any] = queue.LifoQueue()
         for _ in range(max(compiling.streams, 1)):
             self._idle.put(self._compiled.create_infer_request())
@@ -87,16 +95,19 @@ class OpenVinoModel:
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         """Return the outputs. GraphError: OpenVINO cannot compute it for these arrays.
 
-        An array is fed in the type of its input; what its shape may be, the caller checks.
+        As well: an input is not fed, or an array is of another type or shape than its input.
         """
+        check_fed(feeds, self._types)
         request = self._idle.get()
         try:
             places = {self._inputs[tensor]: array for tensor, array in feeds.items()}
-            _check_range(feeds)
             given = {place: array for place, array in places.items() if place is not None}
             with _refused("cannot run the graph", GraphError):
                 found = request.infer(given, share_inputs=True, share_outputs=False)
-                return [found[place] for place in range(len(self._compiled.outputs))]
+                values = [found[place] for place in range(len(self._compiled.outputs))]
+            for place in self._bfloats:  # it gives their bits in another type of 16
+                values[place] = values[place].view(numpy_type("bfloat16"))
+            return values
         finally:
             self._idle.put(request)
 
@@ -154,19 +165,6 @@ def read(graph_def: bytes, outputs: Sequence[str], names: NodeNames) -> Any:
         raise LoadError(f"OpenVINO leaves out an output that is constant, one of: {lost}")
     names.give(nodes, converted)
     return converted
-
-
-def _check_range(feeds: Mapping[str, Array]) -> None:
-    """Raise GraphError for whole numbers beyond 32 bits, which OpenVINO's CPU would change."""
-    for tensor, array in feeds.items():
-        if array.dtype.name in _WIDE and array.size:
-            low, high = int(array.min()), int(array.max())
-            if low < -_MOST - 1 or high > _MOST:
-                beyond = high if high > _MOST else low
-                raise GraphError(
-                    f"input '{tensor}' holds {beyond}, but OpenVINO computes whole numbers in 32 "
-                    "bits"
-                )
 
 
 @contextlib.contextmanager

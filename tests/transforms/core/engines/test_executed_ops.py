@@ -70,7 +70,7 @@ def test_convolutions_have_the_names_of_their_nodes(make, tmp_path):
     path = calibrated(graph := make(), tmp_path)
     codes = transform(graph, f'quantize_codes(ranges="{path}", isa=vnni)')
     content = b"".join(codes.serialized())
-    model = openvino_model.read(content, codes.outputs, NodeNames(content))
+    model = openvino_model.read(content, codes.outputs, NodeNames(codes.to_graph_def().node))
     found = [op for op in model.get_ops() if "Convolution" in op.get_type_name()]
     assert len(found) >= 3
     for op in found:
