@@ -14,7 +14,7 @@ from deploykit.quantization.search_task import SearchTask
 from deploykit.quantization.sensitivity import Noise
 from deploykit.quantization.target import EngineTarget
 from deploykit.quantization.timing.speed import FEWER, INT8, Standing, faster, undecided
-from deploykit.transforms.core.errors import VerificationError
+from deploykit.transforms.core.errors import GraphError, VerificationError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.isa import sums_exactly
 from deploykit.transforms.core.int8.ranges import load_ranges
@@ -49,7 +49,13 @@ def candidate_in(
     if missing := target.missing():
         return Candidate(target, None, f"this TensorFlow lacks {', '.join(sorted(missing))}")
     ranking = ranked(task, found, target, known)
-    choice = chosen_layers(task, found, target, ranking)
+    try:
+        choice = chosen_layers(task, found, target, ranking)
+    except GraphError as error:
+        if target.is_tensorflow:
+            raise
+        layers = layer_outcomes(graph, planned, ranges)
+        return Candidate(target, None, f"{target.title} cannot run it in 8 bits ({error})", layers)
     chosen = choice.chosen
     if not chosen.holds and task.budget.is_over and not _is_right(chosen.best.judgement):
         layers = layer_outcomes(graph, planned, ranges, choice, target)

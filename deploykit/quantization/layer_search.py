@@ -120,6 +120,9 @@ def chosen_layers(
     GraphError: the engine cannot run the graph, whichever layers are in 8 bits.
     """
     departing, agrees = departures(task, found, target, ranking)
+    if departing >= found.plan.chains.keys():
+        none = FloatChoice(Trial((), None), False, ())
+        return LayerChoice(ranking, none, departing, None, departing, frozenset())
 
     def judged(keep_float: tuple[str, ...]) -> Judgement:
         task.work(f"{len(keep_float)} layers more in float", 0)

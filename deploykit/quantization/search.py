@@ -8,7 +8,8 @@ import contextlib
 import logging
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from deploykit.quantization.accuracy import Judge
@@ -30,7 +31,7 @@ from deploykit.quantization.requested import DEFAULT, Quantization
 from deploykit.quantization.result import Quantized
 from deploykit.quantization.search_task import SearchTask, task_of
 from deploykit.quantization.sensitivity import Noise
-from deploykit.quantization.target import targets
+from deploykit.quantization.target import EngineTarget, targets
 from deploykit.storage.resume_file import State
 from deploykit.text.progress import Work
 from deploykit.transforms.core.errors import Error, GraphError
@@ -84,14 +85,14 @@ def quantize_calibrated(
         ranges = str(Path(folder, "ranges.json"))
         task = task_of(graph, samples, how, labelled, state, work, ranges, budget)
         with _explained(task.state):
-            outcome = _outcome(task)
+            engines, why = targets(task)
+            outcome = _outcome(task, engines)
     task.state.forget()
-    return outcome
+    return replace(outcome, engine_reason=why) if why else outcome
 
 
-def _outcome(task: SearchTask) -> Quantized:
-    """Return what the steps come to."""
-    engines = targets(task)
+def _outcome(task: SearchTask, engines: Sequence[EngineTarget]) -> Quantized:
+    """Return what the steps come to in some engines."""
     if not has_layers(task.graph):
         why = "there is nothing to quantize: no convolution or matrix product is in float32"
         return best_of(task, None, [Candidate(each, why_float=why) for each in engines])

@@ -115,15 +115,15 @@ class EngineTarget:
 IN_TENSORFLOW, IN_OPENVINO = EngineTarget(TENSORFLOW), EngineTarget(OPENVINO)
 
 
-def targets(task: SearchTask) -> list[EngineTarget]:
+def targets(task: SearchTask) -> tuple[list[EngineTarget], str]:
     """Return the engines that a graph is put in 8 bits for; of two, TensorFlow is the last.
 
-    With `auto`, notes say why another engine is not among them. GraphError: the engine that was
-    asked for alone cannot be had, refuses the graph, or computes it otherwise than TensorFlow.
+    Also why another engine is not among them, with `auto`. GraphError: the engine that was asked
+    for alone cannot be had, refuses the graph, or computes it otherwise than TensorFlow.
     """
     engine = task.how.engine
     if engine == TENSORFLOW:
-        return [IN_TENSORFLOW]
+        return [IN_TENSORFLOW], ""
     why = lacking(OPENVINO)
     if not why:
         with task.step("engine"):
@@ -131,6 +131,5 @@ def targets(task: SearchTask) -> list[EngineTarget]:
     if why and engine == OPENVINO:
         raise GraphError(f"{IN_OPENVINO.title} is not to compute this graph: {why}")
     if why:
-        task.notes.append(f"TensorFlow is to compute the graph: {why}")
-        return [IN_TENSORFLOW]
-    return [IN_OPENVINO] if engine == OPENVINO else [IN_OPENVINO, IN_TENSORFLOW]
+        return [IN_TENSORFLOW], f"TensorFlow is to compute the graph: {why}"
+    return [IN_OPENVINO] if engine == OPENVINO else [IN_OPENVINO, IN_TENSORFLOW], ""

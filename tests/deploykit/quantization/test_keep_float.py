@@ -1,11 +1,21 @@
-"""The search finds the shortest head of the ranking that has to stay float, in few trials."""
+"""The search finds the cheapest layers that have to stay float, in few trials."""
 
+import itertools
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from deploykit.quantization.accuracy import Judgement
-from deploykit.quantization.keep_float import Trial, choose_layers
+from deploykit.quantization.keep_float import (
+    FloatOption,
+    Trial,
+    cheapest_options,
+    choose_among,
+    choose_layers,
+)
+from deploykit.quantization.layer_search import place_of
 from deploykit.quantization.metrics import Score
 from deploykit.transforms.core.errors import CrashError, GraphError
 
@@ -124,3 +134,64 @@ def test_noise_that_is_no_number_does_not_hold():
     assert not Trial((), Judgement(math.nan, None, 1)).meets_bar(24, 1)
     assert not Trial((), Judgement(-math.inf, None, 1)).meets_bar(24, 1)
     assert Trial((), Judgement(math.inf, None, 1)).meets_bar(24, 1)
+
+
+LAYER = st.tuples(st.floats(1e-6, 1.0), st.integers(1, 1000))
+
+
+@given(st.lists(LAYER, min_size=1, max_size=7))
+def test_layers_in_float_cost_the_least_for_their_noise(layers):
+    noise = {f"l{number}": power for number, (power, _) in enumerate(layers)}
+    worth = {f"l{number}": gained for number, (_, gained) in enumerate(layers)}
+    found = cheapest_options(noise, worth)
+    assert (found[0].layers, set(found[-1].layers)) == ((), set(noise))
+    for option in found[1:]:
+        kept = [name for name in noise if name not in option.layers]
+        assert math.isclose(option.noise, sum(noise[name] for name in kept), abs_tol=1e-12)
+        gained = sum(worth[name] for name in kept)
+        others = (c for n in range(len(noise) + 1) for c in itertools.combinations(noise, n))
+        for other in others:  # what is clearly less noise gains no more
+            if sum(noise[name] for name in other) < 0.98 * option.noise:
+                assert sum(worth[name] for name in other) <= gained + 1e-9
+
+
+def test_a_large_noisy_layer_stays_where_two_small_ones_will_do():
+    noise = {"large": 3.0, "small": 2.0, "tiny": 2.0, "quiet": 0.1}
+    options = cheapest_options(noise, {"large": 900, "small": 30, "tiny": 30, "quiet": 50})
+    assert ("small", "tiny") in [each.layers for each in options]
+    by_count = cheapest_options(noise, {})
+    assert [each.layers for each in by_count[:2]] == [(), ("large",)], "else the noisiest"
+
+
+def test_layers_that_cannot_or_gain_nothing_are_float_wherever_any_is():
+    noise = {"broken": math.inf, "slow": 0.01, "good": 1.0, "unknown": 0.0}
+    options = cheapest_options(noise, {"slow": -5, "good": 70})
+    assert [each.layers for each in options] == [
+        (), ("broken", "slow"), ("broken", "slow", "good"),
+        ("broken", "slow", "good", "unknown"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("needed", [0, 1, 40, 49, 50, 51, 60, 99])
+@pytest.mark.parametrize("start", [1, 50, 99])
+def test_what_is_expected_to_hold_is_tried_first(needed, start):
+    options, asked = [tuple(LAYERS[:1]) * n for n in range(100)], []
+
+    def judge(keep_float):
+        asked.append(len(keep_float))
+        return Judgement(24 + len(keep_float) - needed, None, 20)
+
+    found = choose_among(options, judge, lambda trial: trial.meets_bar(24, 0), start=start)
+    assert len(found.keep_float) == needed
+    assert asked[:2] == [0, start][: len(asked)]
+    assert len(asked) <= 2 * math.ceil(math.log2(100)) + 2
+    if start == needed > 0:
+        assert len(asked) <= 8, "a good guess needs few"
+
+
+def test_where_a_bar_is_expected():
+    options = [FloatOption((str(n),), power) for n, power in enumerate((4e-3, 2e-3, 1e-3, 0.0))]
+    as_told, noisier = Judgement(10 * math.log10(250), None, 9), Judgement(20.97, None, 9)
+    assert [place_of(options, as_told, bar) for bar in (20, 26.9, 29.9, 60)] == [0, 1, 2, 3]
+    assert place_of(options, noisier, 23.9) == 1, "twice as noisy as the layers tell"
+    assert place_of(options, None, 29.9) == 2
