@@ -4,13 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from deploykit.benchmarking.engines.own_engine import in_own_engine, say_emulated
 from deploykit.benchmarking.feeding import MADE_UP, Feeding
 from deploykit.benchmarking.measuring import ROUNDS, Advance, measure_models
 from deploykit.benchmarking.profiling.traced_calls import RUNS
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.scenarios.acting import measure_scenario
 from deploykit.benchmarking.scenarios.timing import Timing
-from deploykit.benchmarking.settings import Settings, Sweep
+from deploykit.benchmarking.settings import TITLES, Settings, Sweep
 from deploykit.freezing.interface import Source
 from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.input.input_benchmark import ROUNDS as INPUT_ROUNDS
@@ -25,6 +26,7 @@ from deploykit.transforms.core.errors import GraphError
 
 DEFAULT = Sweep()
 TURNS = Timing()
+_FILES = "files reach TensorFlow alone"
 _PART = [each.name for each in fields(Source) if each.name != "model"]
 
 
@@ -42,7 +44,8 @@ def benchmark(
 
     Each has several sessions, which take short turns in random order, so that whatever else the
     machine does hits all alike; `judgements` of the result say what is faster. In a `scenario`,
-    each is measured alone, and its measurement says whether that is valid. Where data are files, or
+    each is measured alone, and its measurement says whether that is valid. The answers of another
+    engine than TensorFlow are compared with TensorFlow's before. Where data are files, or
     `piping` is given, one model is measured behind each style of input.
 
     Args:
@@ -57,10 +60,10 @@ def benchmark(
             `shuffle` and `seconds`, or of `Source`, such as `outputs`, which then count for all.
 
     Latencies are in milliseconds. Ctrl-C ends it early: what was measured until then is the result.
-
     FileError, GraphError: a model or the data cannot be read, do not fit each other, or what is
-    asked for contradicts itself; a GPU is not there. RefusedError: an op acts on files or
-    processes. LimitError: TensorFlow died or hung.
+    asked for contradicts itself; a GPU or an engine is not there, or the engine lacks an op; it is
+    named. RefusedError: an op acts on files or
+    processes. LimitError: TensorFlow died or hung. VerificationError: an engine is wrong.
 
     Example:
         >>> found = deploykit.benchmark("fashion.keras", batch=[1, 8], runs=20)
@@ -72,35 +75,52 @@ def benchmark(
     style = options.get("input", settings.input if isinstance(settings, Sweep) else None)
     with working("benchmark") as advance:
         if piping.reads_files(feeding.data, style):
-            refused = {"runs": timing.runs, "a scenario": timing.scenario}
-            _refuse(refused | {"profile": profile, "shapes": feeding.shapes})
+            _refuse({"runs": timing.runs, "a scenario": timing.scenario, "profile": profile,
+                     "shapes": feeding.shapes})  # fmt: skip
             model, only = _only(models, chosen)
-            more: dict[str, Any] = {"styles": piping.styles(style), "advance": advance}
-            more |= {"seconds": timing.seconds, "rounds": timing.rounds or INPUT_ROUNDS}
+            more: dict[str, Any] = {"styles": piping.styles(style), "advance": advance,
+                "seconds": timing.seconds, "rounds": timing.rounds or INPUT_ROUNDS}  # fmt: skip
             opened = open_runnable(model, piping, feeding.allowed_ops, **part)
+            say_emulated(opened, _FILES)
             return measure_input(opened, feeding.path, piping, only, **more)
         every = _opened(models, part)
         for each in every.values():
             each.refuse_effects(feeding.allowed_ops)
         feeding, fed = read_feeding(feeding, *(each.graph for each in every.values()))
-        found = _measured(every, chosen, feeding, timing, RUNS if profile else 0, advance)
-        return replace(found, fed=fed)
+        several = _settings_of(every, chosen, settings, options)
+        runs = RUNS if profile else 0
+        return replace(_measured(every, several, feeding, timing, runs, advance), fed=fed)
 
 
 def _measured(
     models: Mapping[str, OpenedModel],
-    settings: Sequence[Settings],
+    settings: Mapping[str, Sequence[Settings]],
     feeding: Feeding,
     timing: Timing,
     profile_runs: int,
     advance: Advance,
 ) -> BenchmarkResult:
     """Return what was measured of models that are not behind files."""
+    if profile_runs and any(each.engine for several in settings.values() for each in several):
+        raise GraphError("a profile is of TensorFlow's ops (--engine tensorflow); deploykit "
+                         "placement shows what another engine makes of a graph")  # fmt: skip
     more: dict[str, Any] = {"profile_runs": profile_runs, "advance": advance}
     if timing.scenario is not None:
         return measure_scenario(models, settings, feeding, timing, **more)
     more |= {"seconds": timing.seconds, "runs": timing.runs, "rounds": timing.rounds or ROUNDS}
     return measure_models(models, settings, feeding, **more)
+
+
+def _settings_of(
+    models: Mapping[str, OpenedModel],
+    chosen: tuple[Settings, ...],
+    settings: Any,
+    options: Mapping[str, Any],
+) -> Mapping[str, Sequence[Settings]]:
+    """Return the settings of each model: in its own engine, where no other is named."""
+    if "engine" in options or not isinstance(settings, Sweep) or settings.names_engine:
+        return dict.fromkeys(models, chosen)
+    return {name: in_own_engine(each, chosen) for name, each in models.items()}
 
 
 def _chosen(
@@ -148,6 +168,9 @@ def _only(models: Any, settings: tuple[Settings, ...]) -> tuple[Any, Settings]:
     several = [*models.values()] if isinstance(models, Mapping) else models
     if not isinstance(several, list | tuple):
         several = [several]
+    if settings[0].engine is not None:
+        raise GraphError(f"{_FILES}, not {TITLES[settings[0].engine]}; data in memory (--data "
+                         "FILE.npz) reach both")  # fmt: skip
     if len(several) != 1 or len(settings) != 1 or settings[0].concurrency > 1:
         raise GraphError("input from files is measured with one model and one combination of "
                          "settings at a time")  # fmt: skip

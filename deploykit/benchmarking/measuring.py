@@ -4,7 +4,7 @@ import contextlib
 import datetime
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,21 +12,25 @@ from typing import Any
 from deploykit.benchmarking.comparison.speed_verdict import decided_beside_the_first
 from deploykit.benchmarking.conditions import Watch
 from deploykit.benchmarking.devices import check_devices
+from deploykit.benchmarking.engines.same_answers import check_answers
 from deploykit.benchmarking.feeding import MADE_UP, Feeding
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.playing import SLICES, TURNS_EACH, Decided, Play
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.sampling import Sampler, open_devices
 from deploykit.benchmarking.seating import MOST_SESSIONS, Contestant, Seating
-from deploykit.benchmarking.settings import SECONDS, Settings
+from deploykit.benchmarking.settings import SECONDS, TITLES, Settings
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.hardware.machine import machine
+from deploykit.transforms.core.engines.engines import TENSORFLOW
 from deploykit.transforms.core.graph import Graph
 
 ROUNDS = 20
 """Into how many turns a number of calls is divided."""
 WARM_UP_SECONDS = 15.0  # at most
 
+SettingsOf = Iterable[Settings] | Mapping[str, Sequence[Settings]]
+"""Of all models, or by the name of a model."""
 Advance = Callable[[str, int], None]
 
 
@@ -110,7 +114,7 @@ def performed(
 
 def measure_models(
     models: Mapping[str, OpenedModel],
-    settings: Iterable[Settings] = (Settings(),),
+    settings: SettingsOf = (Settings(),),  # noqa: B008  it is frozen
     feeding: Feeding = MADE_UP,
     *,
     seconds: float = SECONDS,
@@ -121,6 +125,7 @@ def measure_models(
 ) -> BenchmarkResult:
     """Measure models by name, each with each of the settings, in turn, as `measure` does.
 
+    `settings` count for all models, or are given by a model's name.
     GraphError: an input has no known shape, or does not fit the data; a GPU is not there.
     LimitError: TensorFlow died.
     """
@@ -139,17 +144,18 @@ def measure_models(
 @contextlib.contextmanager
 def contestants_of(
     models: Mapping[str, OpenedModel],
-    settings: Iterable[Settings],
+    settings: SettingsOf,
     feeding: Feeding,
     *,
     everything: bool = False,
 ) -> Iterator[list[Contestant]]:
     """Give every model with each of the settings, while the files that they are read from last.
 
+    Other engines' answers are compared with TensorFlow's before: VerificationError, LoadError.
     `everything` means that all data are fed, not some. Errors are those of `measure_models`.
     """
-    chosen = tuple(settings)
-    check_devices(each.device for each in chosen)
+    chosen = settings if isinstance(settings, Mapping) else dict.fromkeys(models, tuple(settings))
+    check_devices(each.device for several in chosen.values() for each in several)
     feeding = feeding.read()
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
         contestants = []
@@ -158,11 +164,12 @@ def contestants_of(
             spill(graph, path)
             fed = {
                 size: feeding.batches(graph, size, everything=everything)
-                for size in dict.fromkeys(each.batch for each in chosen)
+                for size in dict.fromkeys(each.batch for each in chosen[name])
             }
-            for each in chosen:
-                job = Job(str(path), graph.inputs, graph.outputs, fed[each.batch], each)
-                contestants.append(Contestant("", name, model.sha256, job))
+            jobs = [Job(str(path), graph.inputs, graph.outputs, fed[s.batch], s)
+                    for s in chosen[name]]  # fmt: skip
+            check_answers(jobs, graph, name)
+            contestants += [Contestant("", name, model.sha256, each) for each in jobs]
         yield _named(contestants)
 
 
@@ -173,12 +180,19 @@ def _named(contestants: Sequence[Contestant]) -> list[Contestant]:
     if len(set(short.values())) < len(models):
         short = {model: model for model in models}
     several = len({each.job.settings for each in contestants}) > 1
+    engines = {each.job.settings.engine for each in contestants}
     found = []
     for each in contestants:
         words = [short[each.model]] if len(models) > 1 or not several else []
-        words += [str(each.job.settings)] if several else []
+        words += [_in_words(each.job.settings, engines)] if several else []
         found.append(replace(each, name=", ".join(words)))
     return found
+
+
+def _in_words(settings: Settings, engines: Collection[str | None]) -> str:
+    """Return settings in words; TensorFlow is named beside another engine alone."""
+    is_said = len(engines) == 1 or settings.engine is not None or settings == Settings()
+    return str(settings) if is_said else f"{TITLES[TENSORFLOW]}, {settings}"
 
 
 def spill(graph: Graph, path: Path) -> str:

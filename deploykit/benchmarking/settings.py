@@ -43,7 +43,8 @@ _NAMED = {
     "allocator": ("default", *ALLOCATORS),
 }
 """What each of these is called; the first one is what None means."""
-_TITLES = {OPENVINO: "OpenVINO"}
+TITLES = {OPENVINO: "OpenVINO", TENSORFLOW: "TensorFlow"}
+"""What engines are called for people."""
 _OF_TENSORFLOW = ("onednn", "caller_thread", "kmp_blocktime", "kmp_affinity", "omp_num_threads",
                   "xla", "input", "executor")  # fmt: skip
 _ALLOCATORS_OF_TENSORFLOW = ("tcmalloc",)
@@ -112,6 +113,8 @@ class Settings:
             found |= KEEP_MEMORY if self.keep_memory else dict.fromkeys(KEEP_MEMORY)
         if self.allocator is not None:
             found |= allocators.variables(self.allocator, os.environ)
+        if self.engine == OPENVINO and allocators.PRELOAD in allocators.held(os.environ):
+            found[allocators.PRELOAD] = None  # it dies of what is in the C library's place
         if self.xla:
             found["TF_XLA_FLAGS"] = "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
         if self.device != "cpu":
@@ -122,9 +125,7 @@ class Settings:
         """Raise GraphError for an engine or an allocator that cannot be had on this machine."""
         check_engine(self.engine or TENSORFLOW)
         if self.engine is not None and self.device != "cpu":
-            raise GraphError(
-                f"{_TITLES[self.engine]} is run on the CPU alone, not on {self.device}"
-            )
+            raise GraphError(f"{TITLES[self.engine]} is run on the CPU alone, not on {self.device}")
         if self.in_engine != self:
             raise GraphError(self.left_out)
         if self.allocator is not None and (why := allocators.lacking(self.allocator)):
@@ -150,7 +151,7 @@ class Settings:
     @property
     def left_out(self) -> str:
         """Say what of it the engine does not have, and what is run instead; empty: it has all."""
-        inside, name = self.in_engine, _TITLES.get(self.engine or "", "")
+        inside, name = self.in_engine, TITLES.get(self.engine or "", "")
         names = [each.name for each in fields(self)
                  if getattr(self, each.name) != getattr(inside, each.name)]  # fmt: skip
         alone = [Settings(**{n: getattr(self, n)}) for n in names if n != "threads"]
@@ -179,7 +180,7 @@ class Settings:
 
     def __str__(self) -> str:
         """Return what is set, in words, such as `batch 8, threads 2x1, oneDNN off`."""
-        words = [] if self.engine is None else [_TITLES[self.engine]]
+        words = [] if self.engine is None else [TITLES[self.engine]]
         if self.batch is not None:
             words.append(f"batch {self.batch}")
         if self.threads is not None:

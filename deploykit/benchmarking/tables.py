@@ -12,9 +12,10 @@ from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.scaling import scaling_efficiency, thread_lines
 from deploykit.benchmarking.scenarios.scenario_tables import scenario_row, scenario_tables
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import TITLES, Settings
 from deploykit.benchmarking.statistics import Summary, summary
 from deploykit.text.tables import new_table, number, size
+from deploykit.transforms.core.engines.engines import ENGINES, TENSORFLOW
 
 if TYPE_CHECKING:
     from deploykit.text.tables import Table
@@ -42,16 +43,24 @@ def tables(result: BenchmarkResult) -> "list[str | Table]":
 
 
 def machine_line(result: BenchmarkResult) -> str:
-    """Return what was measured on: CPU, cores, TensorFlow, oneDNN."""
+    """Return what was measured on: CPU, cores, TensorFlow, oneDNN, other engines."""
     facts = [each.facts for each in result.measurements]
-    versions = sorted({str(each.get("tensorflow", "unknown")) for each in facts})
+    versions = {
+        engine: sorted({str(each.get(engine, "unknown")) for each in of_engine})
+        for engine in ENGINES
+        if (of_engine := [e.facts for e in result.measurements
+                          if (e.settings.engine or TENSORFLOW) == engine])
+    }  # fmt: skip
     switches = {each["onednn"] for each in facts if "onednn" in each}
     words = [str(result.machine.get("cpu") or "unknown CPU")]
     if cores := result.machine.get("cores"):
         words.append(f"{cores} core{'' if cores == 1 else 's'}")
-    words.append(f"TensorFlow {' and '.join(versions)}")
+    if TENSORFLOW in versions:
+        words.append(f"TensorFlow {' and '.join(versions[TENSORFLOW])}")
     if switches:
         words.append(f"oneDNN {' and '.join('on' if s else 'off' for s in sorted(switches))}")
+    words += [f"{TITLES[name]} {' and '.join(versions[name])}"
+              for name in versions if name != TENSORFLOW]  # fmt: skip
     return ", ".join(words)
 
 
@@ -184,6 +193,8 @@ def _row(measurement: Measurement, beside: SpeedVerdict | None) -> dict[str, Any
     row |= {f"ratio_{name}": getattr(beside, name, None) for name in ("verdict", "significant")}
     facts: Mapping[str, Any] = measurement.facts
     row |= scenario_row(measurement.scenario)
+    row["engine"] = measurement.settings.engine or TENSORFLOW
+    row["engine_version"] = facts.get(row["engine"])
     return row | {"tensorflow": facts.get("tensorflow"), "onednn_in_force": facts.get("onednn")}
 
 

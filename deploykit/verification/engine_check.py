@@ -97,6 +97,7 @@ def compared_in(
     *,
     engine: str = OPENVINO,
     data: Data | None = None,
+    feeds: EngineFeeds | None = None,
     float_graph: Graph | None = None,
 ) -> EngineCheck:
     """Compare an engine with TensorFlow at every output, at batch 0, 1 and 3.
@@ -106,6 +107,7 @@ def compared_in(
         compiling: for what the engine compiles it.
         engine: which one it is.
         data: samples of the graph; default: made-up ones.
+        feeds: what both are fed, instead of such batches.
         float_graph: what an 8-bit graph was made of, with the same inputs and outputs.
 
     GraphError: the engine cannot be had here, or the data do not fit the graph.
@@ -113,7 +115,9 @@ def compared_in(
     check_engine(engine)
     if why := _no_numbers(graph):
         return EngineCheck(refused=why)
-    feeds, reason = engine_feeds(graph, data)
+    reason = ""
+    if feeds is None:
+        feeds, reason = engine_feeds(graph, data)
     if feeds is None:
         return EngineCheck(not_compared=reason)
     with ExitStack() as stack:

@@ -97,7 +97,7 @@ def find_speedups(
     """Return how much faster b is than a, for each measurement that has a partner.
 
     Partners have the same name and settings, or are the only ones of their results, or the only
-    ones with their settings. GraphError: there are none.
+    ones with their settings. They never have different engines. GraphError: there are none.
 
     Example:
         >>> before = deploykit.load_result("before.json")
@@ -108,13 +108,14 @@ def find_speedups(
     only_a, only_b = ([m for m in each.measurements if not m.scenario] for each in (a, b))
     found = _matched(only_a, only_b, lambda each: (each.name, each.settings))
     if len(a.measurements) == len(b.measurements) == 1:
-        found += _matched(only_a, only_b, lambda each: None)
+        found += _matched(only_a, only_b, lambda each: each.settings.engine)
     found += _matched(only_a, only_b, lambda each: each.settings)
     if not found:
         there = ("; ".join(each.name for each in side) or "none" for side in (only_a, only_b))
         raise GraphError(
             "{} and {}: no measurement has a partner: there are {} and {}".format(*names, *there)
             + ("; those of a scenario are not compared" if a.is_scenario or b.is_scenario else "")
+            + _engines_apart(only_a, only_b)
         )
     slower, busy = 1.0, ""
     if a.conditions is not None and b.conditions is not None:
@@ -126,6 +127,15 @@ def find_speedups(
     )
     left_a, left_b = (tuple(each.name for each in side) for side in (only_a, only_b))
     return Speedups(*names, confidence, pairs, left_a, left_b, tuple(_warnings(a, b, pairs)))
+
+
+def _engines_apart(a: Sequence[Measurement], b: Sequence[Measurement]) -> str:
+    """Say how engines are compared, where each result has one of its own."""
+    first, second = ({each.settings.engine for each in side} for side in (a, b))
+    if not first or not second or first & second:
+        return ""
+    return "; engines are compared where they take turns (deploykit benchmark --engine " \
+           "tensorflow,openvino)"  # fmt: skip
 
 
 def different(a: BenchmarkResult, b: BenchmarkResult, names: Sequence[str]) -> list[str]:

@@ -1,20 +1,25 @@
 """Measure models in a scenario, one after another: each has the machine to itself."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from deploykit.benchmarking.conditions import Watch
 from deploykit.benchmarking.feeding import MADE_UP, Feeding
 from deploykit.benchmarking.measurement import Turn
-from deploykit.benchmarking.measuring import WARM_UP_SECONDS, Advance, contestants_of, performed
+from deploykit.benchmarking.measuring import (
+    WARM_UP_SECONDS,
+    Advance,
+    SettingsOf,
+    contestants_of,
+    performed,
+)
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.sampling import Sampler
 from deploykit.benchmarking.scenarios.stage import Played
 from deploykit.benchmarking.scenarios.timing import OFFLINE, Timing
 from deploykit.benchmarking.scenarios.validity import latencies_of, result_of_scenario
 from deploykit.benchmarking.seating import Course, Seat, Seating
-from deploykit.benchmarking.settings import Settings
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.transforms.core.errors import LimitError
 from deploykit.transforms.core.running.child import limits
@@ -24,7 +29,7 @@ _LOOK_SECONDS = 1.0  # from one look at a load to the next, as a look takes a mo
 
 def measure_scenario(
     models: Mapping[str, OpenedModel],
-    settings: Iterable[Settings],
+    settings: SettingsOf,
     feeding: Feeding = MADE_UP,
     timing: Timing = Timing(scenario=OFFLINE),  # noqa: B008  it is frozen
     *,

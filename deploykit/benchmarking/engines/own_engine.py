@@ -1,0 +1,45 @@
+"""The engine that a model was written for, which measures it where nobody names another."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from deploykit.benchmarking.settings import TITLES, Settings
+from deploykit.freezing.open_model import OpenedModel
+from deploykit.transforms.core.engines.engines import TENSORFLOW, lacking
+from deploykit.transforms.core.errors import GraphError
+
+logger = logging.getLogger("deploykit")
+
+
+def in_own_engine(model: OpenedModel, settings: Sequence[Settings]) -> tuple[Settings, ...]:
+    """Return settings with the engine that a model was written for, if this machine has it.
+
+    It is said which one measures. GraphError: a setting is of TensorFlow alone.
+    """
+    use = model.about.engine
+    if use is None or use.engine == TENSORFLOW:
+        return tuple(settings)
+    title = TITLES[use.engine]
+    if why := lacking(use.engine):
+        say_emulated(model, why)
+        return tuple(settings)
+    logger.info("%s was written for %s, which measures it; --engine tensorflow measures what "
+                "TensorFlow makes of it", model.source, title)  # fmt: skip
+    found = []
+    for each in settings:
+        own = replace(each, engine=use.engine, bf16=each.bf16 or use.precision == "bf16")
+        if own.left_out:
+            raise GraphError(f"{model.source} was written for {title}: {own.left_out}; give "
+                             "--engine tensorflow to measure it there")  # fmt: skip
+        own.check_here()
+        found.append(own)
+    return tuple(found)
+
+
+def say_emulated(model: OpenedModel, why: str) -> None:
+    """Warn that TensorFlow measures a model that was written for another engine, if one was."""
+    use = model.about.engine
+    if use is not None and use.engine != TENSORFLOW:
+        logger.warning("%s was written for %s, and TensorFlow only emulates it, which is slow: %s",
+                       model.source, TITLES[use.engine], why)  # fmt: skip

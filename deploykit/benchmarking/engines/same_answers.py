@@ -1,0 +1,47 @@
+"""Before an engine is timed, its answers are compared with TensorFlow's: a wrong one is not timed.
+
+They are compared on the batches that are benchmarked; `verification.engine_check` says how.
+"""
+
+import logging
+from collections.abc import Iterable
+
+from deploykit.benchmarking.engines.openvino_runner import compiling
+from deploykit.benchmarking.job import Job
+from deploykit.benchmarking.settings import TITLES
+from deploykit.transforms.core.errors import LoadError, VerificationError
+from deploykit.transforms.core.graph import Graph
+from deploykit.verification.engine_check import compared_in
+from deploykit.verification.engine_feeds import EngineFeeds
+
+logger = logging.getLogger("deploykit")
+
+BATCHES = 4
+"""So many are compared at most."""
+
+
+def check_answers(jobs: Iterable[Job], graph: Graph, name: str) -> None:
+    """Compare other engines' answers with TensorFlow's, for jobs that run one graph.
+
+    VerificationError: an output departs; it is named. LoadError: an engine refuses the graph; its
+    ops are named.
+    """
+    compared = set()
+    for job in jobs:
+        settings = job.settings
+        asked = settings.engine, settings.bf16, settings.batch
+        if settings.engine is None or asked in compared:
+            continue
+        compared.add(asked)
+        fed = [dict(zip(job.inputs, each, strict=True)) for each in job.batches[:BATCHES]]
+        found = compared_in(graph, compiling(settings), engine=settings.engine,
+                            feeds=EngineFeeds(fed))  # fmt: skip
+        title = TITLES[settings.engine]
+        if found.refused:
+            raise LoadError(f"{name}: {found.refused}")
+        if found.departs:
+            raise VerificationError(f"{name}: {title} does not compute what TensorFlow does, so "
+                                    f"it is not timed: {found.departs}")  # fmt: skip
+        if found.not_compared:
+            logger.warning("%s: its answers in %s were not compared: %s", name, title,
+                           found.not_compared)  # fmt: skip

@@ -1,0 +1,187 @@
+"""TensorFlow and OpenVINO take turns in one benchmark, and what is said of either is its own."""
+
+import csv
+import importlib.util
+import json
+
+import pytest
+
+import deploykit
+from deploykit import Settings
+from deploykit.benchmarking.tables import csv_lines, machine_line
+from deploykit.freezing.graph_files import load_graph, save_graph
+from deploykit.freezing.sidecar import with_engine
+from deploykit.transforms.core.engines.engines import EngineUse
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.running.child import Worker
+from deploykit.verification import engine_check
+from tests.deploykit.benchmarking.made_up_results import measurement, result
+from tests.deploykit.conftest import command_line
+
+BOTH = ["tensorflow", "openvino"]
+
+
+@pytest.fixture(scope="module")
+def small_path(tmp_path_factory, small_bytes):
+    path = tmp_path_factory.mktemp("engines") / "small.pb"
+    path.write_bytes(small_bytes)
+    return path
+
+
+@pytest.fixture(scope="module")
+def found(small_path):
+    return deploykit.benchmark(small_path, engine=BOTH, threads=[(1, 1), (1, 2)], runs=40)
+
+
+@pytest.fixture
+def written_for_openvino(small):
+    graph = load_graph(small)
+    graph.about = with_engine(graph, EngineUse("openvino", "2026.4.1"))
+    path = small.with_name("written.pb")
+    save_graph(graph, path)
+    return path
+
+
+@pytest.fixture
+def without_openvino(monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: None if name == "openvino" else find(name)
+    )
+
+
+def test_each_is_named_and_compared_with_the_first(found):
+    names = ["TensorFlow, threads 1x1", "TensorFlow, threads 1x2", "OpenVINO, threads 1x1"]
+    assert [each.name for each in found.measurements] == names
+    assert [len(each.latencies_ms) for each in found.measurements] == [40] * 3
+    assert [each is None for each in found.judgements()] == [True, False, False]
+
+
+def test_no_process_has_two_engines(found):
+    processes = {}
+    for each in found.measurements:
+        for turn in each.turns:
+            processes.setdefault(turn.process, set()).add(each.settings.engine)
+    assert all(len(engines) == 1 for engines in processes.values())
+    assert {"openvino"} in processes.values()
+    assert {None} in processes.values()
+
+
+def test_the_engine_and_its_version_are_told_everywhere(found):
+    version = found.measurements[2].facts["openvino"]
+    assert machine_line(found).endswith(f"OpenVINO {version}")
+    assert "TensorFlow 2" in machine_line(found)
+    document = json.loads(json.dumps(found.document()))
+    assert [each["settings"].get("engine") for each in document["measurements"]] == [
+        None, None, "openvino"
+    ]  # fmt: skip
+    rows = list(csv.DictReader(csv_lines(found)))
+    assert [each["engine"] for each in rows] == ["tensorflow", "tensorflow", "openvino"]
+    assert rows[2]["engine_version"] == version
+    assert rows[0]["engine_version"] == found.measurements[0].facts["tensorflow"]
+
+
+def test_of_one_engine_no_other_is_told(small_path):
+    alone = deploykit.benchmark(small_path, engine="openvino", runs=4)
+    assert [each.name for each in alone.measurements] == ["small.pb"]
+    assert "TensorFlow" not in machine_line(alone)
+
+
+def test_a_scenario_has_engines_too(small_path):
+    found = deploykit.benchmark(small_path, engine="openvino", scenario="offline", seconds=0.2)
+    (each,) = found.measurements
+    assert each.settings.engine == "openvino"
+    assert each.facts["streams"] == each.settings.concurrency
+    assert each.scenario is not None
+
+
+def test_a_wrong_engine_is_not_timed(deploykit, small, monkeypatch):
+    wrong = "tests.deploykit.benchmarking.engines.wrong:OfAnotherValue"
+
+    def put(kind, *arguments, **forced):
+        return Worker(wrong if kind.endswith("OpenVinoSession") else kind, *arguments, **forced)
+
+    monkeypatch.setattr(engine_check, "Worker", put)
+    found = deploykit("benchmark", small, "--engine", "tensorflow,openvino", "--runs=4")
+    assert found.status == 5
+    assert found.stdout == ""
+    assert "OpenVINO does not compute what TensorFlow does, so it is not timed: output 'out'" in (
+        found.stderr
+    )
+
+
+def test_a_machine_without_openvino_says_so_before_anything_is_read(
+    deploykit, tmp_path, without_openvino
+):
+    found = deploykit("benchmark", tmp_path / "no.pb", "--engine", "tensorflow,openvino")
+    assert found.status == 2
+    assert "the engine openvino cannot be had here" in found.stderr
+    assert "pip install 'deploykit[openvino]'" in found.stderr
+
+
+def test_a_model_is_measured_in_the_engine_that_it_was_written_for(
+    written_for_openvino, small, caplog
+):
+    caplog.set_level("INFO", "deploykit")
+    models = [written_for_openvino, small]
+    found = deploykit.benchmark(models, runs=4)
+    assert [each.settings.engine for each in found.measurements] == ["openvino", None]
+    assert [each.name for each in found.measurements] == [
+        "written.pb, OpenVINO", "small.pb, TensorFlow's defaults"
+    ]  # fmt: skip
+    (said,) = [each for each in caplog.messages if "was written for OpenVINO" in each]
+    assert said.startswith(str(written_for_openvino))
+    caplog.clear()
+    found = deploykit.benchmark(models, engine="tensorflow", runs=4)
+    assert {each.settings.engine for each in found.measurements} == {None}
+    assert caplog.messages == []
+
+
+def test_without_openvino_it_is_said_that_tensorflow_only_emulates_it(
+    written_for_openvino, without_openvino, caplog
+):
+    found = deploykit.benchmark(written_for_openvino, runs=4)
+    assert found.measurements[0].settings.engine is None
+    (said,) = caplog.messages
+    assert "TensorFlow only emulates it, which is slow: OpenVINO is not installed" in said
+
+
+def test_its_precision_is_kept(small):
+    graph = load_graph(small)
+    graph.about = with_engine(graph, EngineUse("openvino", "2026.4.1", "bf16"))
+    (each,) = deploykit.benchmark(graph, runs=4).measurements
+    assert each.settings.bf16
+
+
+def test_what_its_engine_does_not_have_is_refused(written_for_openvino):
+    with pytest.raises(GraphError, match=r"written\.pb was .*OpenVINO has no oneDNN off; give"):
+        deploykit.benchmark(written_for_openvino, onednn=False, runs=4)
+    with pytest.raises(GraphError, match="OpenVINO is run on the CPU alone"):
+        deploykit.benchmark(written_for_openvino, device="gpu", runs=4)
+
+
+def test_what_only_tensorflow_does_is_refused_before_anything_is_measured(small, tmp_path):
+    with pytest.raises(GraphError, match="a profile is of TensorFlow's ops"):
+        deploykit.benchmark(small, engine=BOTH, profile=True)
+    with pytest.raises(GraphError, match="files reach TensorFlow alone, not OpenVINO"):
+        deploykit.benchmark(small, engine="openvino", data=str(tmp_path))
+
+
+def test_results_of_two_engines_are_no_partners():
+    one, other = result(measurement()), result(measurement(settings=Settings(engine="openvino")))
+    assert len(deploykit.compare(one, one).pairs) == len(deploykit.compare(other, other).pairs) == 1
+    with pytest.raises(GraphError, match=r"no measurement has a partner.*--engine tensorflow"):
+        deploykit.compare(one, other)
+
+
+def test_a_history_keeps_engines_apart(tmp_path):
+    path = tmp_path / "history.json"
+    deploykit.compare(result(measurement()), baseline=path)
+    with pytest.raises(GraphError, match="no measurement has a partner"):
+        deploykit.compare(result(measurement(settings=Settings(engine="openvino"))), baseline=path)
+
+
+def test_the_wrong_usage_is_told():
+    found = command_line("benchmark", "no.pb", "--engine", "tflite")
+    assert found.status == 2
+    assert "'tflite' is none of: tensorflow, openvino" in found.stderr

@@ -1,0 +1,147 @@
+"""An engine whose answers are not TensorFlow's is not timed, and it is said which answer is not."""
+
+import pytest
+
+from deploykit.benchmarking.engines.same_answers import check_answers
+from deploykit.benchmarking.inputs import batches
+from deploykit.benchmarking.job import Job
+from deploykit.benchmarking.settings import Settings
+from deploykit.transforms.core.errors import LoadError, VerificationError
+from deploykit.transforms.core.running.child import Worker
+from deploykit.verification import engine_check
+from tests.support import build, random
+
+WRONG = "tests.deploykit.benchmarking.engines.wrong:{}"
+
+
+def net():
+    import tensorflow as tf
+
+    x = tf.compat.v1.placeholder(tf.float32, [None, 8], name="x")
+    hidden = tf.nn.relu(tf.matmul(x, tf.constant(random(8, 8))), name="hidden")
+    tf.matmul(hidden, tf.constant(random(8, 5, seed=1)), name="out")
+
+
+def choosing():
+    """The k highest of values that a rounding puts in another order."""
+    import tensorflow as tf
+
+    x = tf.compat.v1.placeholder(tf.float32, [None, 8], name="x")
+    scores = tf.matmul(x, tf.constant(random(8, 40) * 1e-3) + 5.0, name="scores")
+    found = tf.math.top_k(scores, 6, name="best")
+    tf.identity(found.values, name="values")
+    tf.identity(found.indices, name="indices")
+
+
+def jobs(graph, *settings, size=3):
+    fed = {each.batch: batches(graph, each.batch or size) for each in settings}
+    return [Job("", graph.inputs, graph.outputs, fed[each.batch], each) for each in settings]
+
+
+OPENVINO = Settings(engine="openvino")
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return build(net, ["x"], ["hidden", "out"])
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """For what OpenVINO was started."""
+    found, worker = [], Worker
+
+    def counted(kind, graph_def, *more, **forced):
+        found.extend(more)
+        return worker(kind, graph_def, *more, **forced)
+
+    monkeypatch.setattr(engine_check, "Worker", counted)
+    return found
+
+
+@pytest.fixture
+def instead(monkeypatch):
+    """Let another one stand for OpenVINO."""
+
+    def take(kind):
+        def put(asked, *arguments, **forced):
+            is_openvino = asked.endswith("OpenVinoSession")
+            return Worker(WRONG.format(kind) if is_openvino else asked, *arguments, **forced)
+
+        monkeypatch.setattr(engine_check, "Worker", put)
+
+    return take
+
+
+def test_right_answers_are_passed_over_in_silence(graph, started, caplog):
+    several = ({}, {"threads": (1, 1)}, {"batch": 8}, {"bf16": True})
+    every = jobs(graph, Settings(), *(Settings(engine="openvino", **each) for each in several))
+    check_answers(every, graph, "net.pb")
+    assert [each.precision for each in started] == ["f32", "f32", "bf16"]
+    assert caplog.messages == []
+
+
+def test_tensorflow_alone_is_compared_with_nothing(graph, started):
+    check_answers(jobs(graph, Settings(), Settings(batch=8)), graph, "net.pb")
+    assert started == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("OfAnotherType", "output 'out' at batch 3: expected float32, got float64"),
+        ("OfAnotherShape", r"output 'out' at batch 3: expected the shape \[3, 5\], got \[2, 5\]"),
+        (
+            "OfAnotherValue",
+            r"output 'out': error 0.01, allowed 0.0005; at batch 3, expected .*, got",
+        ),
+        ("WithoutASample", r"output 'out': error .*, allowed .* at \[2, [0-4]\], got -?0$"),
+    ],
+)
+def test_a_wrong_answer_is_named(graph, instead, kind, says):
+    instead(kind)
+    with pytest.raises(VerificationError, match=says) as found:
+        check_answers(jobs(graph, OPENVINO), graph, "net.pb")
+    assert str(found.value).startswith("net.pb: OpenVINO does not compute what TensorFlow does, so")
+
+
+def test_an_engine_that_dies_refuses_the_graph(graph, instead):
+    instead("Dying")
+    with pytest.raises(LoadError, match=r"net\.pb: OpenVINO died of SIGABRT"):
+        check_answers(jobs(graph, OPENVINO), graph, "net.pb")
+
+
+def test_a_refused_graph_is_told_by_its_ops():
+    def words():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [None], name="x")
+        tf.strings.length(tf.strings.as_string(x), name="y")
+
+    graph = build(words, ["x"], ["y"])
+    with pytest.raises(LoadError, match=r"net\.pb: OpenVINO has no op for AsString"):
+        check_answers(jobs(graph, OPENVINO), graph, "net.pb")
+
+
+def test_what_follows_a_choice_is_compared_in_front_of_it_and_behind(instead):
+    graph = build(choosing, ["x"], ["values", "indices"])
+    check_answers(jobs(graph, OPENVINO), graph, "net.pb")
+    instead("ChoosingOtherwise")
+    check_answers(jobs(graph, OPENVINO), graph, "net.pb")
+    instead("ChoosingWrongly")
+    with pytest.raises(VerificationError, match=r"output 'indices' at batch 3: .* values differ"):
+        check_answers(jobs(graph, OPENVINO), graph, "net.pb")
+
+
+def test_answers_that_say_nothing_are_told(caplog):
+    def constant():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
+        tf.nn.relu(-tf.abs(x) - 1.0, name="out")
+
+    graph = build(constant, ["x"], ["out"])
+    check_answers(jobs(graph, OPENVINO), graph, "net.pb")
+    (said,) = caplog.messages
+    assert said.startswith("net.pb: its answers in OpenVINO were not compared: ")
+    assert "one value everywhere" in said
