@@ -1,9 +1,10 @@
-"""When the batch of one call is worth computing in parts, side by side, and the parts themselves.
+"""When one call is worth computing in several slots, and the parts of its batch.
 
-Only a signature whose rows are proved not to mix has parts. Nothing is assumed of how fast they
-are: a size is computed whole a few times, then in parts as often, and goes on so only if that is
-quicker; from time to time this begins anew. Weights that each part reads, say, may eat up what the
-idle cores bring.
+Either its engine can spread it over them; or it is cut into parts, side by side, which only a
+signature has whose rows are proved not to mix. Nothing is assumed of how fast that is: a size is
+computed in one slot a few times, then in several as often, and goes on so only if that is quicker;
+from time to time this begins anew. Weights that each part reads, say, may eat up what the idle
+cores bring.
 """
 
 import functools
@@ -13,6 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -29,14 +31,33 @@ GAIN = 0.9
 CALLS = 100
 """After so many calls of a size what is known of it is forgotten."""
 MOST_SIZES = 256
+SPREAD = 2
+"""Stands for the parts of a call that is spread."""
 
 _Key = tuple[object, ...]
-Run = Callable[[Mapping[str, Array]], dict[str, Array]]
-"""Computes what a call is given, or a part of it."""
-AtOnce = Callable[
-    [int, Callable[[int], Sequence[Callable[[], dict[str, Array]]]]], list[dict[str, Array]] | None
-]
-"""Runs side by side what is made for a number, so many at most; None: nothing is idle."""
+_Work = Callable[[], dict[str, Array]]
+
+
+class Computing(Protocol):
+    """Computes what a call is given, or a part of it, spread over all slots or not."""
+
+    def __call__(self, given: Mapping[str, Array], spread: bool = False) -> dict[str, Array]:
+        """Return the outputs."""
+        ...
+
+
+class IdleSlots(Protocol):
+    """What is asked of `Slots`; None: they are not idle."""
+
+    def run_at_once(
+        self, most: int, split: Callable[[int], Sequence[_Work]]
+    ) -> list[dict[str, Array]] | None:
+        """Run side by side what is made for a number, so many at most."""
+        ...
+
+    def run_alone(self, work: _Work) -> dict[str, Array] | None:
+        """Run a work that takes all slots."""
+        ...
 
 
 @dataclass
@@ -59,19 +80,27 @@ class _Times:
 class BatchParts:
     """What is known of the batches of a model; may be asked and told from many threads at once."""
 
-    def __init__(self, signatures: Mapping[str, Signature], unmixed: Iterable[str]) -> None:
-        """Know no times yet; signatures that are not `unmixed` have no parts."""
-        self._signatures = {name: signatures[name] for name in unmixed}
+    def __init__(
+        self,
+        signatures: Mapping[str, Signature],
+        unmixed: Iterable[str],
+        spread: Iterable[str] = (),
+    ) -> None:
+        """Know no times yet; signatures that are neither `unmixed` nor `spread` stay in a slot."""
+        self._spread = frozenset(spread)
+        self._signatures = {name: signatures[name] for name in {*unmixed, *self._spread}}
         self._times: OrderedDict[_Key, _Times] = OrderedDict()
         self._lock = threading.Lock()
 
     def run(
-        self, name: str, feeds: Mapping[str, Array], run: Run, at_once: AtOnce
+        self, name: str, feeds: Mapping[str, Array], run: Computing, slots: IdleSlots
     ) -> dict[str, Array] | None:
-        """Return what the parts of a call come to, or None: it is to be computed whole.
+        """Return what several slots make of a call, or None: it is to be computed whole, in one.
 
         So is a call of which a part is refused: what is said then is about all of its rows.
         """
+        if name in self._spread:
+            return self._run_spread(name, feeds, run, slots)
         most, pieces = self.wanted(name, feeds), list[dict[str, Array]]()
         if most < 2:
             return None
@@ -82,7 +111,7 @@ class BatchParts:
 
         start = time.monotonic()
         try:
-            found = at_once(most, split)
+            found = slots.run_at_once(most, split)
         except ServingError as error:
             if error.code in ("CANCELLED", "DEADLINE_EXCEEDED"):
                 raise
@@ -91,6 +120,22 @@ class BatchParts:
             return None
         self.note(name, feeds, time.monotonic() - start, len(pieces))
         return joined(pieces, found)
+
+    def _run_spread(
+        self, name: str, feeds: Mapping[str, Array], run: Computing, slots: IdleSlots
+    ) -> dict[str, Array] | None:
+        with self._lock:
+            times = self._times.get(_key(name, feeds))
+            if times is None or not times.gains:
+                return None
+
+        def work() -> dict[str, Array]:
+            start = time.monotonic()
+            found = run(feeds, True)
+            self.note(name, feeds, time.monotonic() - start, SPREAD)
+            return found
+
+        return slots.run_alone(work)
 
     def wanted(self, name: str, feeds: Mapping[str, Array]) -> int:
         """Return how many parts a call may be computed in at once; 1: it stays whole."""

@@ -16,7 +16,7 @@ from deploykit.serving.execution.batch_rows import rows_of
 from deploykit.serving.execution.batching import Batches
 from deploykit.serving.execution.call_inputs import requested, with_defaults
 from deploykit.serving.execution.classify_regress import Class, check_some, classes_of, values_of
-from deploykit.serving.execution.engines.engine import HERE
+from deploykit.serving.execution.engines.engine import ALL, HERE
 from deploykit.serving.execution.servable import Servable
 from deploykit.serving.execution.slots import OVERDUE, Slots
 from deploykit.serving.protocol.codec import INPUT_ALIAS
@@ -231,8 +231,8 @@ class Plane:
         """Run the session; wait for a thread that may, no longer than the caller does."""
         servable, slots = lease.servable, self._slots
 
-        def run(given: Mapping[str, Array]) -> dict[str, Array]:
-            slot = HERE if slots is None else slots.here()
+        def run(given: Mapping[str, Array], spread: bool = False) -> dict[str, Array]:
+            slot = ALL if spread else HERE if slots is None else slots.here()
             return servable.run(signature, given, outputs, caller.seconds_left(), slot)
 
         def whole() -> dict[str, Array]:
@@ -248,7 +248,7 @@ class Plane:
             return whole()
         start = time.monotonic()
         try:
-            found = servable.parts.run(signature, feeds, run, slots.run_at_once)
+            found = servable.parts.run(signature, feeds, run, slots)
         finally:
             lease.seconds += time.monotonic() - start
         return slots.run(whole, caller.seconds_left()) if found is None else found

@@ -58,7 +58,8 @@ class Servable:
                 _check_shape(alias, array, tensor)
         row = one_row(chosen.inputs, feeds) if engine.needs_rows else None
         # A thread's own time does not count how long it waits for Python's lock when it is done.
-        clock = time.thread_time if slot == HERE else time.monotonic
+        own = slot == HERE and not engine.hands_over
+        clock = time.thread_time if own else time.monotonic
         start, found = clock(), None
         try:
             found = engine.compute(signature, row or feeds, outputs, seconds, slot)
@@ -71,6 +72,11 @@ class Servable:
     def is_quick(self, signature: str, feeds: Mapping[str, Array]) -> bool:
         """Say whether a call is not worth another thread: it takes less than a millisecond."""
         return self._quick.include(signature, feeds)
+
+    @property
+    def engines(self) -> list[str]:
+        """What computes it: names and versions of engines."""
+        return sorted({f"{each.name} {each.version}" for each in self._engines.values()})
 
     def close(self) -> None:
         """Give all memory back. Nobody may be calling it any more."""

@@ -88,6 +88,21 @@ class Slots:
         finally:
             del future, futures
 
+    def run_alone(self, work: Callable[[], T]) -> T | None:
+        """Return what `work` does while it has all slots, or None: not all of them are idle.
+
+        Nor does it where calls met just now. A call that comes meanwhile does not wait for it.
+        """
+        with self._lock:
+            if self._taken or time.monotonic() - self._met < ALONE_SECONDS:
+                return None
+            self._taken = 1
+        (future,) = self._begun([work], 1)
+        try:
+            return future.result()
+        finally:
+            del future
+
     def _begun(self, works: Sequence[Callable[[], T]], count: int) -> list["Future[T]"]:
         """Hand works to so many threads, which are counted already; where one fails, no other."""
         futures: list[Future[T]] = []

@@ -1,18 +1,17 @@
 """A server that runs, and a process that does nothing else until a signal ends it."""
 
 import contextlib
-import gc
 import logging
 import os
 import queue
 import resource
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from deploykit.serving.server.ports import bracketed, check_ports
+from deploykit.serving.server.ports import bracketed
 from deploykit.serving.server.server import Server
 from deploykit.serving.server.server_flags import LOOPBACK
 from deploykit.serving.server.settings import ServerSettings, cores
@@ -28,7 +27,6 @@ from deploykit.transforms.core.running.free_memory import keep_less
 
 logger = logging.getLogger("deploykit")
 
-_LOG_LEVEL, _SILENT = "TF_CPP_MIN_LOG_LEVEL", "3"
 _ARENAS = 4  # at least; two for each thread that computes is as quick as eight
 _LOG_SECONDS = 1.0  # between two lines of gRPC's own log
 _LOOK_SECONDS = 0.5  # at most, until a signal is acted upon
@@ -127,9 +125,6 @@ def start(settings: ServerSettings) -> RunningServer:
 
     def begin() -> None:
         try:
-            check_ports(settings)  # before TensorFlow starts, which takes seconds
-            if settings.models:
-                start_tensorflow()
             server.start()
         except BaseException as error:
             server.drain(0)
@@ -183,36 +178,6 @@ def next_of(reports: "queue.SimpleQueue[Report]") -> Report:
         check_signals()
         with contextlib.suppress(queue.Empty):
             return reports.get(timeout=_LOOK_SECONDS)
-
-
-def start_tensorflow() -> None:
-    """Import TensorFlow, and let Python's garbage collector never look at it again.
-
-    A full collection goes through all that its modules hold, for as long as many calls take.
-    """
-    with _silence():
-        import tensorflow as tf
-
-        if os.environ.get(_LOG_LEVEL) == _SILENT:
-            tf.get_logger().setLevel(logging.ERROR)
-    gc.collect()
-    gc.freeze()
-
-
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """Drop what C++ writes to standard error, if TensorFlow's log is off."""
-    if os.environ.get(_LOG_LEVEL) != _SILENT:
-        yield
-        return
-    kept = os.dup(2)
-    with open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 def _quiet_grpc() -> None:

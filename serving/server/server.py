@@ -26,7 +26,7 @@ from deploykit.serving.grpc_server.unfinished_requests import UnfinishedRequests
 from deploykit.serving.lifecycle.model_config import ModelSettings, model_settings, read_models
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.serving.protocol.version_status import AVAILABLE, VersionStatus
+from deploykit.serving.protocol.version_status import AVAILABLE, END, VersionStatus
 from deploykit.serving.rest.http_requests import HttpLimits
 from deploykit.serving.rest.rest import Rest, RestSettings
 from deploykit.serving.server.ending import PortCalls, go_on, refuse_and_answer
@@ -214,6 +214,7 @@ class Server:
         servable = open_version(folder, name, version, loading)
         if self.settings.enable_model_warmup:
             self._warm_up(servable)
+        self.metrics.loaded(name, version, servable.engines)
         return servable
 
     def _warm_up(self, servable: Servable) -> None:
@@ -235,6 +236,8 @@ class Server:
         if status.code != "OK" and self.port and not self._stopped.is_set():
             words = "model %s: version %d cannot be served: %s: %s"
             logger.warning(words, name, status.version, status.code, status.message)
+        if status.state == END:
+            self.metrics.loaded(name, status.version, ())
         self.health.tell()
 
     def _reload(self, config: Any, peer: str, seconds: float | None = None) -> None:

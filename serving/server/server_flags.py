@@ -86,5 +86,8 @@ class ServerFlags(PlainFlags):
     default: 0."""
     tensorflow_session_parallelism: int | None = None
     """Both."""
+    engine: str = "auto"
+    """`tensorflow`, `openvino`, or `auto`: what a version was exported for, where that is installed
+    and gives TensorFlow's answers on this machine, and TensorFlow otherwise."""
     allowed_ops: Sequence[str] = ()
     """Models with these ops are served although they act on files or processes."""

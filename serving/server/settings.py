@@ -12,6 +12,7 @@ from deploykit.serving.lifecycle.model_config import ModelSettings, read_models
 from deploykit.serving.protocol.batching_parameters import Batching, read_batching
 from deploykit.serving.server.config_files import Monitoring, Tls, read_monitoring, read_tls
 from deploykit.serving.server.server_flags import PlainFlags, ServerFlags
+from deploykit.transforms.core.engines.engines import AUTO, CHOICES, check_engine
 from deploykit.transforms.core.errors import Error
 
 _UPSTREAM_NAME = "default"
@@ -92,6 +93,10 @@ def _check(flags: ServerFlags) -> None:
     if flags.rest_plain and not (flags.ssl_config_file and flags.rest_api_port):
         raise Error("--rest_plain goes with --ssl_config_file and --rest_api_port: without TLS, "
                     "REST is plain HTTP anyway")  # fmt: skip
+    if flags.engine not in CHOICES:
+        raise Error(f"there is no engine {flags.engine!r}; there are: {', '.join(CHOICES)}")
+    if flags.engine != AUTO:
+        check_engine(flags.engine)
     if flags.batching_parameters_file and not flags.enable_batching:
         raise Error("--batching_parameters_file goes with --enable_batching")
 
@@ -133,7 +138,7 @@ def _loading(flags: ServerFlags) -> Loading:
             "give either --tensorflow_session_parallelism, or --tensorflow_intra_op_parallelism "
             "and --tensorflow_inter_op_parallelism"
         )
-    ours = Loading(allowed_ops=tuple(flags.allowed_ops))
+    ours = Loading(allowed_ops=tuple(flags.allowed_ops), engine=flags.engine)
     threads = [next(each for each in (one, both, usual) if each is not None)
                for one, usual in ((intra, ours.intra_op), (inter, ours.inter_op))]  # fmt: skip
     return replace(ours, intra_op=threads[0], inter_op=threads[1])

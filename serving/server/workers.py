@@ -214,7 +214,8 @@ class _Worker:
         os.close(write)
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            pickle.dump(self._settings, self._process.stdin)
+            loading = replace(self._settings.loading, tells=self._number == 0)
+            pickle.dump(replace(self._settings, loading=loading), self._process.stdin)
             self._process.stdin.flush()
         return self._process, read
 

@@ -50,6 +50,29 @@ class Counter:
             yield f"{self.name}{labels} {value}"
 
 
+class Gauge:
+    """What holds now: each is values of labels, and stands on the page as 1."""
+
+    kind = "gauge"
+
+    def __init__(self, name: str, *labels: str) -> None:
+        """Name it, without our prefix, and its labels."""
+        self.name, self.labels = _OWN_PREFIX + name, labels
+        self._values: frozenset[tuple[str, ...]] = frozenset()
+        self._lock = threading.Lock()
+
+    def replace(self, begins: tuple[str, ...], values: Iterable[tuple[str, ...]]) -> None:
+        """Let these hold from now on, instead of those whose first values are `begins`."""
+        with self._lock:
+            others = {each for each in self._values if each[: len(begins)] != begins}
+            self._values = frozenset(others.union(values))
+
+    def lines(self) -> Iterable[str]:
+        """Yield the lines of the page."""
+        for values in sorted(self._values):
+            yield f"{self.name}{{{_labels(self.labels, values)}}} 1"
+
+
 class Histogram:
     """How often a time in microseconds fell into each of several buckets, by values of labels."""
 
@@ -106,6 +129,7 @@ class Metrics:
             "batching_session:queuing_latency", exponential(100, 1.2, 52), "thread_pool_name"
         )
 
+        self.engines = Gauge("engine", "model_name", "model_version", "engine")
         self.unlogged = Counter("access_log_dropped_lines", prefix=_OWN_PREFIX)
 
     def observe(
@@ -126,6 +150,11 @@ class Metrics:
         """Count the warm-up of a version in a folder."""
         self.warm_up.add(seconds, path, code)
 
+    def loaded(self, model: str, version: int, engines: Iterable[str]) -> None:
+        """Say what computes a version from now on; nothing: it is gone."""
+        place = model, str(version)
+        self.engines.replace(place, [(*place, engine) for engine in engines])
+
     def queued(self, name: str, seconds: float) -> None:
         """Count the time that a call waited for its batch."""
         self.queuing.add(seconds, name)
@@ -138,7 +167,7 @@ class Metrics:
         """Return the page."""
         lines: list[str] = []
         upstream = (self.latency, self.queuing, self.requests, self.runtime, self.warm_up)
-        for each in (*upstream, self.unlogged):
+        for each in (*upstream, self.unlogged, self.engines):
             lines += [f"# TYPE {each.name} {each.kind}", *each.lines()]
         return "".join(f"{line}\n" for line in lines).encode()
 

@@ -10,6 +10,7 @@ from deploykit.cli import options
 from deploykit.cli.options.serving_flags import Flags, switch
 from deploykit.cli.options.types import Finite, PathName, TextOutput, Whole
 from deploykit.serving.server.server_flags import ServerFlags
+from deploykit.transforms.core.engines.engines import CHOICES
 
 _PORT = Whole(0, 65535)
 _COUNT = Whole(1)
@@ -115,6 +116,9 @@ _watching = options.under("Monitoring")
        "NOT_SERVING, so that callers go elsewhere; 0: not at all.")  # fmt: skip
 @_load("--drain_seconds", type=Finite(0), metavar="SECONDS",
        help="After that, how long calls may take to finish.")  # fmt: skip
+@_models("--engine", type=click.Choice(CHOICES), help="What computes. auto: what a version was "
+         "exported for, where it is installed and gives TensorFlow's answers on this machine; "
+         "TensorFlow otherwise.")  # fmt: skip
 @_models("--allow-op", "allowed_ops", metavar="OP", multiple=True, help="Serve models with this op "
          "although it reads or writes files or starts processes; may be repeated.")  # fmt: skip
 @switch("use_alts_credentials", "Not possible here; use --ssl_config_file.", "Network",

@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from deploykit.transforms.core.engines.engines import AUTO
 from deploykit.transforms.core.tensors import Array
 
-HERE = 0
-"""The thread that calls: it computes without handing anything over, and nothing ends it early."""
+HERE, ALL = 0, -1
+"""Instead of the number of a slot. HERE: the thread that calls, without handing anything over, and
+nothing ends it early. ALL: the slots of all, as nobody else computes; for engines that spread."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +25,22 @@ class Loading:
     """Calls that compute at once, each in a thread that all models share."""
     allowed_ops: tuple[str, ...] = ()
     """Ops that may reach beyond the model."""
+    engine: str = AUTO
+    """AUTO, or one of `ENGINES`."""
+    tells: bool = True
+    """Whether to say what the machine lacks; of several workers one does."""
 
 
 class Engine(Protocol):
     """What computes signatures of a version; `compute` may be called from many threads at once."""
 
     name: str
-    """As users know it: tensorflow, openvino."""
+    """One of `ENGINES`."""
+    version: str
+    spreads: bool
+    """Whether it can share out the work of one call over all slots."""
+    hands_over: bool
+    """Whether other threads compute than the one that calls."""
     any_shape: frozenset[str]
     """The input tensors that may come in any shape, whatever their signature says."""
     needs_rows: bool

@@ -1,34 +1,145 @@
 """A version directory opened: which engine computes which signature of it."""
 
+import logging
+import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 from deploykit.serving.execution.batch_parts import BatchParts
-from deploykit.serving.execution.engines.engine import Loading
+from deploykit.serving.execution.engines.engine import Engine, Loading
+from deploykit.serving.execution.engines.openvino_engine import OpenVinoEngine
 from deploykit.serving.execution.engines.tensorflow_engine import TensorFlowEngine, Traits
+from deploykit.serving.execution.engines.tensorflow_start import start_tensorflow
+from deploykit.serving.execution.engines.trial import engine_of
 from deploykit.serving.execution.quick_calls import QuickCalls
 from deploykit.serving.execution.row_independence import unmixed
 from deploykit.serving.execution.safety import check_safe
 from deploykit.serving.execution.servable import Servable
-from deploykit.serving.protocol.signatures import read_meta_graph, signatures_of
+from deploykit.serving.protocol.protos import MetaGraphDef
+from deploykit.serving.protocol.signatures import (
+    Signature,
+    Tensor,
+    read_meta_graph,
+    signatures_of,
+)
+from deploykit.transforms.core.engines.engine_folder import FOLDER, read
+from deploykit.transforms.core.engines.engine_manifest import EngineFolder, EngineTensor
+from deploykit.transforms.core.engines.engines import AUTO, OPENVINO, TENSORFLOW, lacking
+from deploykit.transforms.core.errors import Error, GraphError
+
+logger = logging.getLogger("deploykit")
+
+_told = threading.Lock()  # taken for good once it was said what the machine lacks
 
 
 def open_version(folder: Path, name: str, version: int, loading: Loading) -> Servable:
     """Load a version directory.
 
-    FileError, GraphError: it is no sound SavedModel. RefusedError: it does what is not allowed.
+    FileError, GraphError: it is no sound SavedModel, or not what the engine asked for computes.
+    LimitError: that engine takes too long or too much. RefusedError: it does what is not allowed.
     """
     meta = read_meta_graph(folder)
-    check_safe(meta, folder, loading.allowed_ops)
     signatures = signatures_of(meta)
-    traits = Traits.of(meta, signatures)
-    as_declared = {
-        signature: each
-        for signature, each in signatures.items()
-        if traits.any_shape.isdisjoint(tensor.name for tensor in each.inputs.values())
-    }  # its inputs come in the shape they have
-    parts = BatchParts(signatures, unmixed(meta, as_declared) if loading.slots > 1 else ())
-    quick = QuickCalls(meta, traits.photos)
-    del meta  # it holds the weights, and so does a session
-    engine = TensorFlowEngine(folder, signatures, traits, loading)
-    engines = dict.fromkeys(signatures, engine)
+    engines: dict[str, Engine] = {}
+    if (found := _openvino(folder, signatures, loading)) is not None:
+        engines |= dict.fromkeys(found.signatures, found)
+    spread = [signature for signature, each in engines.items() if each.spreads]
+    left = {each: signatures[each] for each in signatures if each not in engines}
+    if not left:
+        quick = QuickCalls(meta)
+        return Servable(
+            folder, name, version, signatures, engines, quick, BatchParts(signatures, (), spread)
+        )
+    try:
+        start_tensorflow()
+        check_safe(meta, folder, loading.allowed_ops)
+        traits = Traits.of(meta, left)
+        apart = _unmixed(meta, left, traits) if loading.slots > 1 else ()
+        quick = QuickCalls(meta, traits.photos)
+        del meta  # it holds the weights, and so does a session
+        engine = TensorFlowEngine(folder, left, traits, loading)
+    except BaseException:
+        if found is not None:
+            found.close()
+        raise
+    engines |= dict.fromkeys(left, engine)
+    if found is not None:
+        logger.info("%s: %s", folder, _who(engines))
+    parts = BatchParts(signatures, apart, spread)
     return Servable(folder, name, version, signatures, engines, quick, parts)
+
+
+def _unmixed(
+    meta: MetaGraphDef, signatures: Mapping[str, Signature], traits: Traits
+) -> frozenset[str]:
+    """Return the signatures that mix no rows, and whose inputs come in the shape they have."""
+    return unmixed(meta, {
+        name: each for name, each in signatures.items()
+        if traits.any_shape.isdisjoint(tensor.name for tensor in each.inputs.values())
+    })  # fmt: skip
+
+
+def _openvino(
+    folder: Path, signatures: Mapping[str, Signature], loading: Loading
+) -> OpenVinoEngine | None:
+    """Return what computes those signatures that a version was exported for, or None.
+
+    Raises why there is nothing where OpenVINO was asked for; says so in the log otherwise.
+    """
+    if loading.engine == TENSORFLOW:
+        return None
+    try:
+        content = read(folder)
+        if content is None:
+            if loading.engine == AUTO:
+                return None
+            raise GraphError(
+                f"{folder}: it has no {FOLDER}, so OpenVINO cannot compute it; export a model that "
+                "`deploykit quantize --engine openvino` wrote, or serve with --engine auto"
+            )
+        if content.use.engine != OPENVINO:
+            raise GraphError(f"{folder}: {FOLDER} is for {content.use.engine}, not for {OPENVINO}")
+        if (why := lacking(OPENVINO)) and loading.engine == AUTO:
+            if loading.tells:
+                _tell_once(folder, why)
+            return None
+        _check_same(folder, content, signatures)
+        return engine_of(folder, content, loading)
+    except Error as error:
+        if loading.engine != AUTO:
+            raise
+        logger.warning("%s: TensorFlow computes it, and not OpenVINO: %s", folder, error)
+        return None
+
+
+def _check_same(folder: Path, content: EngineFolder, signatures: Mapping[str, Signature]) -> None:
+    """Raise GraphError where what lies beside a version is called otherwise than the version."""
+    for name, each in content.signatures.items():
+        ours = signatures.get(name)
+        if ours is None:
+            raise GraphError(f"{folder}: {FOLDER} is for a signature '{name}', which is not there")
+        for mine, other in ((ours.inputs, each.inputs), (ours.outputs, each.outputs)):
+            if {alias: _kind(tensor) for alias, tensor in mine.items()} != {
+                alias: _kind(tensor) for alias, tensor in other.items()
+            }:
+                raise GraphError(f"{folder}: {FOLDER} has other tensors in signature '{name}' than "
+                                 "saved_model.pb; export the model again")  # fmt: skip
+
+
+def _kind(tensor: Tensor | EngineTensor) -> tuple[str, tuple[int, ...] | None]:
+    return str(tensor.dtype), tensor.shape
+
+
+def _tell_once(folder: Path, why: str) -> None:
+    """Say what the machine lacks for the first version that would use it."""
+    if _told.acquire(blocking=False):
+        words = "TensorFlow computes what was exported for OpenVINO, such as %s: %s"
+        logger.warning(words, folder, why)
+
+
+def _who(engines: Mapping[str, Engine]) -> str:
+    """Return which engine computes which signatures, in words."""
+    by_engine: dict[str, list[str]] = {}
+    for signature, engine in sorted(engines.items()):
+        by_engine.setdefault(engine.name, []).append(f"'{signature}'")
+    return "; ".join(f"{name} computes {', '.join(s)}" for name, s in sorted(by_engine.items()))

@@ -14,7 +14,7 @@ from deploykit.serving.execution.free_shapes import free_inputs
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.protos import MetaGraphDef
 from deploykit.serving.protocol.signatures import SERVE, Signature
-from deploykit.transforms.core.engines.engines import TENSORFLOW
+from deploykit.transforms.core.engines.engines import TENSORFLOW, version_of
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.free_memory import give_back
 from deploykit.transforms.core.tensors import Array
@@ -57,6 +57,7 @@ class TensorFlowEngine:
     """A session of a version, as `Engine` says."""
 
     name = TENSORFLOW
+    spreads = hands_over = False
 
     def __init__(
         self,
@@ -71,6 +72,7 @@ class TensorFlowEngine:
         """
         import tensorflow as tf
 
+        self.version = version_of(TENSORFLOW)
         self._signatures = dict(signatures)
         self.any_shape, self.needs_rows = traits.any_shape, traits.needs_rows
         self._photos = traits.photos

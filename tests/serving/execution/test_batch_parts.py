@@ -21,6 +21,7 @@ from deploykit.serving.execution.batch_parts import (
 )
 from deploykit.serving.execution.batching import Batches
 from deploykit.serving.execution.data_plane import Plane, Requester, Target
+from deploykit.serving.execution.engines.engine import ALL
 from deploykit.serving.execution.slots import Slots
 from deploykit.serving.protocol.batching_parameters import Batching
 from deploykit.serving.protocol.errors import ServingError
@@ -220,3 +221,43 @@ def test_all_works_have_ended_when_one_of_them_fails():
     with pytest.raises(ZeroDivisionError):
         threads.run_at_once(9, lambda count: [1 / 0])
     assert threads.run_at_once(9, lambda count: [lambda: count] * count) == [3, 3, 3]
+
+
+def spread_of(echo, known=4.0):
+    """Let calls be known to take so long in one slot, whose engine can spread them over all."""
+    echo.parts = BatchParts(echo.signatures, (), [NAME])
+    for _ in range(TRIES):
+        echo.parts.note(NAME, feeds(1), known)
+    return echo
+
+
+def test_a_lone_call_has_all_slots_where_its_engine_can_use_them():
+    echo = spread_of(Echo())
+    echo.go.set()
+    plane = Plane(One(echo), 9, 2)
+    for _ in range(TRIES + 1):
+        assert predict(plane, 1).outputs["y"].tolist() == [[0.0]]
+    assert echo.slots == [ALL] * (TRIES + 1)
+    assert all(name.startswith("compute") for name in echo.threads)
+    assert predict(plane, 2).outputs
+    assert echo.slots[-1] > 0, "a size that is not known yet"
+
+
+def test_a_call_is_not_spread_where_that_brings_nothing_or_others_compute():
+    echo = spread_of(Echo(), known=0.0)
+    echo.go.set()
+    plane = Plane(One(echo), 9, 2)
+    for _ in range(TRIES + 1):
+        predict(plane, 1)
+    assert [slot == ALL for slot in echo.slots] == [True] * TRIES + [False]
+    echo = spread_of(Echo())
+    plane = Plane(One(echo), 9, 2)
+    first, _ = in_thread(lambda: predict(plane, 1))
+    assert echo.begun.acquire(timeout=10)
+    second, _ = in_thread(lambda: predict(plane, 1))
+    assert echo.begun.acquire(timeout=10), "it waits for the one that is spread"
+    echo.go.set()
+    first.join()
+    second.join()
+    predict(plane, 1)
+    assert [slot == ALL for slot in echo.slots] == [True, False, False]

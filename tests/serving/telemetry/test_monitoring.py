@@ -66,6 +66,7 @@ def test_types_are_told_under_the_names_of_the_original_and_our_own_under_ours()
         "# TYPE :tensorflow:serving:model_warmup_latency histogram",
         "# TYPE :deploykit:serving:access_log_dropped_lines counter",
         ":deploykit:serving:access_log_dropped_lines 0",
+        "# TYPE :deploykit:serving:engine gauge",
     ]
 
 
@@ -156,3 +157,15 @@ def test_no_call_is_lost_between_threads():
     assert page[key("request_count", model_name="m", status="OK")] == 16_000
     labels = {"model_name": "m", "API": "Predict", "entrypoint": "GRPC"}
     assert page[key("request_latency_bucket", le="+Inf", **labels)] == 16_000
+
+
+def test_what_computes_a_version_is_told_while_it_is_there():
+    metrics = Metrics()
+    metrics.loaded("m", 1, ["openvino 2026.4.1", "tensorflow 2.21.0"])
+    metrics.loaded("m", 2, ["tensorflow 2.21.0"])
+    metrics.loaded("m", 1, ())
+    lines = [line for line in metrics.page().decode().splitlines() if "serving:engine" in line]
+    labels = '{model_name="m",model_version="2",engine="tensorflow 2.21.0"}'
+    assert lines == [
+        "# TYPE :deploykit:serving:engine gauge", f":deploykit:serving:engine{labels} 1"
+    ]  # fmt: skip

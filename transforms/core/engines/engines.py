@@ -11,6 +11,9 @@ from deploykit.transforms.core.errors import GraphError
 
 TENSORFLOW, OPENVINO = "tensorflow", "openvino"
 ENGINES = (TENSORFLOW, OPENVINO)
+AUTO = "auto"
+CHOICES = (AUTO, *ENGINES)
+"""What to ask a server for; AUTO is the engine that a model was exported for, where it is right."""
 TITLES = {TENSORFLOW: "TensorFlow", OPENVINO: "OpenVINO"}
 PRECISIONS = ("f32", "bf16")
 """In which floats an engine computes what is not in 8 bits."""

@@ -9,7 +9,7 @@ import queue
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -41,6 +41,9 @@ class Compiling:
 
 
 DEFAULT = Compiling()
+
+Watch = Callable[[Callable[[], object]], contextlib.AbstractContextManager[object]]
+"""Is given what ends a call between two of its ops, and lasts as long as the call."""
 
 
 class OpenVinoModel:
@@ -92,8 +95,8 @@ class OpenVinoModel:
         for _ in range(max(compiling.streams, 1)):
             self._idle.put(self._compiled.create_infer_request())
 
-    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """Return the outputs. GraphError: OpenVINO cannot compute it for these arrays.
+    def run(self, feeds: Mapping[str, Array], watch: Watch | None = None) -> list[Array]:
+        """Return the outputs. GraphError: OpenVINO cannot compute it for these arrays, or is ended.
 
         As well: an input is not fed, or an array is of another type or shape than its input.
         """
@@ -102,7 +105,8 @@ class OpenVinoModel:
         try:
             places = {self._inputs[tensor]: array for tensor, array in feeds.items()}
             given = {place: array for place, array in places.items() if place is not None}
-            with _refused("cannot run the graph", GraphError):
+            watched = contextlib.nullcontext() if watch is None else watch(request.cancel)
+            with _refused("cannot run the graph", GraphError), watched:
                 found = request.infer(given, share_inputs=True, share_outputs=False)
                 values = [found[place] for place in range(len(self._compiled.outputs))]
             for place in self._bfloats:  # it gives their bits in another type of 16

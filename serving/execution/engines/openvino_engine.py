@@ -1,0 +1,112 @@
+"""OpenVINO computes: the graph that lies beside a version for it, compiled once.
+
+Signatures with the same inputs are one compiled graph with the outputs of all. It is compiled for
+as many calls at once as there are slots, and once more for a call that has all slots to itself.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from deploykit.serving.execution.engines.deadlines import Deadline
+from deploykit.serving.execution.engines.engine import ALL, HERE, Loading
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.transforms.core.engines.engine_manifest import EngineFolder, EngineSignature
+from deploykit.transforms.core.engines.engines import OPENVINO, version_of
+from deploykit.transforms.core.engines.openvino_model import Compiling, OpenVinoModel
+from deploykit.transforms.core.engines.session import cut
+from deploykit.transforms.core.errors import GraphError, lacks_memory
+from deploykit.transforms.core.protos import GraphDef
+from deploykit.transforms.core.running.free_memory import give_back
+from deploykit.transforms.core.tensors import Array
+
+OVERDUE = "the deadline passed while the model ran"
+
+
+class OpenVinoEngine:
+    """Compiled graphs of a version, as `Engine` says."""
+
+    name = OPENVINO
+    any_shape = frozenset[str]()
+    needs_rows = False
+    hands_over = True
+
+    def __init__(self, content: EngineFolder, loading: Loading) -> None:
+        """Compile what lies beside a version. GraphError: OpenVINO refuses it."""
+        self.version = version_of(OPENVINO)
+        self.spreads = loading.slots > 1
+        self._signatures = dict(content.signatures)
+        slots = max(loading.slots, 1)
+        threads = slots * max(loading.intra_op, 0)  # 0: all cores
+        precision = content.use.precision
+        self._beside = _compiled(content, Compiling(threads, slots, precision))
+        alone = Compiling(threads, 1, precision)
+        self._alone = _compiled(content, alone) if self.spreads else self._beside
+
+    @property
+    def signatures(self) -> list[str]:
+        """What it computes of the version."""
+        return list(self._signatures)
+
+    def compute(
+        self,
+        signature: str,
+        feeds: Mapping[str, Array],
+        outputs: Sequence[str],
+        seconds: float | None,
+        slot: int,
+    ) -> dict[str, Array]:
+        """As `Engine` says."""
+        chosen = self._signatures[signature]
+        graph = (self._alone if slot == ALL else self._beside)[signature]
+        return graph.run(chosen, feeds, None if slot == HERE else seconds)
+
+    def close(self) -> None:
+        """Give all memory back. Nobody may be calling it any more."""
+        self._beside, self._alone = {}, {}
+        give_back()
+
+
+class _CompiledGraph:
+    """What computes all signatures that have the same inputs."""
+
+    def __init__(
+        self, graph_def: GraphDef, signatures: Sequence[EngineSignature], compiling: Compiling
+    ) -> None:
+        ranks = {}
+        for each in signatures[0].inputs.values():
+            if each.shape is None:
+                raise GraphError(f"OpenVINO takes no input of unknown rank, as '{each.name}' is")
+            ranks[each.name] = each.dtype, len(each.shape)
+        outputs = {tensor.name for each in signatures for tensor in each.outputs.values()}
+        self._outputs = {name: place for place, name in enumerate(sorted(outputs))}
+        part, fed = cut(graph_def, ranks, list(self._outputs))
+        self._model = OpenVinoModel(part, fed, list(self._outputs), compiling)
+
+    def run(
+        self, signature: EngineSignature, feeds: Mapping[str, Array], seconds: float | None
+    ) -> dict[str, Array]:
+        """Return the outputs by alias. ServingError: it refuses the arrays, or time is over."""
+        arrays = {signature.inputs[alias].name: array for alias, array in feeds.items()}
+        deadline = Deadline(seconds)
+        try:
+            found = self._model.run(arrays, deadline.watch)
+        except GraphError as error:
+            if deadline.over:
+                raise ServingError("DEADLINE_EXCEEDED", OVERDUE) from None
+            code = "RESOURCE_EXHAUSTED" if lacks_memory(error) else "INVALID_ARGUMENT"
+            raise ServingError(code, str(error)) from None
+        return {
+            alias: found[self._outputs[tensor.name]] for alias, tensor in signature.outputs.items()
+        }
+
+
+def _compiled(content: EngineFolder, compiling: Compiling) -> dict[str, _CompiledGraph]:
+    """Return what computes each signature."""
+    alike: dict[frozenset[str], list[str]] = {}
+    for name, signature in content.signatures.items():
+        fed = frozenset(tensor.name for tensor in signature.inputs.values())
+        alike.setdefault(fed, []).append(name)
+    graph_def, found = GraphDef.FromString(content.graph_def), dict[str, _CompiledGraph]()
+    for names in alike.values():
+        graph = _CompiledGraph(graph_def, [content.signatures[name] for name in names], compiling)
+        found |= dict.fromkeys(names, graph)
+    return found

@@ -1,0 +1,79 @@
+"""An engine tried on this machine before it serves: in a child process, against TensorFlow's words.
+
+A crash, a deadline or a departure from the answers that lie beside the version ends the trial, and
+nothing else.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from deploykit.serving.execution.engines.engine import HERE, Loading
+from deploykit.serving.execution.engines.openvino_engine import OpenVinoEngine
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.transforms.core.checks.side_effects import refuse_side_effects
+from deploykit.transforms.core.engines.engine_folder import FOLDER, read
+from deploykit.transforms.core.engines.engine_manifest import EngineAnswer, EngineFolder
+from deploykit.transforms.core.engines.openvino_model import imported
+from deploykit.transforms.core.engines.proof import Answered, departure
+from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.protos import GraphDef
+from deploykit.transforms.core.running.child import call
+
+logger = logging.getLogger("deploykit")
+
+
+def engine_of(folder: Path, content: EngineFolder, loading: Loading) -> OpenVinoEngine:
+    """Return what computes a version on this machine, once a child process has tried it.
+
+    GraphError, LimitError: OpenVINO refuses it, dies of it, takes too long, or departs from what
+    TensorFlow answers. RefusedError: its graph would act beyond the model.
+    """
+    start = time.monotonic()
+    try:
+        mebibytes = call(f"{__name__}:tried", str(folder), loading)
+    except (CrashError, LimitError) as error:  # its words are about TensorFlow, which most run
+        raise type(error)(str(error).replace("TensorFlow", "OpenVINO", 1)) from None
+    engine = OpenVinoEngine(content, loading)
+    seconds = time.monotonic() - start
+    words = "%s: OpenVINO %s gives TensorFlow's answers here; it took %.0f MiB and %.1f s to try"
+    logger.info(words, folder, engine.version, mebibytes, seconds)
+    return engine
+
+
+def tried(folder: str, loading: Loading) -> float:
+    """Return the memory that a version takes in OpenVINO, in MiB; this is for a child process.
+
+    Raises what `engine_of` says.
+    """
+    content = read(Path(folder))
+    if content is None:
+        raise GraphError(f"{folder}: {FOLDER} is gone")
+    graph = Graph.from_graph_def(GraphDef.FromString(content.graph_def))
+    refuse_side_effects(graph, loading.allowed_ops)
+    imported()
+    before = psutil.Process().memory_info().rss
+    engine = OpenVinoEngine(content, loading)
+    for name in content.signatures:
+        compare(engine, content, name, [each for each in content.answers if each.signature == name])
+    return float(psutil.Process().memory_info().rss - before) / (1 << 20)
+
+
+def compare(
+    engine: OpenVinoEngine, content: EngineFolder, name: str, answers: Sequence[EngineAnswer]
+) -> None:
+    """Raise GraphError where an engine departs from TensorFlow's answers for a signature."""
+    answered = []
+    for each in answers:
+        outputs = list(each.expected)
+        try:
+            found = engine.compute(name, each.feeds, outputs, None, HERE)
+        except ServingError as error:
+            raise GraphError(f"signature '{name}' at batch {each.batch}: {error}") from None
+        answered.append(Answered(each.batch, each.expected, found))
+    if fault := departure(answered, content.bars[name]):
+        raise GraphError(f"signature '{name}' departs from TensorFlow: {fault}")

@@ -1,0 +1,173 @@
+"""Which engine computes a version: the one that it was written for, only where that is right."""
+
+import logging
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deploykit.serving.execution.engines import open_version as opening
+from deploykit.serving.execution.engines.engine import ALL, Loading
+from deploykit.serving.execution.engines.open_version import open_version
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.transforms.core.engines.engine_folder import FOLDER, write
+from deploykit.transforms.core.engines.engines import OPENVINO
+from deploykit.transforms.core.errors import Error, GraphError
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.tensors import DType
+from tests.serving.engine_versions import NAME, X, alone, content, mixed, needs_openvino
+from tests.serving.small_models import half_plus
+
+TCMALLOC = Path("/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4")
+
+
+def opened(folder, **loading):
+    return open_version(folder, "m", 1, Loading(slots=2, **loading))
+
+
+def answer(servable, x=X, **more):
+    return servable.run(NAME, {"x": x}, ["y"], **more)["y"]
+
+
+@needs_openvino
+def test_each_signature_has_its_engine(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "deploykit")
+    servable = opened(mixed(tmp_path / "m"))
+    try:
+        engines = {name: each.name for name, each in servable._engines.items()}
+        assert engines == {
+            NAME: "openvino", "classify_x_to_y": "tensorflow", "regress_x_to_y": "tensorflow"
+        }  # fmt: skip
+        assert [each.split()[0] for each in servable.engines] == ["openvino", "tensorflow"]
+        assert "openvino computes 'serving_default'; tensorflow computes 'classi" in caplog.text
+        assert "OpenVINO" in caplog.text
+        for rows in (0, 1, 3, 1000):
+            for slot in (1, ALL):
+                x = np.arange(rows, dtype=np.float32).reshape(rows, 1)
+                assert answer(servable, x, slot=slot, seconds=60.0).tolist() == (x / 2 + 2).tolist()
+        with pytest.raises(ServingError, match="to be float but int32 is provided") as error:
+            answer(servable, X.astype(np.int32))
+        assert error.value.code == "INVALID_ARGUMENT"
+        with pytest.raises(ServingError, match=r"has shape \[3\], but the signature takes"):
+            answer(servable, X.ravel())
+    finally:
+        servable.close()
+
+
+@needs_openvino
+def test_what_is_not_right_is_computed_by_tensorflow_or_refused(tmp_path, caplog):
+    folder = alone(tmp_path / "m", answered=2.5)
+    words = "departs from TensorFlow: output 'y': error 0.143"
+    with pytest.raises(GraphError, match=words):
+        opened(folder, engine=OPENVINO)
+    assert not caplog.text
+    servable = opened(folder)
+    assert caplog.text.count("TensorFlow computes it, and not OpenVINO") == 1
+    assert words in caplog.text
+    assert answer(servable).tolist() == (X / 2 + 2).tolist()
+    servable.close()
+
+
+def damaged(folder):
+    graph = folder / FOLDER / "graph.pb"
+    graph.write_bytes(graph.read_bytes()[:-1])
+
+
+def half_written(folder):
+    (folder / FOLDER / "manifest.json").unlink()
+
+
+def newer(folder):
+    manifest = folder / FOLDER / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 99'))
+
+
+@needs_openvino
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (damaged, "graph.pb: it is not the file that the manifest was written with"),
+        (half_written, "manifest.json"),
+        (newer, "its format is 99"),
+    ],
+)
+def test_a_folder_that_is_not_whole(tmp_path, caplog, harm, words):
+    folder = alone(tmp_path / "m")
+    harm(folder)
+    with pytest.raises(GraphError, match=words):
+        opened(folder, engine=OPENVINO)
+    servable = opened(folder)
+    assert words in caplog.text
+    assert [each.split()[0] for each in servable.engines] == ["tensorflow"]
+    servable.close()
+
+
+@needs_openvino
+def test_a_folder_for_another_version(tmp_path):
+    half_plus(tmp_path / "m", 2.0)
+    folder = tmp_path / "m" / "00000123"
+    each = content()
+    signature = each.signatures.pop(NAME)
+    each.signatures["other"] = signature
+    each.bars["other"] = each.bars.pop(NAME)
+    each.answers[:] = [type(a)("other", a.batch, a.feeds, a.expected) for a in each.answers]
+    write(folder, each)
+    with pytest.raises(GraphError, match="is for a signature 'other', which is not there"):
+        opened(folder, engine=OPENVINO)
+
+
+@needs_openvino
+def test_a_graph_that_acts_on_files_never_runs(tmp_path):
+    read = Node("file", "ReadFile", ("name",)), Node.constant("name", np.array(b"/etc/passwd"))
+    folder = alone(tmp_path / "m", more=read)
+    with pytest.raises(Error, match="ReadFile reads or writes files when it runs"):
+        opened(folder, engine=OPENVINO)
+
+
+@needs_openvino
+def test_what_openvino_does_not_know_is_named(tmp_path):
+    odd = Node("odd", "Digamma", ("x",)).with_attrs(T=DType("float32"))
+    more = odd, Node("z", "Identity", ("odd",)).with_attrs(T=DType("float32"))
+    half_plus(tmp_path / "m", 2.0)
+    folder = tmp_path / "m" / "00000123"
+    each = content(more=more)
+    tensors = each.signatures[NAME].outputs
+    tensors["y"] = type(tensors["y"])("z:0", "float32", (-1, 1))
+    write(folder, each)
+    with pytest.raises(GraphError, match="Digamma"):
+        opened(folder, engine=OPENVINO)
+
+
+@needs_openvino
+@pytest.mark.skipif(not TCMALLOC.exists(), reason="tcmalloc is missing")
+def test_a_process_that_dies_of_openvino_is_not_the_server(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("LD_PRELOAD", str(TCMALLOC))
+    servable = opened(alone(tmp_path / "m"))
+    engines = [each.split()[0] for each in servable.engines]
+    servable.close()
+    assert engines == (["tensorflow"] if "OpenVINO died of" in caplog.text else ["openvino"])
+
+
+def test_only_what_is_asked_for_is_looked_at(tmp_path):
+    folder = alone(tmp_path / "m")
+    damaged(folder)
+    servable = opened(folder, engine="tensorflow")
+    assert answer(servable).tolist() == (X / 2 + 2).tolist()
+    servable.close()
+    half_plus(tmp_path / "n", 2.0)
+    with pytest.raises(GraphError, match=r"it has no assets.extra/deploykit.engine, so OpenVINO"):
+        opened(tmp_path / "n" / "00000123", engine=OPENVINO)
+
+
+def test_what_the_machine_lacks_is_said_once(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(opening, "lacking", lambda engine: "it is not here")
+    monkeypatch.setattr(opening, "_told", threading.Lock())
+    folders = [alone(tmp_path / name) for name in "abc"]
+    for number, folder in enumerate(folders):
+        servable = opened(folder, tells=number > 0)
+        assert answer(servable).tolist() == (X / 2 + 2).tolist()
+        servable.close()
+    assert caplog.text.count("it is not here") == 1
+    assert os.fspath(folders[1]) in caplog.text
