@@ -13,6 +13,7 @@ from deploykit.freezing.sidecar import about
 from deploykit.rewriting.int8_graph import onednn_graph
 from deploykit.serving.protocol.protos import SignatureDef
 from deploykit.serving.protocol.signatures import Tensor, tensor_of
+from deploykit.transforms.core.engines.engine_folder import MOST_ANSWERS
 from deploykit.transforms.core.engines.engine_manifest import (
     EngineAnswer,
     EngineFolder,
@@ -36,6 +37,7 @@ from deploykit.transforms.core.int8.stored_codes import holds_codes
 from deploykit.transforms.core.node import normal, producer_name
 from deploykit.transforms.core.ops import FEEDABLE_OPS
 from deploykit.transforms.core.tensors import Array
+from deploykit.verification.engine_cases import EngineCase
 from deploykit.verification.engine_check import EngineCheck, compared_in
 from deploykit.verification.engine_feeds import made_up_range
 from deploykit.verification.verify import verify
@@ -204,7 +206,7 @@ def _part_of(
             {alias: np.asarray(case.expected[normal(t.name)]) for alias, t in each.outputs.items()},
         )
         for name, each in signatures.items()
-        for case in checks[name].cases
+        for case in _kept(checks[name].cases, len(signatures))
     ]
     bars = {
         name: {alias: checks[name].bars[normal(t.name)] for alias, t in each.outputs.items()}
@@ -217,6 +219,26 @@ def _part_of(
     check_parts(content, part.to_graph_def())
     notes = dict.fromkeys(note for check in checks.values() for note in check.left_out)
     return EnginePart(content, notes=tuple(notes))
+
+
+def _kept(cases: Sequence[EngineCase], signatures: int) -> Sequence[EngineCase]:
+    """Return the cases whose arrays a server reads; GraphError: there is none."""
+    most, kept = MOST_ANSWERS // (2 * signatures), list[EngineCase]()
+    for case in sorted(cases, key=_bytes):
+        if _bytes(case) <= most:
+            most -= _bytes(case)
+            kept.append(case)
+    if not any(case.batch for case in kept):
+        raise GraphError(
+            f"the answers to one batch take {_bytes(cases[0])} bytes, too much to be kept beside "
+            "the version for the engine"
+        )
+    return sorted(kept, key=lambda case: -case.batch)
+
+
+def _bytes(case: EngineCase) -> int:
+    arrays = (*case.feeds.values(), *case.expected.values())
+    return sum(np.asarray(array).nbytes for array in arrays)
 
 
 def _why_not(graph: Graph, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> str:

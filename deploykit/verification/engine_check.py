@@ -30,19 +30,17 @@ from deploykit.transforms.core.errors import (
 )
 from deploykit.transforms.core.functions import Library, reachable
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import producer_name
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.running.differences import QualityBar
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.choices import choices
 from deploykit.verification.engine_cases import EngineCase, GraphRunner, case_of, reference_cases
 from deploykit.verification.engine_feeds import EngineFeeds, engine_feeds
+from deploykit.verification.engine_limits import unfit
 from deploykit.verification.pairs import before_softmax
-from deploykit.verification.sample_inputs import type_and_shape
 from deploykit.verification.samples import Data
 from deploykit.verification.tolerance import default_tolerance
 
-_NO_NUMBERS = ("string", "resource", "variant")
 _ENOUGH_DB = 30.0
 """Codes that are rounded the other way here and there come to this: better, nothing is lost."""
 
@@ -113,7 +111,7 @@ def compared_in(
     GraphError: the engine cannot be had here, or the data do not fit the graph.
     """
     check_engine(engine)
-    if why := _no_numbers(graph):
+    if why := unfit(graph):
         return EngineCheck(refused=why)
     reason = ""
     if feeds is None:
@@ -284,17 +282,6 @@ def _lost(
                 f"output '{name}': {db:.1f} dB to the answers of the float model, where TensorFlow "
                 f"keeps {kept[name]:.1f} dB; at most {MOST_LOST_DB:g} dB may be lost"
             )
-    return ""
-
-
-def _no_numbers(graph: Graph) -> str:
-    """Return why a graph is none for an engine that knows numbers alone, or an empty string."""
-    for kind, tensors in (("input", graph.inputs), ("output", graph.outputs)):
-        for tensor in tensors:
-            type_ = type_and_shape(graph, tensor)[0]
-            if type_ in _NO_NUMBERS:
-                op = graph[producer_name(tensor)].op
-                return f"{kind} '{tensor}' ({op}) is of type {type_}, which OpenVINO does not have"
     return ""
 
 

@@ -227,6 +227,16 @@ def test_a_model_of_texts_alone_is_left_to_tensorflow(tmp_path):
         deploykit.export(model, tmp_path, name="m", engine="openvino")
 
 
+def test_answers_too_large_for_a_server_are_left_out(tmp_path, monkeypatch):
+    model = live(doubled, (None, 100))
+    monkeypatch.setattr(engine_part, "MOST_ANSWERS", 4000)
+    found = deploykit.export(model, tmp_path, name="m", engine="openvino")
+    assert [each.batch for each in read(found.folder).answers] == [1, 0]
+    monkeypatch.setattr(engine_part, "MOST_ANSWERS", 400)
+    with pytest.raises(GraphError, match="too much to be kept"):
+        deploykit.export(model, tmp_path, name="m", engine="openvino")
+
+
 def test_files_that_run_it_install_openvino_and_preload_nothing(tmp_path):
     from deploykit.benchmarking.settings import Settings
     from deploykit.exporting.deployment import Manifests

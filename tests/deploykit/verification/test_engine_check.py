@@ -1,5 +1,8 @@
 """An engine beside TensorFlow: what is right, what is refused, and what is known to be wrong."""
 
+import os
+import time
+
 import numpy as np
 import pytest
 
@@ -7,11 +10,11 @@ import deploykit
 from deploykit.transforms.core.engines.openvino_model import Compiling
 from deploykit.transforms.core.engines.session import OpenVinoSession
 from deploykit.transforms.core.errors import (
-    CrashError,
     GraphError,
     UnverifiedError,
     VerificationError,
 )
+from deploykit.transforms.core.running.child import Limits
 from deploykit.transforms.core.running.session import Session
 from deploykit.verification import engine_check
 from deploykit.verification.engine_check import bar_of, compared, compared_in
@@ -196,6 +199,26 @@ def test_what_openvino_lacks_is_refused_by_name():
             found.require()
 
 
+def test_products_of_long_whole_numbers_are_refused_as_samples_would_not_show_them():
+    import tensorflow as tf
+
+    def hashed(ids):
+        return ids * 100_003 % 1_000
+
+    def widened(ids):
+        return tf.cast(ids, tf.int64) ** 2
+
+    for function, dtype in ((hashed, "int64"), (widened, "int32")):
+        said = compared_in(frozen(function, (None,), dtype=dtype)).refused
+        assert "multiplies int64 that depend on what is fed" in said
+
+    def of_sizes(values):
+        sizes = tf.shape(values, out_type=tf.int64)
+        return tf.reshape(values, [sizes[0] * sizes[1]])
+
+    assert check(frozen(of_sizes, (None, None))).why == ""
+
+
 def test_an_engine_that_takes_no_empty_batch_is_given_a_row():
     import tensorflow as tf
 
@@ -255,15 +278,41 @@ def test_codes_that_lose_more_than_a_decibel_to_the_float_model_depart():
     )
 
 
-def test_an_engine_that_dies_is_refused_in_a_sentence(monkeypatch):
-    class Dying(engine_check._InChild):
-        def run(self, fetches, feeds):
-            if self._name == "OpenVINO":
-                raise CrashError("OpenVINO died of SIGABRT on this graph: it said nothing")
-            return super().run(fetches, feeds)
+class Dying:
+    """What ends its process in its first call."""
 
-    monkeypatch.setattr(engine_check, "_InChild", Dying)
-    assert compared_in(net()).refused == "OpenVINO died of SIGABRT on this graph: it said nothing"
+    def __init__(self, *_):
+        self._calls = 0
+
+    def run(self, fetches, feeds):
+        os.abort()
+
+
+class Waiting(Dying):
+    """What gives no answer."""
+
+    def run(self, fetches, feeds):
+        time.sleep(60)
+
+
+@pytest.mark.parametrize(("kind", "said"), [
+    (Dying, "OpenVINO died of SIGABRT on this graph"),
+    (Waiting, "OpenVINO did not finish within 3 seconds"),
+])  # fmt: skip
+def test_the_end_of_an_engine_is_a_sentence(monkeypatch, kind, said):
+    started = engine_check._InChild.__init__
+
+    def with_other(self, name, path, *more):
+        started(self, name, path, *more)
+        if name == "OpenVINO":
+            self._worker.close()
+            self._kind = f"{__name__}:{kind.__name__}"
+            self._worker = self._started()
+
+    monkeypatch.setattr(engine_check._InChild, "__init__", with_other)
+    with Limits(seconds=3):
+        found = compared_in(net())
+    assert found.refused.startswith(said)
 
 
 def test_both_run_in_children_on_samples_of_the_user():

@@ -1,0 +1,51 @@
+"""What an engine cannot compute whatever it is fed, so that no sample need show it."""
+
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node, producer_name
+from deploykit.verification.sample_inputs import type_and_shape
+
+_NO_NUMBERS = ("string", "resource", "variant")
+_WIDE = ("int64", "uint32", "uint64")
+_PRODUCTS = frozenset({"Cumprod", "LeftShift", "MatMul", "Mul", "Pow", "Prod", "Square"})
+_SIZES = frozenset({"Rank", "Shape", "ShapeN", "Size"})  # of what they read, not its values
+
+
+def unfit(graph: Graph) -> str:
+    """Return why OpenVINO cannot compute a graph, or an empty string.
+
+    It has no texts. It computes whole numbers in 32 bits on CPUs: ids of that size, multiplied in
+    64 as a hash does it, are right for small ids alone.
+    """
+    for kind, tensors in (("input", graph.inputs), ("output", graph.outputs)):
+        for tensor in tensors:
+            type_ = type_and_shape(graph, tensor)[0]
+            if type_ in _NO_NUMBERS:
+                op = graph[producer_name(tensor)].op
+                return f"{kind} '{tensor}' ({op}) is of type {type_}, which OpenVINO does not have"
+    if (node := _product(graph)) is not None:
+        return (
+            f"node '{node.name}' ({node.op}) multiplies {node.attr('T')} that depend on what is "
+            "fed, but OpenVINO computes whole numbers in 32 bits"
+        )
+    return ""
+
+
+def _product(graph: Graph) -> Node | None:
+    """Return a node that multiplies long whole numbers made of the values of inputs."""
+    live = graph.ancestors(map(producer_name, graph.outputs))
+    waiting = [name for name in map(producer_name, graph.inputs) if name in live]
+    seen = set(waiting)
+    readers: dict[str, list[str]] = {}
+    for name in live:
+        for tensor in graph[name].data_inputs:
+            readers.setdefault(producer_name(tensor), []).append(name)
+    while waiting:
+        for name in readers.get(waiting.pop(), ()):
+            node = graph[name]
+            if name in seen or node.op in _SIZES:
+                continue
+            if node.op in _PRODUCTS and node.attr("T") in _WIDE:
+                return node
+            seen.add(name)
+            waiting.append(name)
+    return None
