@@ -193,7 +193,7 @@ REFUSED = {
     ),
     "complex64": (add("complex64"), r"is of complex64, which OpenVINO computes without"),
     "uint8": (add("uint8"), r"node 'out' \(AddV2\) adds up in uint8, where OpenVINO stops"),
-    "text": (text, "input 'x' is a text"),
+    "text": (text, "input 'x' takes strings"),
 }
 
 
