@@ -21,6 +21,7 @@ from deploykit.benchmarking.tuning.searching import GOALS, SettingsTrial
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.hardware.machine import usable_cores
 from deploykit.storage.documents import FORMAT
+from deploykit.transforms.core.engines.engines import TENSORFLOW
 
 WORTH = 1.05
 """How much faster a change has to be than the same without it, besides being so for sure: what is
@@ -46,11 +47,11 @@ class Recommendation:
     fed: Mapping[str, str] = field(default_factory=dict)
     """What became of files on the way to each input, in words."""
     lacking: Mapping[str, str] = field(default_factory=dict)
-    """Allocators that could not be tried, and why this machine does not have them."""
+    """Allocators and engines that could not be tried, and why this machine does not have them."""
 
     @property
     def default(self) -> Measurement:
-        """TensorFlow's default settings."""
+        """The default settings of the engine that the search began in."""
         return self.final.measurements[0]
 
     @property
@@ -107,6 +108,7 @@ class Recommendation:
             "machine": dict(self.final.machine),
             "goal": self.goal,
             "latency_limit_ms": self.latency_limit,
+            "engine": self.settings.engine or TENSORFLOW,
             "settings": self.settings.document(),
             **{goal: self._choice(getattr(self, goal)) for goal in ("default", *GOALS)},
             "not_searched": {name: list(held) for name, held in self.kept.items()},

@@ -136,7 +136,10 @@ class Search:
         self.complete = True
 
     def _makes_sense(self, goal: str, settings: Settings) -> bool:
-        if settings.threads is not None and settings.threads[1] < settings.concurrency:
+        if settings.in_engine != settings:
+            return False
+        several = 1 if settings.engine else settings.concurrency  # other engines have streams
+        if settings.threads is not None and settings.threads[1] < several:
             return False  # calls would wait for each other
         shape = (settings.batch, settings.concurrency)
         return goal == "throughput" or shape == (self.start.batch, self.start.concurrency)

@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from deploykit.benchmarking.engines.opening import started
+from deploykit.benchmarking.engines.same_answers import check_answers
 from deploykit.benchmarking.inputs import samples_in
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.tuning.searching import Figures
+from deploykit.freezing.open_model import OpenedModel
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.running.child import Limits, Worker, limits
 
@@ -24,11 +26,18 @@ ENOUGH_SECONDS = 5.0  # of turns; a slow model gets fewer
 
 
 class Trials:
-    """The default settings in one process, and the settings last tried in another."""
+    """The default settings in one process, and the settings last tried in another.
 
-    def __init__(self, job: Callable[[Settings], Job], default: Settings) -> None:
+    Before another engine is tried, its answers are compared with TensorFlow's.
+    """
+
+    def __init__(
+        self, job: Callable[[Settings], Job], default: Settings, model: OpenedModel
+    ) -> None:
         """Start with the default settings; `job` gives what is run for settings."""
-        self._job, self._default = job, default
+        self._job, self._default, self._model = job, default, model
+        self._compared: dict[object, Error | None] = {}
+        self._check_answers(default)
         self.until = float("inf")
         """When (time.monotonic) a trial that hangs is given up."""
         began = time.monotonic()
@@ -36,7 +45,7 @@ class Trials:
         self._worker: Worker | None = None
         self._process: Settings | None = None
         try:
-            self.onednn: bool = self._reference.ask("facts")["onednn"]
+            self.onednn: bool = self._reference.ask("facts").get("onednn", False)
             """Whether TensorFlow uses oneDNN unless it is told."""
             self._reference.ask("run", 0, 1)
             self._reference.ask("run", WARM_UP_SECONDS)
@@ -47,6 +56,7 @@ class Trials:
 
     def __call__(self, settings: Settings) -> Figures:
         """Run with these settings. Error: TensorFlow cannot, dies or hangs."""
+        self._check_answers(settings)
         left = max(self.until - time.monotonic(), 1.0)
         try:
             with Limits(min(limits.seconds, left), limits.memory, limits.show_log):
@@ -59,6 +69,18 @@ class Trials:
         except Error:
             self._stop()  # it may be dead
             raise
+
+    def _check_answers(self, settings: Settings) -> None:
+        """Compare the engine's answers with TensorFlow's, once for each batch."""
+        key = settings.engine, settings.bf16, settings.batch
+        if key not in self._compared:
+            self._compared[key] = None
+            try:
+                check_answers([self._job(settings)], self._model.graph, self._model.source)
+            except Error as error:
+                self._compared[key] = error
+        if (found := self._compared[key]) is not None:
+            raise found
 
     def close(self) -> None:
         """End both processes."""

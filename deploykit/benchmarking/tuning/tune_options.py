@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deploykit.benchmarking.tuning.searching import GOALS
+from deploykit.transforms.core.engines.engines import ENGINES, TENSORFLOW, check_engine, lacking
 from deploykit.transforms.core.errors import GraphError
+
+AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,9 @@ class TuneOptions:
     """`latency` or `throughput`: which settings are recommended."""
     latency_limit: float | None = None
     """Milliseconds that 99 % of the calls must keep to at the highest throughput."""
+    engine: str | None = None
+    """`tensorflow`, `openvino`, or `auto` for whichever is faster for sure, where both are
+    installed. Default: the engine that the model was written for, else TensorFlow."""
     budget: float = 2.8  # with the start of the command itself, under three
     """Minutes that all may take, as far as starts of TensorFlow allow."""
 
@@ -30,3 +36,11 @@ class TuneOptions:
         """Raise GraphError for what cannot be sought."""
         if self.goal not in GOALS:
             raise GraphError(f"the goal '{self.goal}' is neither {' nor '.join(GOALS)}")
+        if self.engine not in (None, AUTO):
+            check_engine(self.engine)
+
+    def engines(self, own: str) -> tuple[str, ...]:
+        """Return those to search in, the one to start from first; `own` is that of the model."""
+        if self.engine == AUTO:
+            return tuple(each for each in ENGINES if not lacking(each))
+        return (self.engine or (TENSORFLOW if lacking(own) else own),)

@@ -10,26 +10,29 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from deploykit.benchmarking.engines.own_engine import say_emulated
 from deploykit.benchmarking.feeding import MADE_UP, Feeding
 from deploykit.benchmarking.inputs import samples_in
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measuring import ROUNDS, Advance, measure, spill
 from deploykit.benchmarking.seating import Contestant
 from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.tuning.coordinates import coordinates, held
 from deploykit.benchmarking.tuning.recommendation import Recommendation, without_one
-from deploykit.benchmarking.tuning.searching import Coordinate, Search, SettingsTrial
+from deploykit.benchmarking.tuning.searching import Search, SettingsTrial
 from deploykit.benchmarking.tuning.trials import Trials
-from deploykit.benchmarking.tuning.tune_options import TuneOptions
+from deploykit.benchmarking.tuning.tune_options import AUTO, TuneOptions
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.hardware import allocators
 from deploykit.hardware.allocators import ALLOCATORS
 from deploykit.hardware.machine import environment, machine, usable_cores
 from deploykit.storage.resume_file import State, digest, pieces
+from deploykit.transforms.core.engines.engines import ENGINES, TENSORFLOW, lacking, version_of
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import limits
@@ -40,7 +43,6 @@ BATCHES = (8, 32)  # besides one, where the batch is open
 FINALISTS = 5  # default, lowest latency, highest throughput, and these less a change
 MOST_LAST = 6
 LATE_CALLS = 2 + 1.5 * ROUNDS  # first calls, and what ends a round or begins one
-_THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,12 @@ def tune_model(
             return Job(str(path), graph.inputs, graph.outputs, fed(settings.batch), settings)
 
         kept_trials = State(state, "tuning", _bound(graph, sha256_of_graph, feeding))
-        search, last = _searched(job, sizes, pace, how.latency_limit, kept_trials, advance)
+        own = model.about.engine.engine if model.about.engine else TENSORFLOW
+        if how.engine is None and (why := lacking(own)):
+            say_emulated(model, why)
+        engines = how.engines(own)
+        search, last = _searched(model, job, (sizes, engines), pace, how.latency_limit,
+                                 kept_trials, advance)  # fmt: skip
         with _explained(state, search):
             chosen = _measured_last(search)
             left = (pace.left - last + FINALISTS * pace.measured) / len(chosen)
@@ -113,10 +120,13 @@ def tune_model(
                 raise KeyboardInterrupt
     kept_trials.forget()
     kept = held(os.environ)
-    lacking = {each: why for each in ALLOCATORS if (why := allocators.lacking(each))}
+    absent = {each: why for each in ALLOCATORS if (why := allocators.lacking(each))}
+    absent = {} if "allocator" in kept else absent
+    if how.engine == AUTO:
+        absent |= {each: why for each in ENGINES if (why := lacking(each))}
     return Recommendation(
         model, how.goal, how.latency_limit, final, search.trials, kept, search.complete,
-        lacking={} if "allocator" in kept else lacking,
+        lacking=absent,
     )  # fmt: skip
 
 
@@ -139,28 +149,34 @@ def _measured_last(search: Search) -> list[Settings]:
                 if [*each[0]] == ["threads"]
             )
     tried = {each.settings for each in search.trials if each.failure}
-    return [each for each in found if each not in tried][:MOST_LAST]
+    possible = [each for each in found if each not in tried and each.in_engine == each]
+    return possible[:MOST_LAST]
 
 
 def _searched(
+    model: OpenedModel,
     job: Callable[[Settings], Job],
-    sizes: Sequence[int | None],
+    among: tuple[Sequence[int | None], Sequence[str]],
     pace: _Pace,
     latency_limit: float | None,
     kept_trials: State,
     advance: Advance,
 ) -> tuple[Search, float]:
-    """Return the search when it has ended, and the seconds that the last measurement takes."""
-    default = Settings(batch=sizes[0])
+    """Return the search when it has ended, and the seconds that the last measurement takes.
+
+    `among` are the batches and the engines to try; the first of each are the default.
+    """
+    sizes, engines = among
+    default = Settings(batch=sizes[0], engine=engines[0])
     here = [each for each in ALLOCATORS if not allocators.lacking(each)]
     earlier = _resumed(kept_trials)
-    with contextlib.closing(Trials(job, default)) as trials:
+    with contextlib.closing(Trials(job, default, model)) as trials:
         last = functools.partial(pace.last, trials.start_seconds)
         trials.until = time.monotonic() + pace.left - last(())
         search = Search(
             trials,
             default,
-            coordinates(usable_cores(), sizes, trials.onednn, held(os.environ), here),
+            coordinates(usable_cores(), sizes, trials.onednn, held(os.environ), here, engines),
             seconds=pace.left,
             latency_limit=latency_limit,
             done=earlier,
@@ -184,73 +200,10 @@ def _bound(graph: Graph, sha256: str, feeding: Feeding) -> dict[str, Any]:
         ],
         "memory_limit": limits.memory,
         "environment": environment(),
+        "engines": {e: version_of(e) for e in ENGINES if e != TENSORFLOW and not lacking(e)},
         **{name: seen[name] for name in ("cpu", "affinity", "cpu_limit")},
         **{name: seen["versions"][name] for name in ("tensorflow", "wheel")},
     }
-
-
-def held(variables: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return the settings that the user's environment holds already, with the variables' names."""
-    wanted = {
-        "onednn": Settings(onednn=True),
-        "caller_thread": Settings(caller_thread=True),
-        "keep_memory": Settings(keep_memory=True),
-    }
-    found = {
-        name: tuple(each for each in settings.environment if each in variables)
-        for name, settings in wanted.items()
-    }
-    if allocators.is_tuned(variables):
-        found["keep_memory"] += (allocators.TUNABLES,)
-    found["allocator"] = allocators.held(variables)
-    found["threads"] = tuple(each for each in _THREADS if each in variables)
-    return {name: names for name, names in found.items() if names}
-
-
-def coordinates(
-    cores: int,
-    sizes: Sequence[int | None],
-    onednn: bool,
-    kept: Mapping[str, Sequence[str]],
-    here: Sequence[str] = (),
-) -> list[Coordinate]:
-    """Return what to try, what usually pays first; the batch and calls in flight share starts.
-
-    With one thread inside ops, calls in flight do not wait for each other's ops. `here` are the
-    allocators that this machine has; what keeps the C library's memory says nothing to tcmalloc.
-    """
-    every = len(os.sched_getaffinity(0))
-    usual = None if cores == every else (cores, cores)  # TensorFlow sees no quota
-    streams: list[dict[str, Any]] = [{"threads": usual, "concurrency": 1}]
-    for flight in dict.fromkeys((cores, cores // 2)):
-        if flight > 1:
-            streams.append({"threads": (1, flight), "concurrency": flight})
-            streams.append({"threads": usual, "concurrency": flight})
-    alone = dict.fromkeys([(cores, 1), (max(1, cores // 2), 1), (1, 1)])
-    lean = [{"executor": "caller", "threads": (1, 1)}]  # many small ops gain by both alone
-    if "threads" in kept:
-        lean = []
-        streams = [{"concurrency": each["concurrency"]} for each in streams]
-    found: list[tuple[str, Coordinate]] = [
-        ("onednn", [{"onednn": not onednn}, {"onednn": None}]),
-        ("executor", [{"executor": "caller"}, *lean, {"executor": None}]),
-        ("caller_thread", [{"caller_thread": True}, {"caller_thread": None}]),
-        ("memory", _memory(kept, here)),
-        ("streams", streams),
-        ("batch", [{"batch": size} for size in sizes]),
-        ("threads", [{"threads": each} for each in (usual, *alone)]),
-    ]
-    return [changes for name, changes in found if name not in kept]
-
-
-def _memory(kept: Mapping[str, Sequence[str]], here: Sequence[str]) -> Coordinate:
-    """Return what to try of the allocator and of the memory that the C library keeps."""
-    found: dict[tuple[tuple[str, Any], ...], None] = {}
-    for keep, allocator in ((True, None), (None, "tcmalloc"), (True, "huge-pages"), (None, None)):
-        if allocator is None or allocator in here:
-            both = {"keep_memory": keep, "allocator": allocator}
-            found[tuple((name, value) for name, value in both.items() if name not in kept)] = None
-    return [dict(each) for each in found]
 
 
 def _batches(feeds: Any, wanted: Sequence[int]) -> list[int | None]:

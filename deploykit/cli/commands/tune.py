@@ -6,10 +6,11 @@ import click
 
 from deploykit.benchmarking.feeding import Feeding
 from deploykit.benchmarking.tuning.searching import GOALS
-from deploykit.benchmarking.tuning.tune_options import TuneOptions
+from deploykit.benchmarking.tuning.tune_options import AUTO, TuneOptions
 from deploykit.cli import options
 from deploykit.cli.options.types import Counts, Finite
 from deploykit.freezing.interface import Source
+from deploykit.transforms.core.engines.engines import ENGINES
 
 
 @options.command("Search")
@@ -18,6 +19,9 @@ from deploykit.freezing.interface import Source
 @click.option("--batch", type=Counts(), default=(), help="Batches to try; the lowest latency is "
               "searched for the smallest [default: 1,8,32 if the model leaves it "
               "open].")  # fmt: skip
+@click.option("--engine", type=click.Choice((AUTO, *ENGINES)), help="Engine to search "
+              "in; auto: whichever is faster for sure, if both are installed [default: the one "
+              "that the model was written for, else tensorflow].")  # fmt: skip
 @click.option("--goal", type=click.Choice(GOALS), default=TuneOptions.goal,
               show_default=True, help="Whether the recommended settings are for low latency or "
               "high throughput.")  # fmt: skip
@@ -32,6 +36,7 @@ def tune(
     source: Source,
     feeding: Feeding,
     batch: tuple[int, ...],
+    engine: str | None,
     goal: str,
     latency_limit: float | None,
     budget: float,
@@ -50,6 +55,9 @@ def tune(
 
     `deploykit benchmark --tuned` takes the file. After Ctrl-C, the same command continues the
     search.
+
+    In OpenVINO it tries threads, streams (a stream for each call at the same time), the memory and
+    batches; the answers of OpenVINO are compared with those of TensorFlow first.
     """
     import deploykit
     from deploykit.cli.report import Report, show
@@ -62,6 +70,7 @@ def tune(
         output=output,
         force=force,
         batch=batch,
+        engine=engine,
         goal=goal,
         latency_limit=latency_limit,
         budget=budget,

@@ -72,7 +72,9 @@ def lines(found: Recommendation, tuned: str) -> "Iterator[str | Table]":
 def _to_copy(model: str, settings: Settings) -> Iterator[str]:
     if environment := settings.environment:
         yield f"  environment  {_assignments(environment)}"
-    if settings.threads is not None:
+    if settings.engine is not None:
+        yield f"  served       deploykit serve {_served(settings)}"
+    elif settings.threads is not None:
         intra, inter = settings.threads
         yield f"  ConfigProto  intra_op_parallelism_threads={intra}"
         yield f"               inter_op_parallelism_threads={inter}"
@@ -100,7 +102,7 @@ def _table(found: Recommendation) -> "Table":
 
 def options(settings: Settings) -> str:
     """Return settings as options of `deploykit benchmark`."""
-    words = []
+    words = [] if settings.engine is None else [f"--engine {settings.engine}"]
     if settings.batch is not None:
         words.append(f"--batch {settings.batch}")
     if settings.threads is not None:
@@ -114,6 +116,14 @@ def options(settings: Settings) -> str:
         words.append(f"--executor {settings.executor}")
     if settings.allocator is not None:
         words.append(f"--allocator {settings.allocator}")
+    return " ".join(words)
+
+
+def _served(settings: Settings) -> str:
+    """Return the options of a server in another engine: a slot is a stream."""
+    words = [f"--engine {settings.engine} --slots {settings.concurrency}"]
+    if settings.threads is not None:
+        words.append(f"--tensorflow_intra_op_parallelism={settings.threads[0]}")
     return " ".join(words)
 
 

@@ -15,10 +15,10 @@ from deploykit.benchmarking.measurement import Measurement, Turn
 from deploykit.benchmarking.results import BenchmarkResult, load_tuned
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.tuning import tuning
+from deploykit.benchmarking.tuning.coordinates import coordinates, held
 from deploykit.benchmarking.tuning.recommendation import Recommendation, without_one
 from deploykit.benchmarking.tuning.searching import Figures, Search, SettingsTrial
 from deploykit.benchmarking.tuning.trials import TURNS, Trials
-from deploykit.benchmarking.tuning.tuning import coordinates, held
 from deploykit.freezing.graph_files import load_graph
 from deploykit.freezing.open_model import open_model
 from deploykit.hardware import allocators
@@ -449,7 +449,7 @@ def test_trials_share_a_start(small):
             str(small), graph.inputs, graph.outputs, batches(graph, settings.batch), settings
         )
 
-    with contextlib.closing(Trials(job, START)) as trials:
+    with contextlib.closing(Trials(job, START, open_model(small))) as trials:
         assert trials(START).faster == (1.0,) * TURNS
         threads = replace(START, threads=(1, 2))
         one = trials(threads)
