@@ -88,7 +88,7 @@ class _CompiledGraph:
         arrays = {signature.inputs[alias].name: array for alias, array in feeds.items()}
         deadline = Deadline(seconds)
         try:
-            found = self._model.run(arrays, deadline.watch)
+            found = self._model.run(arrays, None if seconds is None else deadline.watch)
         except GraphError as error:
             if deadline.over:
                 raise ServingError("DEADLINE_EXCEEDED", OVERDUE) from None

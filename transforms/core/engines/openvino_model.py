@@ -98,6 +98,8 @@ class OpenVinoModel:
     def run(self, feeds: Mapping[str, Array], watch: Watch | None = None) -> list[Array]:
         """Return the outputs. GraphError: OpenVINO cannot compute it for these arrays, or is ended.
 
+        With one thread and one stream it is not ended: it computes to its end.
+
         As well: an input is not fed, or an array is of another type or shape than its input.
         """
         check_fed(feeds, self._types)
@@ -112,6 +114,9 @@ class OpenVinoModel:
             for place in self._bfloats:  # it gives their bits in another type of 16
                 values[place] = values[place].view(numpy_type("bfloat16"))
             return values
+        except GraphError:  # maybe ended: nothing that it may still write is for another call
+            request = self._compiled.create_infer_request()
+            raise
         finally:
             self._idle.put(request)
 
