@@ -37,9 +37,7 @@ def check_types(graph_def: Any) -> None:
                     f"node '{node.name}' ({node.op}) is of {type_}, which OpenVINO computes {how}"
                 )
             if type_ == "string" and node.op == "Placeholder":
-                raise LoadError(
-                    f"input '{node.name}' is a text, which OpenVINO computes with no op"
-                )
+                raise LoadError(f"input '{node.name}' takes strings, which OpenVINO does not")
             if name == "T" and type_ in _SATURATING and node.op in _ADDING:
                 raise LoadError(
                     f"node '{node.name}' ({node.op}) adds up in {type_}, where OpenVINO stops at "
