@@ -47,10 +47,12 @@ def quantize(
 ) -> Graph:
     """Return a model optimized and in 8 bits, checked against what it came from.
 
-    With `calibration`, layers compute in 8 bits: the noisiest are turned back to float until the
-    answers hold, then those that are no faster; and if the whole is no faster, the optimized float
-    graph is returned. Without, weights alone are stored in 8 bits: the graph shrinks to about a
-    quarter, and is no faster. The graph's `report` says what became of each.
+    With `calibration`, layers compute in 8 bits: some are turned back to float until the answers
+    hold, those whose noise costs the least time, then those that are no faster; and if the whole is
+    no faster, the optimized float graph is returned. With `engine`, all that is so in OpenVINO, and
+    the graph's `about` says that it is to be computed there. Without `calibration`, weights alone
+    are stored in 8 bits: the graph shrinks to about a quarter, and is no faster. The graph's
+    `report` says what became of each.
 
     Args:
         model: whatever `open_model` takes.
@@ -64,12 +66,14 @@ def quantize(
             it, and the same call goes on after an interruption.
         force: whether to replace it where it exists.
         options: fields of `Quantization`, such as `keep_float`, `min_sqnr`, `metric`, `max_drop`,
-            `isa`, `batch`, `threads` and `budget`; and of `Comparison`, such as `data`,
+            `isa`, `engine`, `batch`, `threads` and
+            `budget`; and of `Comparison`, such as `data`,
             `preprocess` and `input_range`.
 
     VerificationError: the result is below the bar, with calibration below 15 dB; or the float
     model's own answers cannot be right. GraphError: the samples do not fit, or lead to NaN or Inf;
-    an option does nothing here. RefusedError: the model acts on files or processes.
+    an option does nothing here, or an engine cannot be had or computes the model otherwise than
+    TensorFlow. RefusedError: the model acts on files or processes.
 
     Example:
         >>> graph = deploykit.quantize("fashion.keras", min_sqnr=20)

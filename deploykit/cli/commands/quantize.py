@@ -111,10 +111,10 @@ def quantize(
 ) -> None:
     """Optimize a model and put it in 8 bits.
 
-    With --calibration, layers compute in 8 bits. The noisiest of them go back to float until the
-    answers are good enough, then those that are no faster; if the whole model is no faster, the
-    optimized float graph is written. Without --calibration, only the weights are stored in 8 bits:
-    the file shrinks to about a quarter, and the speed stays the same.
+    With --calibration, layers compute in 8 bits. Some of them go back to float until the answers
+    are good enough, those whose noise costs the least time, then those that are no faster; if the
+    whole model is no faster, the optimized float graph is written. Without --calibration, only the
+    weights are stored in 8 bits: the file shrinks to about a quarter, and the speed stays the same.
 
     The result is compared with the original before it is written. After Ctrl-C, the same command
     continues the search.
