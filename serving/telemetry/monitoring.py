@@ -167,7 +167,7 @@ class Metrics:
         """Return the page."""
         lines: list[str] = []
         upstream = (self.latency, self.queuing, self.requests, self.runtime, self.warm_up)
-        for each in (*upstream, self.unlogged, self.engines):
+        for each in (*upstream, self.engines, self.unlogged):
             lines += [f"# TYPE {each.name} {each.kind}", *each.lines()]
         return "".join(f"{line}\n" for line in lines).encode()
 

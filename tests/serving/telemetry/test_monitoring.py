@@ -64,9 +64,9 @@ def test_types_are_told_under_the_names_of_the_original_and_our_own_under_ours()
         "# TYPE :tensorflow:serving:request_count counter",
         "# TYPE :tensorflow:serving:runtime_latency histogram",
         "# TYPE :tensorflow:serving:model_warmup_latency histogram",
+        "# TYPE :deploykit:serving:engine gauge",
         "# TYPE :deploykit:serving:access_log_dropped_lines counter",
         ":deploykit:serving:access_log_dropped_lines 0",
-        "# TYPE :deploykit:serving:engine gauge",
     ]
 
 
