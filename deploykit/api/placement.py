@@ -3,15 +3,21 @@
 from dataclasses import replace
 from typing import Any
 
+from deploykit.benchmarking.engines.own_engine import say_emulated
 from deploykit.benchmarking.feeding import MADE_UP, Feeding
-from deploykit.benchmarking.settings import CPU_DEVICES, Settings
+from deploykit.benchmarking.settings import CPU_DEVICES, TITLES, Settings
 from deploykit.freezing.interface import source_of
-from deploykit.freezing.open_model import open_model
+from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.input.samples import read_feeding
+from deploykit.inspection.engine_placement import EnginePlacement, find_engine_placement
 from deploykit.inspection.placement import Placement, find_placement
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
-from deploykit.transforms.core.errors import CrashError, LimitError
+from deploykit.transforms.core.engines.engines import TENSORFLOW, check_engine, lacking
+from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
+
+_DEVICES = Settings.device, CPU_DEVICES, True
+_ONE = "one device, the CPU; devices are of --engine tensorflow"
 
 
 def placement(
@@ -22,8 +28,9 @@ def placement(
     device: str = Settings.device,
     cpu_devices: int = CPU_DEVICES,
     soft_placement: bool = True,
+    engine: str | None = None,
     **options: Any,
-) -> Placement:
+) -> Placement | EnginePlacement:
     """Run a model, and say where its nodes ran and what was copied between devices.
 
     Args:
@@ -34,6 +41,8 @@ def placement(
         cpu_devices: as how many devices the CPU is shown, to try a placement without a GPU.
         soft_placement: whether a node gets another device where it cannot have the one that it
             asks for.
+        engine: `tensorflow`, or `openvino`, of which it is said what it made of the graph. Default:
+            the engine that the model was written for.
         options: fields of `Feeding`, such as `data` and `shapes`, or of `Source`, such as
             `outputs`.
 
@@ -49,19 +58,29 @@ def placement(
         ((), 0)
     """
     source, feeding = with_options("placement", options, source_of(model), feeding)
+    if engine is not None:
+        check_engine(engine)
     with working("placement"):
         opened = open_model(source)
         opened.refuse_effects(feeding.allowed_ops)
+        used = engine or _own_engine(opened)
+        if used != TENSORFLOW and (device, cpu_devices, soft_placement) != _DEVICES:
+            raise GraphError(f"{TITLES[used]} computes all on {_ONE}")
         feeding, fed = read_feeding(feeding, opened.graph)
         try:
-            found = find_placement(
-                opened,
-                feeding,
-                batch=batch,
-                device=device,
-                cpu_devices=cpu_devices,
-                soft_placement=soft_placement,
-            )
+            if used != TENSORFLOW:
+                return replace(find_engine_placement(opened, used, feeding, batch=batch), fed=fed)
+            more: dict[str, Any] = {"cpu_devices": cpu_devices, "soft_placement": soft_placement}
+            found = find_placement(opened, feeding, batch=batch, device=device, **more)
             return replace(found, fed=fed)
         except CrashError as error:
             raise LimitError(f"{opened.source}: {error}") from None
+
+
+def _own_engine(model: OpenedModel) -> str:
+    """Return the engine that a model was written for, or TensorFlow, and say so if it is not it."""
+    own = TENSORFLOW if model.about.engine is None else model.about.engine.engine
+    if why := lacking(own):
+        say_emulated(model, why)
+        return TENSORFLOW
+    return own

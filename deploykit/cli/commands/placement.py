@@ -7,6 +7,7 @@ from deploykit.benchmarking.settings import CPU_DEVICES, Settings
 from deploykit.cli import options
 from deploykit.cli.options.types import DeviceName, Whole
 from deploykit.freezing.interface import Source
+from deploykit.transforms.core.engines.engines import ENGINES
 
 
 @options.command("Running")
@@ -14,6 +15,9 @@ from deploykit.freezing.interface import Source
 @options.feeding
 @click.option("--batch", type=Whole(1), metavar="N", help="Samples in a batch [default: what the "
               "model demands, or 1].")  # fmt: skip
+@click.option("--engine", type=click.Choice(ENGINES), help="What computes; in openvino, one device "
+              "computes all, and it is shown what that made of the graph [default: the one that "
+              "the model was written for, else tensorflow].")  # fmt: skip
 @click.option("--device", type=DeviceName(), default=Settings.device, show_default=True,
               help="Devices that TensorFlow may see; all: every GPU.")  # fmt: skip
 @click.option("--cpu-devices", type=Whole(1, 64), default=CPU_DEVICES, show_default=True,
@@ -30,6 +34,7 @@ def placement(
     source: Source,
     feeding: Feeding,
     batch: int | None,
+    engine: str | None,
     device: str,
     cpu_devices: int,
     no_soft_placement: bool,
@@ -45,11 +50,16 @@ def placement(
     between devices with their bytes for each run, and the nodes that silently ran on another
     device.
 
+    In OpenVINO the CPU computes all. Shown are its ops with the precision that each computes in (u8
+    and i8 are 8 bits), how many layers are in 8 bits, and how often numbers are only converted.
+
     To try other devices, set them with set_device of deploykit transform.
     """
     import deploykit
     from deploykit.cli.report import Report, show
-    from deploykit.text.results.placement import lines
+    from deploykit.inspection.engine_placement import EnginePlacement
+    from deploykit.text.results.placement import engine_lines, lines
+    from deploykit.transforms.core.errors import GraphError
 
     if log and as_json:
         raise click.UsageError("give either --log or --json")
@@ -58,11 +68,17 @@ def placement(
         source,
         feeding=feeding,
         batch=batch,
+        engine=engine,
         device=device,
         cpu_devices=cpu_devices,
         soft_placement=not no_soft_placement,
     )
     report.of(found.model)
     report.more, report.fed = found.document(), found.fed
-    text = found.log() if log else lines(found)
+    if isinstance(found, EnginePlacement):
+        if log:
+            raise GraphError("--log is of TensorFlow's nodes (--engine tensorflow)")
+        text = engine_lines(found)
+    else:
+        text = found.log() if log else lines(found)
     show(report, as_json, text=text, output=output, force=force)

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from deploykit.benchmarking.settings import TITLES
+from deploykit.inspection.engine_placement import DEVICE, EnginePlacement
 from deploykit.inspection.placement import Copy, Placement
 from deploykit.text.tables import Table, new_table
 
@@ -37,6 +39,20 @@ def lines(found: Placement) -> Iterator[str | Table]:
         f"{len(found.folded)} of the model's {found.model_nodes} nodes are folded or fused before "
         "execution"
     )
+
+
+def engine_lines(found: EnginePlacement) -> Iterator[str | Table]:
+    """Yield what another engine made of a model: its ops, their precision, what they are of."""
+    ops = new_table("op", "precision", "layer", texts=("precision", "layer"))
+    for each in found.executed:
+        ops.add_row(each.kind, each.precision, each.layer or "-")
+    yield ops
+    yield f"{TITLES[found.engine]} {found.version}: one device, the {DEVICE}, computes all"
+    for precision, kinds in found.by_precision.items():
+        listed = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        yield f"{precision}: {sum(kinds.values())} op{'s' * (sum(kinds.values()) != 1)}: {listed}"
+    yield f"layers in 8 bits: {found.in_8_bits} of {len(found.layers)}"
+    yield f"conversions: {found.conversions}"
 
 
 def _copy_row(copy: Copy) -> tuple[str, ...]:

@@ -1,0 +1,107 @@
+"""What another engine made of a model: one device computes all, by its own ops."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from deploykit.benchmarking.feeding import MADE_UP, Feeding
+from deploykit.benchmarking.settings import Settings
+from deploykit.freezing.open_model import OpenedModel
+from deploykit.transforms.core.engines.engines import version_of
+from deploykit.transforms.core.engines.executed_ops import Executed
+from deploykit.transforms.core.engines.openvino_model import OpenVinoModel
+from deploykit.transforms.core.engines.session import cut
+from deploykit.transforms.core.node import normal
+from deploykit.transforms.core.protos import GraphDef
+from deploykit.transforms.core.running.child import Worker
+from deploykit.transforms.core.tensors import Array
+
+DEVICE = "CPU"
+EIGHT_BITS = ("i8", "u8")
+_CONVERTING = ("Convert", "Reorder")
+
+
+@dataclass(frozen=True)
+class EnginePlacement:
+    """What an engine executes of a model, all of it on one device."""
+
+    model: OpenedModel
+    engine: str
+    version: str
+    """That of the engine."""
+    executed: tuple[Executed, ...]
+    """Its ops, in the order in which they run."""
+    fed: Mapping[str, str] = field(default_factory=dict)
+    """What became of files on the way to each input, in words."""
+
+    @property
+    def layers(self) -> tuple[Executed, ...]:
+        """The ops that compute a layer of the graph."""
+        return tuple(each for each in self.executed if each.layer)
+
+    @property
+    def in_8_bits(self) -> int:
+        """How many layers are computed in 8 bits."""
+        return sum(each.precision in EIGHT_BITS for each in self.layers)
+
+    @property
+    def conversions(self) -> int:
+        """How many ops only turn numbers into another type or order."""
+        return sum(each.kind in _CONVERTING for each in self.executed)
+
+    @property
+    def by_precision(self) -> dict[str, dict[str, int]]:
+        """How often each op runs, by the precision that it computes in."""
+        found: dict[str, Counter[str]] = {}
+        for each in self.executed:
+            found.setdefault(each.precision, Counter())[each.kind] += 1
+        return {name: dict(ops.most_common()) for name, ops in sorted(found.items())}
+
+    def document(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        return {
+            "engine": self.engine,
+            "engine_version": self.version,
+            "devices": [DEVICE],
+            "executed": [asdict(each) for each in self.executed],
+            "ops_by_precision": self.by_precision,
+            "layers": len(self.layers),
+            "layers_in_8_bits": self.in_8_bits,
+            "conversions": self.conversions,
+        }
+
+
+def find_engine_placement(
+    model: OpenedModel, engine: str, feeding: Feeding = MADE_UP, *, batch: int | None = None
+) -> EnginePlacement:
+    """Run a model in an engine, and return what that executes.
+
+    GraphError: it cannot be had, or refuses the graph. CrashError, LimitError: it died or hung.
+    """
+    Settings(engine=engine).check_here()
+    graph = model.graph
+    feeds = feeding.batches(graph, batch)[0]
+    worker = Worker(
+        f"{__name__}:executed",
+        b"".join(graph.serialized()),
+        dict(zip(graph.inputs, feeds, strict=True)),
+        list(graph.outputs),
+        forced=Settings(engine=engine).environment,
+    )
+    with closing(worker):
+        return EnginePlacement(model, engine, version_of(engine), worker.created())
+
+
+def executed(
+    graph_def: bytes, feeds: Mapping[str, Array], outputs: Sequence[str]
+) -> tuple[Executed, ...]:
+    """Return what OpenVINO executes of a graph; it is meant for a child process."""
+    fed = {normal(name): np.asarray(array) for name, array in feeds.items()}
+    kinds = {name: (array.dtype.name, array.ndim) for name, array in fed.items()}
+    compiled = OpenVinoModel(*cut(GraphDef.FromString(graph_def), kinds, outputs), outputs)
+    compiled.run(fed)
+    return compiled.executed()
