@@ -5,13 +5,14 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import TITLES, Settings
 from deploykit.benchmarking.tuning.for_server import check_served, unlike
 from deploykit.serving.execution.batch_rows import may_share
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.lifecycle.version_folders import find_versions
 from deploykit.serving.protocol.signatures import read_meta_graph, signatures_of
 from deploykit.serving.server.server_flags import ServerFlags
+from deploykit.transforms.core.engines.engines import ENGINES
 from deploykit.transforms.core.errors import Error, GraphError
 
 logger = logging.getLogger("deploykit")
@@ -28,11 +29,11 @@ def tuned_flags(flags: ServerFlags, tuned: Settings, name: str) -> tuple[ServerF
     One line says of each recommendation that gives way to what. GraphError: a server cannot have
     one of them; `name` is where they come from.
     """
-    check_served(tuned, name)
+    check_served(tuned, name, engines=ENGINES)
     for words in unlike(tuned, os.environ):
         logger.info("%s recommends %s", name, words)
     flags = _executor(flags, _threads(flags, tuned, name), tuned, name)
-    flags = _calls(flags, tuned.concurrency, name)
+    flags = _calls(_engine(flags, tuned, name), tuned.concurrency, name)
     batch = tuned.batch if tuned.batch is not None and tuned.batch > 1 else None
     if batch is None or flags.enable_batching is None:
         return flags, batch
@@ -80,6 +81,16 @@ def _threads(flags: ServerFlags, tuned: Settings, name: str) -> ServerFlags:
         ):
             _gives_way(name, "threads {}x{}".format(*tuned.threads), said[0])
     return replace(flags, **found)  # type: ignore[arg-type]
+
+
+def _engine(flags: ServerFlags, tuned: Settings, name: str) -> ServerFlags:
+    """Return flags with the engine, unless another one was asked for."""
+    if tuned.engine is None or flags.engine == tuned.engine:
+        return flags
+    if flags.engine != ServerFlags.engine:
+        _gives_way(name, TITLES[tuned.engine], f"--engine={flags.engine}")
+        return flags
+    return replace(flags, engine=tuned.engine)
 
 
 def _executor(asked: ServerFlags, flags: ServerFlags, tuned: Settings, name: str) -> ServerFlags:

@@ -1,6 +1,6 @@
 """What `tune` recommends, as a server can have it: variables, and what it cannot do at all."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, replace
 
 from deploykit.benchmarking.settings import Settings
@@ -12,14 +12,17 @@ _NO_GPU = ("", "-1")
 _ONE_GPU = ("gpu", "gpu:0")
 
 
-def check_served(settings: Settings, name: str, gpu: bool = True) -> None:
+def check_served(
+    settings: Settings, name: str, gpu: bool = True, engines: Collection[str] = ()
+) -> None:
     """Raise GraphError for a setting that no server has; `name` is where it comes from.
 
-    `gpu` says whether it may be one that runs on the first GPU.
+    `gpu` says whether it may be one that runs on the first GPU, `engines` are those that it has
+    besides TensorFlow.
     """
     device = settings.device == "cpu" or (gpu and settings.device in _ONE_GPU)
     refused = {"bf16": settings.bf16, "input": settings.input != "feed", "device": not device,
-               "engine": settings.engine is not None}  # fmt: skip
+               "engine": settings.engine not in (None, *engines)}  # fmt: skip
     for field, is_refused in refused.items():
         if is_refused:
             raise GraphError(
@@ -58,7 +61,7 @@ def _parts(settings: Settings) -> Iterator[Settings]:
     """Yield what is set by variables, one setting at a time."""
     for field in fields(Settings):
         part = replace(Settings(), **{field.name: getattr(settings, field.name)})
-        if part.environment:
+        if part.environment and field.name != "engine":  # a server sees to its own
             yield part
 
 
