@@ -13,8 +13,9 @@ _SIZES = frozenset({"Rank", "Shape", "ShapeN", "Size"})  # of what they read, no
 def unfit(graph: Graph) -> str:
     """Return why OpenVINO cannot compute a graph, or an empty string.
 
-    It has no texts. It computes whole numbers in 32 bits on CPUs: ids of that size, multiplied in
-    64 as a hash does it, are right for small ids alone.
+    It has no texts. Of what ScatterNd puts in one place it keeps the last instead of the sum. It
+    computes whole numbers in 32 bits on CPUs: ids of that size, multiplied in 64 as a hash does it,
+    are right for small ids alone.
     """
     for kind, tensors in (("input", graph.inputs), ("output", graph.outputs)):
         for tensor in tensors:
@@ -22,9 +23,15 @@ def unfit(graph: Graph) -> str:
             if type_ in _NO_NUMBERS:
                 op = graph[producer_name(tensor)].op
                 return f"{kind} '{tensor}' ({op}) is of type {type_}, which OpenVINO does not have"
-    if (node := _product(graph)) is not None:
+    for node in graph:
+        if node.op == "ScatterNd" and graph.constant(node.data_inputs[0]) is None:
+            return (
+                f"node '{node.name}' (ScatterNd) sums what comes to one place, of which OpenVINO "
+                "keeps the last"
+            )
+    if (found := _product(graph)) is not None:
         return (
-            f"node '{node.name}' ({node.op}) multiplies {node.attr('T')} that depend on what is "
+            f"node '{found.name}' ({found.op}) multiplies {found.attr('T')} that depend on what is "
             "fed, but OpenVINO computes whole numbers in 32 bits"
         )
     return ""

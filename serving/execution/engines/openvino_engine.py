@@ -26,13 +26,13 @@ class OpenVinoEngine:
 
     name = OPENVINO
     any_shape = frozenset[str]()
-    needs_rows = False
     hands_over = True
 
     def __init__(self, content: EngineFolder, loading: Loading) -> None:
         """Compile what lies beside a version. GraphError: OpenVINO refuses it."""
         self.version = version_of(OPENVINO)
         self.spreads = loading.slots > 1
+        self.needs_rows = not content.takes_empty
         self._signatures = dict(content.signatures)
         slots = max(loading.slots, 1)
         threads = slots * max(loading.intra_op, 0)  # 0: all cores

@@ -219,6 +219,18 @@ def test_products_of_long_whole_numbers_are_refused_as_samples_would_not_show_th
     assert check(frozen(of_sizes, (None, None))).why == ""
 
 
+def test_sums_at_places_that_are_fed_are_refused_as_one_may_come_twice():
+    import tensorflow as tf
+
+    def scattered(places):
+        return tf.scatter_nd(places, tf.cast(places[:, 0] + 1, tf.float32), [8])
+
+    graph = frozen(scattered, (None, 1), dtype="int32")
+    assert "(ScatterNd) sums what comes to one place" in compared_in(graph).refused
+    twice = {graph.inputs[0]: np.array([[1], [2], [1]], np.int32)}  # why it is refused
+    assert "expected 4 at [1], got 2" in check(graph, data=twice).departs
+
+
 def test_an_engine_that_takes_no_empty_batch_is_given_a_row():
     import tensorflow as tf
 

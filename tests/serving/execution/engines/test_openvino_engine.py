@@ -94,3 +94,11 @@ def test_arrays_that_do_not_go_together_are_refused():
         engine.compute(NAME, {"x": np.ones((2, 3), np.float32)}, ["y"], None, HERE)
     assert error.value.code == "INVALID_ARGUMENT"
     engine.close()
+
+
+@needs_openvino
+@pytest.mark.parametrize("takes_empty", [True, False])
+def test_a_row_takes_the_place_of_an_empty_batch_that_it_does_not_take(takes_empty):
+    engine = OpenVinoEngine(replace(content(), takes_empty=takes_empty), Loading())
+    assert engine.needs_rows != takes_empty
+    engine.close()
