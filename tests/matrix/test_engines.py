@@ -20,6 +20,7 @@ from tests.matrix.test_matrix import assert_close
 pytest.importorskip("openvino")
 NAMES = tuple(kinds(importlib.import_module("keras")))
 REFUSED = {
+    "double": "float64",
     "hashing": "string",
     "string_lookup": "string",
     "string_lookup_learned": "string",
