@@ -11,7 +11,7 @@ from deploykit.benchmarking.profiling.traced_calls import RUNS
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.scenarios.acting import measure_scenario
 from deploykit.benchmarking.scenarios.timing import Timing
-from deploykit.benchmarking.settings import TITLES, Settings, Sweep
+from deploykit.benchmarking.settings import Settings, Sweep
 from deploykit.freezing.interface import Source
 from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.input.input_benchmark import ROUNDS as INPUT_ROUNDS
@@ -22,6 +22,7 @@ from deploykit.input.runnable import open_runnable
 from deploykit.input.samples import read_feeding
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
+from deploykit.transforms.core.engines.engines import TITLES
 from deploykit.transforms.core.errors import GraphError
 
 DEFAULT = Sweep()

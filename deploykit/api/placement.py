@@ -5,7 +5,7 @@ from typing import Any
 
 from deploykit.benchmarking.engines.own_engine import say_emulated
 from deploykit.benchmarking.feeding import MADE_UP, Feeding
-from deploykit.benchmarking.settings import CPU_DEVICES, TITLES, Settings
+from deploykit.benchmarking.settings import CPU_DEVICES, Settings
 from deploykit.freezing.interface import source_of
 from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.input.samples import read_feeding
@@ -13,7 +13,7 @@ from deploykit.inspection.engine_placement import EnginePlacement, find_engine_p
 from deploykit.inspection.placement import Placement, find_placement
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
-from deploykit.transforms.core.engines.engines import TENSORFLOW, check_engine, lacking
+from deploykit.transforms.core.engines.engines import TENSORFLOW, TITLES, check_engine, lacking
 from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
 
 _DEVICES = Settings.device, CPU_DEVICES, True

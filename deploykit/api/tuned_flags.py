@@ -5,14 +5,14 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from deploykit.benchmarking.settings import TITLES, Settings
+from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.tuning.for_server import check_served, unlike
 from deploykit.serving.execution.batch_rows import may_share
 from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.lifecycle.version_folders import find_versions
 from deploykit.serving.protocol.signatures import read_meta_graph, signatures_of
 from deploykit.serving.server.server_flags import ServerFlags
-from deploykit.transforms.core.engines.engines import ENGINES
+from deploykit.transforms.core.engines.engines import ENGINES, TITLES
 from deploykit.transforms.core.errors import Error, GraphError
 
 logger = logging.getLogger("deploykit")

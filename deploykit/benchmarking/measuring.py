@@ -19,10 +19,10 @@ from deploykit.benchmarking.playing import SLICES, TURNS_EACH, Decided, Play
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.sampling import Sampler, open_devices
 from deploykit.benchmarking.seating import MOST_SESSIONS, Contestant, Seating
-from deploykit.benchmarking.settings import SECONDS, TITLES, Settings
+from deploykit.benchmarking.settings import SECONDS, Settings
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.hardware.machine import machine
-from deploykit.transforms.core.engines.engines import TENSORFLOW
+from deploykit.transforms.core.engines.engines import TENSORFLOW, TITLES
 from deploykit.transforms.core.graph import Graph
 
 ROUNDS = 20

@@ -11,6 +11,7 @@ from deploykit.benchmarking.engines.runner import Runner, status
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.scenarios.stage import Played, Stage
 from deploykit.benchmarking.scenarios.timing import Timing
+from deploykit.transforms.core.engines.engines import TENSORFLOW, TITLES
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.running.free_memory import give_back
 
@@ -21,7 +22,9 @@ often a thread was switched: because it waited, and although it could have gone 
 
 def started(settings_of: Job) -> Worker:
     """Return a process without sessions, in the environment that a job's settings ask for."""
-    return Worker(f"{__name__}:Sessions", forced=settings_of.settings.environment)
+    settings = settings_of.settings
+    runs = TITLES[settings.engine or TENSORFLOW]
+    return Worker(f"{__name__}:Sessions", forced=settings.environment, runs=runs)
 
 
 class Sessions:

@@ -10,7 +10,13 @@ from typing import Any
 
 from deploykit.hardware import allocators
 from deploykit.hardware.allocators import ALLOCATORS
-from deploykit.transforms.core.engines.engines import ENGINES, OPENVINO, TENSORFLOW, check_engine
+from deploykit.transforms.core.engines.engines import (
+    ENGINES,
+    OPENVINO,
+    TENSORFLOW,
+    TITLES,
+    check_engine,
+)
 from deploykit.transforms.core.errors import GraphError
 
 logger = logging.getLogger("deploykit")
@@ -43,8 +49,6 @@ _NAMED = {
     "allocator": ("default", *ALLOCATORS),
 }
 """What each of these is called; the first one is what None means."""
-TITLES = {OPENVINO: "OpenVINO", TENSORFLOW: "TensorFlow"}
-"""What engines are called for people."""
 _OF_TENSORFLOW = ("onednn", "caller_thread", "kmp_blocktime", "kmp_affinity", "omp_num_threads",
                   "xla", "input", "executor")  # fmt: skip
 _ALLOCATORS_OF_TENSORFLOW = ("tcmalloc",)

@@ -12,10 +12,10 @@ from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.scaling import scaling_efficiency, thread_lines
 from deploykit.benchmarking.scenarios.scenario_tables import scenario_row, scenario_tables
-from deploykit.benchmarking.settings import TITLES, Settings
+from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import Summary, summary
 from deploykit.text.tables import new_table, number, size
-from deploykit.transforms.core.engines.engines import ENGINES, TENSORFLOW
+from deploykit.transforms.core.engines.engines import ENGINES, TENSORFLOW, TITLES
 
 if TYPE_CHECKING:
     from deploykit.text.tables import Table

@@ -11,7 +11,7 @@ import numpy as np
 from deploykit.benchmarking.feeding import MADE_UP, Feeding
 from deploykit.benchmarking.settings import Settings
 from deploykit.freezing.open_model import OpenedModel
-from deploykit.transforms.core.engines.engines import version_of
+from deploykit.transforms.core.engines.engines import TITLES, version_of
 from deploykit.transforms.core.engines.executed_ops import Executed
 from deploykit.transforms.core.engines.openvino_model import OpenVinoModel
 from deploykit.transforms.core.engines.session import cut
@@ -91,6 +91,7 @@ def find_engine_placement(
         dict(zip(graph.inputs, feeds, strict=True)),
         list(graph.outputs),
         forced=Settings(engine=engine).environment,
+        runs=TITLES[engine],
     )
     with closing(worker):
         return EnginePlacement(model, engine, version_of(engine), worker.created())

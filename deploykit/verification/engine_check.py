@@ -295,18 +295,19 @@ class _InChild:
         self._worker = self._started()
 
     def run(self, fetches: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
-        """Return the values of tensors; whatever ended the child is an Error that names it."""
+        """Return the values of tensors; whatever ended the child is an Error."""
         try:
             found: list[Array] = self._worker.ask("run", list(fetches), dict(feeds))
-        except (CrashError, LimitError) as error:
+        except (CrashError, LimitError):
             self._worker.close()
             self._worker = self._started()
-            raise type(error)(str(error).replace("TensorFlow", self._name)) from None
+            raise
         return found
 
     def _started(self) -> Worker:
         """Start it with the system's own memory: OpenVINO dies of what is put in its place."""
-        return Worker(self._kind, *self._arguments, forced={"LD_PRELOAD": None})
+        system = {"LD_PRELOAD": None}
+        return Worker(self._kind, *self._arguments, forced=system, runs=self._name)
 
     def close(self) -> None:
         """End the process."""

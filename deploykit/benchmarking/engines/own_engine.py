@@ -4,9 +4,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from deploykit.benchmarking.settings import TITLES, Settings
+from deploykit.benchmarking.settings import Settings
 from deploykit.freezing.open_model import OpenedModel
-from deploykit.transforms.core.engines.engines import TENSORFLOW, lacking
+from deploykit.transforms.core.engines.engines import TENSORFLOW, TITLES, lacking
 from deploykit.transforms.core.errors import GraphError
 
 logger = logging.getLogger("deploykit")

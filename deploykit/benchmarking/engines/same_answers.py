@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from deploykit.benchmarking.engines.openvino_runner import compiling
 from deploykit.benchmarking.job import Job
-from deploykit.benchmarking.settings import TITLES
+from deploykit.transforms.core.engines.engines import TITLES
 from deploykit.transforms.core.errors import LoadError, VerificationError
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.engine_check import compared_in

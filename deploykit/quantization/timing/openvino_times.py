@@ -26,6 +26,7 @@ from deploykit.quantization.timing.layer_times import (
     PartTimes,
     Times,
 )
+from deploykit.transforms.core.engines.engines import OPENVINO, TITLES
 from deploykit.transforms.core.engines.executed_ops import Executed
 from deploykit.transforms.core.engines.openvino_model import OpenVinoModel
 from deploykit.transforms.core.engines.session import cut
@@ -82,7 +83,7 @@ def openvino_times(
             path = Path(folder, f"{name}.pb")
             spill(each, path)
             jobs[name] = Job(str(path), each.inputs, each.outputs, feeds, settings)
-        with closing(Worker(f"{__name__}:Profiles", jobs)) as worker:
+        with closing(Worker(f"{__name__}:Profiles", jobs, runs=TITLES[OPENVINO])) as worker:
             for _ in range(rounds):
                 for name in random.sample([*jobs], len(jobs)):
                     advance(name, rounds * len(jobs))

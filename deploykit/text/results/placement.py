@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from deploykit.benchmarking.settings import TITLES
 from deploykit.inspection.engine_placement import DEVICE, EnginePlacement
 from deploykit.inspection.placement import Copy, Placement
 from deploykit.text.tables import Table, new_table
+from deploykit.transforms.core.engines.engines import TITLES
 
 _LOCAL = "/job:localhost/replica:0/task:0/device:"
 _SHOWN = 10  # names in a line of text; --json has them all

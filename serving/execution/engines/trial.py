@@ -19,7 +19,7 @@ from deploykit.transforms.core.engines.engine_folder import FOLDER, read
 from deploykit.transforms.core.engines.engine_manifest import EngineAnswer, EngineFolder
 from deploykit.transforms.core.engines.openvino_model import imported
 from deploykit.transforms.core.engines.proof import Answered, departure
-from deploykit.transforms.core.errors import CrashError, GraphError, LimitError
+from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.running.child import call
@@ -34,10 +34,7 @@ def engine_of(folder: Path, content: EngineFolder, loading: Loading) -> OpenVino
     TensorFlow answers. RefusedError: its graph would act beyond the model.
     """
     start = time.monotonic()
-    try:
-        mebibytes = call(f"{__name__}:tried", str(folder), loading)
-    except (CrashError, LimitError) as error:  # its words are about TensorFlow, which most run
-        raise type(error)(str(error).replace("TensorFlow", "OpenVINO", 1)) from None
+    mebibytes = call(f"{__name__}:tried", str(folder), loading, runs="OpenVINO")
     engine = OpenVinoEngine(content, loading)
     seconds = time.monotonic() - start
     words = "%s: OpenVINO %s gives TensorFlow's answers here; it took %.0f MiB and %.1f s to try"

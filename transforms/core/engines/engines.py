@@ -15,6 +15,7 @@ AUTO = "auto"
 CHOICES = (AUTO, *ENGINES)
 """What to ask a server for; AUTO is the engine that a model was exported for, where it is right."""
 TITLES = {TENSORFLOW: "TensorFlow", OPENVINO: "OpenVINO"}
+"""What engines are called for people."""
 PRECISIONS = ("f32", "bf16")
 """In which floats an engine computes what is not in 8 bits."""
 INSTALL = "pip install 'deploykit[openvino]'"

@@ -78,14 +78,17 @@ def call(
     *arguments: Any,
     env: Mapping[str, str] | None = None,
     forced: Mapping[str, str | None] | None = None,
+    runs: str = "TensorFlow",
 ) -> Any:
     """Return what `function` ("package.module:name") returns in a child process.
 
-    `env` sets variables for the child; what the user has set wins, but not over `forced`. An Error
-    raised there is raised here. LimitError: the deadline or the memory cap was reached. CrashError:
-    the child died. BugError: the function failed.
+    `env` sets variables for the child; what the user has set wins, but not over `forced`. `runs` is
+    what runs there, as errors call it. An Error raised there is raised here. LimitError: the
+    deadline or the memory cap was reached. CrashError: the child died. BugError: the function
+    failed.
     """
-    with contextlib.closing(Worker(function, *arguments, env=env, forced=forced)) as worker:
+    worker = Worker(function, *arguments, env=env, forced=forced, runs=runs)
+    with contextlib.closing(worker):
         return worker.created()
 
 
@@ -102,12 +105,14 @@ class Worker:
         *arguments: Any,
         env: Mapping[str, str] | None = None,
         forced: Mapping[str, str | None] | None = None,
+        runs: str = "TensorFlow",
     ) -> None:
         """Start the child; it works while the caller goes on, and `created` or `ask` wait for it.
 
         `env` is what the user may have set otherwise, `forced` what was asked for on the command
-        line: it wins, and None removes a variable.
+        line: it wins, and None removes a variable. `runs` is what runs there, as errors call it.
         """
+        self._runs = runs
         read_questions, write_questions = os.pipe()
         read_answers, write_answers = os.pipe()
         self._log = tempfile.TemporaryFile(prefix="deploykit-")  # noqa: SIM115  see close
@@ -162,7 +167,7 @@ class Worker:
             if not select.select([self._answers], [], [], limits.seconds)[0]:
                 self._process.kill()
                 raise LimitError(
-                    f"TensorFlow did not finish within {limits.seconds:g} seconds (--timeout)"
+                    f"{self._runs} did not finish within {limits.seconds:g} seconds (--timeout)"
                 )
             try:
                 kind, value = pickle.load(self._answers)
@@ -187,11 +192,11 @@ class Worker:
         found = fatal or lines  # what ended it may go on for many lines, as a whole node does
         last = _STAMP.sub("", found[-1])[:300] if found else "it said nothing"
         if says_no_memory(log) or status == -signal.SIGKILL:
-            return LimitError("TensorFlow ran out of memory on this graph (--memory-limit)")
+            return LimitError(f"{self._runs} ran out of memory on this graph (--memory-limit)")
         if status < 0:
             name = signal.Signals(-status).name
-            return CrashError(f"TensorFlow died of {name} on this graph: {last}")
-        return CrashError(f"TensorFlow ended with status {status} and no answer: {last}")
+            return CrashError(f"{self._runs} died of {name} on this graph: {last}")
+        return CrashError(f"{self._runs} ended with status {status} and no answer: {last}")
 
 
 def _environment(defaults: Mapping[str, str], forced: Mapping[str, str | None]) -> dict[str, str]:

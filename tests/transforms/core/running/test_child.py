@@ -183,6 +183,14 @@ def test_an_object_keeps_its_state_and_dies_with_one_sentence(counter):
         counter.ask("add", 1)
 
 
+def test_the_words_name_what_runs_in_the_child():
+    with (
+        contextlib.closing(child.Worker(f"{HERE}:Counter", 5, runs="OpenVINO")) as worker,
+        pytest.raises(CrashError, match=r"^OpenVINO died of SIGSEGV"),
+    ):
+        worker.ask("die")
+
+
 def test_an_object_that_cannot_be_made_says_so_when_it_is_asked():
     with (
         contextlib.closing(child.Worker(f"{HERE}:Counter", -1)) as worker,
