@@ -28,7 +28,6 @@ from deploykit.transforms.core.errors import (
     UnverifiedError,
     VerificationError,
 )
-from deploykit.transforms.core.functions import Library, reachable
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.running.differences import QualityBar
@@ -36,7 +35,7 @@ from deploykit.transforms.core.tensors import Array
 from deploykit.verification.choices import choices
 from deploykit.verification.engine_cases import EngineCase, GraphRunner, case_of, reference_cases
 from deploykit.verification.engine_feeds import EngineFeeds, engine_feeds
-from deploykit.verification.engine_limits import unfit
+from deploykit.verification.engine_limits import ops_of, unfit
 from deploykit.verification.pairs import before_softmax
 from deploykit.verification.samples import Data
 from deploykit.verification.tolerance import default_tolerance
@@ -138,9 +137,7 @@ def bar_of(graph: Graph, compiling: Compiling = DEFAULT) -> QualityBar:
 
     A graph that computes in 16 bits in TensorFlow is held to what these keep.
     """
-    library = Library(graph)
-    bodies = (node.op for name in reachable(graph) for node in library.functions[name].node_def)
-    rounds = any(op.startswith("FakeQuant") for op in (*(node.op for node in graph), *bodies))
+    rounds = any(op.startswith("FakeQuant") for _, op in ops_of(graph))
     if rounds or compiling.precision == "bf16":
         return CODES_BAR
     assert FLOAT_BAR.tolerance is not None

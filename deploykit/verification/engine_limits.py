@@ -1,5 +1,9 @@
 """What an engine cannot compute whatever it is fed, so that no sample need show it."""
 
+import re
+from collections.abc import Iterator
+
+from deploykit.transforms.core.functions import Library, reachable
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, producer_name
 from deploykit.verification.sample_inputs import type_and_shape
@@ -7,6 +11,7 @@ from deploykit.verification.sample_inputs import type_and_shape
 _NO_NUMBERS = ("string", "resource", "variant")
 _WIDE = ("int64", "uint32", "uint64")
 _PRODUCTS = frozenset({"Cumprod", "LeftShift", "MatMul", "Mul", "Pow", "Prod", "Square"})
+_DRAWS = re.compile(r"Multinomial|Parameterized\w+|Random\w+|TruncatedNormal")
 _SIZES = frozenset({"Rank", "Shape", "ShapeN", "Size"})  # of what they read, not its values
 
 
@@ -15,7 +20,8 @@ def unfit(graph: Graph) -> str:
 
     It has no texts. Of what ScatterNd puts in one place it keeps the last instead of the sum. It
     computes whole numbers in 32 bits on CPUs: ids of that size, multiplied in 64 as a hash does it,
-    are right for small ids alone.
+    are right for small ids alone. Random numbers are others in each engine, and where the model has
+    a seed, others from the second call on.
     """
     for kind, tensors in (("input", graph.inputs), ("output", graph.outputs)):
         for tensor in tensors:
@@ -29,12 +35,23 @@ def unfit(graph: Graph) -> str:
                 f"node '{node.name}' (ScatterNd) sums what comes to one place, of which OpenVINO "
                 "keeps the last"
             )
+    for name, op in ops_of(graph):
+        if _DRAWS.fullmatch(op):
+            return f"node '{name}' ({op}) draws random numbers, so no two engines give the same"
     if (found := _product(graph)) is not None:
         return (
             f"node '{found.name}' ({found.op}) multiplies {found.attr('T')} that depend on what is "
             "fed, but OpenVINO computes whole numbers in 32 bits"
         )
     return ""
+
+
+def ops_of(graph: Graph) -> Iterator[tuple[str, str]]:
+    """Yield the name and the op of each node, also of those in functions that may be called."""
+    yield from ((node.name, node.op) for node in graph)
+    library = Library(graph)
+    for name in reachable(graph):
+        yield from ((node.name, node.op) for node in library.functions[name].node_def)
 
 
 def _product(graph: Graph) -> Node | None:

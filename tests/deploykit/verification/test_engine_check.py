@@ -241,10 +241,36 @@ def test_an_engine_that_takes_no_empty_batch_is_given_a_row():
     assert "a row of zeros" in found.left_out[0]
 
 
-def test_random_answers_prove_nothing():
+@pytest.mark.parametrize("in_branch", [False, True])
+def test_random_numbers_are_refused_by_name_as_a_seed_may_make_the_first_ones_equal(in_branch):
     import tensorflow as tf
 
-    found = check(frozen(lambda x: x + tf.random.uniform(tf.shape(x)), (None, 3)))
+    def made(x):
+        draw = lambda: x + tf.random.uniform(tf.shape(x), seed=3)  # noqa: E731
+        if not in_branch:
+            return draw()
+        return tf.raw_ops.If(
+            cond=tf.reduce_sum(x) > 0,
+            input=[x],
+            Tout=[tf.float32],
+            then_branch=body(tf.random.uniform),
+            else_branch=body(tf.zeros),
+        )[0]
+
+    def body(make):
+        function = tf.function(lambda x: make(tf.shape(x)))
+        return function.get_concrete_function(tf.TensorSpec((None, 3), tf.float32))
+
+    found = compared_in(frozen(made, (None, 3)))
+    assert "(RandomUniform) draws random numbers" in found.refused
+
+
+def test_answers_that_change_prove_nothing():
+    """However it comes that TensorFlow gives something else each time."""
+    import tensorflow as tf
+
+    graph = frozen(lambda x: x + tf.random.uniform(tf.shape(x)), (None, 3))
+    found = changed_check(graph, lambda a: a + 1)
     assert "other values each time" in found.not_compared
     with pytest.raises(UnverifiedError):
         found.require()
