@@ -20,7 +20,7 @@ class MadeUpProcess:
     """What was asked of all."""
     now: float
 
-    def __init__(self, kind, job=None, forced=None):
+    def __init__(self, kind, job=None, forced=None, runs=""):
         self.jobs = [] if job is None else [job]
 
     def ask(self, method, *arguments):
