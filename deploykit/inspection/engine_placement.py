@@ -13,8 +13,7 @@ from deploykit.benchmarking.settings import Settings
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.transforms.core.engines.engines import TITLES, version_of
 from deploykit.transforms.core.engines.executed_ops import Executed
-from deploykit.transforms.core.engines.openvino_model import OpenVinoModel
-from deploykit.transforms.core.engines.session import cut
+from deploykit.transforms.core.engines.session import compiled_for
 from deploykit.transforms.core.node import normal
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.running.child import Worker
@@ -102,7 +101,6 @@ def executed(
 ) -> tuple[Executed, ...]:
     """Return what OpenVINO executes of a graph; it is meant for a child process."""
     fed = {normal(name): np.asarray(array) for name, array in feeds.items()}
-    kinds = {name: (array.dtype.name, array.ndim) for name, array in fed.items()}
-    compiled = OpenVinoModel(*cut(GraphDef.FromString(graph_def), kinds, outputs), outputs)
+    compiled = compiled_for(GraphDef.FromString(graph_def), fed, outputs)
     compiled.run(fed)
     return compiled.executed()

@@ -9,8 +9,8 @@ from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.settings import Settings
 from deploykit.hardware.machine import usable_cores
 from deploykit.transforms.core.engines.engines import OPENVINO, check_engine, version_of
-from deploykit.transforms.core.engines.openvino_model import Compiling, OpenVinoModel, imported
-from deploykit.transforms.core.engines.session import cut
+from deploykit.transforms.core.engines.openvino_model import Compiling, imported
+from deploykit.transforms.core.engines.session import compiled_for
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.node import normal
 from deploykit.transforms.core.protos import GraphDef
@@ -39,10 +39,9 @@ class OpenVinoRunner(Runner):
         job, start = self.job, time.perf_counter_ns()
         self._compiling, self.batches = compiling(job.settings), job.batches
         inputs = [normal(name) for name in job.inputs]
-        fed = zip(inputs, job.batches[0], strict=True)
-        kinds = {name: (array.dtype.name, array.ndim) for name, array in fed}
+        fed = dict(zip(inputs, job.batches[0], strict=True))
         graph_def = GraphDef.FromString(Path(job.model).read_bytes())
-        model = OpenVinoModel(*cut(graph_def, kinds, job.outputs), job.outputs, self._compiling)
+        model = compiled_for(graph_def, fed, job.outputs, self._compiling)
         self._model, run = model, model.run
         self._call = lambda *arrays: run(dict(zip(inputs, arrays, strict=True)))
         self.load = time.perf_counter_ns() - start

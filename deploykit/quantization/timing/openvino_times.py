@@ -28,8 +28,7 @@ from deploykit.quantization.timing.layer_times import (
 )
 from deploykit.transforms.core.engines.engines import OPENVINO, TITLES
 from deploykit.transforms.core.engines.executed_ops import Executed
-from deploykit.transforms.core.engines.openvino_model import OpenVinoModel
-from deploykit.transforms.core.engines.session import cut
+from deploykit.transforms.core.engines.session import compiled_for
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import Plan
 from deploykit.transforms.core.int8.stored_codes import FROM_FLOATS, ROUNDS, SHIFTED
@@ -118,10 +117,9 @@ class Profiles:
             {normal(tensor): array for tensor, array in zip(job.inputs, each, strict=True)}
             for each in job.batches
         ]
-        kinds = {tensor: (array.dtype.name, array.ndim) for tensor, array in feeds[0].items()}
         graph_def = GraphDef.FromString(Path(job.model).read_bytes())
         how = replace(compiling(job.settings), profiles=True)
-        model = OpenVinoModel(*cut(graph_def, kinds, job.outputs), job.outputs, how)
+        model = compiled_for(graph_def, feeds[0], job.outputs, how)
         for number in range(calls):
             model.run(feeds[number % len(feeds)])
         return [*model.executed()]

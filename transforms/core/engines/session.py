@@ -35,9 +35,23 @@ class OpenVinoSession:
         kinds = {name: (array.dtype.name, array.ndim) for name, array in fed.items()}
         key = (*fetches, None, *sorted(kinds.items()))
         if key not in self._compiled:
-            graph_def, names = cut(self._graph_def, kinds, fetches)
-            self._compiled[key] = OpenVinoModel(graph_def, names, fetches, self._compiling)
+            self._compiled[key] = compiled_for(self._graph_def, fed, fetches, self._compiling)
         return self._compiled[key].run(fed)
+
+
+def compiled_for(
+    graph_def: GraphDef,
+    feeds: Mapping[str, Array],
+    fetches: Sequence[str],
+    compiling: Compiling = DEFAULT,
+) -> OpenVinoModel:
+    """Return what the fetched tensors need of a graph, compiled for arrays like these.
+
+    `feeds` are named as in `normal`; their types and numbers of dimensions count. GraphError: there
+    is no such tensor. LoadError: OpenVINO refuses the graph.
+    """
+    kinds = {name: (array.dtype.name, array.ndim) for name, array in feeds.items()}
+    return OpenVinoModel(*cut(graph_def, kinds, fetches), fetches, compiling)
 
 
 def cut(
