@@ -24,7 +24,7 @@ from deploykit.transforms.core.int8.weights import restored, weight_codes
 from deploykit.transforms.core.layers.fused_chain import Chain
 from deploykit.transforms.core.layers.layers import channel_axes, channel_shape, weights_of
 from deploykit.transforms.core.node import Node, split
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.core.tensors import Array, DType
 
 FLOAT, INT8 = DType("float32"), DType("int8")
 
@@ -73,8 +73,11 @@ class _Rounding:
         reads = plan.reads[layer.name]
         if plan.forms.get(source) != reads:
             source = self._read_rounded(source, reads)
-        name = self._with_rest_of_zero(chain, reads)
-        inputs = [source, self._weights(layer)]
+        const = weights_of(graph, layer)
+        assert const is not None
+        codes, steps = weight_codes(layer, const.value, self._exact_sums)
+        name = self._with_rest_of_zero(chain, reads, codes, steps)
+        inputs = [source, self._weights(layer, const, codes, steps)]
         graph.replace(graph[name], graph[name].with_data_inputs(*inputs))
         if chain.summand and chain.summand not in plan.forms:
             rounded = self._read_rounded(chain.summand, plan.sums[layer.name])
@@ -87,24 +90,20 @@ class _Rounding:
             made = graph.add(node.with_name(graph.unique_name(f"{last}/float")))
             graph.replace(node, self._rounding(last, made.name, form, node, OF_A_LAYER))
 
-    def _with_rest_of_zero(self, chain: Chain, reads: Form) -> str:
+    def _with_rest_of_zero(self, chain: Chain, reads: Form, codes: Array, steps: Array) -> str:
         """Give a layer's bias what `_shifted` takes of each value; return the layer's name then."""
         graph, layer = self._graph, chain.nodes[0]
         if not reads.of_zero:
             return layer.name
-        const = weights_of(graph, layer)
-        assert const is not None
-        floats = restored(layer, *weight_codes(layer, const.value, self._exact_sums))
+        floats = restored(layer, codes, steps)
         axes = tuple(axis for axis in range(floats.ndim) if axis not in channel_axes(layer))
         sums = floats.sum(axes, dtype=np.float64).reshape(-1)
         add_to_bias(graph, chain, reads.of_zero * sums)
         return layer.name if chain.bias else graph[layer.name].data_inputs[0]
 
-    def _weights(self, layer: Node) -> str:
+    def _weights(self, layer: Node, const: Node, codes: Array, steps: Array) -> str:
         """Return the floats that the codes of a layer's weights stand for."""
-        graph, const = self._graph, weights_of(self._graph, layer)
-        assert const is not None
-        codes, steps = weight_codes(layer, const.value, self._exact_sums)
+        graph = self._graph
         steps = steps.reshape(channel_shape(layer, codes.shape))
         stored = graph.constant_beside(const, codes, f"{layer.name}/weights/codes")
         factor = graph.constant_beside(const, steps, f"{layer.name}/weights/steps")
