@@ -22,6 +22,7 @@ from deploykit.transforms.core.engines.engine_manifest import (
     check_parts,
 )
 from deploykit.transforms.core.engines.engines import (
+    AUTO,
     OPENVINO,
     TENSORFLOW,
     EngineUse,
@@ -44,7 +45,6 @@ from deploykit.verification.verify import verify
 
 logger = logging.getLogger("deploykit")
 
-AUTO = "auto"
 CHOICES = (TENSORFLOW, OPENVINO, AUTO)
 _MOST = 8  # samples that are compared
 

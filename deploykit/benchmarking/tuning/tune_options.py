@@ -4,10 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deploykit.benchmarking.tuning.searching import GOALS
-from deploykit.transforms.core.engines.engines import ENGINES, TENSORFLOW, check_engine, lacking
+from deploykit.transforms.core.engines.engines import (
+    AUTO,
+    ENGINES,
+    TENSORFLOW,
+    check_engine,
+    lacking,
+)
 from deploykit.transforms.core.errors import GraphError
-
-AUTO = "auto"
 
 
 @dataclass(frozen=True)

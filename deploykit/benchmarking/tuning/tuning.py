@@ -26,13 +26,13 @@ from deploykit.benchmarking.tuning.coordinates import coordinates, held
 from deploykit.benchmarking.tuning.recommendation import Recommendation, without_one
 from deploykit.benchmarking.tuning.searching import Search, SettingsTrial
 from deploykit.benchmarking.tuning.trials import Trials
-from deploykit.benchmarking.tuning.tune_options import AUTO, TuneOptions
+from deploykit.benchmarking.tuning.tune_options import TuneOptions
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.hardware import allocators
 from deploykit.hardware.allocators import ALLOCATORS
 from deploykit.hardware.machine import environment, machine, usable_cores
 from deploykit.storage.resume_file import State, digest, pieces
-from deploykit.transforms.core.engines.engines import ENGINES, TENSORFLOW, lacking, version_of
+from deploykit.transforms.core.engines.engines import AUTO, ENGINES, TENSORFLOW, lacking, version_of
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import limits

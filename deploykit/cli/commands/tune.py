@@ -6,11 +6,11 @@ import click
 
 from deploykit.benchmarking.feeding import Feeding
 from deploykit.benchmarking.tuning.searching import GOALS
-from deploykit.benchmarking.tuning.tune_options import AUTO, TuneOptions
+from deploykit.benchmarking.tuning.tune_options import TuneOptions
 from deploykit.cli import options
 from deploykit.cli.options.types import Counts, Finite
 from deploykit.freezing.interface import Source
-from deploykit.transforms.core.engines.engines import ENGINES
+from deploykit.transforms.core.engines.engines import CHOICES
 
 
 @options.command("Search")
@@ -19,7 +19,7 @@ from deploykit.transforms.core.engines.engines import ENGINES
 @click.option("--batch", type=Counts(), default=(), help="Batches to try; the lowest latency is "
               "searched for the smallest [default: 1,8,32 if the model leaves it "
               "open].")  # fmt: skip
-@click.option("--engine", type=click.Choice((AUTO, *ENGINES)), help="Engine to search "
+@click.option("--engine", type=click.Choice(CHOICES), help="Engine to search "
               "in; auto: whichever is faster for sure, if both are installed [default: the one "
               "that the model was written for, else tensorflow].")  # fmt: skip
 @click.option("--goal", type=click.Choice(GOALS), default=TuneOptions.goal,
