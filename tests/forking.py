@@ -2,8 +2,9 @@
 
 That import takes four seconds of a core, and most tests that need a child are about what it does
 and not about its start. A forked child is a process of its own all the same: it crashes, hangs, is
-killed and is capped alone. Libraries read variables when they are loaded, so there is one process
-to fork from for each set of these. A child whose log is shown is started as outside the tests.
+killed and is capped alone, and it ends with the process of the tests, however that one ends.
+Libraries read variables when they are loaded, so there is one process to fork from for each set of
+these. A child whose log is shown is started as outside the tests.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import gc
 import importlib
 import os
 import pickle
+import select
 import signal
 import socket
 import subprocess
@@ -126,7 +128,7 @@ def _answer_requests(requests: socket.socket) -> None:
 
 
 def _keep(request: bytes, questions: int, answers: int, log: int, news: int) -> None:
-    """Tell the number of a new child, and, when it has ended, how."""
+    """Tell the number of a new child, and, when it has ended, how; end it if nobody listens."""
     pid = os.fork()
     if not pid:
         os.close(news)
@@ -134,10 +136,21 @@ def _keep(request: bytes, questions: int, answers: int, log: int, news: int) -> 
     for file in (questions, answers, log):
         os.close(file)
     os.write(news, pid.to_bytes(_NUMBER, sys.byteorder))
+    if not _ends_first(pid, news):
+        os.kill(pid, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     with contextlib.suppress(BrokenPipeError):  # nobody wants to know
         os.write(news, status.to_bytes(_NUMBER, sys.byteorder, signed=True))
     os._exit(0)
+
+
+def _ends_first(pid: int, news: int) -> bool:
+    """Wait for the end of a child or of who wants to know; return whether the child ended."""
+    ended = os.pidfd_open(pid)
+    events = select.poll()
+    events.register(ended, select.POLLIN)
+    events.register(news, 0)  # a pipe without a reader is an error, which is told unasked
+    return any(file == ended for file, _ in events.poll())
 
 
 def _be_child(request: bytes, questions: int, answers: int, log: int) -> None:
