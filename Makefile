@@ -23,7 +23,8 @@ demo: setup  ## run the main job on the embedded model
 
 # Several processes, of which each starts TensorFlow once and takes whole files, in their order: by
 # default those with the fewest tests come last, and one process would wait for the longest of them.
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# One that was ended, as a test hung, is not replaced: its successor would begin with the same test.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 
 test: setup  ## run the quick tests
 	$(PYTEST)

@@ -1,6 +1,6 @@
 """TensorFlow is quiet, and starts once in a test process and once for its children.
 
-Golden files know their tests.
+Golden files know their tests. What hangs ends.
 """
 
 import contextlib
@@ -17,8 +17,12 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 pytest.register_assert_rewrite("tests.support")  # it shows how texts differ
 
 from deploykit.transforms.core.running import child  # noqa: E402
-from tests import support  # noqa: E402
+from tests import hanging, support  # noqa: E402
 from tests.forking import Forks  # noqa: E402
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(hanging)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` and `-k` take some away
