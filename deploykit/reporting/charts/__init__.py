@@ -1,0 +1,14 @@
+"""Charts, drawn once for pictures and for pages.
+
+Each function takes a value of deploykit or its JSON document and returns a figure, as wide as a
+phone; one that says so returns None where there is nothing to draw. `inline.svg(figure, label)`
+makes an `<svg>` element of a figure, and `inline.CSS` holds the colours that pages set.
+
+* `latencies.latencies(benchmark)`: how latencies are spread, a strip for each measurement.
+* `throughput.throughput(benchmark)`: throughput over latency, a line for each model.
+* `throughput.loads(load_test)`: the same of a server under load, or None.
+* `profiles.ops(benchmark)`: time by op, a bar for each model that was profiled, or None.
+* `profiles.nodes(profile)`: time by node of one profile, or None.
+
+`figures.chart(draw)` makes a figure of anything that is drawn on a sheet.
+"""
