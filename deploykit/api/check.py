@@ -17,13 +17,14 @@ from deploykit.storage.files import read_bytes
 from deploykit.text.progress import working
 from deploykit.transforms.core.checks.vocabularies import Vocabularies
 from deploykit.transforms.core.checks.wire import decoded
+from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.errors import Error, GraphError, RefusedError
 from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.running.importing import ImportCheck
 
 
 @dataclass(frozen=True)
-class Soundness:
+class Soundness(AsHtml):
     """What was found out about a model."""
 
     source: str

@@ -7,10 +7,11 @@ from typing import Any
 from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.inspection.diff import differences
 from deploykit.text.progress import working
+from deploykit.transforms.core.display.as_html import AsHtml
 
 
 @dataclass(frozen=True)
-class Differences:
+class Differences(AsHtml):
     """The nodes and functions that two models do not share."""
 
     first: OpenedModel

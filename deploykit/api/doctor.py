@@ -6,10 +6,11 @@ from typing import Any
 
 from deploykit.hardware.doctor import examine
 from deploykit.text.progress import working
+from deploykit.transforms.core.display.as_html import AsHtml
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(AsHtml):
     """The machine, TensorFlow, the settings in force and the GPU."""
 
     facts: Mapping[str, Any]

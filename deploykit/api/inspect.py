@@ -7,10 +7,11 @@ from typing import Any
 from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.inspection.summary import inspect_graph
 from deploykit.text.progress import working
+from deploykit.transforms.core.display.as_html import AsHtml
 
 
 @dataclass(frozen=True)
-class Inspection:
+class Inspection(AsHtml):
     """What is in a model."""
 
     model: OpenedModel

@@ -10,10 +10,11 @@ from deploykit.records.features import Feature
 from deploykit.records.index import Index
 from deploykit.records.verify_records import inspection, shown
 from deploykit.text.progress import working
+from deploykit.transforms.core.display.as_html import AsHtml
 
 
 @dataclass(frozen=True)
-class RecordsInspection:
+class RecordsInspection(AsHtml):
     """What a folder of records holds."""
 
     folder: str

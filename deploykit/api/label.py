@@ -22,6 +22,7 @@ from deploykit.input.pipeline import say
 from deploykit.input.preprocessing import Preprocessing, declared_for, preprocessing_of
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
+from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.errors import Error, GraphError, naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.samples import names_of_inputs
@@ -32,7 +33,7 @@ DEFAULT = LabelOptions()
 
 
 @dataclass(frozen=True)
-class ImageLabels:
+class ImageLabels(AsHtml):
     """What an image shows, by the scores of a model."""
 
     predictions: Sequence[Mapping[str, Any]]

@@ -6,10 +6,11 @@ from typing import Any
 
 from deploykit.rewriting.catalogue import describe
 from deploykit.transforms.core import pipeline
+from deploykit.transforms.core.display.as_html import AsHtml
 
 
 @dataclass(frozen=True)
-class TransformList:
+class TransformList(AsHtml):
     """Transforms: name, summary, text and parameters of each."""
 
     transforms: Sequence[Mapping[str, Any]]

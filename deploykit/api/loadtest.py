@@ -16,6 +16,7 @@ from deploykit.serving.client.requests import predict_request
 from deploykit.serving.protocol.signatures import Signature
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import Work, working
+from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.errors import Error
 
 DEFAULT = LoadTestOptions()
@@ -23,7 +24,7 @@ _CONCURRENCY = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True)
-class LoadTest:
+class LoadTest(AsHtml):
     """What loads on a server measured."""
 
     address: str

@@ -12,13 +12,14 @@ from deploykit.serving.client.client import Client
 from deploykit.serving.client.connection import DEFAULT_CONNECTION, Connection
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
+from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.tensors import Array
 
 DEFAULT = PredictOptions()
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Prediction(AsHtml):
     """What a served model answered."""
 
     address: str

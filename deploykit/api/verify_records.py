@@ -9,11 +9,12 @@ from deploykit.hardware.machine import usable_cores
 from deploykit.records.index import Index
 from deploykit.records.verify_records import Checked, check_folder
 from deploykit.text.progress import working
+from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.errors import UnverifiedError, VerificationError
 
 
 @dataclass(frozen=True)
-class RecordsVerification:
+class RecordsVerification(AsHtml):
     """What was found of each shard of a folder."""
 
     folder: str

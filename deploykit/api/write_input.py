@@ -14,6 +14,7 @@ from deploykit.input.writing import STYLES, written
 from deploykit.storage.files import check_output, write
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
+from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.errors import GraphError
 
 WRITTEN = ("preprocess", "shuffle", "cache", "buckets", "private_threads")
@@ -21,7 +22,7 @@ WRITTEN = ("preprocess", "shuffle", "cache", "buckets", "private_threads")
 
 
 @dataclass(frozen=True)
-class WrittenInput:
+class WrittenInput(AsHtml):
     """A tf.data function for data."""
 
     text: str

@@ -11,6 +11,7 @@ from deploykit.benchmarking.measurement import Measurement, Turn
 from deploykit.benchmarking.scenarios.scenario_result import ScenarioResult
 from deploykit.benchmarking.settings import Settings
 from deploykit.storage.documents import FORMAT, load_document
+from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.errors import GraphError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class BenchmarkResult:
+class BenchmarkResult(AsHtml):
     """Measurements that were taken in turn on one machine."""
 
     measurements: tuple[Measurement, ...]

@@ -10,6 +10,7 @@ from typing import Any
 
 from deploykit.hardware import allocators
 from deploykit.hardware.allocators import ALLOCATORS
+from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.engines.engines import (
     ENGINES,
     OPENVINO,
@@ -60,7 +61,7 @@ _OPENMP = {
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(AsHtml):
     """What can be set about a run. None: left to the engine, or to what the user has set.
 
     Example:

@@ -7,10 +7,11 @@ from typing import Any
 from deploykit.serving.protocol.photo_names import photos_in_words
 from deploykit.serving.protocol.signatures import Signature
 from deploykit.serving.protocol.version_status import VersionStatus
+from deploykit.transforms.core.display.as_html import AsHtml
 
 
 @dataclass(frozen=True)
-class ServerHealth:
+class ServerHealth(AsHtml):
     """What a server says of itself; empty where it has no health service."""
 
     address: str
@@ -28,7 +29,7 @@ class ServerHealth:
 
 
 @dataclass(frozen=True)
-class ModelVersions:
+class ModelVersions(AsHtml):
     """The versions of a model that a server knows of, and how the one that answers is called."""
 
     address: str

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from deploykit.cli.options.outputs import standard_output_is_taken
-from deploykit.text.tables import drawn, new_table, size
+from deploykit.text.tables import drawn
 
 if TYPE_CHECKING:
     from deploykit.freezing.open_model import OpenedModel
@@ -164,48 +164,20 @@ def _width() -> int | None:
 
 def own_text(report: Report) -> "Iterator[str | Table]":
     """Yield what is shown of a report whose command has no text of its own."""
+    from deploykit.text.results.models import steps_table, verification_lines
+
     yield files_table(report)
     if report.steps:
-        yield _steps(report.steps)
+        yield steps_table(report.steps)
     if report.verification is not None:
         yield from verification_lines(report.verification)
 
 
 def files_table(report: Report) -> "Table":
     """Return the table of what was read and written."""
-    table = new_table(report.command, "size", "nodes")
-    table.add_row(str(report.input_file), size(report.bytes_in), _count(report.nodes_in))
+    from deploykit.text.results.models import files_table as table_of
+
+    files = [(str(report.input_file), report.bytes_in, report.nodes_in)]
     if report.output_file is not None:
-        table.add_row(report.output_file, size(report.bytes_out), _count(report.nodes_out))
-    table.caption = (
-        f"inputs: {', '.join(report.inputs) or '-'}   outputs: {', '.join(report.outputs) or '-'}"
-    )
-    return table
-
-
-def _steps(steps: "Sequence[StepReport]") -> "Table":
-    table = new_table("transform", "seconds", "nodes", "left alone")
-    for step in steps:
-        skipped = str(len(step.skipped)) if step.skipped else ""
-        table.add_row(step.transform, f"{step.seconds:.2f}", str(step.nodes), skipped)
-    return table
-
-
-def verification_lines(found: "Verification") -> list[str]:
-    """Return the outcome of a comparison in words."""
-    if not found.verified:
-        return [f"not verified: {found.reason}"]
-    lines = [f"run on {found.run} in {found.seconds:.1f} s"] if found.seconds else []
-    if found.differences:
-        error, sqnr = found.max_relative_error, found.sqnr_db
-        quality = f", SQNR {sqnr:.1f} dB" if sqnr is not None and math.isfinite(sqnr) else ""
-        lines.append(f"largest difference {error:.2g} of the largest value{quality}")
-    if found.accuracy is not None:
-        before, after = (f"{100 * value:.1f} %" for value in found.accuracy)
-        lines.append(f"accuracy on {found.samples} samples: {before} before, {after} after")
-    outcome = "passed" if found.passed else f"FAILED: {found.reason}"
-    return [*lines, f"verification against {found.bar}: {outcome}"]
-
-
-def _count(nodes: int | None) -> str:
-    return "-" if nodes is None else str(nodes)
+        files.append((report.output_file, report.bytes_out, report.nodes_out))
+    return table_of(report.command, files, report.inputs, report.outputs)

@@ -30,6 +30,7 @@ from deploykit.serving.saved_model.warmup_limits import MOST, USUAL
 from deploykit.serving.saved_model.warmup_requests import FILE as WARM_UP
 from deploykit.serving.saved_model.write_version import check_free, check_name, write_version
 from deploykit.storage.files import check_output_folder
+from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.engines.engine_folder import files as engine_files
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
@@ -41,7 +42,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Exported:
+class Exported(AsHtml):
     """A version directory that was written."""
 
     model: OpenedModel

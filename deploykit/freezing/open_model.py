@@ -29,13 +29,14 @@ from deploykit.storage.parameters import with_options
 from deploykit.storage.resume_file import digest
 from deploykit.transforms.core.checks.side_effects import Effect, effects_in, refuse
 from deploykit.transforms.core.checks.validate import check_ends, read_graph
+from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.errors import GraphError, naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.importing import ImportCheck
 
 
 @dataclass(frozen=True)
-class OpenedModel:
+class OpenedModel(AsHtml):
     """A model as a graph, and what is known of it. Nothing of it is read again.
 
     The graph of a GraphDef is as it was read; of any other model, it is frozen.

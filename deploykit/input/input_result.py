@@ -13,6 +13,7 @@ from deploykit.input.judging.verdict import Rates, Verdict, undecided, verdict
 from deploykit.input.own_pipeline import OWN
 from deploykit.input.pipeline import Pipeline
 from deploykit.storage.documents import FORMAT
+from deploykit.transforms.core.display.as_html import AsHtml
 
 _AGREEING = 0.4  # of the rounds beside other work; fewer do not decide
 _SLOWEST = 1e-9  # items a second, where a phase gave none
@@ -154,7 +155,7 @@ class StyleResult:
 
 
 @dataclass(frozen=True)
-class InputResult:
+class InputResult(AsHtml):
     """Styles that were measured in turn, over the same data before the same model."""
 
     styles: tuple[StyleResult, ...]

@@ -11,6 +11,7 @@ import numpy as np
 from deploykit.benchmarking.feeding import MADE_UP, Feeding
 from deploykit.benchmarking.settings import Settings
 from deploykit.freezing.open_model import OpenedModel
+from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.engines.engines import TITLES, version_of
 from deploykit.transforms.core.engines.executed_ops import Executed
 from deploykit.transforms.core.engines.session import compiled_for
@@ -25,7 +26,7 @@ _CONVERTING = ("Convert", "Reorder")
 
 
 @dataclass(frozen=True)
-class EnginePlacement:
+class EnginePlacement(AsHtml):
     """What an engine executes of a model, all of it on one device."""
 
     model: OpenedModel

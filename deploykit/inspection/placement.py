@@ -17,6 +17,7 @@ from deploykit.benchmarking.settings import CPU_DEVICES, Settings
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.hardware.doctor import gpu_refusal
 from deploykit.inspection.step_stats import satisfies
+from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Worker
@@ -57,7 +58,7 @@ class Copy:
 
 
 @dataclass(frozen=True)
-class Placement:
+class Placement(AsHtml):
     """Where the nodes of a model run."""
 
     model: OpenedModel

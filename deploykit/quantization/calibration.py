@@ -13,6 +13,7 @@ from typing import Any
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.transforms.convert_layout import ELEMENTWISE_OPS, PAD_OPS
 from deploykit.transforms.core.control_flow import conditional_depths
+from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.functions import reachable
 from deploykit.transforms.core.graph import Graph
@@ -37,7 +38,7 @@ _FOLLOWING_OPS = ELEMENTWISE_OPS | PAD_OPS | {"Concat", "ConcatV2"}
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(AsHtml):
     """What a calibration found, and what a reader should know of it."""
 
     ranges: Ranges

@@ -12,6 +12,7 @@ from deploykit.quantization.accuracy import Judge, Judgement
 from deploykit.quantization.calibrated_graph import prepare
 from deploykit.rewriting.int8_graph import int8_graph
 from deploykit.text.progress import Work, unseen
+from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import Plan, plan
@@ -35,7 +36,7 @@ class Noise:
 
 
 @dataclass(frozen=True)
-class Sensitivity:
+class Sensitivity(AsHtml):
     """The layers of a model by their noise, and those that cannot be in 8 bits."""
 
     ranking: tuple[Noise, ...]

@@ -10,6 +10,7 @@ from deploykit.records.conversion import Advance, Conversion, Options, check_apa
 from deploykit.records.index import Index
 from deploykit.records.open_source import in_folder, open_source
 from deploykit.records.resuming import check_free, forget
+from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.errors import GraphError
 
 NAME = "data"
@@ -21,7 +22,7 @@ _SETS: tuple[Mapping[str, tuple[str, ...]], ...] = (
 
 
 @dataclass(frozen=True)
-class ConvertedSets:
+class ConvertedSets(AsHtml):
     """What was written: one set of records, or those of CIFAR's folder."""
 
     sets: tuple[Conversion, ...]

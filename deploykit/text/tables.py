@@ -56,9 +56,9 @@ class Table:
         """Begin a table. `texts` are headings of other columns that are cut like names."""
         self.caption = ""
         self.rows: list[tuple[str, ...]] = []
-        self._headings = headings
-        self._texts = [n for n, heading in enumerate(headings) if not n or heading in texts]
-        self._sections: set[int] = set()
+        self.headings = headings
+        self.texts = [n for n, heading in enumerate(headings) if not n or heading in texts]
+        self.sections: set[int] = set()
 
     def add_row(self, *cells: str) -> None:
         """Add a cell for each column."""
@@ -66,16 +66,16 @@ class Table:
 
     def add_section(self) -> None:
         """Leave a line empty before the next row."""
-        self._sections.add(len(self.rows))
+        self.sections.add(len(self.rows))
 
     def lines(self, width: int | None = None) -> Iterator[str]:
         """Yield the table, no wider than this if names can be cut so; the second is the heading."""
         widths = self._widths(width)
         yield ""
-        yield from self._drawn(self._headings, widths)
+        yield from self._drawn(self.headings, widths)
         yield f" {'─' * (sum(widths) + len(_GAP) * (len(widths) - 1))}"
         for place, row in enumerate(self.rows):
-            if place in self._sections:
+            if place in self.sections:
                 yield ""
             yield from self._drawn(row, widths)
         yield ""
@@ -90,7 +90,7 @@ class Table:
         found = list(whole)
         left = most - 1 - len(_GAP) * (len(whole) - 1)
         while sum(found) > left:
-            widest = max(self._texts, key=found.__getitem__)
+            widest = max(self.texts, key=found.__getitem__)
             if found[widest] <= NARROW:
                 break
             found[widest] -= 1
@@ -103,7 +103,7 @@ class Table:
         return found
 
     def _columns(self) -> list[tuple[str, ...]]:
-        return list(zip(self._headings, *self.rows, strict=True))
+        return list(zip(self.headings, *self.rows, strict=True))
 
     def _drawn(self, row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
         """Yield the lines of a row: names on the left, figures on the right of their column."""
@@ -113,7 +113,7 @@ class Table:
             for column, (cell, width) in enumerate(zip(cells, widths, strict=True)):
                 text = shortened(cell[line], width) if line < len(cell) else ""
                 blank = " " * (width - _length(text))
-                drawn.append(text + blank if column in self._texts else blank + text)
+                drawn.append(text + blank if column in self.texts else blank + text)
             yield f" {_GAP.join(drawn)}".rstrip()
 
 

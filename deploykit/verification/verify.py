@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deploykit.freezing.model_files import Original
+from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.errors import CrashError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import call
@@ -29,7 +30,7 @@ _CHANGES = "the reference gives other values each time, so there is nothing to c
 
 
 @dataclass(frozen=True)
-class Verification:
+class Verification(AsHtml):
     """What a comparison of two graphs found, and whether it met its bar."""
 
     verified: bool

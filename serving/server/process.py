@@ -23,6 +23,7 @@ from deploykit.serving.server.signals import (
     wait_for_signal,
     was_terminated,
 )
+from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.running.free_memory import keep_less
 
 logger = logging.getLogger("deploykit")
@@ -43,7 +44,7 @@ class Ready:
     models: Mapping[str, Sequence[int]]
 
 
-class RunningServer:
+class RunningServer(AsHtml):
     """A server that listens, until `close` or the end of a `with` block."""
 
     def __init__(

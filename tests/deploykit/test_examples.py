@@ -1,6 +1,7 @@
 """The examples in the docstrings of what is public run as they are written."""
 
 import doctest
+import functools
 import inspect
 import json
 import shutil
@@ -9,6 +10,9 @@ import numpy as np
 import pytest
 
 import deploykit
+from deploykit.text.html import html
+from deploykit.text.results.notebook_html import text_of
+from deploykit.transforms.core.display.as_html import AsHtml
 from docs.generator.markdown import docstring
 from tests.deploykit.benchmarking.made_up_results import measurement, result
 from tests.deploykit.conftest import FASHION
@@ -56,10 +60,30 @@ PUBLIC = public()
 EXAMPLES = {name: text for name, it in PUBLIC.items() if (text := docstring(it).example)}
 
 
-def failures(text: str) -> str:
+class Drawing:
+    """deploykit, of which every value that a function returns is drawn as a notebook would."""
+
+    def __init__(self):
+        self.drawn = {}
+
+    def __getattr__(self, name):
+        found = getattr(deploykit, name)
+        if not inspect.isfunction(found):
+            return found
+
+        @functools.wraps(found)
+        def called(*arguments, **options):
+            value = found(*arguments, **options)
+            self.drawn[name] = html(text_of(value)) if isinstance(value, AsHtml) else None
+            return value
+
+        return called
+
+
+def failures(text: str, api=deploykit) -> str:
     """Run an example, and return what is not as it says."""
     parsed = doctest.DocTestParser().get_doctest(
-        text, {"deploykit": deploykit, "np": np}, "example", None, 0
+        text, {"deploykit": api, "np": np}, "example", None, 0
     )
     assert parsed.examples
     told: list[str] = []
@@ -74,7 +98,10 @@ def test_an_example_runs_as_written(name, files, tmp_path, monkeypatch, request)
     text = EXAMPLES[name]
     if SERVER in text:
         text = text.replace(SERVER, request.getfixturevalue("server"))
-    assert failures(text) == ""
+    api = Drawing()
+    assert failures(text, api) == ""
+    assert name in api.drawn or not inspect.isfunction(PUBLIC[name])
+    assert all(each is None or len(each) > 120 for each in api.drawn.values())
 
 
 def test_each_public_function_has_an_example():

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
+from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.errors import GraphError, nearest
 from deploykit.transforms.core.node import MERGE_OPS, Node, delimited, normal, producer_name, split
 from deploykit.transforms.core.node_index import NodeIndex
@@ -31,7 +32,7 @@ class Pattern(Protocol[Found]):
         """Return the match whose root is `node`, or None."""
 
 
-class Graph(NodeIndex):
+class Graph(NodeIndex, AsHtml):
     """Nodes by name, the graph's inputs and outputs (tensor names), versions and function library.
 
     `inputs` are fed when the graph runs, so nothing above them counts and none of them is constant;

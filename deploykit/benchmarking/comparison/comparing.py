@@ -9,6 +9,7 @@ from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.settings import CONFIDENCE
 from deploykit.benchmarking.statistics import Ratio, summary
+from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.errors import GraphError, VerificationError
 
 MACHINE = ("platform", "cpu", "cores", "cpus", "affinity", "flags", "governor", "cpu_limit")
@@ -44,7 +45,7 @@ class Speedup:
 
 
 @dataclass(frozen=True)
-class Speedups:
+class Speedups(AsHtml):
     """What two results have in common, what has no partner, and what spoils the comparison."""
 
     a: str

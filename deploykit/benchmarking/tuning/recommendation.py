@@ -21,6 +21,7 @@ from deploykit.benchmarking.tuning.searching import GOALS, SettingsTrial
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.hardware.machine import usable_cores
 from deploykit.storage.documents import FORMAT
+from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.engines.engines import TENSORFLOW
 
 WORTH = 1.05
@@ -29,7 +30,7 @@ worth less is found on one day and not on another."""
 
 
 @dataclass(frozen=True)
-class Recommendation:
+class Recommendation(AsHtml):
     """The outcome of `tune`. Its figures come from the final measurement alone."""
 
     model: OpenedModel

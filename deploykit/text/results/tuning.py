@@ -43,7 +43,7 @@ def lines(found: Recommendation, tuned: str) -> "Iterator[str | Table]":
         chosen = getattr(found, goal)
         if chosen is not None and chosen is not found.default:
             yield f"{_TITLES[goal]}: {chosen.settings}"
-            yield from _to_copy(found.model.source, chosen.settings)
+            yield from to_copy(found.model.source, chosen.settings)
     if found.latency is found.throughput is found.default:
         yield "no difference: nothing that was tried is faster than the defaults for sure"
     if found.undecided:
@@ -69,7 +69,8 @@ def lines(found: Recommendation, tuned: str) -> "Iterator[str | Table]":
         )
 
 
-def _to_copy(model: str, settings: Settings) -> Iterator[str]:
+def to_copy(model: str, settings: Settings) -> Iterator[str]:
+    """Yield settings as variables, session options, and options of commands."""
     if environment := settings.environment:
         yield f"  environment  {_assignments(environment)}"
     if settings.engine is not None:
