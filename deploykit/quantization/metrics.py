@@ -7,14 +7,15 @@ stands for is known in the child process that runs the model, as a user's module
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.tensors import Array
 from deploykit.transforms.core.user_functions import raised, user_function
-from deploykit.verification.confidence import wilson
+from deploykit.verification.confidence import interval_of_mean, paired_wilson, wilson
+from deploykit.verification.plausibility import class_numbers
 
 METRICS = ("top1", "top5", "mae")
 LOWER_IS_BETTER = frozenset({"mae"})
@@ -22,13 +23,37 @@ LOWER_IS_BETTER = frozenset({"mae"})
 
 @dataclass(frozen=True)
 class Score:
-    """What a metric gives, and the 95 % confidence interval where it is a share of samples."""
+    """What a metric gives, and its 95 % confidence interval where it is a mean over samples."""
 
     value: float
     interval: tuple[float, float] | None = None
 
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data: value, low and high, which are null where they do not follow."""
+        low, high = self.interval or (None, None)
+        return {"value": self.value, "low": low, "high": high}
 
-Metric = Callable[[Mapping[str, Array], Array | None], Score]
+
+class Metric(Protocol):
+    """How right outputs are."""
+
+    def __call__(self, outputs: Mapping[str, Array], labels: Array | None) -> Score:
+        """Return what the metric gives of all samples."""
+
+    def of_each(self, outputs: Mapping[str, Array], labels: Array | None) -> Array | None:
+        """Return what each sample gives, of which the metric is the mean; None: it is no mean."""
+
+
+def change(before: Array, after: Array) -> Score:
+    """Return how much the mean of what each sample gives changed, with its 95 % interval.
+
+    Each sample is compared with itself: shares by Newcombe's interval, others by the mean of the
+    differences.
+    """
+    if before.dtype == bool:
+        return Score(float(after.mean() - before.mean()), paired_wilson(before, after))
+    differences = after - before
+    return Score(float(differences.mean()), interval_of_mean(differences))
 
 
 def metric_named(name: str) -> Metric:
@@ -39,7 +64,7 @@ def metric_named(name: str) -> Metric:
     if name in ("top1", "top5"):
         return _Top(name, int(name.removeprefix("top")))
     if name == "mae":
-        return _mean_absolute_error
+        return _MeanAbsoluteError()
     module, colon, function = name.partition(":")
     if not (colon and module and function):
         known = ", ".join(METRICS)
@@ -74,6 +99,10 @@ class _Own:
             raise GraphError(f"metric {self.name}: it returned {shown}, expected a number")
         return Score(value)
 
+    def of_each(self, outputs: Mapping[str, Array], labels: Array | None) -> Array | None:
+        """Return None: what it makes of a sample is its own affair."""
+        return None
+
 
 @dataclass(frozen=True)
 class _Top:
@@ -83,6 +112,12 @@ class _Top:
     places: int
 
     def __call__(self, outputs: Mapping[str, Array], labels: Array | None) -> Score:
+        each = self.of_each(outputs, labels)
+        right = int(each.sum())
+        return Score(right / len(each), wilson(right, len(each)))
+
+    def of_each(self, outputs: Mapping[str, Array], labels: Array | None) -> Array:
+        """Return whether each sample is right, bool [samples]."""
         output, scores = next(iter(outputs.items()))
         if scores.ndim != 2 or scores.dtype.kind != "f":
             raise GraphError(
@@ -90,42 +125,53 @@ class _Top:
                 f"{list(scores.shape)}, expected scores [samples, classes]; give "
                 "--metric module:function"
             )
-        labels = _class_numbers(labels, output, scores)
+        labels = _required_numbers(labels, output, scores)
         own = np.take_along_axis(scores, labels[:, np.newaxis], 1)
         earlier = np.arange(scores.shape[1]) < labels[:, np.newaxis]
         ahead = ((scores > own) | ((scores == own) & earlier)).sum(1)
-        right = int(np.sum((ahead < self.places) & ~np.isnan(scores).any(1)))
-        return Score(right / len(scores), wilson(right, len(scores)))
+        right: Array = (ahead < self.places) & ~np.isnan(scores).any(1)
+        return right
 
 
-def _class_numbers(labels: Array | None, output: str, scores: Array) -> Array:
+def _required_numbers(labels: Array | None, output: str, scores: Array) -> Array:
     """Return labels as one number a sample. GraphError: they are not, or of no class."""
     assert labels is not None
-    if labels.dtype.kind not in "iu" or labels.size != len(scores):
+    count, classes = scores.shape
+    if labels.dtype.kind == "f" and labels.size == count and (labels == np.rint(labels)).all():
+        labels = labels.astype(np.int64)  # as many datasets have them
+    numbers = class_numbers(labels, count, classes)
+    if numbers is not None:
+        return numbers
+    if labels.dtype.kind not in "iu" or labels.size != count:
         raise GraphError(
             f"the labels are {labels.dtype} of shape {list(labels.shape)}, expected one class "
-            f"number for each of {len(scores)} samples"
+            f"number for each of {count} samples, or rows of {classes} with a single 1"
         )
-    labels = labels.reshape(-1).astype(np.int64)
-    classes = scores.shape[1]
-    wrong = np.flatnonzero((labels < 0) | (labels >= classes))
-    if wrong.size:
-        at = int(wrong[0])
-        raise GraphError(
-            f"label {labels[at]} of sample {at} (from 0) is none of the {classes} classes of "
-            f"output '{output}'"
-        )
-    return labels
+    labels = labels.reshape(-1)
+    at = int(np.flatnonzero((labels < 0) | (labels >= classes))[0])
+    raise GraphError(
+        f"label {labels[at]} of sample {at} (from 0) is none of the {classes} classes of "
+        f"output '{output}'"
+    )
 
 
-def _mean_absolute_error(outputs: Mapping[str, Array], labels: Array | None) -> Score:
-    """Return how far the first output is from the labels on average; lower is better."""
-    assert labels is not None
-    output, values = next(iter(outputs.items()))
-    if values.size != labels.size or labels.dtype.kind not in "iuf" or not values.size:
-        raise GraphError(
-            f"metric mae: the labels are {labels.dtype} of shape {list(labels.shape)}, output "
-            f"'{output}' has shape {list(values.shape)}"
-        )
-    wide = values.astype(np.float64).reshape(-1)
-    return Score(float(np.abs(wide - labels.reshape(-1)).mean()))
+@dataclass(frozen=True)
+class _MeanAbsoluteError:
+    """How far the first output is from the labels on average; lower is better."""
+
+    def __call__(self, outputs: Mapping[str, Array], labels: Array | None) -> Score:
+        each = self.of_each(outputs, labels)
+        return Score(float(each.mean()), interval_of_mean(each))
+
+    def of_each(self, outputs: Mapping[str, Array], labels: Array | None) -> Array:
+        """Return how far each sample is from its label, float64 [samples]."""
+        assert labels is not None
+        output, values = next(iter(outputs.items()))
+        if values.size != labels.size or labels.dtype.kind not in "iuf" or not values.size:
+            raise GraphError(
+                f"metric mae: the labels are {labels.dtype} of shape {list(labels.shape)}, output "
+                f"'{output}' has shape {list(values.shape)}"
+            )
+        wide = values.astype(np.float64).reshape(-1)
+        apart: Array = np.abs(wide - labels.reshape(-1)).reshape(len(np.atleast_1d(labels)), -1)
+        return np.asarray(apart.mean(1))

@@ -118,7 +118,7 @@ class Scorer:
                 continue
             bound = lower_bound_db(self._expected[name], given[name], self._samples)
             low = min(low, difference.sqnr_db if bound is None else bound)
-            share = _same_class(self._expected[name], given[name])
+            share = same_class(self._expected[name], given[name])
             if share is not None:
                 agreement = share if agreement is None else min(share, agreement, key=_value)
         return Closeness(float(sqnr), float(low), agreement, self._score(given))
@@ -186,11 +186,11 @@ def _run(
     for feed in feeds:
         named = {inputs[n]: a for n, a in feed.items() if n in inputs} if inputs else feed
         parts.append(session.run(fetches, named))
-    values = (_joined([np.asarray(part[i]) for part in parts]) for i in range(len(fetches)))
+    values = (joined([np.asarray(part[i]) for part in parts]) for i in range(len(fetches)))
     return dict(zip(fetches, values, strict=True))
 
 
-def _joined(parts: Sequence[Array]) -> Array:
+def joined(parts: Sequence[Array]) -> Array:
     """Return the batches of a tensor as one; numbers without samples stand side by side."""
     if not parts[0].ndim:
         return np.stack(parts)
@@ -203,9 +203,13 @@ def _value(score: Score) -> float:
     return score.value
 
 
-def _same_class(expected: Array, found: Array) -> Score | None:
-    """Return the share of samples with the same highest score, where there are classes."""
+def same_class(expected: Array, found: Array) -> Score | None:
+    """Return the share of samples with the same highest score, where there are classes.
+
+    Scores among which are NaN have none.
+    """
     if expected.ndim != 2 or expected.shape[1] < 2 or not len(expected):
         return None
-    same = int(np.sum(expected.argmax(1) == found.argmax(1)))
+    broken = np.isnan(expected).any(1) | np.isnan(found).any(1)
+    same = int(np.sum((expected.argmax(1) == found.argmax(1)) & ~broken))
     return Score(same / len(expected), wilson(same, len(expected)))

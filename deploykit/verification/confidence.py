@@ -34,6 +34,49 @@ def wilson(right: int, total: int) -> tuple[float, float]:
     return max(0.0, center - half), min(1.0, center + half)
 
 
+def paired_wilson(before: Array, after: Array) -> tuple[float, float]:
+    """Return the 95 % confidence interval of how much a share rose from one trial to another.
+
+    Both are of the same samples, so that what is hard for both does not blur the difference:
+    Wilson's intervals of the two shares are put together by the correlation of the answers.
+    Source: R. G. Newcombe, Improved Confidence Intervals for the Difference between Binomial
+    Proportions Based on Paired Data, 1998, method 10.
+
+    Args:
+        before: whether each sample was right, bool [samples]; one or more.
+        after: the same in the other trial.
+    """
+    total, first, second = len(before), int(before.sum()), int(after.sum())
+    both = int((before & after).sum())
+    neither = total - first - second + both
+    product: float = both * neither - (first - both) * (second - both)
+    if product > 0:
+        product = max(product - total / 2, 0)  # Newcombe's correction for continuity
+    spread = math.sqrt(first * (total - first)) * math.sqrt(second * (total - second))
+    alike = product / spread if spread else 0.0
+    (low1, high1), (low2, high2) = wilson(first, total), wilson(second, total)
+    one, two = first / total, second / total
+
+    def distance(a: float, b: float) -> float:
+        return math.sqrt(max(a * a - 2 * alike * a * b + b * b, 0.0))
+
+    change = two - one
+    return (
+        max(-1.0, change - distance(two - low2, high1 - one)),
+        min(1.0, change + distance(high2 - two, one - low1)),
+    )
+
+
+def interval_of_mean(values: Array) -> tuple[float, float] | None:
+    """Return the 95 % confidence interval of a mean, by Student's t; None of fewer than two."""
+    count = len(values)
+    if count < 2:
+        return None
+    wide = values.astype(np.float64)
+    half = _student_95(count - 1) * float(wide.std(ddof=1)) / math.sqrt(count)
+    return float(wide.mean()) - half, float(wide.mean()) + half
+
+
 def lower_bound_db(expected: Array, found: Array, samples: int) -> float | None:
     """Return the lower end of the 95 % confidence interval of the signal-to-noise ratio, in dB.
 

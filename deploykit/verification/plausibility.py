@@ -58,7 +58,7 @@ def doubt(answers: Array, classes: int, labels: Array | None = None) -> str:
             regression is to give, the answers are none either, and nothing is doubted.
     """
     count = len(answers)
-    truth = _class_numbers(labels, count, classes)
+    truth = class_numbers(labels, count, classes)
     if count < FEWEST or classes < 2 or (labels is not None and truth is None):
         return ""
     if truth is not None and (said := _at_chance(answers, truth, classes)):
@@ -89,9 +89,19 @@ def _at_chance(answers: Array, labels: Array, classes: int) -> str:
     )
 
 
-def _class_numbers(labels: Array | None, count: int, classes: int) -> Array | None:
-    """Return labels as one class number a sample, or None where they are something else."""
-    if labels is None or labels.dtype.kind not in "iu" or labels.size != count:
+def class_numbers(labels: Array | None, count: int, classes: int) -> Array | None:
+    """Return labels as one class number a sample, int64 [samples], or None where they are none.
+
+    Rows of a single 1 among zeros, [samples, classes], are numbers too (one-hot), of whatever type.
+    """
+    if labels is None or not labels.size:
+        return None
+    if labels.shape == (count, classes) and classes > 1:
+        is_one = labels == 1
+        if not (is_one.sum(1) == 1).all() or np.count_nonzero(labels) != count:
+            return None
+        return np.asarray(is_one.argmax(1))
+    if labels.dtype.kind not in "iu" or labels.size != count:
         return None
     flat = labels.reshape(-1).astype(np.int64)
     return flat if ((flat >= 0) & (flat < classes)).all() else None

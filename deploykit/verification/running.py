@@ -12,7 +12,7 @@ from deploykit.transforms.core.running.differences import DISTINCT_AT_MOST, Diff
 from deploykit.transforms.core.running.session import Session
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.pairs import Pairing
-from deploykit.verification.plausibility import Answers, answers_of
+from deploykit.verification.plausibility import Answers, answers_of, class_numbers
 from deploykit.verification.samples import Feed, samples_in
 
 Runnable = bytes | str | Original
@@ -152,6 +152,9 @@ class _Truth:
     def add(self, expected: Array, found: Array, count: int) -> None:
         if self._labels is not None:
             truth = self._labels[self._count : self._count + count]
+            classes = expected.shape[-1] if np.ndim(expected) == 2 else 0
+            numbers = class_numbers(truth, count, classes)
+            truth = truth if numbers is None else numbers
             self._right += [np.sum(np.argmax(x, -1) == truth) for x in (expected, found)]
         self._count += count
 

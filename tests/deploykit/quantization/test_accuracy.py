@@ -160,7 +160,11 @@ def test_mean_absolute_error(in_process):
         (np.zeros(20, int), "top1", "hold 20 labels for 21 samples"),
         (np.full(21, 10), "top1", "label 10 of sample 0 .* none of the 10 classes of output 'out'"),
         (np.full(21, -1), "top5", "label -1 of sample 0 .* none of the 10 classes"),
-        (np.zeros(21), "top1", r"labels are float64 of shape \[21\], expected one class number"),
+        (
+            np.full(21, 0.5),
+            "top1",
+            r"labels are float64 of shape \[21\], expected one class number",
+        ),
         (np.zeros((21, 10), int), "top1", r"labels are int64 of shape \[21, 10\]"),
         (None, "top5", "metric top5 needs labels"),
         (
@@ -322,7 +326,7 @@ def test_samples_at_even_distances():
 
 def test_agreement_that_compares_values_is_caught(in_process, monkeypatch):
     right = judged(classifier(), classifier(DELTA)).agreement
-    monkeypatch.setattr(scoring, "_same_class", lambda a, b: Score(float(np.mean(a == b))))
+    monkeypatch.setattr(scoring, "same_class", lambda a, b: Score(float(np.mean(a == b))))
     assert judged(classifier(), classifier(DELTA)).agreement != right
 
 
