@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from deploykit.calling.label_image import labels_from
 from deploykit.exporting.export import Exported, ExportOptions, export_model
 from deploykit.freezing.interface import source_of
+from deploykit.photos.class_names import labels_from
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.api.comparison import Comparison
-from deploykit.calling.label_image import read_labels
 from deploykit.freezing.open_model import open_model
 from deploykit.freezing.sidecar import About, about
 from deploykit.input.preprocessing import declared_for
+from deploykit.photos.class_names import read_labels
 from deploykit.rewriting.rewrite import OutputFiles, Rewriting
 from deploykit.text.progress import working
 from deploykit.transforms.core.graph import Graph

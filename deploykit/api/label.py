@@ -10,7 +10,6 @@ from deploykit.calling.call_options import LabelOptions
 from deploykit.calling.label_image import (
     declared_input,
     image_input,
-    labels_from,
     open_image,
     predictions,
     scores,
@@ -20,6 +19,7 @@ from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.freezing.sidecar import sidecar_path
 from deploykit.input.pipeline import say
 from deploykit.input.preprocessing import Preprocessing, declared_for, preprocessing_of
+from deploykit.photos.class_names import labels_from
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
 from deploykit.transforms.core.display.as_html import AsHtml

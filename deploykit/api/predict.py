@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deploykit.calling.call_options import TOP, PredictOptions
-from deploykit.calling.label_image import labels_from
 from deploykit.calling.request_inputs import arrays_from, chosen_signature
 from deploykit.calling.response import classes, document, names_themselves
+from deploykit.photos.class_names import labels_from
 from deploykit.serving.client.client import Client
 from deploykit.serving.client.connection import DEFAULT_CONNECTION, Connection
 from deploykit.storage.parameters import with_options

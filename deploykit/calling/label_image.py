@@ -24,7 +24,6 @@ from deploykit.photos.sizes import too_large
 from deploykit.records.features import Feature
 from deploykit.storage.files import read_bytes
 from deploykit.transforms.core.errors import Error, GraphError, failed
-from deploykit.transforms.core.files.reading import read_text
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split
 from deploykit.transforms.core.running.child import call
@@ -204,22 +203,6 @@ def open_image(image: Any) -> Image:
     if reason := too_large(content):
         raise GraphError(f"{image}: {reason}")
     return Image(os.fspath(image), content)
-
-
-def labels_from(labels: str | os.PathLike[str] | Sequence[str]) -> list[str]:
-    """Return names of classes; a path is that of a file as `read_labels` takes it."""
-    return read_labels(labels) if isinstance(labels, str | os.PathLike) else list(labels)
-
-
-def read_labels(path: str | os.PathLike[str]) -> list[str]:
-    """Return the lines of a file: line n is the name of class n. GraphError: it is no such file."""
-    text = read_text(path, "file with a label on each line")
-    lines = [line.strip() for line in text.split("\n")]
-    while lines and not lines[-1]:
-        lines.pop()
-    if not lines:
-        raise GraphError(f"{path}: the file is empty, expected a label on each line")
-    return lines
 
 
 def scores(graph: Graph, image: Image, taken_as: ImageInput) -> Array:

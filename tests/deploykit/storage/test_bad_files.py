@@ -16,11 +16,12 @@ import pytest
 
 import deploykit
 from deploykit.benchmarking.results import load_result, load_tuned
-from deploykit.calling.label_image import open_image, read_labels
+from deploykit.calling.label_image import open_image
 from deploykit.freezing.sidecar import load_sidecar
 from deploykit.input.data import open_data
 from deploykit.input.preprocessing import preprocessing_of
 from deploykit.input.reading import records
+from deploykit.photos.class_names import read_labels
 from deploykit.records.cifar import cifar
 from deploykit.records.idx import idx
 from deploykit.records.image_folder import Images

@@ -1,0 +1,23 @@
+"""What the classes of a model are called."""
+
+import os
+from collections.abc import Sequence
+
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.files.reading import read_text
+
+
+def labels_from(labels: str | os.PathLike[str] | Sequence[str]) -> list[str]:
+    """Return names of classes; a path is that of a file as `read_labels` takes it."""
+    return read_labels(labels) if isinstance(labels, str | os.PathLike) else list(labels)
+
+
+def read_labels(path: str | os.PathLike[str]) -> list[str]:
+    """Return the lines of a file: line n is the name of class n. GraphError: it is no such file."""
+    text = read_text(path, "file with a label on each line")
+    lines = [line.strip() for line in text.split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    if not lines:
+        raise GraphError(f"{path}: the file is empty, expected a label on each line")
+    return lines
