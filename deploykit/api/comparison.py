@@ -21,6 +21,10 @@ class Comparison:
     preprocess: Any = None
     """What becomes of the features of files: a JSON file, what it holds, or the range of photos,
     such as `0..1`."""
+    labels: Any = None
+    """Names of the model's classes in the order of its scores, by which data that name classes,
+    such as folders of photos, are understood: a text file with one a line, or the names; default:
+    what is kept beside the model."""
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Sizes of made-up inputs that the model leaves open, by name; the first one is the batch."""
     input_range: tuple[float, float] = (-1.0, 1.0)
@@ -46,6 +50,8 @@ class Comparison:
 
         if self.preprocess is not None and self.data is None:
             raise GraphError("--preprocess needs --data, which it is for")
+        if self.labels is not None and self.data is None:
+            raise GraphError("--labels needs --data, which it is for")
         if self.shapes and self.data is not None:
             raise GraphError("the data have their own shapes; give either --data or --shape")
         refuse_side_effects(reference, self.allowed_ops)
@@ -53,7 +59,7 @@ class Comparison:
         if self.data is not None:
             from deploykit.input.samples import open_samples  # it brings much along
 
-            data = open_samples(self.data, reference, self.preprocess)
+            data = open_samples(self.data, reference, self.preprocess, labels=self.labels)
 
         def compared(
             reference: "Graph", result: "Graph", stored: Stored = IN_MEMORY

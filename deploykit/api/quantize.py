@@ -9,6 +9,7 @@ from deploykit.api.comparison import Comparison
 from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.freezing.sidecar import about, with_engine
 from deploykit.input.samples import open_samples
+from deploykit.photos.class_names import labels_from
 from deploykit.quantization.budget import Budget
 from deploykit.quantization.preconditions import refuse_quantized
 from deploykit.quantization.requested import DEFAULT, Quantization
@@ -68,7 +69,7 @@ def quantize(
         options: fields of `Quantization`, such as `keep_float`, `min_sqnr`, `metric`, `max_drop`,
             `isa`, `engine`, `batch`, `threads` and
             `budget`; and of `Comparison`, such as `data`,
-            `preprocess` and `input_range`.
+            `preprocess`, `labels` and `input_range`.
 
     VerificationError: the result is below the bar, with calibration below 15 dB; or the float
     model's own answers cannot be right. GraphError: the samples do not fit, or lead to NaN or Inf;
@@ -120,7 +121,8 @@ def _stored(
         made_up = made_up_feeds(graph, comparison.input_range, comparison.shapes)[0]
     else:
         opened.refuse_effects(comparison.allowed_ops)
-        samples, made_up = open_samples(comparison.data, graph, comparison.preprocess), []
+        how_read = comparison.preprocess, comparison.labels
+        samples, made_up = open_samples(comparison.data, graph, how_read[0], labels=how_read[1]), []
         comparison = replace(comparison, data=samples, preprocess=None)
     proof = comparison.proof(opened, bar, stops_at_doubt=not how.allow_low_accuracy)
     return quantize_stored(opened, how, samples, made_up, proof, target, work)
@@ -151,10 +153,11 @@ def _calibrated(
     graph = opened.frozen
     refuse_quantized(graph)
     opened.refuse_effects(comparison.allowed_ops)
-    calibration = open_samples(data[0], graph, comparison.preprocess)
+    preprocess, labels = comparison.preprocess, comparison.labels
+    calibration = open_samples(data[0], graph, preprocess, labels=labels)
     evaluation, fed = None, dict(calibration.fed)
     if data[1] is not None:
-        evaluation = open_samples(data[1], graph, comparison.preprocess, said=fed)
+        evaluation = open_samples(data[1], graph, preprocess, said=fed, labels=labels)
         fed = {**evaluation.fed, **fed}
     found = quantize_calibrated(
         run_steps(graph, PREPARE_LAYERS)[0],
@@ -171,6 +174,8 @@ def _calibrated(
     known = about(graph)
     if calibration.preprocessing is not None:
         known = replace(known, preprocessing=calibration.preprocessing)
+    if labels is not None:
+        known = replace(known, labels=tuple(labels_from(labels)))
     result.about = known
     if found.use is not None:
         result.about = with_engine(result, found.use)

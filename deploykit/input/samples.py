@@ -15,6 +15,7 @@ from deploykit.benchmarking.feeding import Feeding
 from deploykit.input.data import is_arrays, open_data
 from deploykit.input.input_benchmark import pipeline_for
 from deploykit.input.iterating import Feeds
+from deploykit.input.labelling.class_numbers import ClassNames, classes_of, with_class_numbers
 from deploykit.input.pipeline import Pipeline, kind_of, say
 from deploykit.input.piping import Piping
 from deploykit.input.preprocessing import Preprocessing, Steps
@@ -36,8 +37,13 @@ def open_samples(
     *,
     labelled: bool = True,
     said: Mapping[str, str] | None = None,
+    labels: Any = None,
 ) -> Samples:
     """Return data as samples of a graph, all in memory, with labels where there are some.
+
+    Where the data name classes, such as by folders of photos, labels are the places of these names
+    among the labels of the model; it is said how they were found. Without them, the sorted names
+    are the classes, if there are as many as the model scores; else there are no labels.
 
     Args:
         data: arrays by input name; one array, or a pair of an array and labels, where the graph has
@@ -48,26 +54,36 @@ def open_samples(
             range of photos, such as `0..1`; default: what is known of the graph.
         labelled: whether labels play a part; what data say of them is not looked at otherwise.
         said: what need not be said again of what becomes of files.
+        labels: names of the model's classes in the order of its scores, or a text file with one a
+            line; default: what is known of the graph.
 
-    FileError, GraphError: they do not fit the graph's inputs; the message begins with the path.
+    FileError, GraphError: they do not fit the graph's inputs, or name a class that is not among
+    `labels`; the message begins with the path.
     """
     if isinstance(data, Samples):
         return data
+    known = ClassNames.of(graph, labels)
     if isinstance(data, str | os.PathLike):
         path = os.fspath(data)
         if _is_plain(path, preprocess):
             found = Samples.of(graph, load_data(path), source=path, labelled=labelled)
             found = replace(found, fed=fed_as_they_are(graph, found.arrays, path))
+            found = with_class_numbers(found, graph, known)
         else:
-            found = _read(_pipeline(path, graph, preprocess), graph, labelled)
+            pipeline = _pipeline(path, graph, preprocess)
+            found = _read(pipeline, graph, labelled)
+            found = with_class_numbers(found, graph, known, classes_of(pipeline.data))
         say(found.fed, said)
         return found
     if preprocess is not None:
         raise GraphError("preprocess is for files; arrays and datasets are fed as they are")
     if hasattr(data, "as_numpy_iterator"):
         gathered = _gathered(data, graph)
-        return Samples.of(graph, gathered, source="the dataset", labelled=labelled)
-    return Samples.of(graph, _by_name(data, graph), labelled=labelled)
+        found = Samples.of(graph, gathered, source="the dataset", labelled=labelled)
+        names = getattr(data, "class_names", ())  # Keras keeps there what its folders are called
+        return with_class_numbers(found, graph, known, dict(enumerate(names)))
+    found = Samples.of(graph, _by_name(data, graph), labelled=labelled)
+    return with_class_numbers(found, graph, known)
 
 
 def open_feeds(
@@ -148,7 +164,8 @@ def _read(pipeline: Pipeline, graph: Graph, labelled: bool) -> Samples:
     if labels is not None and labels.dtype.kind == "f" and (labels == np.rint(labels)).all():
         found["labels"] = labels.astype(np.int64)  # a CSV file has but one kind of number
     samples = Samples.of(graph, found, applied, data.path, labelled=labelled)
-    return replace(samples, fed=fed)
+    files = data.files[: samples.count] if data.kind == "images" else ()
+    return replace(samples, fed=fed, files=files)
 
 
 def _by_name(data: Any, graph: Graph) -> dict[str, Any]:

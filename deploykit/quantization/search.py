@@ -34,7 +34,7 @@ from deploykit.quantization.sensitivity import Noise
 from deploykit.quantization.target import EngineTarget, targets
 from deploykit.storage.resume_file import State
 from deploykit.text.progress import Work
-from deploykit.transforms.core.errors import Error, GraphError
+from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import plan
 from deploykit.transforms.core.int8.ranges import load_ranges
@@ -152,9 +152,7 @@ def _judge_by_labels(task: SearchTask, stack: contextlib.ExitStack) -> Judge | N
         feeds, metric = task.evaluation.feeds(), task.how.metric
         labels = task.evaluation.labels_of(feeds)
         if labels is None and ":" not in metric:
-            raise GraphError(
-                f"metric {metric} needs an array `labels`, which the evaluation data do not hold"
-            )
+            task.evaluation.refuse_unlabelled(metric)
     judge = stack.enter_context(Judge(task.graph, feeds, labels, metric))
     if metric in ("top1", "top5"):
         with task.evaluation.named():

@@ -41,6 +41,12 @@ class Samples:
     """Where they come from, for messages."""
     fed: Mapping[str, str] = field(default_factory=dict)
     """What became of files on the way to each input, in words."""
+    files: tuple[str, ...] = ()
+    """The photo of each sample, where the data are files of photos."""
+    class_names: tuple[str, ...] = ()
+    """What the classes of the labels are called, in the order of their numbers; empty: unknown."""
+    class_order: str = ""
+    """How class numbers follow from what the data call classes, or why they do not, in words."""
 
     @classmethod
     def of(
@@ -104,6 +110,15 @@ class Samples:
         """Return the labels of the samples that are in feeds; None where there are none."""
         return None if self.labels is None else self.labels[: samples_in(feeds)]
 
+    def refuse_unlabelled(self, metric: str) -> None:
+        """Raise GraphError where there are no labels, and say why, where that is known."""
+        if self.labels is None:
+            why = f": {self.class_order}" if self.class_order else ""
+            raise GraphError(
+                f"metric {metric} needs an array `labels`, or photos in folders of classes, which "
+                f"the data do not hold{why}"
+            )
+
     def split(self) -> "Split":
         """Return three of four to learn from and every fourth to judge by.
 
@@ -146,7 +161,8 @@ class Samples:
         labels = self.labels
         if labels is not None and labels.ndim:
             labels = labels[places]
-        return replace(self, arrays=arrays, labels=labels)
+        files = tuple(np.array(self.files, object)[places]) if self.files else ()
+        return replace(self, arrays=arrays, labels=labels, files=files)
 
 
 class Split(NamedTuple):

@@ -18,6 +18,15 @@ preprocess = data_option(
 )
 
 
+labels = data_option(
+    "--labels",
+    type=PathName("FILE"),
+    help="Names of the model's classes, one a line, in the order of its scores: data that name "
+    "classes, such as folders of photos, are understood by them [default: what is kept beside the "
+    "model].",
+)
+
+
 allowed_ops = limit_option(
     "--allow-op",
     "allowed_ops",
@@ -40,6 +49,7 @@ comparison = as_one(
                 "or DIR/NAME where DIR holds records of several names. With labels, the accuracy "
                 "is shown too [default: random values, always the same]."),
     preprocess,
+    labels,
     _shapes,
     data_option("--input-range", type=Range(), default="-1,1", show_default=True,
                 help="Range of the random values for float inputs, where no data are given."),
