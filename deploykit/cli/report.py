@@ -1,7 +1,6 @@
 """What a command says at its end: a table for people, one JSON document for programs."""
 
 import json
-import math
 import os
 import shutil
 import sys
@@ -84,43 +83,11 @@ class Report:
                 for step in self.steps
             ]
         if self.verification is not None:
-            document |= _verification_document(self.verification)
+            document |= self.verification.document()
         fed = self.fed or getattr(self.verification, "fed", {})
         if fed:
             document["fed"] = dict(fed)
         return document | self.more
-
-
-def _verification_document(found: "Verification") -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "max_relative_error": _finite(found.max_relative_error),
-        "sqnr_db": _finite(found.sqnr_db),
-        "verified": found.verified,
-        "passed": found.passed,
-        "bar": found.bar,
-        "reason": found.reason,
-        "doubt": found.doubt,
-        "run": found.run,
-        "run_seconds": round(found.seconds, 4),
-        "compared_values": found.compared,
-        "distinct_values": found.distinct,
-        "by_output": {
-            d.output: {
-                "max_relative_error": _finite(d.max_relative_error),
-                "rms_relative_error": _finite(d.rms_relative_error),
-                "sqnr_db": _finite(d.sqnr_db),
-            }
-            for d in found.differences
-        },
-    }
-    if found.accuracy is not None:
-        document["samples"] = found.samples
-        document["accuracy_before"], document["accuracy_after"] = found.accuracy
-    return document
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
 
 
 def show(

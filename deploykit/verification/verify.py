@@ -6,6 +6,7 @@ relative error: a correct fold of fifty layers shows 1e-1 near zeros. Where an o
 its input is compared as well, because a Softmax hides errors.
 """
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -85,6 +86,38 @@ class Verification(AsHtml):
     def differs(self) -> bool:
         """Whether the two were compared, and are not the same."""
         return self.verified and not self.passed
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data. Numbers that are not finite are null."""
+        found: dict[str, Any] = {
+            "max_relative_error": _finite(self.max_relative_error),
+            "sqnr_db": _finite(self.sqnr_db),
+            "verified": self.verified,
+            "passed": self.passed,
+            "bar": self.bar,
+            "reason": self.reason,
+            "doubt": self.doubt,
+            "run": self.run,
+            "run_seconds": round(self.seconds, 4),
+            "compared_values": self.compared,
+            "distinct_values": self.distinct,
+            "by_output": {
+                each.output: {
+                    "max_relative_error": _finite(each.max_relative_error),
+                    "rms_relative_error": _finite(each.rms_relative_error),
+                    "sqnr_db": _finite(each.sqnr_db),
+                }
+                for each in self.differences
+            },
+        }
+        if self.accuracy is not None:
+            found["samples"] = self.samples
+            found["accuracy_before"], found["accuracy_after"] = self.accuracy
+        return found
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 @dataclass(frozen=True)
