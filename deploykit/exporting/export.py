@@ -111,7 +111,7 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
     if not 1 <= how.warmup_samples <= MOST:
         raise GraphError(f"{how.warmup_samples} samples to warm up with, expected 1 to {MOST}")
     base = Path(base_dir)
-    name = check_name(how.name or _default_name(source.model))
+    name = check_name(how.name or default_name(source.model))
     check_output_folder(base / name)
     how.manifests.check(base)
     check_free(base / name, how.version)
@@ -219,7 +219,8 @@ def _samples(
     return samples_of(feeds) if chosen in (callee.signature, TENSORS) else None
 
 
-def _default_name(model: Any) -> str:
+def default_name(model: Any) -> str:
+    """Return what requests call a model where nobody says it: the name of its file or folder."""
     if not isinstance(model, str | os.PathLike):
         name = getattr(model, "name", None) or getattr(model, "__name__", None)
         return name if isinstance(name, str) else "model"

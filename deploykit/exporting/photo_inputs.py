@@ -51,7 +51,7 @@ def photos_in_front(
     GraphError: what becomes of the photos is not known, or does not fit the input.
     """
     declared = declared.among(graph)
-    aliases = [each for each in callee.inputs if _takes_photos(each, callee.inputs, declared)]
+    aliases = photo_aliases(callee, declared)
     if not aliases:
         return None
     planned = {alias: _planned(alias, graph, declared) for alias in aliases}
@@ -76,6 +76,11 @@ def photos_in_front(
     fed = {alias: f"{_said(each)} ({each.why})" for alias, each in planned.items()}
     steps = {alias: each.steps for alias, each in planned.items()}
     return PhotoSides(sides[BYTES], sides[PIXELS], steps, names[BYTES], fed)
+
+
+def photo_aliases(callee: NamedModel, declared: Preprocessing) -> list[str]:
+    """Return the inputs of a model that take photos, by what is declared of them."""
+    return [each for each in callee.inputs if _takes_photos(each, callee.inputs, declared)]
 
 
 def _takes_photos(alias: str, inputs: Mapping[str, Tensor], declared: Preprocessing) -> bool:
