@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from deploykit.quantization.requested import Quantization
     from deploykit.serving.client.client import Client
     from deploykit.serving.client.connection import Connection
+    from deploykit.shipping.ship import ship
+    from deploykit.shipping.ship_options import ShipOptions
     from deploykit.transforms.core.running.child import Limits
     from deploykit.verification.samples import Samples
 
@@ -67,6 +69,7 @@ _HOMES = {
     "RecordOptions": "api.record_options",
     "Samples": "verification.samples",
     "Settings": "benchmarking.settings",
+    "ShipOptions": "shipping.ship_options",
     "Source": "freezing.interface",
     "Sweep": "benchmarking.settings",
     "Timing": "benchmarking.scenarios.timing",
@@ -97,6 +100,7 @@ _HOMES = {
     "save_graph": "freezing.graph_files",
     "sensitivity": "api.sensitivity",
     "serve": "api.serve",
+    "ship": "shipping.ship",
     "status": "api.status",
     "transform": "api.transform",
     "tune": "api.tune",
@@ -117,6 +121,7 @@ __all__ = [
     "RecordOptions",
     "Samples",
     "Settings",
+    "ShipOptions",
     "Source",
     "Sweep",
     "Timing",
@@ -147,6 +152,7 @@ __all__ = [
     "save_graph",
     "sensitivity",
     "serve",
+    "ship",
     "status",
     "transform",
     "tune",

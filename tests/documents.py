@@ -28,6 +28,10 @@ MAPS = frozenset(
 )  # fmt: skip
 
 
+# What other commands print, which is pinned for these.
+OTHERS = frozenset({"stages[].document", "figures", "options"})
+
+
 def outline(value: Any, path: str = "") -> Iterator[str]:
     """Yield the paths of all keys of a document, `[]` for the elements of a list."""
     if isinstance(value, dict):
@@ -35,7 +39,8 @@ def outline(value: Any, path: str = "") -> Iterator[str]:
             name = "*" if path in MAPS else key
             below = f"{path}.{name}" if path else name
             yield below
-            yield from outline(each, below)
+            if below not in OTHERS:
+                yield from outline(each, below)
     elif isinstance(value, list):
         for each in value:
             yield from outline(each, f"{path}[]")

@@ -50,7 +50,8 @@ ORDER = {
     "reporting": "benchmarking calling",
     "api": "quantization inspection exporting calling serving.server",
     "text.results": "api",
-    "cli": "text.results reporting",
+    "shipping": "text.results reporting",
+    "cli": "shipping",
 }
 
 # Modules have borne these names, which did not say what is inside.

@@ -15,9 +15,9 @@ from deploykit.text.progress import watch_with
 from deploykit.transforms.core.errors import BugError, Error, FileError, lacks_memory
 
 COMMANDS = (
-    "freeze", "inspect", "check", "diff", "transforms", "transform", "optimize", "calibrate",
-    "sensitivity", "quantize", "verify", "label", "input", "benchmark", "compare", "tune",
-    "placement", "records", "export", "serve", "predict", "status", "load-test", "doctor",
+    "ship", "freeze", "inspect", "check", "diff", "transforms", "transform", "optimize",
+    "calibrate", "sensitivity", "quantize", "verify", "label", "input", "benchmark", "compare",
+    "tune", "placement", "records", "export", "serve", "predict", "status", "load-test", "doctor",
 )  # fmt: skip
 
 

@@ -111,6 +111,7 @@ DRAWN: Mapping[str, Callable[[Any], Text]] = {
     "Sensitivity": lambda value: _by("text.results.sensitivity")(value, _source(value)),
     "ServerHealth": _of_document("text.server_status", "health_lines"),
     "Settings": lambda value: [str(value), *_by("text.results.tuning", "to_copy")("MODEL", value)],
+    "Shipped": lambda value: _by("text.results.shipped")(value.document(), str(value.folder)),
     "Soundness": _check,
     "Speedups": _speedups,
     "TransformList": lambda value: _by("text.transform_list")(

@@ -31,6 +31,7 @@ COMMANDS = [
      {"models", "top", "csv_file", "plot_file", "trace_file"}),
     ("compare", "compare", ["a", "b"], {}, {"a", "b"}),
     ("doctor", "doctor", [], {}, set()),
+    ("ship", "ship", ["m"], {}, {"model", "output"}),
     ("input write", "write_input", ["d"], {}, {"data"}),
     ("placement", "placement", ["m"], {"no_soft_placement": "soft_placement"}, {"model", "log"}),
     ("records convert", "convert_records", ["s", "d"], {}, {"sources", "folder"}),

@@ -1,0 +1,73 @@
+"""`deploykit.toml` in the current folder: options of a command that need not be typed again."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from deploykit.cli.options.headings import Helped
+from deploykit.transforms.core.errors import FileError, GraphError, nearest
+
+NAME = "deploykit.toml"
+
+
+class WithProjectFile(Helped):
+    """A command whose options the table of its name in `deploykit.toml` may hold."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:  # fmt: skip
+        """Take what the file says for what the command line does not."""
+        if not {"-h", "--help"} & {*args} and Path(NAME).exists():
+            extra["default_map"] = _values(self, str(info_name))
+        return super().make_context(info_name, args, parent, **extra)
+
+
+def _values(command: click.Command, table: str) -> dict[str, Any]:
+    """Return the values of a table by parameter. GraphError: it names what is not known."""
+    known = {name: each for each in command.params for name in _names(each)}
+    found = {}
+    for name, value in _table(table).items():
+        parameter = known.get(name.replace("_", "-"))
+        if parameter is None:
+            raise GraphError(f"{NAME}: [{table}] has no option {name}{nearest(name, [*known])}")
+        found[str(parameter.name)] = _as_typed(parameter, name, value)
+    return found
+
+
+def _names(parameter: click.Parameter) -> Sequence[str]:
+    """Return what a parameter is called in the file: its option without dashes, or its name."""
+    if isinstance(parameter, click.Argument):
+        return [str(parameter.name)]
+    return [each.removeprefix("--") for each in parameter.opts if each.startswith("--")]
+
+
+def _table(name: str) -> Mapping[str, Any]:
+    import tomllib
+
+    from deploykit.transforms.core.files.reading import read_text
+
+    try:
+        document = tomllib.loads(read_text(NAME, "project file"))
+    except tomllib.TOMLDecodeError as error:
+        raise FileError(f"{NAME}: it is not TOML: {error}") from None
+    for each, table in document.items():
+        if each != name or not isinstance(table, Mapping):
+            raise GraphError(f"{NAME}: expected a table [{name}] and nothing else, got {each}")
+    found: Mapping[str, Any] = document.get(name, {})
+    return found
+
+
+def _as_typed(parameter: click.Parameter, name: str, value: Any) -> Any:
+    """Return a value as the command line would give it. GraphError: no option can be that."""
+    is_flag = isinstance(parameter, click.Option) and parameter.is_flag
+    if is_flag != isinstance(value, bool) or isinstance(value, Mapping):
+        expected = "true or false" if is_flag else "a text, a number or a list"
+        raise GraphError(f"{NAME}: {name} should be {expected}, not {value!r}")
+    if isinstance(parameter, click.Option) and parameter.multiple:
+        return [str(each) for each in value] if isinstance(value, list) else [str(value)]
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return value if is_flag else str(value)

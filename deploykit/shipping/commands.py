@@ -1,0 +1,63 @@
+"""What one does next with a shipped folder, as commands that can be copied."""
+
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from deploykit.exporting.export import default_name
+from deploykit.freezing.interface import Source
+from deploykit.freezing.open_model import path_of
+from deploykit.shipping.ship_options import ShipOptions
+from deploykit.shipping.shipment import Shipment
+
+_OPTIONS = {"evaluation": "eval", "allowed_ops": "allow-op", "pins": "pin"}
+
+
+def commands(shipment: Shipment) -> list[dict[str, str]]:
+    """Return how a folder is served, asked, looked at, and made again."""
+    folder = shlex.quote(os.fspath(shipment.folder))
+    return [
+        {"what": "serve it", "command": f"deploykit serve {folder}"},
+        {"what": "ask it", "command": _ask(shipment)},
+        {"what": "do it again", "command": _again(shipment)},
+    ]
+
+
+def _ask(shipment: Shipment) -> str:
+    """Return a request that was made: of a photo where photos are taken, else of a sample."""
+    served = shipment.document("serve")
+    photo = served.get("photo")
+    inputs = [photo["file"]] if photo else served.get("inputs") or ["INPUT"]
+    return shlex.join(["deploykit", "predict", "localhost:8500", shipment.name, *inputs])
+
+
+def _again(shipment: Shipment) -> str:
+    """Return the command that does all of it again."""
+    paths = path_of(shipment.source)
+    words = ["deploykit", "ship", *(paths or ("MODEL",))]
+    for given, default in ((shipment.source, Source(None)), (shipment.how, ShipOptions())):
+        for each in fields(given):
+            value = getattr(given, each.name)
+            if each.name in ("model", "name") or value == getattr(default, each.name):
+                continue
+            option = f"--{_OPTIONS.get(each.name, each.name).replace('_', '-')}"
+            words += _words(option, value)
+    if not paths or shipment.name != default_name(*paths):
+        words += ["--name", shipment.name]
+    return shlex.join([*words, "-o", os.fspath(shipment.folder)])
+
+
+def _words(option: str, value: Any) -> list[str]:
+    if value is True:
+        return [option]
+    if isinstance(value, str | int | float | os.PathLike):
+        return [option, str(value)]
+    if isinstance(value, Mapping):
+        return [word for k, v in value.items() for word in (option, f"{k}={v}")]
+    if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+        if option == "--allow-op":
+            return [word for each in value for word in (option, each)]
+        return [option, ",".join(value)]
+    return [option, option.strip("-").upper()]

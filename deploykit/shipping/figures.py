@@ -1,0 +1,205 @@
+"""Five figures before and after, each with its interval, and one sentence of verdict."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deploykit.benchmarking.comparison.speed_verdict import (
+    judge,
+    latency,
+    seconds_an_item,
+)
+from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.results import BenchmarkResult, result_of
+from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.statistics import Ratio, summary
+from deploykit.shipping.shipment import AS_IT_CAME, FROZEN, MODEL, Shipment
+from deploykit.text.tables import size
+
+Known = Mapping[str, Any]
+
+
+def figures(shipment: Shipment) -> dict[str, Any]:
+    """Return the five figures as plain data, with what is not known and why."""
+    found: dict[str, Any] = {"accuracy": _accuracy(shipment), "size": _size(shipment)}
+    stage = shipment.document("benchmark")
+    if not stage:
+        why = shipment.outcome("benchmark").why or "not measured"
+        return found | {name: _unknown(*_SPEED[name], why) for name in _SPEED}
+    result = result_of(stage["models"], "benchmark")
+    before, after = _ends(shipment, result)
+    busy = result.conditions.busy if result.conditions else ""
+    return found | {
+        "p50": _p50(before, _alike(before, after, result), busy),
+        "rate": _rate(before, after, busy),
+        "cpu": _cpu(before, after, busy),
+    }
+
+
+_SPEED = {
+    "p50": ("median latency (p50)", "ms", "lower"),
+    "rate": ("throughput", "items/s", "higher"),
+    "cpu": ("CPU time an item", "ms/item", "lower"),
+}
+
+
+def _figure(
+    title: str,
+    unit: str,
+    better: str,
+    before: Known | None,
+    after: Known | None,
+    ratio: Known | None,
+    verdict: str,
+) -> dict[str, Any]:
+    return {"title": title, "unit": unit, "better": better, "before": before, "after": after,
+            "ratio": ratio, "verdict": verdict}  # fmt: skip
+
+
+def _unknown(title: str, unit: str, better: str, why: str) -> dict[str, Any]:
+    return _figure(title, unit, better, None, None, None, f"not measured: {why}")
+
+
+def _value(value: float | None, interval: Sequence[float] | None = None) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    low, high = interval or (None, None)
+    return {"value": value, "low": low, "high": high}
+
+
+def _accuracy(shipment: Shipment) -> dict[str, Any]:
+    found = shipment.document("accuracy")
+    if not found or not found.get("models") or found.get("metric") is None:
+        why = shipment.outcome("accuracy").why or "the data hold no labels"
+        return _unknown("accuracy", "share", "higher", why)
+    metric, (first, last) = found["metric"], (found["models"][0], found["models"][-1])
+    lower = metric == "mae"
+    change = found.get("change")
+    figure = _figure(
+        f"accuracy ({metric})",
+        "share" if metric in ("top1", "top5") else metric,
+        "lower" if lower else "higher",
+        _value(first["value"], first.get("interval")),
+        _value(last["value"], last.get("interval")),
+        None,
+        _change(change, metric),
+    )
+    return figure | {"change": change}
+
+
+def _change(change: Known | None, metric: str) -> str:
+    if change is None:
+        return "the change is not known"
+    scale, unit = (100, " points") if metric in ("top1", "top5") else (1, "")
+    value, low, high = (change.get(each) for each in ("value", "low", "high"))
+    said = f"{scale * (value or 0.0):+.2g}{unit}"
+    if low is None or high is None:
+        return said
+    return f"{said} ({scale * low:+.2g} to {scale * high:+.2g})"
+
+
+def _size(shipment: Shipment) -> dict[str, Any]:
+    """Compare the frozen graphs: what else lay in the model's files, such as slots, is no gain."""
+    before, after = (shipment.path(name).stat().st_size for name in (FROZEN, MODEL))
+    ratio = before / after
+    return _figure(
+        "size of the graph",
+        "bytes",
+        "lower",
+        _value(before),
+        _value(after),
+        {"value": ratio, "low": ratio, "high": ratio},
+        f"{size(before)} before, {size(after)} after",
+    )
+
+
+def _ends(shipment: Shipment, result: BenchmarkResult) -> tuple[Measurement, Measurement]:
+    """Return the model as it came with default settings, and as it is shipped, tuned if it is."""
+    first = next(e for e in result.measurements if e.model == AS_IT_CAME and _is_plain(e))
+    shipped = [each for each in result.measurements if each.model == shipment.shipped_as]
+    return first, next((each for each in shipped if not _is_plain(each)), shipped[0])
+
+
+def _is_plain(measurement: Measurement) -> bool:
+    return measurement.settings == Settings(
+        device=measurement.settings.device, engine=measurement.settings.engine
+    )
+
+
+def _alike(before: Measurement, after: Measurement, result: BenchmarkResult) -> Measurement:
+    """Return what is shipped with as many samples and calls in flight as before."""
+    same = [
+        each
+        for each in result.measurements
+        if each.model == after.model
+        and (each.samples, each.settings.concurrency)
+        == (before.samples, before.settings.concurrency)
+    ]
+    return after if after in same else same[0]
+
+
+def _p50(before: Measurement, after: Measurement, busy: str) -> dict[str, Any]:
+    judged = judge(before, after, figure=latency, busy=busy)
+    first, last = summary(before), summary(after)
+    return _figure(*_SPEED["p50"], _value(first.p50, first.p50_interval),
+                   _value(last.p50, last.p50_interval), _ratio(judged.wall),
+                   judged.verdict)  # fmt: skip
+
+
+def _rate(before: Measurement, after: Measurement, busy: str) -> dict[str, Any]:
+    judged = judge(before, after, figure=seconds_an_item, busy=busy)
+    first, last = (_value(each.items_per_second) for each in (before, after))
+    return _figure(*_SPEED["rate"], first, last, _ratio(judged.wall), judged.verdict)
+
+
+def _cpu(before: Measurement, after: Measurement, busy: str) -> dict[str, Any]:
+    first, last = before.cpu_ms, after.cpu_ms
+    judged = judge(before, after, figure=seconds_an_item, busy=busy)
+    if first is None or last is None or judged.cpu is None:
+        return _unknown(*_SPEED["cpu"], "the machine does not tell")
+    ratio = judged.cpu
+    word = "less" if ratio.low > 1 else "more" if ratio.high < 1 else ""
+    said = f"{word} CPU time for sure" if word else "no difference for sure"
+    return _figure(*_SPEED["cpu"], _value(first / before.samples), _value(last / after.samples),
+                   _ratio(ratio), said)  # fmt: skip
+
+
+def _ratio(ratio: Ratio) -> dict[str, float | None]:
+    return ratio.document()
+
+
+def verdict(shipment: Shipment, found: Known) -> str:
+    """Return what came of it, in one sentence."""
+    chosen = "in 8 bits" if shipment.in_8_bits else "optimized, in floats"
+    speed = found["rate" if shipment.how.target == "throughput" else "p50"]
+    parts = [f"{shipment.name} is shipped {chosen}", _speed_said(speed)]
+    ratio = (found["size"]["ratio"] or {}).get("value", 1.0)
+    if ratio >= 1.1:
+        parts.append(f"{1 / ratio:.0%} of the size")
+    accuracy = found["accuracy"]
+    if accuracy["after"] is not None:
+        parts.append(f"accuracy {_share(accuracy)}")
+    else:
+        parts.append("accuracy not measured")
+    return ", ".join(parts) + "."
+
+
+def _share(figure: Known) -> str:
+    before, after = (figure[each]["value"] for each in ("before", "after"))
+    if figure["unit"] == "share":
+        return f"{100 * before:.1f} % before and {100 * after:.1f} % after"
+    return f"{before:.3g} before and {after:.3g} after"
+
+
+def _speed_said(figure: Known) -> str:
+    ratio = figure["ratio"]
+    if ratio is None:
+        return "its speed was not measured"
+    low, high = ratio["low"], ratio["high"]
+    what = "throughput" if figure["unit"] == "items/s" else "speed"
+    if low is None or high is None or math.isinf(high):
+        return f"its {what} is undecided"
+    between = f"{ratio['value']:.2f} times ({low:.2f} to {high:.2f}) the {what}"
+    if low > 1 or high < 1:
+        return between
+    return f"no difference in {what} for sure ({low:.2f} to {high:.2f} times)"

@@ -1,0 +1,169 @@
+"""What stages found, kept in the folder under a digest of all that it depends on."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from deploykit.hardware.machine import environment, machine
+from deploykit.shipping.outcome import Outcome, StageResult
+from deploykit.shipping.stage import ShipStage
+from deploykit.storage.documents import FORMAT
+from deploykit.storage.files import write
+from deploykit.storage.resume_file import digest, pieces
+from deploykit.transforms.core.errors import Error
+from deploykit.transforms.core.files.reading import read_json
+from deploykit.verification.samples import Samples
+
+FOLDER = ".stages"
+KIND = "stage"
+READ_WHOLE = 1 << 30
+"""Bytes of a path; of what is larger, names, sizes and times of change stand for the contents."""
+_PIECE = 1 << 20
+
+
+@dataclass
+class Kept:
+    """The results in a folder, by stage."""
+
+    folder: Path
+
+    @property
+    def place(self) -> Path:
+        """Where they lie."""
+        return self.folder / FOLDER
+
+    def found(self, stage: str, key: str) -> StageResult | None:
+        """Return what a stage found for the same inputs; None: nothing, or its files changed."""
+        document = self._document(stage)
+        if document is None or document.get("key") != key:
+            return None
+        try:
+            outcome = Outcome(**{**document["outcome"], "files": tuple(document["files"])})
+            files = {str(name): str(sha) for name, sha in document["files"].items()}
+            seconds = float(document["seconds"])
+        except (KeyError, TypeError, ValueError):
+            return None
+        if any(_digest_or_none(self.folder / name) != sha for name, sha in files.items()):
+            return None
+        return StageResult(stage, outcome, seconds, kept=True, files=files)
+
+    def seconds(self, stage: str) -> float | None:
+        """Return what a stage took the last time that it ran here; None: it is not known."""
+        document = self._document(stage) or {}
+        taken = document.get("seconds")
+        is_run = isinstance(taken, int | float) and document.get("ran", False)
+        return float(taken) if is_run else None  # type: ignore[arg-type]
+
+    def keep(self, key: str, result: StageResult, ran: bool = True) -> StageResult:
+        """Write what a stage found, and return it with the digests of its files."""
+        files = {name: digest_of_path(self.folder / name) for name in result.outcome.files}
+        document = {
+            "format": FORMAT,
+            "kind": KIND,
+            "stage": result.stage,
+            "key": key,
+            "ran": ran,
+            "seconds": round(result.seconds, 2),
+            "outcome": asdict(result.outcome),
+            "files": files,
+        }
+        text = json.dumps(document, indent=1, allow_nan=False)
+        write(self._path(result.stage), [f"{text}\n".encode()], force=True)
+        return StageResult(result.stage, result.outcome, result.seconds, files=files)
+
+    def forget(self, stages: Iterable[str]) -> None:
+        """Let stages be done anew."""
+        for stage in stages:
+            self._path(stage).unlink(missing_ok=True)
+
+    def _path(self, stage: str) -> Path:
+        return self.place / f"{stage}.json"
+
+    def _document(self, stage: str) -> dict[str, Any] | None:
+        try:
+            found = read_json(self._path(stage), "result of a stage")
+        except Error:
+            return None
+        is_ours = isinstance(found, dict) and found.get("kind") == KIND
+        return found if is_ours and found.get("format") == FORMAT else None
+
+
+def key_of(stage: ShipStage, inputs: Mapping[str, Any], needed: Mapping[str, str]) -> str:
+    """Return a digest of all on which the result of a stage depends.
+
+    Args:
+        stage: which.
+        inputs: digests of what is given, by option; `model` among them.
+        needed: the keys of the stages that it reads.
+    """
+    facts: dict[str, Any] = {
+        "format": FORMAT,
+        "stage": stage.name,
+        "inputs": {name: inputs[name] for name in ("model", *stage.options)},
+        "needs": {name: needed[name] for name in stage.needs},
+        "versions": [metadata.version(name) for name in ("deploykit", "tensorflow")],
+    }
+    if stage.measures:
+        here = machine()
+        facts["machine"] = {name: here[name] for name in ("cpu", "flags", "affinity", "cpu_limit")}
+        facts["environment"] = environment()
+    return digest([json.dumps(facts, sort_keys=True, default=str).encode()])
+
+
+def digest_of(given: Any) -> Any:
+    """Return what stands for an option in a key: of a path its contents, else the value."""
+    if isinstance(given, os.PathLike) or (isinstance(given, str) and _lies_there(given)):
+        return digest_of_path(Path(given))
+    if isinstance(given, Samples):
+        labels = {} if given.labels is None else {"labels": given.labels}
+        return digest(pieces({**given.arrays, **{f"{k} ": v for k, v in labels.items()}}))
+    if isinstance(given, list | tuple):
+        return [digest_of(each) for each in given]
+    return given
+
+
+def digest_of_path(path: Path) -> str:
+    """Return the SHA-256 of a file, or of all files of a folder with their names."""
+    files = list(_files(path))
+    sizes = {file: file.stat().st_size for file in files}
+    whole = sum(sizes.values()) <= READ_WHOLE
+    found = hashlib.sha256()
+    for file in files:
+        name = str(file.relative_to(path)) if path.is_dir() else file.suffix
+        found.update(repr((name, sizes[file])).encode())
+        if whole:
+            with file.open("rb") as content:
+                while piece := content.read(_PIECE):
+                    found.update(piece)
+        else:
+            found.update(str(file.stat().st_mtime_ns).encode())
+    return found.hexdigest()
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """Yield the files of a path; `DIR/NAME` are the records of one name in a folder."""
+    if path.is_dir():
+        for folder, folders, names in os.walk(path):
+            folders[:] = sorted(each for each in folders if not each.startswith("."))
+            yield from (Path(folder, name) for name in sorted(names) if not name.startswith("."))
+    elif path.exists():
+        yield path
+    else:
+        yield from sorted(each for each in path.parent.glob(f"{path.name}*") if each.is_file())
+
+
+def _lies_there(text: str) -> bool:
+    try:
+        path = Path(text)
+        return bool(text) and (path.exists() or any(_files(path)))
+    except (OSError, ValueError):
+        return False
+
+
+def _digest_or_none(path: Path) -> str | None:
+    return digest_of_path(path) if path.exists() else None

@@ -1,0 +1,96 @@
+"""`deploykit serve` on a folder, in a process of its own, for as long as it is asked."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from deploykit.transforms.core.errors import LimitError, VerificationError
+from deploykit.transforms.core.running.child import limits
+
+_ENDING = 10.0  # seconds that the server may take to end
+
+
+class ServedInstance:
+    """A server that was started as a user starts it; a context manager that ends it."""
+
+    def __init__(self, folder: Path, *, allowed_ops: Sequence[str] = ()) -> None:
+        """Start it; `__enter__` waits until it listens."""
+        allowed = [part for op in allowed_ops for part in ("--allow-op", op)]
+        self._folder = folder
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  it is read to the end
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "deploykit", "serve", str(folder), "--port=0",
+             "--lame_duck_seconds=0", "--json", *allowed],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            text=True,
+            env={**os.environ, "PYTHONPATH": _with_own(os.environ.get("PYTHONPATH", ""))},
+        )  # fmt: skip
+        self.document: dict[str, Any] = {}
+
+    @property
+    def address(self) -> str:
+        """Where it is asked."""
+        return f"127.0.0.1:{self.document['port']}"
+
+    def __enter__(self) -> "ServedInstance":
+        try:
+            self.document = self._listening()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it, if need be at once."""
+        self._process.terminate()
+        try:
+            self._process.communicate(timeout=_ENDING)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+        self._said.close()
+
+    def _listening(self) -> dict[str, Any]:
+        """Return what it says once it listens.
+
+        LimitError: it took too long. VerificationError: it ended, and why.
+        """
+        assert self._process.stdout is not None
+        deadline = threading.Timer(limits.seconds, self._process.kill)
+        deadline.start()
+        text = ""
+        try:
+            for line in self._process.stdout:
+                text += line
+                with contextlib.suppress(ValueError):
+                    found: dict[str, Any] = json.loads(text)
+                    return found
+        finally:
+            timed_out = not deadline.is_alive()
+            deadline.cancel()
+        if timed_out:
+            raise LimitError(
+                f"{self._folder}: the server did not listen within {limits.seconds:g} s (--timeout)"
+            )
+        self._process.wait()
+        self._said.seek(0)
+        said = self._said.read().decode(errors="replace").strip().splitlines()
+        why = said[-1].removeprefix("deploykit: ") if said else "it said nothing"
+        raise VerificationError(f"{self._folder}: what was shipped cannot be served: {why}")
+
+
+def _with_own(path: str) -> str:
+    """Return where modules are looked for, and before that where this deploykit lies."""
+    return os.pathsep.join(each for each in (str(Path(__file__).parents[2]), path) if each)

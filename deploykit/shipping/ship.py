@@ -1,0 +1,225 @@
+"""From a trained model to a served one: every stage in order, what is found kept."""
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, fields, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from deploykit.exporting.export import default_name
+from deploykit.freezing.interface import Source, source_of
+from deploykit.freezing.open_model import open_model, path_of
+from deploykit.hardware.machine import machine
+from deploykit.input.samples import open_samples
+from deploykit.serving.saved_model.write_version import check_name
+from deploykit.shipping import ship_folder as own
+from deploykit.shipping.commands import commands
+from deploykit.shipping.figures import figures, verdict
+from deploykit.shipping.kept import Kept, digest_of, key_of
+from deploykit.shipping.outcome import LEFT_OUT, Outcome, StageResult
+from deploykit.shipping.ship_options import ShipOptions
+from deploykit.shipping.shipment import Shipment
+from deploykit.shipping.shipped import PlannedStage, Shipped
+from deploykit.shipping.stage import ShipStage
+from deploykit.shipping.stages import NAMES, STAGES
+from deploykit.storage.parameters import with_options
+from deploykit.text.progress import Work, working
+from deploykit.transforms.core.errors import GraphError, nearest
+
+DEFAULT = ShipOptions()
+RUN, KEPT = "run", "kept"
+
+
+def ship(
+    model: Any,
+    output: str | os.PathLike[str] | None = None,
+    how: ShipOptions = DEFAULT,
+    *,
+    from_stage: str | None = None,
+    dry_run: bool = False,
+    **options: Any,
+) -> Shipped:
+    """Take a trained model to a served one, and say what was gained.
+
+    The stages are those of the commands: check, optimize, calibrate, quantize, verify, accuracy,
+    placement, tune, benchmark, export, and a request to a served instance. What each found is kept
+    in the folder, so that the same call goes on after an interruption, and a later one only does
+    what its inputs changed. A stage that does not pay here is left out, and the report says why.
+
+    Args:
+        model: whatever `open_model` takes.
+        output: the folder to write; default: the model's name with the end `.ship`.
+        how: what is to be shipped, and what may be spent on it.
+        from_stage: a stage that is done anew, with all after it.
+        dry_run: whether nothing is run, and the plan returned.
+        options: fields of `ShipOptions`, such as `calibration`, `evaluation`, `labels` and
+            `budget`, or of `Source`, such as `signature`.
+
+    `deploykit.serve(output)` serves it. FileError, GraphError: the model or the data cannot be
+    read, do not fit each other, or the folder holds something else. VerificationError: the result
+    computes something else than the model. RefusedError: it acts on files or processes.
+
+    Example:
+        >>> found = deploykit.ship("fashion.keras", "fashion.ship", calibration="test_1000.npz",
+        ...                        evaluation="test_1000.npz", budget=3)
+        >>> found.figures["accuracy"]["after"]["value"] > 0.9
+        True
+    """
+    source, how = with_options("ship", options, source_of(model), how)
+    how.check()
+    if from_stage is not None and from_stage not in NAMES:
+        raise GraphError(
+            f"there is no stage {from_stage}{nearest(from_stage, NAMES)}; there are: "
+            f"{', '.join(NAMES)}"
+        )
+    name = check_name(how.name or default_name(source.model))
+    source, how = _in_memory(source, how)
+    folder = Path(output if output is not None else f"{name}.ship")
+    shipment = Shipment(source, folder, name, replace(how, name=name), how.budget)
+    kept, inputs = Kept(folder), _inputs(source, shipment.how)
+    if dry_run:
+        own.check(folder)
+        return Shipped(folder, name, _plan(shipment, kept, inputs, from_stage))
+    with own.own_folder(folder):
+        if from_stage is not None:
+            kept.forget(NAMES[NAMES.index(from_stage) :])
+        return _shipped(shipment, kept, inputs)
+
+
+def _shipped(shipment: Shipment, kept: Kept, inputs: Mapping[str, Any]) -> Shipped:
+    """Do what is not kept, and write the report."""
+    plan, started = _plan(shipment, kept, inputs), datetime.now().astimezone().isoformat("s")
+    expected = {each.stage: each.seconds for each in plan}
+    keys: dict[str, str] = {}
+    with working("ship", *NAMES, expected=expected) as work:
+        own.write_begun(shipment.folder, shipment.name)
+        for number, stage in enumerate(STAGES):
+            keys[stage.name] = _key(shipment, stage, inputs, keys)
+            shipment.results[stage.name] = _done(shipment, stage, kept, keys[stage.name], work)
+            _expect(work, shipment, STAGES[number + 1 :], expected)
+        found = Shipped(
+            shipment.folder,
+            shipment.name,
+            tuple(plan),
+            tuple(shipment.results.values()),
+            _facts(shipment, started),
+        )
+        own.write_report(shipment.folder, found.document())
+    return found
+
+
+def _key(
+    shipment: Shipment, stage: ShipStage, inputs: Mapping[str, Any], keys: Mapping[str, str]
+) -> str:
+    """Return what a stage depends on; one that is left out depends on nothing."""
+    return LEFT_OUT if stage.left_out(shipment) else key_of(stage, inputs, keys)
+
+
+def _done(shipment: Shipment, stage: ShipStage, kept: Kept, key: str, work: Work) -> StageResult:
+    """Return what a stage came to: kept, left out, or done now."""
+    work.begin(stage.name)
+    if why := stage.left_out(shipment):
+        return StageResult(stage.name, Outcome(kind=LEFT_OUT, why=why), 0.0)
+    if (found := kept.found(stage.name, key)) is not None:
+        return found
+    shipment.share = max(stage.share * shipment.left, 0.0)
+    began = time.monotonic()
+    outcome = stage.run(shipment)
+    return kept.keep(key, StageResult(stage.name, outcome, time.monotonic() - began))
+
+
+def _plan(
+    shipment: Shipment, kept: Kept, inputs: Mapping[str, Any], from_stage: str | None = None
+) -> tuple[PlannedStage, ...]:
+    """Return what each stage would do, as far as that can be told before; nothing is run."""
+    plan: list[PlannedStage] = []
+    keys: dict[str, str] = {}
+    anew = len(NAMES) if from_stage is None else NAMES.index(from_stage)
+    runs: set[str] = set()
+    for number, stage in enumerate(STAGES):
+        keys[stage.name] = _key(shipment, stage, inputs, keys)
+        if why := stage.left_out(shipment):
+            plan.append(PlannedStage(stage.name, LEFT_OUT, 0.0, why))
+        elif (
+            number < anew and not runs & {*stage.needs} and kept.found(stage.name, keys[stage.name])
+        ):
+            plan.append(PlannedStage(stage.name, KEPT, 0.0))
+        else:
+            runs.add(stage.name)
+            plan.append(PlannedStage(stage.name, RUN, _seconds(shipment, stage, kept)))
+    return tuple(plan)
+
+
+def _seconds(shipment: Shipment, stage: ShipStage, kept: Kept) -> float:
+    """Return about how long a stage takes: what it took here before, within its share."""
+    known = kept.seconds(stage.name)
+    if known is not None:
+        return known
+    if stage.share:
+        return min(stage.seconds, 60 * stage.share * shipment.minutes)
+    return stage.seconds
+
+
+def _expect(
+    work: Work, shipment: Shipment, left: tuple[ShipStage, ...], expected: Mapping[str, float]
+) -> None:
+    """Let the stages that are left take what the budget leaves them."""
+    work.expect({
+        each.name: min(expected[each.name], max(60 * each.share * shipment.left, 1.0))
+        for each in left
+        if each.share and expected[each.name]
+    })  # fmt: skip
+
+
+def _facts(shipment: Shipment, started: str) -> dict[str, Any]:
+    found, checked = figures(shipment), shipment.document("check")
+    return {
+        "started": started,
+        "machine": machine(),
+        "model": {k: checked.get(k) for k in ("source", "sha256", "bytes", "inputs", "outputs")},
+        "options": _said(shipment),
+        "result": "int8" if shipment.in_8_bits else "float",
+        "engine": shipment.document("quantize").get("engine") or "tensorflow",
+        "verdict": verdict(shipment, found),
+        "figures": found,
+        "commands": commands(shipment),
+    }
+
+
+def _said(shipment: Shipment) -> dict[str, Any]:
+    """Return the options as plain data; what is in memory is named by its type."""
+    found = {}
+    for each in fields(shipment.how):
+        value = getattr(shipment.how, each.name)
+        is_plain = value is None or isinstance(value, str | int | float | list | tuple | Mapping)
+        if isinstance(value, os.PathLike):
+            value = os.fspath(value)
+        elif not is_plain:
+            value = type(value).__name__
+        found[each.name] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+def _in_memory(source: Source, how: ShipOptions) -> tuple[Source, ShipOptions]:
+    """Open what is in memory, so that it can be told from another by its contents."""
+    if not path_of(source):
+        source = Source(open_model(source))
+    found = {}
+    for name in ("calibration", "evaluation"):
+        data = getattr(how, name)
+        if isinstance(data, os.PathLike):
+            found[name] = os.fspath(data)
+        elif data is not None and not isinstance(data, str):
+            found[name] = open_samples(data, open_model(source).frozen, how.preprocess)
+    return source, replace(how, **found)
+
+
+def _inputs(source: Source, how: ShipOptions) -> dict[str, Any]:
+    """Return what stands for each option in the keys of stages."""
+    found = {each.name: digest_of(getattr(how, each.name)) for each in fields(how)}
+    said = {k: v for k, v in asdict(replace(source, model=None)).items() if k != "model"}
+    paths = path_of(source)
+    found["model"] = digest_of(paths[0]) if paths else source.model.sha256
+    return found | {"source": {**said, "graph": digest_of(said["graph"])}}

@@ -1,0 +1,89 @@
+"""What the stages of one shipment share: what is given, where results lie, and what was found."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from deploykit.freezing.interface import Source
+from deploykit.freezing.open_model import OpenedModel, open_model
+from deploykit.shipping.kept import FOLDER
+from deploykit.shipping.outcome import DONE, UNDECIDED, Outcome, StageResult
+from deploykit.shipping.ship_options import ShipOptions
+
+AS_IT_CAME, OPTIMIZED, EIGHT_BITS = "as it came", "optimized", "8 bits"
+FROZEN, OPTIMIZED_FILE, EIGHT_BITS_FILE = (
+    f"{FOLDER}/{name}.pb" for name in ("frozen", "optimized", "quantized")
+)
+MODEL, PREPROCESS, LABELS, TUNED = "model.pb", "preprocess.json", "labels.txt", "tuned.json"
+
+
+@dataclass
+class Shipment:
+    """One run of `ship`: its inputs, its folder, and the results of the stages so far."""
+
+    source: Source
+    folder: Path
+    name: str
+    how: ShipOptions
+    minutes: float
+    """Of the budget."""
+    results: dict[str, StageResult] = field(default_factory=dict)
+    began: float = field(default_factory=time.monotonic)
+    share: float = 0.0
+    """Minutes that the running stage may take."""
+    _opened: dict[str, OpenedModel] = field(default_factory=dict)
+
+    @property
+    def left(self) -> float:
+        """Minutes of the budget that are left."""
+        return self.minutes - (time.monotonic() - self.began) / 60
+
+    def path(self, name: str) -> Path:
+        """Return where a file of the folder lies."""
+        return self.folder / name
+
+    def opened(self, name: str) -> OpenedModel:
+        """Return a graph of the folder, which is read once."""
+        if name not in self._opened:
+            self._opened[name] = open_model(self.path(name))
+        return self._opened[name]
+
+    def forget(self, name: str) -> None:
+        """Let a graph be read anew, as it was written again."""
+        self._opened.pop(name, None)
+
+    def outcome(self, stage: str) -> Outcome:
+        """Return what a stage came to; of one that has not run, nothing."""
+        found = self.results.get(stage)
+        return Outcome() if found is None else found.outcome
+
+    def document(self, stage: str) -> Mapping[str, Any]:
+        """Return what a stage found, as plain data; {}: it was left out."""
+        return self.outcome(stage).document or {}
+
+    def ran(self, stage: str) -> bool:
+        """Say whether a stage has a result."""
+        return stage in self.results and self.outcome(stage).kind in (DONE, UNDECIDED)
+
+    @property
+    def in_8_bits(self) -> bool:
+        """Whether what is shipped computes, or is stored, in 8 bits."""
+        return self.document("quantize").get("result") == "int8"
+
+    @property
+    def chosen(self) -> str:
+        """The file of the graph that is shipped."""
+        return EIGHT_BITS_FILE if self.ran("quantize") else OPTIMIZED_FILE
+
+    @property
+    def graphs(self) -> dict[str, str]:
+        """The files of the graphs that are compared, by what they are called."""
+        found = {AS_IT_CAME: FROZEN, OPTIMIZED: OPTIMIZED_FILE}
+        return {**found, EIGHT_BITS: EIGHT_BITS_FILE} if self.in_8_bits else found
+
+    @property
+    def shipped_as(self) -> str:
+        """What the graph that is shipped is called among these."""
+        return EIGHT_BITS if self.in_8_bits else OPTIMIZED

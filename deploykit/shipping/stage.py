@@ -1,0 +1,27 @@
+"""A stage of shipping: what it needs, and when it is left out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from deploykit.shipping.outcome import Outcome
+from deploykit.shipping.shipment import Shipment
+
+
+@dataclass(frozen=True)
+class ShipStage:
+    """One act of the whole, in its place."""
+
+    name: str
+    run: Callable[[Shipment], Outcome]
+    options: tuple[str, ...] = ()
+    """The fields of `ShipOptions` on which its result depends."""
+    needs: tuple[str, ...] = ()
+    """The stages whose results it reads."""
+    left_out: Callable[[Shipment], str] = lambda shipment: ""
+    """Why there is nothing to do for it, in a sentence; empty: it runs."""
+    measures: bool = False
+    """Whether its result holds for this machine alone."""
+    seconds: float = 10.0
+    """That it takes for a small model, where nothing better is known."""
+    share: float = 0.0
+    """Of the budget that is left when it begins, that it may take; 0: it takes what it takes."""

@@ -1,0 +1,167 @@
+"""The model as one graph, optimized, and in 8 bits where that pays."""
+
+from dataclasses import replace
+from typing import Any
+
+from deploykit.api.calibrate import calibrate
+from deploykit.api.check import check
+from deploykit.api.freeze import freeze
+from deploykit.api.optimize import optimize
+from deploykit.api.quantize import quantize
+from deploykit.freezing.open_model import open_model, path_of
+from deploykit.quantization.requested import Quantization
+from deploykit.shipping.outcome import UNDECIDED, Outcome
+from deploykit.shipping.shipment import (
+    EIGHT_BITS_FILE,
+    FROZEN,
+    OPTIMIZED_FILE,
+    Shipment,
+)
+from deploykit.shipping.stage import ShipStage
+
+SIDECAR = ".json"
+
+
+def _check(shipment: Shipment) -> Outcome:
+    """Say whether the model is sound, then write it as one frozen graph."""
+    source, how = shipment.source, shipment.how
+    opened = None
+    if not path_of(source) or _is_keras(source.model):  # it has no graph until it is frozen
+        opened = open_model(source)
+    found = check(source if opened is None else opened.graph, allowed_ops=how.allowed_ops)
+    if found.error is not None:
+        raise found.error
+    graph = freeze(
+        source if opened is None else opened,
+        preprocess=how.preprocess,
+        labels=how.labels,
+        output=shipment.path(FROZEN),
+        force=True,
+        allowed_ops=how.allowed_ops,
+    )
+    shipment.forget(FROZEN)
+    model = graph.report.model
+    document = found.document() | {
+        "source": model.source,
+        "sha256": model.sha256,
+        "bytes": model.bytes,
+        "inputs": list(graph.inputs),
+        "outputs": list(graph.outputs),
+    }
+    return Outcome(document, (FROZEN, FROZEN + SIDECAR))
+
+
+def _is_keras(model: Any) -> bool:
+    return str(model).endswith((".keras", ".h5", ".hdf5"))
+
+
+def _optimize(shipment: Shipment) -> Outcome:
+    how = shipment.how
+    before = shipment.opened(FROZEN)
+    graph = optimize(
+        before, output=shipment.path(OPTIMIZED_FILE), force=True, allowed_ops=how.allowed_ops
+    )
+    shipment.forget(OPTIMIZED_FILE)
+    report = graph.report
+    document = {
+        "nodes_before": report.nodes,
+        "nodes": len(graph),
+        "bytes_before": before.bytes,
+        "bytes": report.bytes,
+        "steps": [
+            {
+                "transform": step.transform,
+                "seconds": round(step.seconds, 4),
+                "nodes": step.nodes,
+                "skipped": list(step.skipped),
+            }
+            for step in report.steps
+        ],
+        "verification": report.verification and report.verification.document(),
+    }
+    return Outcome(document, (OPTIMIZED_FILE, OPTIMIZED_FILE + SIDECAR))
+
+
+def _calibrate(shipment: Shipment) -> Outcome:
+    """Run the samples once, so that what is wrong with them is said before the long search."""
+    how = shipment.how
+    found = calibrate(
+        shipment.opened(OPTIMIZED_FILE),
+        how.calibration,
+        preprocess=how.preprocess,
+        allowed_ops=tuple(how.allowed_ops),
+    )
+    return Outcome({**found.document(), "fed": dict(found.fed)})
+
+
+def _quantize(shipment: Shipment) -> Outcome:
+    how, is_calibrated = shipment.how, shipment.how.calibration is not None
+    path, model = shipment.path(EIGHT_BITS_FILE), shipment.opened(OPTIMIZED_FILE)
+    common: dict[str, Any] = {
+        "preprocess": how.preprocess,
+        "allowed_ops": how.allowed_ops,
+        "output": path,
+        "force": True,
+    }
+    document: dict[str, Any] = {}
+    if is_calibrated:
+        options = Quantization(
+            engine=how.engine,
+            budget=max(shipment.share, 0.5),
+            allow_low_accuracy=how.allow_low_accuracy,
+        )
+        if how.evaluation is not None:
+            options = replace(options, max_drop=how.max_drop)
+        graph = quantize(
+            model, options, calibration=how.calibration, evaluation=how.evaluation, **common
+        )
+        document = graph.report.document()
+    if how.target == "size" and document.get("result") != "int8":
+        common["preprocess"] = how.preprocess if is_calibrated else None
+        common["allow_low_accuracy"] = how.allow_low_accuracy
+        graph = quantize(model, mode="weights", data=how.calibration, **common)
+        document = {**graph.report.document(), "result": "int8", "stored_only": True,
+                    "engine": "tensorflow", "reason": "weights are stored in 8 bits, for the size; "
+                    "layers compute in float"}  # fmt: skip
+    shipment.forget(EIGHT_BITS_FILE)
+    verdict = graph.report.verification
+    document["verification"] = verdict and verdict.document()
+    files = EIGHT_BITS_FILE, EIGHT_BITS_FILE + SIDECAR
+    reason = str(document.get("reason", ""))
+    if document["result"] != "int8":
+        return Outcome(document, files, UNDECIDED if "undecided" in reason else "done", reason)
+    return Outcome(document, files, why=reason)
+
+
+def _uncalibrated(shipment: Shipment) -> str:
+    """Say why nothing is put in 8 bits."""
+    return "" if shipment.how.calibration is not None else "there is no --calibration DATA"
+
+
+def _no_8_bits(shipment: Shipment) -> str:
+    if shipment.how.device == "gpu":
+        return "layers compute in 8 bits on CPUs alone, and the model is for a GPU"
+    return "" if shipment.how.target == "size" else _uncalibrated(shipment)
+
+
+CHECK = ShipStage("check", _check, ("source", "preprocess", "labels", "allowed_ops"), seconds=12)
+OPTIMIZE = ShipStage("optimize", _optimize, ("allowed_ops",), ("check",), seconds=6)
+CALIBRATE = ShipStage(
+    "calibrate",
+    _calibrate,
+    ("calibration", "preprocess", "allowed_ops"),
+    ("optimize",),
+    left_out=_uncalibrated,
+    seconds=6,
+)
+QUANTIZE = ShipStage(
+    "quantize",
+    _quantize,
+    ("calibration", "evaluation", "preprocess", "max_drop", "target", "device", "engine",
+     "allow_low_accuracy", "allowed_ops"),
+    ("optimize",),
+    left_out=_no_8_bits,
+    measures=True,
+    seconds=75,
+    share=0.45,
+)  # fmt: skip

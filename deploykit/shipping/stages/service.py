@@ -1,0 +1,251 @@
+"""The version for a server, and a request that a served instance answers."""
+
+import io
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deploykit.api.export import export
+from deploykit.api.predict import predict
+from deploykit.exporting.deployment import Manifests
+from deploykit.exporting.export import Exported
+from deploykit.exporting.named_model import NamedModel, open_named_model
+from deploykit.exporting.photo_inputs import photo_aliases
+from deploykit.exporting.warm_up import KNOWN, aliases_of
+from deploykit.freezing.interface import Source
+from deploykit.freezing.sidecar import about
+from deploykit.input.data import IMAGE_ENDS
+from deploykit.input.preprocessing import declared_for
+from deploykit.input.samples import open_feeds
+from deploykit.serving.protocol.photo_names import TENSORS
+from deploykit.serving.protocol.signatures import PREDICT
+from deploykit.shipping.outcome import Outcome
+from deploykit.shipping.own_answer import own_answer
+from deploykit.shipping.served_instance import ServedInstance
+from deploykit.shipping.shipment import MODEL, TUNED, Shipment
+from deploykit.shipping.stage import ShipStage
+from deploykit.storage.files import write
+from deploykit.transforms.core.engines.engines import TENSORFLOW
+from deploykit.transforms.core.errors import GraphError, VerificationError
+from deploykit.transforms.core.node import producer_name
+from deploykit.transforms.core.tensors import Array
+from deploykit.verification.sample_inputs import demanded_batch, made_up_feeds
+
+CLOSE = 1e-3
+"""Of the largest value: what the same kernels differ by, with other threads and another batch."""
+SAMPLE_BYTES = 1 << 22
+CLOSE_8_BITS = 0.05
+"""A value on the edge between two codes may take either."""
+
+
+def _export(shipment: Shipment) -> Outcome:
+    how, why = shipment.how, ""
+    options: dict[str, Any] = {
+        "name": shipment.name,
+        "warmup": how.calibration if how.calibration is not None else how.evaluation,
+        "labels": how.labels,
+        "allowed_ops": how.allowed_ops,
+    }
+    if how.manifests:
+        options["manifests"] = Manifests(tuple(how.manifests), force=True)
+    if options["warmup"] is not None and not isinstance(options["warmup"], str | os.PathLike):
+        options["warmup"] = dict(options["warmup"].arrays)
+    found = None
+    if _takes_photos(_callee(shipment)):
+        try:
+            found = export(shipment.path(MODEL), shipment.folder, preprocess=KNOWN, **options)
+        except GraphError as error:
+            why = f"callers send tensors and no photos: {error}"
+    if found is None:
+        found = export(shipment.path(MODEL), shipment.folder, **options)
+    document = {**found.document(), "bytes": found.bytes, "fed": dict(found.fed)}
+    return Outcome(document, _written(shipment, found), why=why)
+
+
+def _written(shipment: Shipment, found: Exported) -> tuple[str, ...]:
+    paths = [found.folder, *found.manifests]
+    return tuple(str(path.relative_to(shipment.folder)) for path in paths)
+
+
+def _callee(shipment: Shipment) -> NamedModel:
+    """Return what is shipped, by the names that its callers know."""
+    return open_named_model(Source(str(shipment.path(MODEL))))[1]
+
+
+def _takes_photos(callee: NamedModel) -> bool:
+    if callee.method != PREDICT:
+        return False
+    inputs = aliases_of(callee)
+    return bool(photo_aliases(callee, declared_for(inputs).among(inputs)))
+
+
+def _serve(shipment: Shipment) -> Outcome:
+    """Start a server as a user would, ask it as a caller would, and hold the answer to account."""
+    began, exported = time.monotonic(), shipment.document("export")
+    callee = _callee(shipment)
+    with ServedInstance(shipment.folder, allowed_ops=shipment.how.allowed_ops) as server:
+        seconds = time.monotonic() - began
+        document: dict[str, Any] = {
+            "address": server.address,
+            "seconds": round(seconds, 2),
+            "warm_up_requests": exported["warm_up_requests"],
+            "tuned": shipment.path(TUNED).exists(),
+            **_asked(shipment, callee, server.address),
+            **_photo(shipment, server.address),
+        }
+    files = tuple(document.pop("files"))
+    if document["agrees"] is False:
+        raise VerificationError(
+            f"{shipment.folder}: the served model differs from {MODEL} by "
+            f"{document['difference']:.2g} of the largest value, expected at most "
+            f"{document['bar']:g}"
+        )
+    return Outcome(document, files)
+
+
+_NOT_ASKED: dict[str, Any] = {
+    "answer": None,
+    "agrees": None,
+    "difference": None,
+    "bar": None,
+    "inputs": [],
+    "files": [],
+}
+
+
+def _asked(shipment: Shipment, callee: NamedModel, address: str) -> dict[str, Any]:
+    """Ask for what a sample gives, by the signature that takes what the model itself does."""
+    if callee.method != PREDICT:
+        return {**_NOT_ASKED, "request": f"none was sent: it takes {callee.method}"}
+    signature = callee.signature
+    if TENSORS in shipment.document("export")["signatures"]:
+        signature = TENSORS
+    sample, said = _sample(shipment, callee)
+    if sample is None:
+        return {**_NOT_ASKED, "request": said}
+    began = time.monotonic()
+    found = predict(address, shipment.name, sample, signature=signature)
+    milliseconds = 1000 * (time.monotonic() - began)
+    use = about(callee.graph).engine
+    tensors = {alias: callee.outputs[alias].name for alias in found.outputs
+               if alias in callee.outputs}  # fmt: skip
+    own = own_answer(
+        callee.graph,
+        {callee.inputs[alias].name: array for alias, array in sample.items()},
+        list(tensors.values()),
+        TENSORFLOW if use is None else use.engine,
+    )
+    expected = dict(zip(tensors, own, strict=True))
+    difference = max((_difference(expected[a], found.outputs[a]) for a in tensors), default=None)
+    bar = CLOSE_8_BITS if shipment.in_8_bits else CLOSE
+    return {
+        "request": said,
+        "answer": _shown(found.document()["values"]),
+        "milliseconds": round(milliseconds, 2),
+        "agrees": None if difference is None else difference <= bar,
+        "difference": difference,
+        "bar": bar,
+        **_stored(shipment, sample),
+    }
+
+
+def _stored(shipment: Shipment, sample: Mapping[str, Array]) -> dict[str, Any]:
+    """Write one sample to files, as the command line sends them; say how it names them."""
+    if any(each.dtype.kind not in "biuf" or each.nbytes > SAMPLE_BYTES for each in sample.values()):
+        return {"inputs": [], "files": []}
+    files, inputs = [], []
+    for number, (alias, array) in enumerate(sample.items()):
+        name = f"sample-{number}.npy" if len(sample) > 1 else "sample.npy"
+        content = io.BytesIO()
+        np.save(content, array)
+        write(shipment.path(name), [content.getvalue()], force=True)
+        files.append(name)
+        inputs.append(
+            f"{alias}={shipment.path(name)}" if len(sample) > 1 else str(shipment.path(name))
+        )
+    return {"inputs": inputs, "files": files}
+
+
+def _sample(shipment: Shipment, callee: NamedModel) -> tuple[dict[str, Array] | None, str]:
+    """Return a sample by alias, and what it is in words; None: there is none, and why."""
+    how = shipment.how
+    data = how.evaluation if how.evaluation is not None else how.calibration
+    names = {tensor.name: alias for alias, tensor in callee.inputs.items()}
+    if data is None:
+        feeds, why = made_up_feeds(callee.graph, (-1.0, 1.0))
+        if not feeds:
+            return None, f"none was sent: {why}"
+        return {names[tensor]: each for tensor, each in feeds[0].items()}, "made-up values"
+    batch = demanded_batch(callee.graph) or 1
+    feed = next(iter(open_feeds(data, callee.graph, how.preprocess, batch)[0]))
+    tensors = {producer_name(tensor): alias for tensor, alias in names.items()}
+    found = {tensors[producer_name(tensor)]: each for tensor, each in feed.items()}
+    said = str(data) if isinstance(data, str | os.PathLike) else "the samples"
+    return found, f"the first sample of {said}"
+
+
+def _difference(expected: Array, got: Array) -> float:
+    """Return the largest difference, relative to the largest value; inf for another kind."""
+    if expected.shape != got.shape:
+        return float("inf")
+    if expected.dtype.kind not in "fiuV":
+        return 0.0 if np.array_equal(expected, got) else float("inf")
+    first, second = (np.nan_to_num(each.astype(np.float64)) for each in (expected, got))
+    largest = max(float(np.abs(first).max(initial=0.0)), float(np.finfo(np.float32).tiny))
+    return float(np.abs(first - second).max(initial=0.0)) / largest
+
+
+def _shown(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return types and shapes of an answer; of its values, the first few."""
+    found = {}
+    for alias, each in values.items():
+        rows = each["values"]
+        row = rows[0] if isinstance(rows, list) and rows else rows
+        found[alias] = {**each, "values": row[:10] if isinstance(row, list) else row}
+    return found
+
+
+def _photo(shipment: Shipment, address: str) -> dict[str, Any]:
+    """Ask for what a photo shows, where photos are taken as files and there is one."""
+    how = shipment.how
+    if TENSORS not in shipment.document("export")["signatures"]:
+        return {"photo": None}
+    path = next(filter(None, map(_photo_in, (how.evaluation, how.calibration))), None)
+    if path is None:
+        return {"photo": None}
+    found = predict(address, shipment.name, [str(path)])
+    best = found.classes[0][:3] if found.classes else None
+    return {"photo": {"file": str(path), "classes": best}}
+
+
+def _photo_in(data: Any) -> Path | None:
+    """Return the first photo of a folder."""
+    if not isinstance(data, str) or not os.path.isdir(data):
+        return None
+    for folder, folders, names in os.walk(data):
+        folders.sort()
+        for name in sorted(names):
+            if name.lower().endswith(IMAGE_ENDS) and not name.startswith("."):
+                return Path(folder, name)
+    return None
+
+
+EXPORT = ShipStage(
+    "export",
+    _export,
+    ("name", "calibration", "evaluation", "preprocess", "labels", "manifests", "allowed_ops"),
+    ("verify",),
+    seconds=8,
+)
+SERVE = ShipStage(
+    "serve",
+    _serve,
+    ("name", "calibration", "evaluation", "preprocess", "allowed_ops"),
+    ("export", "tune"),
+    measures=True,
+    seconds=12,
+)

@@ -1,0 +1,145 @@
+"""Where what is shipped runs, with which settings, and how fast it is beside what came."""
+
+import json
+from typing import Any
+
+from deploykit.api.benchmark import benchmark
+from deploykit.api.placement import placement
+from deploykit.api.tune import tune
+from deploykit.benchmarking.results import BenchmarkResult, load_tuned
+from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.tuning.for_server import check_served
+from deploykit.input.data import is_arrays
+from deploykit.input.input_result import InputResult
+from deploykit.shipping.outcome import UNDECIDED, Outcome
+from deploykit.shipping.shipment import MODEL, OPTIMIZED_FILE, TUNED, Shipment
+from deploykit.shipping.stage import ShipStage
+from deploykit.storage.files import write
+from deploykit.transforms.core.engines.engines import ENGINES, TENSORFLOW
+from deploykit.transforms.core.errors import Error, GraphError
+
+LONGEST = 8.0  # seconds of each model; more would tell little else
+INPUT_SECONDS = 3.0
+
+
+def _feeding(shipment: Shipment) -> dict[str, Any]:
+    """Return what models are run on: the samples where they lie in memory, or made-up values."""
+    how, found = shipment.how, {"allowed_ops": shipment.how.allowed_ops}
+    data = how.calibration if how.calibration is not None else how.evaluation
+    if data is not None and not _is_files(data) and how.preprocess is None:
+        return {**found, "data": data}
+    return found
+
+
+def _is_files(data: Any) -> bool:
+    return isinstance(data, str) and not is_arrays(data)
+
+
+def _placement(shipment: Shipment) -> Outcome:
+    how = shipment.how
+    found = placement(shipment.opened(MODEL), device=how.device, **_feeding(shipment))
+    return Outcome(found.document())
+
+
+def _tune(shipment: Shipment) -> Outcome:
+    how = shipment.how
+    goal = "throughput" if how.target == "throughput" else "latency"
+    path = shipment.path(f"{TUNED}.part")
+    found = tune(
+        shipment.opened(MODEL),
+        goal=goal,
+        budget=max(shipment.share, 0.3),
+        output=path,
+        force=True,
+        **_feeding(shipment),
+    )
+    path.unlink()
+    document = found.document()
+    tuned = shipment.path(TUNED)
+    tuned.unlink(missing_ok=True)
+    if _is_default(found.settings):
+        why = "nothing is faster than the defaults for sure"
+        if found.undecided:
+            why += f"; {len(found.undecided)} of those tried may be, as times scatter too much"
+        return Outcome(document, (), UNDECIDED if found.undecided else "done", why)
+    try:
+        check_served(found.settings, TUNED, engines=ENGINES)
+    except GraphError as error:
+        return Outcome(document, why=f"not written for servers: {error}")
+    write(tuned, [f"{json.dumps(document, indent=2, allow_nan=False)}\n".encode()], force=True)
+    return Outcome(document, (TUNED,))
+
+
+def _is_default(settings: Settings) -> bool:
+    return settings == Settings(batch=settings.batch if settings.batch == 1 else None)
+
+
+def _benchmark(shipment: Shipment) -> Outcome:
+    how = shipment.how
+    several = [Settings(device=how.device)]
+    if shipment.path(TUNED).exists():
+        several.append(load_tuned(shipment.path(TUNED)))
+    models = {name: shipment.opened(path) for name, path in shipment.graphs.items()}
+    models[shipment.shipped_as] = shipment.opened(MODEL)
+    most = 60 * shipment.share / (len(models) * len(several))
+    found = benchmark(
+        models,
+        several,
+        seconds=max(1.0, min(LONGEST, most)),
+        profile=shipment.document("quantize").get("engine") in (None, TENSORFLOW),
+        **_feeding(shipment),
+    )
+    assert isinstance(found, BenchmarkResult)
+    document: dict[str, Any] = {"models": found.document(), "input": None}
+    why = _input(shipment, document)
+    return Outcome(document, why=why)
+
+
+def _input(shipment: Shipment, document: dict[str, Any]) -> str:
+    """Measure the model behind files, fed and through tf.data; return why not, in words."""
+    how = shipment.how
+    data = next((each for each in (how.evaluation, how.calibration) if _is_files(each)), None)
+    if data is None:
+        return "tf.data is not measured: the samples are arrays, and no files that it could read"
+    is_ours = shipment.document("quantize").get("engine") in (None, TENSORFLOW)
+    try:
+        found = benchmark(
+            shipment.opened(MODEL if is_ours else OPTIMIZED_FILE),
+            data=data,
+            preprocess=how.preprocess,
+            seconds=INPUT_SECONDS,
+            allowed_ops=how.allowed_ops,
+        )
+    except Error as error:
+        return f"tf.data is not measured: {error}"
+    assert isinstance(found, InputResult)
+    document["input"] = found.document()
+    return "" if is_ours else "fed and through tf.data, TensorFlow computes the optimized graph"
+
+
+PLACEMENT = ShipStage(
+    "placement",
+    _placement,
+    ("calibration", "evaluation", "preprocess", "device", "allowed_ops"),
+    ("verify",),
+    measures=True,
+    seconds=6,
+)
+TUNE = ShipStage(
+    "tune",
+    _tune,
+    ("calibration", "evaluation", "preprocess", "target", "device", "allowed_ops"),
+    ("verify",),
+    measures=True,
+    seconds=45,
+    share=0.5,
+)
+BENCHMARK = ShipStage(
+    "benchmark",
+    _benchmark,
+    ("calibration", "evaluation", "preprocess", "device", "allowed_ops"),
+    ("verify", "tune"),
+    measures=True,
+    seconds=40,
+    share=0.6,
+)

@@ -1,0 +1,199 @@
+"""A small model is shipped for real: optimized, measured, exported, served, asked."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+import deploykit as api
+from deploykit.shipping.stages import NAMES
+from deploykit.transforms.core.errors import FileError, GraphError
+from tests.deploykit.benchmarking.nets import dense, written
+from tests.deploykit.conftest import command_line
+
+OPTIONS = ("--budget=0.3", "--engine=tensorflow")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("home")
+    written(dense(), folder / "net.pb")
+    x = np.random.default_rng(0).normal(size=(24, 8)).astype(np.float32)
+    np.savez(folder / "eval.npz", x=x, labels=np.arange(24) % 3)
+    return folder
+
+
+def run(home, *words):
+    before = os.getcwd()
+    os.chdir(home)
+    try:
+        return command_line("ship", *words, "--json")
+    finally:
+        os.chdir(before)
+
+
+@pytest.fixture(scope="module")
+def shipped(home):
+    found = run(home, "net.pb", "--eval=eval.npz", *OPTIONS)
+    assert found.status == 0, found.stderr
+    return found.document
+
+
+def stages(document):
+    return {each["stage"]: each for each in document["stages"]}
+
+
+def test_each_stage_says_what_became_of_it(shipped):
+    found = stages(shipped)
+    assert tuple(found) == NAMES
+    left_out = {name for name, each in found.items() if each["outcome"] == "left out"}
+    assert left_out == {"calibrate", "quantize"}
+    assert all("--calibration" in found[name]["why"] for name in left_out)
+    assert not any(each["kept"] for each in found.values())
+
+
+def test_the_served_model_gave_the_answer_of_the_graph(shipped):
+    served = stages(shipped)["serve"]["document"]
+    assert served["agrees"] is True
+    assert served["difference"] <= served["bar"]
+    assert served["warm_up_requests"] > 0
+
+
+def test_the_folder_holds_what_is_needed(home, shipped):
+    folder = home / "net.ship"
+    assert json.loads((folder / "report.json").read_text())["kind"] == "ship"
+    assert (folder / "net" / "1" / "saved_model.pb").is_file()
+    assert api.open_model(folder / "model.pb").graph.inputs == ("x",)
+    readme = (folder / "README.md").read_text()
+    assert "deploykit serve net.ship" in readme
+    assert len(readme.splitlines()) <= 12
+
+
+def test_five_figures_are_compared(shipped):
+    figures = shipped["figures"]
+    assert [*figures] == ["accuracy", "size", "p50", "rate", "cpu"]
+    for name in ("size", "p50", "rate"):
+        assert figures[name]["before"]["value"] > 0 or name == "accuracy"
+        assert figures[name]["after"] is not None
+    assert "net is shipped optimized" in shipped["verdict"]
+
+
+def test_a_second_run_keeps_all(home, shipped):
+    found = run(home, "net.pb", "--eval=eval.npz", *OPTIONS)
+    assert all(each["kept"] or each["outcome"] == "left out" for each in found.document["stages"])
+    again = {**found.document, "stages": None, "started": None, "machine": None, "seconds": None}
+    first = {**shipped, "stages": None, "started": None, "machine": None, "seconds": None}
+    assert again == first
+
+
+def planned(home, *words):
+    found = run(home, "net.pb", *words, *OPTIONS, "--dry-run")
+    assert found.status == 0, found.stderr
+    return {each["stage"]: each["act"] for each in found.document["plan"]}
+
+
+def runs(plan):
+    return [name for name, act in plan.items() if act == "run"]
+
+
+def test_only_what_an_option_changes_runs_again(home, shipped):
+    assert runs(planned(home, "--eval=eval.npz")) == []
+    assert runs(planned(home, "--eval=eval.npz", "--from=tune")) == [
+        "tune", "benchmark", "export", "serve",
+    ]  # fmt: skip
+    assert runs(planned(home, "--eval=eval.npz", "--name=other", "-o", "net.ship")) == [
+        "export", "serve",
+    ]  # fmt: skip
+    assert runs(planned(home)) == ["placement", "tune", "benchmark", "export", "serve"]
+    assert runs(planned(home, "--eval=eval.npz", "-o", "new.ship")) == [
+        name for name in NAMES if name not in ("calibrate", "quantize")
+    ]
+    assert not (home / "new.ship").exists()
+
+
+def test_a_plan_tells_times(home, shipped):
+    found = run(home, "net.pb", *OPTIONS, "--dry-run", "-o", "new.ship").document
+    times = {each["stage"]: each["seconds"] for each in found["plan"]}
+    assert times["quantize"] == 0
+    assert times["check"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--from=tun"], "there is no stage tun (did you mean tune?)"),
+        (["--name=1"], "would pass for a version"),
+        (["--manifests=compose"], "is none of"),
+        (["--device=gpu", "--engine=openvino"], "needs --engine tensorflow"),
+    ],
+)
+def test_what_contradicts_itself_is_said_first(home, words, said):
+    found = run(home, "net.pb", *words, "-o", "refused.ship")
+    assert found.status == 2
+    assert said in found.stderr
+    assert not (home / "refused.ship").exists()
+
+
+def test_a_folder_of_others_is_left_alone(home):
+    (home / "mine").mkdir()
+    (home / "mine" / "thesis.txt").write_text("mine")
+    with pytest.raises(FileError, match="did not write"):
+        api.ship(home / "net.pb", home / "mine")
+    assert [each.name for each in (home / "mine").iterdir()] == ["thesis.txt"]
+
+
+def test_two_runs_in_one_folder_do_not_meet(home, shipped):
+    from deploykit.transforms.core.files.locks import locked
+
+    with locked(home / "net.ship" / ".stages"), pytest.raises(FileError, match="is at work"):
+        api.ship(home / "net.pb", home / "net.ship")
+
+
+def test_a_project_file_holds_options(home, tmp_path):
+    text = '[ship]\nmodel = "net.pb"\nbudget = 0.3\nengine = "tensorflow"\noutput = "x.ship"\n'
+    (tmp_path / "net.pb").write_bytes((home / "net.pb").read_bytes())
+    (tmp_path / "deploykit.toml").write_text(text + 'manifests = ["docker"]\n')
+    found = run(tmp_path, "--dry-run")
+    assert found.status == 0, found.stderr
+    assert found.document["output_file"] == "x.ship"
+    assert run(tmp_path, "--dry-run", "-o", "y.ship").document["output_file"] == "y.ship"
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "said"),
+    [
+        ("[ship]\nbudgets = 3\n", 2, "no option budgets (did you mean budget?)"),
+        ("[ship]\ndry-run = 3\n", 2, "dry-run should be true or false"),
+        ("[ship]\nbudget = true\n", 2, "budget should be a text, a number or a list"),
+        ("[ship]\nbudget = -1\n", 2, "--budget"),
+        ("[serve]\nport = 3\n", 2, "expected a table [ship]"),
+        ("[ship\n", 4, "it is not TOML"),
+    ],
+)
+def test_a_project_file_is_checked(home, tmp_path, text, status, said):
+    (tmp_path / "deploykit.toml").write_text(text)
+    found = run(tmp_path, home / "net.pb", "--dry-run", "-o", tmp_path / "x")
+    assert found.status == status
+    assert said in found.stderr
+
+
+def test_help_reads_no_project_file(tmp_path, monkeypatch):
+    (tmp_path / "deploykit.toml").write_text("[ship")
+    monkeypatch.chdir(tmp_path)
+    assert command_line("ship", "--help").status == 0
+
+
+def test_what_is_in_memory_is_told_by_its_contents(home, shipped):
+    data = dict(np.load(home / "eval.npz"))
+    graph = api.load_graph(home / "net.pb")
+    plans = []
+    for x in (data["x"], data["x"], data["x"] + 1):
+        from deploykit.freezing.interface import Source
+        from deploykit.shipping.ship import _in_memory, _inputs
+
+        how = api.ShipOptions(evaluation={**data, "x": x})
+        plans.append(_inputs(*_in_memory(Source(graph), how)))
+    assert plans[0] == plans[1] != plans[2]
+    with pytest.raises(GraphError, match="budget"):
+        api.ship(graph, home / "none.ship", budget=0)
