@@ -26,7 +26,10 @@ demo: setup  ## run the main job on the embedded model
 # One that was ended, as a test hung, is not replaced: its successor would begin with the same test.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 
+# The tests start hundreds of processes, each of which would compile what it imports where the user's
+# environment forbids Python to keep that.
 test: setup  ## run the quick tests
+	$(BIN)/python -m compileall -q deploykit serving transforms tests
 	$(PYTEST)
 
 test-slow: setup  ## run the long tests
