@@ -163,7 +163,10 @@ def test_calls_beyond_the_limit_are_refused_at_once_and_probes_are_not(served):
     request = health_pb2.HealthCheckRequest()
     assert served.health.Check(request, timeout=10).status
     assert state(served, "half_plus_two")[0] == "AVAILABLE"
-    assert {each.code().name for each in calls} == {"DEADLINE_EXCEEDED"}
+    # The call that looked whether it is full may have taken the place of one of them.
+    codes = sorted(each.code().name for each in calls)
+    assert codes[: IN_FLIGHT - 1] == ["DEADLINE_EXCEEDED"] * (IN_FLIGHT - 1)
+    assert codes[-1] in ("DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED")
 
 
 @pytest.mark.parametrize("quick", [0, 3])
