@@ -33,12 +33,17 @@ def html(text: Iterable[str | Table]) -> str:
 def _paragraph(lines: Sequence[str]) -> list[str]:
     if not any(lines):
         return []
+    joined = "\n".join(map(_cell, shortest(lines))).strip("\n")
+    return [f"<pre {_PLAIN}>{joined}</pre>"]
+
+
+def shortest(lines: Sequence[str]) -> list[str]:
+    """Return lines, of long ones their ends, and of many the first and the last."""
     shown, left_out = _ends(lines)
-    drawn = [_cell(shortened(each, _WIDEST)) for each in shown]
+    drawn = [shortened(each, _WIDEST) for each in shown]
     if left_out:
         drawn.insert(MOST - _LAST, _more(left_out, "lines"))
-    joined = "\n".join(drawn).strip("\n")
-    return [f"<pre {_PLAIN}>{joined}</pre>"]
+    return drawn
 
 
 def _table(table: Table) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from deploykit.text.durations import clock_time, rounded_up
+from deploykit.text.notebook import Cell, in_kernel
 
 OVERRUN = 0.1
 """A step that takes longer than expected is taken to need at least so much of its time more."""
@@ -30,6 +31,8 @@ class Work:
     number: int = 0
     """Of the running step; 0: none has begun."""
     part: str = ""
+    stopped: bool = False
+    """Whether it ended by an error, or was interrupted."""
 
     def __post_init__(self) -> None:
         self.thread = threading.get_ident()
@@ -245,6 +248,13 @@ def watch_with(watcher: Watcher, clock: Callable[[], float] = time.monotonic) ->
     _shown.watcher, _shown.clock = watcher, clock
 
 
+def _watcher() -> Watcher:
+    """Return who watches; in a notebook that is the cell, unless told otherwise."""
+    if isinstance(_shown.watcher, _Nobody) and in_kernel():
+        _shown.watcher = Cell()
+    return _shown.watcher
+
+
 def unseen(title: str, *steps: str) -> Work:
     """Return work that nobody watches."""
     return Work(title, steps, _Nobody())
@@ -258,15 +268,18 @@ def working(title: str, *steps: str, expected: Mapping[str, float] | None = None
     beside other work, in another thread, it is not seen at all. `expected` are seconds by step.
     """
     outer = _shown.running
-    watcher = _shown.watcher if outer is None else _Within(outer)
+    watcher = _watcher() if outer is None else _Within(outer)
     if outer is not None and outer.thread != threading.get_ident():
         yield unseen(title, *steps)
         return
     work = Work(title, steps, watcher, dict(expected or {}), _shown.clock)
     _shown.running = work
-    work.watcher.began(work)
     try:
+        work.watcher.began(work)
         yield work
+    except BaseException:
+        work.stopped = True
+        raise
     finally:
         _shown.running = outer
         work.watcher.ended(work)

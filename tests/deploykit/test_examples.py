@@ -11,7 +11,7 @@ import pytest
 
 import deploykit
 from deploykit.text.html import html
-from deploykit.text.results.notebook_html import text_of
+from deploykit.text.results.shown import text_of
 from deploykit.transforms.core.display.as_html import AsHtml
 from docs.generator.markdown import docstring
 from tests.deploykit.benchmarking.made_up_results import measurement, result

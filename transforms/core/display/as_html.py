@@ -1,6 +1,7 @@
 """Values that show themselves in a notebook."""
 
 import importlib
+from typing import Any
 
 
 class AsHtml:
@@ -9,8 +10,21 @@ class AsHtml:
     Those are drawn far above the rooms where values live, so the drawing is looked up by its name.
     """
 
+    def __init_subclass__(cls) -> None:
+        """Let IPython find how a class prints before it finds what a dataclass has for `repr`."""
+        super().__init_subclass__()
+        cls._repr_pretty_ = AsHtml._repr_pretty_  # type: ignore[method-assign]
+
     def _repr_html_(self) -> str:
         """Return HTML for a notebook; what cannot be drawn shows as `repr` does."""
-        drawing = importlib.import_module("deploykit.text.results.notebook_html")
-        found: str = drawing.html_of(self)
+        found: str = _drawing().html_of(self)
         return found
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print the same as text, where it stands alone; a result may hold a million latencies."""
+        is_alone = len(getattr(printer, "stack", ())) < 2
+        printer.text(_drawing().plain_of(self) if is_alone else repr(self))
+
+
+def _drawing() -> Any:
+    return importlib.import_module("deploykit.text.results.shown")

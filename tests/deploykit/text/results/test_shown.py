@@ -9,12 +9,13 @@ from html.parser import HTMLParser
 from types import UnionType
 
 import pytest
+from IPython.lib import pretty
 
 import deploykit
 from deploykit.text import html as drawing
 from deploykit.text.html import html
-from deploykit.text.results import notebook_html
-from deploykit.text.results.notebook_html import DRAWN, html_of
+from deploykit.text.results import shown
+from deploykit.text.results.shown import DRAWN, html_of, plain_of
 from deploykit.text.tables import new_table
 from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.graph import Graph
@@ -78,6 +79,7 @@ def test_what_cannot_be_drawn_shows_as_text(kind):
         for each in fields(kind):
             object.__setattr__(empty, each.name, None)
     assert len(Reader(empty._repr_html_()).text) > 5
+    assert len(plain_of(empty)) > 5
 
 
 def test_the_table_names_no_class_that_no_function_returns():
@@ -91,6 +93,14 @@ def test_a_benchmark_shows_the_tables_of_the_command_line():
     assert "a.pb" in shown.text
     tables = importlib.import_module("deploykit.benchmarking.tables").tables(found)
     assert all(each in shown.text for each in tables if isinstance(each, str))
+
+
+def test_in_the_terminal_of_ipython_it_is_text():
+    found = result(measurement("a.pb", 4.0), measurement("b.pb", 2.0))
+    alone, within = (pretty.pretty(each) for each in (found, [found]))
+    assert "p50 ms" in alone
+    assert alone.count("\n") > 10
+    assert within == f"[{found!r}]"
 
 
 def test_names_are_text_whatever_they_hold():
@@ -141,7 +151,7 @@ def test_an_error_while_drawing_is_not_the_readers(monkeypatch):
     def fail(value):
         raise RuntimeError
 
-    monkeypatch.setitem(notebook_html.DRAWN, "Graph", fail)
+    monkeypatch.setitem(shown.DRAWN, "Graph", fail)
     assert "Graph" in Reader(graph_of(3)._repr_html_()).text
 
     class Worse:

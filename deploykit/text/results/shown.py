@@ -1,11 +1,11 @@
-"""What a notebook shows of each value that functions of the API return: one table of all."""
+"""What is shown of each value that functions of the API return: one table of all."""
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from deploykit.text.html import html
-from deploykit.text.tables import Table
+from deploykit.text.html import html, shortest
+from deploykit.text.tables import Table, drawn
 
 Text = Iterable[str | Table]
 _LONGEST = 2000  # characters of a value that cannot be drawn
@@ -16,11 +16,23 @@ def html_of(value: object) -> str:
     try:
         return html(text_of(value))
     except Exception:  # whatever is wrong with a value, a notebook goes on
-        try:
-            shown = repr(value)
-        except Exception:
-            shown = f"a {type(value).__name__}"
-        return html([shown[:_LONGEST] + "…" * (len(shown) > _LONGEST)])
+        return html([_represented(value)])
+
+
+def plain_of(value: object) -> str:
+    """Return a value as lines; where it lacks what is drawn of it, as `repr` gives it."""
+    try:
+        return "\n".join(shortest(list(drawn(text_of(value)))))
+    except Exception:  # likewise
+        return _represented(value)
+
+
+def _represented(value: object) -> str:
+    try:
+        shown = repr(value)
+    except Exception:
+        shown = f"a {type(value).__name__}"
+    return shown[:_LONGEST] + "…" * (len(shown) > _LONGEST)
 
 
 def text_of(value: object) -> Text:
