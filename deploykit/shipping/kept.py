@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.hardware.machine import environment, machine
-from deploykit.shipping.outcome import Outcome, StageResult
 from deploykit.shipping.stage import ShipStage
+from deploykit.shipping.stage_result import FOLDER, Outcome, StageResult
 from deploykit.storage.documents import FORMAT
 from deploykit.storage.files import write
 from deploykit.storage.resume_file import digest, pieces
@@ -19,7 +19,6 @@ from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.files.reading import read_json
 from deploykit.verification.samples import Samples
 
-FOLDER = ".stages"
 KIND = "stage"
 READ_WHOLE = 1 << 30
 """Bytes of a path; of what is larger, names, sizes and times of change stand for the contents."""

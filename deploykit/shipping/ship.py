@@ -18,11 +18,11 @@ from deploykit.shipping import ship_folder as own
 from deploykit.shipping.commands import commands
 from deploykit.shipping.figures import figures, verdict
 from deploykit.shipping.kept import Kept, digest_of, key_of
-from deploykit.shipping.outcome import LEFT_OUT, Outcome, StageResult
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import Shipment
 from deploykit.shipping.shipped import PlannedStage, Shipped
 from deploykit.shipping.stage import ShipStage
+from deploykit.shipping.stage_result import LEFT_OUT, Outcome, StageResult
 from deploykit.shipping.stages import NAMES, STAGES
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import Work, working

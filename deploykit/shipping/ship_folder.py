@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from deploykit.shipping.kept import FOLDER
+from deploykit.shipping.stage_result import FOLDER
 from deploykit.storage.files import check_output_folder, write
 from deploykit.transforms.core.errors import FileError
 from deploykit.transforms.core.files.locks import locked

@@ -8,9 +8,8 @@ from typing import Any
 
 from deploykit.freezing.interface import Source
 from deploykit.freezing.open_model import OpenedModel, open_model
-from deploykit.shipping.kept import FOLDER
-from deploykit.shipping.outcome import DONE, UNDECIDED, Outcome, StageResult
 from deploykit.shipping.ship_options import ShipOptions
+from deploykit.shipping.stage_result import DONE, FOLDER, UNDECIDED, Outcome, StageResult
 
 AS_IT_CAME, OPTIMIZED, EIGHT_BITS = "as it came", "optimized", "8 bits"
 FROZEN, OPTIMIZED_FILE, EIGHT_BITS_FILE = (

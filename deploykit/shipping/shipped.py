@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from deploykit.shipping.outcome import StageResult
+from deploykit.shipping.stage_result import StageResult
 from deploykit.storage.documents import FORMAT
 from deploykit.text.results.shipped import lines
 from deploykit.transforms.core.display.as_html import AsHtml

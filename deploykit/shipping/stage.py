@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from deploykit.shipping.outcome import Outcome
 from deploykit.shipping.shipment import Shipment
+from deploykit.shipping.stage_result import Outcome
 
 
 @dataclass(frozen=True)

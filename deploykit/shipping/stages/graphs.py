@@ -10,7 +10,6 @@ from deploykit.api.optimize import optimize
 from deploykit.api.quantize import quantize
 from deploykit.freezing.open_model import open_model, path_of
 from deploykit.quantization.requested import Quantization
-from deploykit.shipping.outcome import UNDECIDED, Outcome
 from deploykit.shipping.shipment import (
     EIGHT_BITS_FILE,
     FROZEN,
@@ -18,6 +17,7 @@ from deploykit.shipping.shipment import (
     Shipment,
 )
 from deploykit.shipping.stage import ShipStage
+from deploykit.shipping.stage_result import UNDECIDED, Outcome
 
 SIDECAR = ".json"
 

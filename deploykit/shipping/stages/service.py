@@ -23,11 +23,11 @@ from deploykit.input.preprocessing import declared_for
 from deploykit.input.samples import open_feeds
 from deploykit.serving.protocol.photo_names import TENSORS
 from deploykit.serving.protocol.signatures import PREDICT
-from deploykit.shipping.outcome import Outcome
 from deploykit.shipping.own_answer import own_answer
 from deploykit.shipping.served_instance import ServedInstance
 from deploykit.shipping.shipment import MODEL, TUNED, Shipment
 from deploykit.shipping.stage import ShipStage
+from deploykit.shipping.stage_result import Outcome
 from deploykit.storage.files import write
 from deploykit.transforms.core.engines.engines import TENSORFLOW
 from deploykit.transforms.core.errors import GraphError, VerificationError

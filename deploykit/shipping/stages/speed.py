@@ -11,9 +11,9 @@ from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.tuning.for_server import check_served
 from deploykit.input.data import is_arrays
 from deploykit.input.input_result import InputResult
-from deploykit.shipping.outcome import UNDECIDED, Outcome
 from deploykit.shipping.shipment import MODEL, OPTIMIZED_FILE, TUNED, Shipment
 from deploykit.shipping.stage import ShipStage
+from deploykit.shipping.stage_result import UNDECIDED, Outcome
 from deploykit.storage.files import write
 from deploykit.transforms.core.engines.engines import ENGINES, TENSORFLOW
 from deploykit.transforms.core.errors import Error, GraphError

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+FOLDER = ".stages"
+"""Where results lie within a folder that is shipped."""
 DONE, LEFT_OUT, UNDECIDED = OUTCOMES = ("done", "left out", "undecided")
 
 
