@@ -102,7 +102,7 @@ def load_test(
         processes=processes,
     )
     if plot_file is not None:
-        write(plot_file, [plot_loads(found.loads, f"{model} at {address}", plot_file)], force)
+        write(plot_file, [plot_loads(found.document(), plot_file)], force)
     report.inputs, report.outputs = tuple(found.takes.inputs), tuple(found.takes.outputs)
     report.more, report.fed = found.document(), found.fed
     show(report, as_json, text=load_lines(report.more), output=output, force=force)

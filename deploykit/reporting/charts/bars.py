@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from deploykit.reporting.charts.figures import amount
 from deploykit.reporting.charts.lettering import all_wrapped, text_width
 from deploykit.reporting.charts.sheet import LEGEND_INDENT, Place, Sheet
-from deploykit.reporting.charts.style import GRID, MUTED, SMALL, TEXT, series_colour
+from deploykit.reporting.charts.style import INK, MUTED, PAPER, SMALL, TEXT, series_colour
 
 MOST_BARS = 12
 _HIGH = 9.0  # points, of a bar
@@ -89,8 +89,8 @@ def _draw_bar(sheet: Sheet, place: Place, row: BarRow, how: tuple[int, float]) -
     if whisker is None:
         return end
     low, high = (left + each * scale for each in whisker)
-    sheet.line(((low, middle), (high, middle)), GRID, 3.4)
-    sheet.line(((low, middle), (high, middle)), MUTED, 1.2)
+    sheet.line(((low, middle), (high, middle)), PAPER, 3.6)
+    sheet.line(((low, middle), (high, middle)), INK, 1.2)
     return max(end, high)
 
 

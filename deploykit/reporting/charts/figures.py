@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from deploykit.benchmarking.results import BenchmarkResult, result_of
 from deploykit.reporting.charts.scale import UNITS
@@ -39,6 +39,6 @@ def amount(value: float, kind: str) -> str:
     return f"{number(value / factor)}{sign}"
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Say whether it is a finite number: a figure of a document may be null."""
     return isinstance(value, int | float) and math.isfinite(value)

@@ -49,7 +49,7 @@ def draw_latencies(sheet: Sheet, place: Place, measurements: Sequence[Measuremen
     """Draw a strip for each, those of a load together, and return where they end."""
     rows, top, beyond = measurements[:MOST_ROWS], place.top, False
     names = all_wrapped([each.name for each in rows], TEXT, place.width)
-    colours = [series_colour(n) for n in _model_numbers(rows)]
+    colours = [series_colour(n) for n in model_numbers(rows)]
     groups: dict[tuple[int, int], list[int]] = {}
     for number, each in enumerate(rows):
         groups.setdefault(load(each), []).append(number)
@@ -78,7 +78,7 @@ def draw_latencies(sheet: Sheet, place: Place, measurements: Sequence[Measuremen
     return sheet.write_lines(place.below(top - 4), lines, size=SMALL, colour=MUTED)
 
 
-def _model_numbers(rows: Sequence[Measurement]) -> list[int]:
+def model_numbers(rows: Sequence[Measurement]) -> list[int]:
     """Return the number of each one's model and other settings, as a curve would colour them."""
     from deploykit.reporting.charts.throughput import lines, varied
 

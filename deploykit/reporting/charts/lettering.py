@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 _BREAKS = " /_-,;:=.|"  # a line may end behind one of these
-_TALLER = (2, 4, 8, 16, 1000)
+_TALLER = (4, 8, 16)
 
 
 def clean(text: str) -> str:
@@ -62,8 +62,9 @@ def all_wrapped(names: Sequence[str], size: float, width: float, most: int = 2) 
     for lines in (most, *(each for each in _TALLER if each > most)):
         found = [wrapped(name, size, width, lines) for name in cleaned]
         if len(set(map(tuple, found))) == len(set(cleaned)):
-            break
-    return found
+            return found
+    numbered = [f"{number}. {name}" for number, name in enumerate(cleaned, 1)]
+    return [wrapped(name, size, width, most) for name in numbered]
 
 
 def _without_middle(text: str, letters: int) -> str:

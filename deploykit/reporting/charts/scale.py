@@ -14,9 +14,10 @@ UNITS: dict[str, Sequence[tuple[float, str]]] = {
     "seconds": ((1e-6, " µs"), (1e-3, " ms"), (1, " s")),
     "count": ((1, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T")),
     "share": ((0.01, " %"),),
+    "number": ((1, ""),),
     "plain": ((1, ""),),
 }
-"""By what a value is: the units that it is written in, smallest first."""
+"""By what a value is: the units that it is written in, smallest first; a number is whole."""
 _LONG = 4  # from the least to the most: beyond it an axis is logarithmic
 _TENTHS = (1, 1.5, 2, 3, 4, 5, 7)  # of a logarithmic axis that is short
 _GAP = 8.0  # points between two labels in a row
@@ -49,7 +50,13 @@ class Scale:
             room = (high / low) ** 0.04
             return cls(low / room, high * room, True, kind)
         if zero and low >= 0:
-            return cls(0.0, 1.08 * high or 1.0, False, kind)
+            return cls(0.0, 1.12 * high or 1.0, False, kind)
+        return cls.even(values, kind)
+
+    @classmethod
+    def even(cls, values: Sequence[float], kind: str) -> "Scale":
+        """Return a scale that holds all values and is never logarithmic."""
+        low, high = min(values), max(values)
         room = max(0.04 * (high - low), 0.02 * abs(high)) or 1.0
         return cls(low - room, high + room, False, kind)
 
@@ -124,7 +131,7 @@ class Scale:
             for digit in (1, 2, 2.5, 5):
                 step = digit * 10.0**exponent
                 first, last = math.ceil(self.low / step), math.floor(self.high / step)
-                if last - first < 4 * _MOST:
+                if last - first < 4 * _MOST and not (self.kind == "number" and step % 1):
                     yield [number * step for number in range(first, last + 1)]
         middle = (self.low + self.high) / 2
         yield [

@@ -167,6 +167,7 @@ class Sheet:
 
     def _add(self, artist: object) -> None:
         artist.set_transform(self._to_display)  # type: ignore[attr-defined]
+        artist.set_snap(False)  # type: ignore[attr-defined]
         self._figure.add_artist(artist)  # type: ignore[arg-type]
 
 

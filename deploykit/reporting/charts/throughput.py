@@ -12,7 +12,7 @@ from deploykit.benchmarking.statistics import summary
 from deploykit.reporting.charts.figures import benchmark_of, chart
 from deploykit.reporting.charts.lettering import all_wrapped, wrapped
 from deploykit.reporting.charts.scale import Scale
-from deploykit.reporting.charts.sheet import LEGEND_INDENT, SHAPES, Place, Sheet
+from deploykit.reporting.charts.sheet import LEGEND_INDENT, SHAPES, Place, Sheet, Spot
 from deploykit.reporting.charts.style import MUTED, SMALL, series_colour
 from deploykit.reporting.charts.value_plane import ValuePlane, draw_plane, write_labels
 from deploykit.text.loads import load_name
@@ -150,10 +150,12 @@ def draw_curves(
         Scale.over([point.rate for point in flat], "count", zero=True),
     )
     plane = draw_plane(sheet, place, scales, titles, _HIGH)
-    for number, (_, points) in enumerate(shown):
-        _draw_curve(sheet, plane, points, number)
+    drawn = [
+        each
+        for number, (_, points) in enumerate(shown)
+        for each in _draw_curve(sheet, plane, points, number)
+    ]
     ordered = [each for _, points in shown for each in _ends_first(points)]
-    drawn = [[plane.spot(p.p50, p.rate) for p in points] for _, points in shown]
     wanted = [(plane.spot(p.p50, p.rate), p.label) for p in ordered]
     write_labels(sheet, plane, wanted, drawn)
     if len(curves) == 1 and not curves[0][0]:
@@ -170,17 +172,22 @@ def draw_curves(
     return sheet.write_lines(place.below(bottom), told, size=SMALL, colour=MUTED)
 
 
-def _draw_curve(sheet: Sheet, plane: ValuePlane, points: Sequence[CurvePoint], number: int) -> None:
+def _draw_curve(
+    sheet: Sheet, plane: ValuePlane, points: Sequence[CurvePoint], number: int
+) -> list[Sequence[Spot]]:
+    """Draw a line with its marks and whiskers, and return its lines."""
     colour = series_colour(number)
     spots = [plane.spot(point.p50, point.rate) for point in points]
-    whiskers = []
+    whiskers, caps = [], []
     for point, (x, y) in list(zip(points, spots, strict=True))[:_MOST_WHISKERS]:
         end, _ = plane.spot(max(point.p50, point.p99), point.rate)
-        whiskers += [((x, y), (end, y)), ((end, y - 3), (end, y + 3))]
-    sheet.lines(whiskers, colour, 0.8)
+        whiskers.append(((x, y), (end, y)))
+        caps.append(((end, y - 3), (end, y + 3)))
+    sheet.lines([*whiskers, *caps], colour, 0.8)
     if len(spots) > 1:
         sheet.line(spots, colour, 1.6)
     sheet.marks(spots, colour, 6, SHAPES[number % len(SHAPES)])
+    return [spots, *whiskers]
 
 
 def _ends_first(points: Sequence[CurvePoint]) -> list[CurvePoint]:

@@ -75,9 +75,8 @@ def write_labels(
     for spot, text in wanted:
         places = list(_places(spot, text_width(text, SMALL), plane.inside))
         free = [each for each in places if not any(_meet(each, other) for other in taken)]
-        clear = [each for each in free if not any(_meet(each, mark) for mark in marks)]
         if free:
-            found = (clear or free)[0]
+            found = min(free, key=lambda each: sum(_meet(each, mark) for mark in marks))
             taken.append(found)
             sheet.write(found[0], found[3] - 0.25 * SMALL, text, size=SMALL, colour=INK)
 
