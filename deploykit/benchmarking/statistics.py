@@ -1,5 +1,6 @@
 """What latencies tell: percentiles, where the median lies, and where the warm-up ends."""
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -167,6 +168,7 @@ def _interval(p50: float, levels: "Array", turns: "Sequence[Turn]") -> tuple[flo
     return p50 * math.exp(-reach), p50 * math.exp(reach)
 
 
+@functools.cache
 def student(confidence: float, degrees: int) -> float:
     """Return how far Student's t lies from 0 at most, with this confidence."""
     angles = np.linspace(0, math.pi / 2, 100_001)[:-1]  # t = sqrt(degrees) * tan(angle)

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 _BREAKS = " /_-,;:=.|"  # a line may end behind one of these
+_ROOM = 1.01  # letters in a row may lie closer, and some farther apart
 _TALLER = (4, 8, 16)
 
 
@@ -30,8 +31,11 @@ def _letter_width(letter: str, bold: bool) -> float:
     if ord(letter) > 0x2FF and not 0x2000 <= ord(letter) < 0x2300:
         return 1.1
     font = FontProperties(family="DejaVu Sans", size=100, weight="bold" if bold else "normal")
-    width, _, _ = text_to_path.get_text_width_height_descent(letter, font, ismath=False)
-    return float(width) / 100
+    ten, none = (
+        text_to_path.get_text_width_height_descent(f"x{text}x", font, ismath=False)[0]
+        for text in (10 * letter, "")
+    )
+    return _ROOM * float(ten - none) / 1000
 
 
 def wrapped(text: str, size: float, width: float, most: int, bold: bool = False) -> list[str]:

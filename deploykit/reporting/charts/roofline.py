@@ -10,7 +10,7 @@ from deploykit.benchmarking.profiling.profile import Profile, document
 from deploykit.reporting.charts.figures import amount, chart
 from deploykit.reporting.charts.lettering import all_wrapped, wrapped
 from deploykit.reporting.charts.scale import Scale
-from deploykit.reporting.charts.sheet import SHAPES, Place, Sheet
+from deploykit.reporting.charts.sheet import LEGEND_INDENT, SHAPES, Place, Sheet
 from deploykit.reporting.charts.style import INK, MUTED, SMALL, series_colour
 from deploykit.reporting.charts.value_plane import ValuePlane, draw_plane, write_labels
 
@@ -73,7 +73,8 @@ def draw_roofline(sheet: Sheet, place: Place, profile: Mapping[str, Any]) -> flo
             limit = share
     wanted = [(spot, str(number)) for number, spot in enumerate(spots[:_NAMED], 1)]
     write_labels(sheet, plane, wanted)
-    entries = [(series_colour(n), SHAPES[n % len(SHAPES)], [kind]) for n, kind in enumerate(kinds)]
+    names = all_wrapped(kinds, SMALL, place.width - LEGEND_INDENT)
+    entries = [(series_colour(n), SHAPES[n % len(SHAPES)], name) for n, name in enumerate(names)]
     bottom = sheet.legend(place.below(plane.bottom + 4), entries)
     return _write_names(sheet, place.below(bottom + 2), nodes, len(found) - len(nodes))
 

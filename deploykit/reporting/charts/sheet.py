@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from deploykit.reporting.charts.lettering import clean
 from deploykit.reporting.charts.style import GRID, INK, PAPER, SMALL, TEXT
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Sheet:
         """Write a line of text; y is where its letters stand. `align` is left, center or right."""
         if text:
             self._figure.text(
-                x, y, text, size=size, color=colour, ha=align, va="baseline",
+                x, y, clean(text), size=size, color=colour, ha=align, va="baseline",
                 weight="bold" if bold else "normal", transform=self._to_display,
             )  # fmt: skip
 

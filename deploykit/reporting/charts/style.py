@@ -28,6 +28,7 @@ _RC: dict[str, Any] = {
     "svg.fonttype": "none",  # text stays text: small, and a browser finds it
     "svg.hashsalt": "deploykit",
     "text.parse_math": False,  # a file's name may hold $
+    "text.hinting": "none",  # letters are as wide as they were measured, whatever their size
     "path.simplify": False,
 }
 
