@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from deploykit.api.accuracy import accuracy
     from deploykit.api.benchmark import benchmark
     from deploykit.api.calibrate import calibrate
     from deploykit.api.check import check
@@ -75,6 +76,7 @@ _HOMES = {
     "Timing": "benchmarking.scenarios.timing",
     "TransformGraph": "api.transform",
     "TuneOptions": "benchmarking.tuning.tune_options",
+    "accuracy": "api.accuracy",
     "benchmark": "api.benchmark",
     "calibrate": "api.calibrate",
     "check": "api.check",
@@ -127,6 +129,7 @@ __all__ = [
     "Timing",
     "TransformGraph",
     "TuneOptions",
+    "accuracy",
     "benchmark",
     "calibrate",
     "check",

@@ -13,7 +13,7 @@ from deploykit.benchmarking.scenarios.acting import measure_scenario
 from deploykit.benchmarking.scenarios.timing import Timing
 from deploykit.benchmarking.settings import Settings, Sweep
 from deploykit.freezing.interface import Source
-from deploykit.freezing.open_model import OpenedModel, open_model
+from deploykit.freezing.open_model import OpenedModel, open_models
 from deploykit.input.input_benchmark import ROUNDS as INPUT_ROUNDS
 from deploykit.input.input_benchmark import measure_input
 from deploykit.input.input_result import InputResult
@@ -84,7 +84,7 @@ def benchmark(
             opened = open_runnable(model, piping, feeding.allowed_ops, **part)
             say_emulated(opened, _FILES)
             return measure_input(opened, feeding.path, piping, only, **more)
-        every = _opened(models, part)
+        every = open_models(models, **part)
         for each in every.values():
             each.refuse_effects(feeding.allowed_ops)
         feeding, fed = read_feeding(feeding, *(each.graph for each in every.values()))
@@ -147,21 +147,6 @@ def _chosen(
     for each in every:
         each.check_here()
     return source, feeding, piping, timing, every
-
-
-def _opened(models: Any, part: Mapping[str, Any]) -> dict[str, OpenedModel]:
-    """Return models by the names that they are measured under."""
-    if isinstance(models, Mapping):
-        return {str(name): open_model(each, **part) for name, each in models.items()}
-    found: dict[str, OpenedModel] = {}
-    for each in models if isinstance(models, list | tuple) else (models,):
-        model = open_model(each, **part)
-        name, count = model.source, 1
-        while name in found:
-            count += 1
-            name = f"{model.source} ({count})"
-        found[name] = model
-    return found
 
 
 def _only(models: Any, settings: tuple[Settings, ...]) -> tuple[Any, Settings]:

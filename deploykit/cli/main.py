@@ -16,8 +16,9 @@ from deploykit.transforms.core.errors import BugError, Error, FileError, lacks_m
 
 COMMANDS = (
     "ship", "freeze", "inspect", "check", "diff", "transforms", "transform", "optimize",
-    "calibrate", "sensitivity", "quantize", "verify", "label", "input", "benchmark", "compare",
-    "tune", "placement", "records", "export", "serve", "predict", "status", "load-test", "doctor",
+    "calibrate", "sensitivity", "quantize", "verify", "accuracy", "label", "input", "benchmark",
+    "compare", "tune", "placement", "records", "export", "serve", "predict", "status",
+    "load-test", "doctor",
 )  # fmt: skip
 
 

@@ -159,6 +159,28 @@ def open_model(model: Any, *, needs_output: bool = True, **options: Any) -> Open
     )
 
 
+def open_models(models: Any, **options: Any) -> dict[str, OpenedModel]:
+    """Return models by the names that they are told by: those of a mapping, or what each is.
+
+    Args:
+        models: whatever `open_model` takes; several in a list, or by name in a mapping.
+        options: those of `open_model`, for all of them.
+
+    Errors are those of `open_model`.
+    """
+    if isinstance(models, Mapping):
+        return {str(name): open_model(each, **options) for name, each in models.items()}
+    found: dict[str, OpenedModel] = {}
+    for each in models if isinstance(models, list | tuple) else (models,):
+        model = open_model(each, **options)
+        name, count = model.source, 1
+        while name in found:
+            count += 1
+            name = f"{model.source} ({count})"
+        found[name] = model
+    return found
+
+
 def path_of(model: Any) -> tuple[str, ...]:
     """Return the path of what is to be opened, or nothing where it is in memory."""
     path = model.model if isinstance(model, Source) else model

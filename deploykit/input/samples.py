@@ -24,7 +24,7 @@ from deploykit.transforms.core.errors import GraphError, naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import producer_name, split
 from deploykit.transforms.core.tensors import Array
-from deploykit.verification.sample_inputs import demanded_batch, type_and_shape
+from deploykit.verification.sample_inputs import demanded_batch, paired_inputs, type_and_shape
 from deploykit.verification.samples import BATCH, LABELS, Samples, names_of_inputs
 
 MOST_ELEMENTS = 1_000_000  # of a dataset that does not say where it ends
@@ -84,6 +84,42 @@ def open_samples(
         return with_class_numbers(found, graph, known, dict(enumerate(names)))
     found = Samples.of(graph, _by_name(data, graph), labelled=labelled)
     return with_class_numbers(found, graph, known)
+
+
+def open_alike(
+    samples: Samples, reference: Graph, data: Any, graph: Graph, preprocess: Any = None
+) -> Samples:
+    """Return the samples of a graph as another one takes them, for which files may be read anew.
+
+    Where the same becomes of files for both, and where the data are arrays, the arrays are those
+    that there are; inputs are paired by name, or else by place.
+
+    Args:
+        samples: what `open_samples` made of the data for the reference.
+        reference: the graph that they fit.
+        data: what they were made of.
+        graph: what is to be fed.
+        preprocess: what was said of the features of files.
+
+    GraphError: the graph has other inputs. Other errors are those of `open_samples`.
+    """
+    pairs = paired_inputs(reference, graph)
+    if pairs is None:
+        raise GraphError(
+            f"the inputs are {', '.join(graph.inputs)}, and the samples are for "
+            f"{', '.join(reference.inputs)}"
+        )
+    if isinstance(data, str | os.PathLike) and not _is_plain(os.fspath(data), preprocess):
+        path = os.fspath(data)
+        here, there = _pipeline(path, reference, preprocess), _pipeline(path, graph, preprocess)
+        steps = {pairs[name]: each for name, each in here.steps.items() if name in pairs}
+        if steps != there.steps:
+            say(there.fed, samples.fed)
+            found = _read(there, graph, labelled=False)
+            return replace(samples, arrays=found.arrays, batch=found.batch, fed=found.fed)
+    arrays = {pairs[name]: each for name, each in samples.arrays.items() if name in pairs}
+    found = Samples.of(graph, arrays, source=samples.source, labelled=False)
+    return replace(samples, arrays=found.arrays, batch=found.batch)
 
 
 def open_feeds(

@@ -152,6 +152,7 @@ def _data(case: object, goods: Goods, out: Path) -> dict[str, Arguments]:
     model = goods.rows
     return {
         "verify": ["verify", model, model, "--data", case, *LIMITS],
+        "accuracy": ["accuracy", model, "--data", case, *LIMITS],
         "optimize": ["optimize", model, "--data", case, "-o", out / "o.pb", *LIMITS],
         "quantize": ["quantize", model, "--calibration", case, "-o", out / "q.pb", *LIMITS],
         "calibrate": ["calibrate", model, "--data", case, "-o", out / "r.json", *LIMITS],
@@ -167,6 +168,7 @@ def _records(case: object, goods: Goods, out: Path) -> dict[str, Arguments]:
         "records inspect": ["records", "inspect", case],
         "records verify": ["records", "verify", case],
         "verify": ["verify", model, model, "--data", case, *LIMITS],
+        "accuracy": ["accuracy", model, "--data", case, *LIMITS],
         "calibrate": ["calibrate", model, "--data", case, "-o", out / "r.json", *LIMITS],
         "benchmark": ["benchmark", model, "--data", case, "--runs", 2, "--input", "feed", *LIMITS],
         "input write": ["input", "write", case, "--model", model, "-o", out / "i.py"],

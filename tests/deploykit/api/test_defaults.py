@@ -26,6 +26,7 @@ COMMANDS = [
      {"model", "data", "top"}),
     ("quantize", "quantize", ["m"], {}, {"model", "threads"}),  # which are one pair here
     ("verify", "verify", ["a", "b"], {}, {"reference", "result"}),
+    ("accuracy", "accuracy", ["m", "--data=d"], {}, {"models", "data"}),
     ("export", "export", ["m", "d"], {}, {"model", "base_dir", "manifests", "batching", "tuned"}),
     ("benchmark", "benchmark", ["m"], {},
      {"models", "top", "csv_file", "plot_file", "trace_file"}),

@@ -11,13 +11,17 @@ from deploykit.transforms.core.running.session import Session
 from deploykit.transforms.core.tensors import Array, DType
 
 
-def session_in(engine: str, graph_def: bytes) -> "Session | OpenVinoSession":
+def session_in(
+    engine: str, graph_def: bytes, compiling: Compiling = DEFAULT
+) -> "Session | OpenVinoSession":
     """Return what runs a graph. It is meant for a child process.
+
+    `compiling` is for OpenVINO.
 
     GraphError: the engine cannot be had here. LoadError: it refuses the graph.
     """
     check_engine(engine)
-    return OpenVinoSession(graph_def) if engine == OPENVINO else Session(graph_def)
+    return OpenVinoSession(graph_def, compiling) if engine == OPENVINO else Session(graph_def)
 
 
 class OpenVinoSession:

@@ -1,0 +1,256 @@
+"""Models are run on the same samples, one after the other, and what they answer is summed up."""
+
+import contextlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from deploykit.benchmarking.engines.own_engine import say_emulated
+from deploykit.correctness.answers import class_name
+from deploykit.correctness.examiner import Findings
+from deploykit.correctness.pictures import photo_like, samples_as_photos, span_of
+from deploykit.correctness.result import Accuracy, Disagreement, ModelAccuracy
+from deploykit.freezing.open_model import OpenedModel
+from deploykit.quantization.metrics import METRICS
+from deploykit.storage.files import read_bytes
+from deploykit.text.progress import Work
+from deploykit.transforms.core.engines.engines import TENSORFLOW, EngineUse, lacking
+from deploykit.transforms.core.errors import Error, GraphError, naming
+from deploykit.transforms.core.running.child import Worker
+from deploykit.transforms.core.tensors import Array
+from deploykit.verification.pairs import maker
+from deploykit.verification.plausibility import class_numbers, doubt
+from deploykit.verification.samples import Feed, Samples, samples_in
+
+logger = logging.getLogger("deploykit")
+
+STEPS = ("read", "run", "compare")
+EXAMINER = "deploykit.correctness.examiner:Examiner"
+MOST_PICTURES = 12
+_PARTS = 50  # of a model's samples, between which it is said how far it is
+
+
+def examine(
+    models: Mapping[str, OpenedModel],
+    samples: Samples,
+    alike: Callable[[OpenedModel], Samples],
+    metric: str,
+    worst: int,
+    work: Work,
+) -> Accuracy:
+    """Return how right models are on the same samples, each in the engine that it was written for.
+
+    Args:
+        models: by the names that they are told by; the last is held against the first.
+        samples: of the first model.
+        alike: gives the same samples as another model takes them.
+        metric: top1, top5, mae, or the user's `module:function`.
+        worst: disagreements that are told, at most.
+        work: has the steps `STEPS`.
+
+    GraphError: an engine refuses a model or the samples, labels do not fit, the metric fails, or
+    there is nothing to compare. CrashError, LimitError: an engine died, or took too much.
+    """
+    first = next(iter(models.values()))
+    metric = _metric(metric, samples, len(models))
+    whole = metric not in ("", *METRICS)
+    outputs = list(first.frozen.outputs)
+    with contextlib.closing(Worker(EXAMINER, metric, outputs, whole)) as worker:
+        work.begin("run")
+        count, engines = _run_all(worker, models, samples, alike, whole, work)
+        work.begin("compare")
+        labels, made_by = _labels(samples, count), maker(first.frozen, outputs[0]).op
+        with samples.named():
+            found: Findings = worker.ask(
+                "findings", labels, count, samples.class_names, worst, made_by
+            )
+        _require_something(found, first)
+        pictures = _pictures(worker, samples, found.apart.samples)
+    return Accuracy(
+        metric or None,
+        count,
+        samples.source or "arrays",
+        tuple(map(ModelAccuracy, models, found.scores, engines, models.values())),
+        found.change,
+        found.agreement,
+        found.by_class,
+        _worst(found, samples, labels, pictures),
+        samples.class_order,
+        _doubts(found, labels, count),
+        samples.fed,
+    )
+
+
+def _run_all(
+    worker: Worker,
+    models: Mapping[str, OpenedModel],
+    samples: Samples,
+    alike: Callable[[OpenedModel], Samples],
+    whole: bool,
+    work: Work,
+) -> tuple[int, list[str]]:
+    """Run each model in the child; return how many samples all of them took, and the engines."""
+    first, counts, engines = next(iter(models.values())), list[int](), list[str]()
+    for name, model in models.items():
+        own = samples if model is first else alike(model)
+        with naming(model.source):
+            use = _engine(model)
+            outputs = _outputs(first, model, whole)
+            told = _Told(work, name, len(models))
+            counts.append(_run(worker, model, use, outputs, own, told))
+        engines.append(TENSORFLOW if use is None else use.engine)
+    return min(counts), engines
+
+
+@dataclass(frozen=True)
+class _Told:
+    """Work on one model of several."""
+
+    work: Work
+    name: str
+    models: int
+
+    def __call__(self, part: str, count: int) -> None:
+        self.work(f"{self.name}: {part}", count * self.models)
+
+
+def _metric(metric: str, samples: Samples, models: int) -> str:
+    """Return the metric to take; nothing, where models can only be held against each other.
+
+    GraphError: it needs labels, which the samples do not have.
+    """
+    if samples.labels is not None or ":" in metric:
+        return metric
+    if models == 1 or metric != "top1":  # which nobody needs to have asked for
+        with samples.named():
+            samples.refuse_unlabelled(metric)
+    logger.warning("there are no labels, so the models are only compared with each other")
+    return ""
+
+
+def _engine(model: OpenedModel) -> EngineUse | None:
+    """Return the engine that a model was written for, where it can be had; None: TensorFlow."""
+    use = model.about.engine
+    if use is None or use.engine == TENSORFLOW:
+        return None
+    if why := lacking(use.engine):
+        say_emulated(model, why)
+        return None
+    return use
+
+
+def _outputs(first: OpenedModel, model: OpenedModel, whole: bool) -> Sequence[str]:
+    """Return the outputs of a model by the order of those of the first one: by name, or by place.
+
+    GraphError: it has others, where the metric takes them all.
+    """
+    names, others = first.frozen.outputs, model.frozen.outputs
+    if whole and len(names) != len(others):
+        raise GraphError(
+            f"it has {len(others)} outputs, and {first.source} has {len(names)}, so a metric of "
+            "all outputs cannot compare them; give --outputs"
+        )
+    return names if set(names[: None if whole else 1]) <= set(others) else others
+
+
+def _run(
+    worker: Worker,
+    model: OpenedModel,
+    use: EngineUse | None,
+    outputs: Sequence[str],
+    samples: Samples,
+    told: "_Told",
+) -> int:
+    """Run a model on its samples in the child, which keeps what it answers; return how many."""
+    graph = model.frozen
+    engine, precision = (TENSORFLOW, "f32") if use is None else (use.engine, use.precision)
+    worker.ask("load", b"".join(graph.serialized()), list(outputs), engine, precision)
+    feeds: list[Feed] = samples.feeds()
+    count, done = samples_in(feeds), 0
+    size = -(-len(feeds) // _PARTS)
+    for start in range(0, len(feeds), size):
+        part = feeds[start : start + size]
+        told(f"{done} of {count} samples", -(-len(feeds) // size))
+        worker.ask("run", part)
+        done += samples_in(part)
+    worker.ask("keep", count)
+    return count
+
+
+def _labels(samples: Samples, count: int) -> Array | None:
+    labels = samples.labels
+    return labels if labels is None or not labels.ndim else labels[:count]
+
+
+def _require_something(found: Findings, first: OpenedModel) -> None:
+    """Raise GraphError where nothing was compared."""
+    if all(each is None for each in found.scores) and found.agreement is None:
+        raise GraphError(
+            f"{first.source}: there are no labels, and the first outputs of the models hold no "
+            "scores of the same classes, so there is nothing to compare; give labels, or use "
+            "deploykit verify"
+        )
+
+
+def _doubts(found: Findings, labels: Array | None, count: int) -> tuple[str, ...]:
+    """Return what speaks against the answers of the first model; it is warned of."""
+    answers = found.answers
+    if answers is None or len(answers.numbers) != count:
+        return ()
+    said = doubt(answers.numbers, answers.classes, labels)
+    if said:
+        logger.warning("%s", said)
+    return (said,) if said else ()
+
+
+def _worst(
+    found: Findings, samples: Samples, labels: Array | None, pictures: Sequence[str | None]
+) -> tuple[Disagreement, ...]:
+    """Return disagreements with what is known of each sample."""
+    apart = found.apart
+    truth = None
+    if labels is not None and found.answers is not None:
+        truth = class_numbers(labels, samples.count, found.answers.classes)
+    entries = []
+    for place, number in enumerate(apart.samples):
+        entries.append(
+            Disagreement(
+                number,
+                samples.files[number] if samples.files else None,
+                _label(number, truth, labels, samples),
+                apart.first[place],
+                apart.last[place],
+                apart.sizes[place],
+                pictures[place] if place < len(pictures) else None,
+            )
+        )
+    return tuple(entries)
+
+
+def _label(number: int, truth: Array | None, labels: Array | None, samples: Samples) -> str | None:
+    """Return what is right of a sample, as people read it."""
+    if truth is not None:
+        return class_name(int(truth[number]), samples.class_names)
+    if labels is None or not labels.ndim or np.size(labels[number]) != 1:
+        return None
+    return f"{np.reshape(labels[number], -1)[0]:.6g}"
+
+
+def _pictures(worker: Worker, samples: Samples, places: Sequence[int]) -> list[str | None]:
+    """Return small pictures of samples that are photos; what cannot be shown has none."""
+    places = places[:MOST_PICTURES]
+    if not places:
+        return []
+    try:
+        if samples.files:
+            photos: list[bytes | Array] = [read_bytes(samples.files[n]) for n in places]
+            return list(worker.ask("pictures", photos, None))
+        for array in samples.arrays.values():
+            if photo_like(array):
+                shown = samples_as_photos(array, places)
+                return list(worker.ask("pictures", shown, span_of(array)))
+    except Error as error:
+        logger.warning("no pictures are shown: %s", error)
+    return []

@@ -1,0 +1,263 @@
+"""Accuracy of one model and of several is that of NumPy, and never made up."""
+
+import json
+
+import numpy as np
+import pytest
+
+import deploykit as api
+from deploykit.calling.png import png
+from deploykit.freezing.sidecar import About, with_engine
+from deploykit.quantization.metrics import change
+from deploykit.text.results.accuracy import lines
+from deploykit.text.tables import drawn
+from deploykit.transforms.core.engines.engines import OPENVINO, EngineUse, lacking, version_of
+from deploykit.transforms.core.errors import GraphError, VerificationError
+from deploykit.verification.confidence import wilson
+from tests.support import build
+
+pytestmark = pytest.mark.usefixtures("in_process")
+
+COUNT, CLASSES = 50, 6
+X = np.random.default_rng(0).normal(size=(COUNT, CLASSES)).astype(np.float32)
+DELTA = np.array([1.2, -0.8, 0, 0, 0.3, 0], np.float32)
+LABELS = X.argmax(1)
+LABELS[::9] = (LABELS[::9] + 2) % CLASSES
+NAMES = ("boot", "bag", "shirt", "coat", "dress", "hat")
+
+
+def net(delta=0.0, name="x", batch=None, width=CLASSES, softmax=True):
+    """Return a graph that adds to the scores that it is fed."""
+
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [batch, width], name=name)
+        moved = tf.add(x, np.broadcast_to(np.float32(delta), width), name="moved")
+        (tf.nn.softmax if softmax else tf.identity)(moved, name="out")
+
+    return build(body, [name], ["out"])
+
+
+def data(labels=LABELS, **more):
+    return {"x": X, "labels": labels, **more} if labels is not None else {"x": X}
+
+
+def text(found):
+    return "\n".join(drawn(lines(found)))
+
+
+@pytest.mark.parametrize("softmax", [True, False])
+@pytest.mark.parametrize("one_hot", [True, False])
+def test_two_models_on_the_same_samples(softmax, one_hot):
+    labels = np.eye(CLASSES, dtype=np.float32)[LABELS] if one_hot else LABELS
+    models = {"before": net(), "after": net(DELTA, softmax=softmax)}
+    found = api.accuracy(models, data(labels), labels=NAMES)
+    before, after = X.argmax(1) == LABELS, (X + DELTA).argmax(1) == LABELS
+    assert 0 < after.sum() < before.sum() < COUNT
+    for each, right in zip(found.models, (before, after), strict=True):
+        assert each.score.value == right.mean()
+        assert each.score.interval == wilson(int(right.sum()), COUNT)
+    assert found.change == change(before, after)
+    same = X.argmax(1) == (X + DELTA).argmax(1)
+    assert found.agreement.value == same.mean()
+    assert [each.number for each in found.by_class] == np.unique(LABELS).tolist()
+    for each in found.by_class:
+        chosen = each.number == LABELS
+        assert (each.name, each.samples) == (f"{each.number} {NAMES[each.number]}", chosen.sum())
+        shares = [score.value for score in each.scores]
+        assert shares == [before[chosen].mean(), after[chosen].mean()]
+    assert len(found.worst) == 12
+    worst = found.worst[0]
+    assert not same[worst.sample]
+    assert worst.label == f"{LABELS[worst.sample]} {NAMES[LABELS[worst.sample]]}"
+    assert worst.last.name.startswith(str((X + DELTA)[worst.sample].argmax()))
+    document = json.loads(json.dumps(found.document(), allow_nan=False))
+    assert document["kind"] == "accuracy"
+    assert [each["name"] for each in document["models"]] == ["before", "after"]
+    assert document["worst"][0]["first"]["class"] == worst.first.name
+    assert f"{100 * after.mean():.1f} %" in text(found)
+
+
+def test_the_order_of_models_turns_the_change_around():
+    one = api.accuracy([net(), net(DELTA)], data())
+    other = api.accuracy([net(DELTA), net()], data())
+    assert one.change.value == -other.change.value < 0
+    assert "worse" in text(one)
+    assert "better" in text(other)
+    assert [each.name for each in one.models] == ["a graph", "a graph (2)"]
+
+
+def test_one_model_and_no_disagreement():
+    found = api.accuracy(net(), data(), worst=3)
+    assert (found.change, found.agreement, len(found.worst)) == (None, None, 3)
+    assert all(each.last is None for each in found.worst)
+    assert all(X[each.sample].argmax() != LABELS[each.sample] for each in found.worst)
+    same = api.accuracy([net(), net(name="y"), net()], data(), metric="top5")
+    assert same.worst == ()
+    assert (same.change.value, same.agreement.value) == (0, 1)
+    assert "may be chance" in text(same)
+
+
+def test_models_take_samples_by_name_or_place_and_in_their_batches():
+    """Of a model that demands four at once, two samples are left out, and of the others as well."""
+    found = api.accuracy([net(name="z"), net(DELTA, batch=4)], {"z": X, "labels": LABELS})
+    assert found.samples == 48
+    assert found.models[0].score.value == np.mean(X[:48].argmax(1) == LABELS[:48])
+    with pytest.raises(GraphError, match="but it takes"):
+        api.accuracy([net(), net(width=4)], data())
+
+
+def test_numbers_have_an_error():
+    truth = X @ np.ones(CLASSES, np.float32)
+
+    def summed(more):
+        def body():
+            import tensorflow as tf
+
+            x = tf.compat.v1.placeholder(tf.float32, [None, CLASSES], name="x")
+            tf.add(tf.reduce_sum(x, 1, keepdims=True), np.float32(more), name="out")
+
+        return build(body, ["x"], ["out"])
+
+    found = api.accuracy([summed(0.5), summed(0.75)], data(truth), metric="mae")
+    values = [each.score.value for each in found.models]
+    assert values == pytest.approx([0.5, 0.75], abs=1e-5)
+    assert found.change.value == pytest.approx(0.25, abs=1e-5)
+    assert found.lower_is_better
+    assert found.document()["better"] == "lower"
+    assert "worse" in text(found)
+    assert (found.agreement, found.by_class) == (None, ())
+    assert found.worst[0].last.score is not None
+    with pytest.raises(GraphError, match="nothing to compare"):
+        api.accuracy([summed(0), summed(1)], data(None))
+
+
+def second(outputs, labels):
+    """Return the share of samples whose label has the second highest score."""
+    scores = next(iter(outputs.values()))
+    return float(np.mean(np.argsort(scores, 1)[:, -2] == labels))
+
+
+def test_a_metric_of_the_user_has_no_interval():
+    found = api.accuracy([net(), net(DELTA)], data(), metric=f"{__name__}:second")
+    expected = [second({"": x}, LABELS) for x in (X, X + DELTA)]
+    assert [each.score.value for each in found.models] == expected
+    assert {each.score.interval for each in found.models} == {None}
+    assert found.change.value == pytest.approx(expected[1] - expected[0])
+    assert (found.change.interval, found.by_class) == (None, ())
+    assert found.agreement.interval is not None
+
+
+def test_without_labels_models_are_only_compared():
+    found = api.accuracy([net(), net(DELTA)], data(None))
+    same = X.argmax(1) == (X + DELTA).argmax(1)
+    assert found.agreement.value == same.mean()
+    document = found.document()
+    assert (document["metric"], document["change"]) == (None, None)
+    assert {each["value"] for each in document["models"]} == {None}
+    assert "agree" in text(found)
+
+
+@pytest.mark.parametrize(
+    ("models", "given", "how", "said"),
+    [
+        (net, data(None), {}, "metric top1 needs an array `labels`, or photos in folders"),
+        (lambda: [net(), net()], data(None), {"metric": "top5"}, "metric top5 needs an array"),
+        (net, data(LABELS + 1), {}, "label 6 of sample .* is none of the 6 classes"),
+        (net, data(LABELS[:-1]), {}, "the data hold 49 labels for 50 samples"),
+        (net, data(LABELS + 0.5), {}, "the labels are float64"),
+        (net, data(), {"metric": "top2"}, "there is no metric top2"),
+        (net, data(), {"worst": -1}, "worst is -1"),
+        (net, {"x": X[:0], "labels": LABELS[:0]}, {}, "the data hold no samples"),
+        (list, data(), {}, "no model is given"),
+        (net, data(), {"metric": "json:dumps"}, "metric json:dumps: it raised"),
+    ],
+)
+def test_what_cannot_be_said_is_an_error(models, given, how, said):
+    with pytest.raises((GraphError, VerificationError), match=said):
+        api.accuracy(models(), given, **how)
+
+
+def test_answers_that_cannot_be_right_are_doubted():
+    found = api.accuracy(net(), data((LABELS + 3) % CLASSES))
+    assert "no more than guesses would be" in found.notes[0]
+    assert found.document()["notes"] == list(found.notes)
+
+
+def photo_net(side, divisor=255.0):
+    """Return a classifier of grey photos: the scores are means of rows in six bands."""
+
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [None, side, side, 1], name="photo")
+        bands = tf.reshape(x / np.float32(divisor), [-1, CLASSES, side // CLASSES, side])
+        tf.nn.softmax(8 * tf.reduce_mean(bands, [2, 3]), name="out")
+
+    return build(body, ["photo"], ["out"])
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Write two photos of each class, whose band is bright, in folders of their names."""
+    for number, name in enumerate(NAMES):
+        (tmp_path / "val" / name).mkdir(parents=True)
+        for n in range(2):
+            pixels = np.zeros((24, 24, 1), np.uint8)
+            pixels[number * 4 : number * 4 + 4] = 200 + 20 * n
+            (tmp_path / "val" / name / f"{n}.png").write_bytes(png(pixels))
+    (tmp_path / "labels.txt").write_text("\n".join(NAMES) + "\n")
+    return tmp_path
+
+
+def test_models_of_other_sizes_and_ranges_see_the_same_photos(photos):
+    models = {"small": photo_net(12), "large": photo_net(48, divisor=1.0)}
+    models["large"].about = About(photos={"photo": "0..1"})
+    found = api.accuracy(models, photos / "val", labels=photos / "labels.txt")
+    assert [each.score.value for each in found.models] == [1, 1]
+    assert found.class_order.startswith("6 classes, taken by their names in")
+    turned = api.accuracy(models["small"], photos / "val", labels=NAMES[::-1])
+    assert turned.models[0].score.value == 0
+    worst = turned.worst[0]
+    assert worst.file.endswith(".png")
+    assert worst.picture.startswith("data:image/png;base64,")
+    folder = worst.file.split("/")[-2]
+    assert worst.label == f"{NAMES[::-1].index(folder)} {folder}"
+    with pytest.raises(GraphError, match="the class 'bag' is none of the 5"):
+        api.accuracy(models["small"], photos / "val", labels=[n for n in NAMES if n != "bag"])
+
+
+def test_a_model_runs_in_the_engine_that_it_was_written_for():
+    if lacking(OPENVINO):
+        pytest.skip("OpenVINO is not installed")
+    own, other = net(), net(DELTA)
+    other.about = with_engine(other, EngineUse(OPENVINO, version_of(OPENVINO)))
+    found = api.accuracy([own, other], data())
+    assert [each.engine for each in found.models] == ["tensorflow", "openvino"]
+    assert found.models[1].score.value == np.mean((X + DELTA).argmax(1) == LABELS)
+
+
+def test_the_command_says_what_the_function_returns(deploykit, photos):
+    for name, delta in (("a", 255.0), ("b", -255.0)):
+        api.save_graph(photo_net(24, divisor=delta), photos / f"{name}.pb")
+    models, folder = (photos / "a.pb", photos / "b.pb"), photos / "val"
+    labels = photos / "labels.txt"
+    common = ("accuracy", *models, "--data", folder, "--labels", labels, "--preprocess", "0..255")
+    command = deploykit(*common, "--worst", "2", "--json")
+    assert command.status == 0, command.stderr
+    found = api.accuracy(
+        [str(each) for each in models], folder, labels=labels, preprocess="0..255", worst=2
+    )
+    document = json.loads(json.dumps(found.document()))
+    assert {name: command.document[name] for name in document} == document
+    assert document["worst"]
+    alone = deploykit("accuracy", models[1], *common[3:], "--json").document
+    assert (alone["change"], alone["agreement"], alone["worst"][0]["last"]) == (None, None, None)
+    shown = deploykit(*common)
+    assert shown.status == 0
+    assert "top1" in shown.stdout
+    missing = deploykit("accuracy", models[0])
+    assert (missing.status, "--data" in missing.stderr) == (2, True)
+    twice = deploykit("accuracy", models[0], models[0], "--data", folder)
+    assert (twice.status, "more than once" in twice.stderr) == (2, True)
