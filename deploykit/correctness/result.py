@@ -6,6 +6,7 @@ from typing import Any
 
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.quantization.metrics import LOWER_IS_BETTER, Score
+from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.engines.engines import TENSORFLOW
 
 FORMAT = 1
@@ -103,7 +104,7 @@ class Disagreement:
 
 
 @dataclass(frozen=True)
-class Accuracy:
+class Accuracy(AsHtml):
     """How right one or several models are on the same samples."""
 
     metric: str | None

@@ -2,7 +2,7 @@
 
 from deploykit.shipping.stage import ShipStage
 from deploykit.shipping.stages.graphs import CALIBRATE, CHECK, OPTIMIZE, QUANTIZE
-from deploykit.shipping.stages.proofs import VERIFY
+from deploykit.shipping.stages.proofs import ACCURACY, VERIFY
 from deploykit.shipping.stages.service import EXPORT, SERVE
 from deploykit.shipping.stages.speed import BENCHMARK, PLACEMENT, TUNE
 
@@ -12,6 +12,7 @@ STAGES: tuple[ShipStage, ...] = (
     CALIBRATE,
     QUANTIZE,
     VERIFY,
+    ACCURACY,
     PLACEMENT,
     TUNE,
     BENCHMARK,

@@ -9,7 +9,7 @@ from deploykit.api.verify import verify
 from deploykit.freezing.graph_files import save_graph
 from deploykit.freezing.sidecar import about
 from deploykit.photos.class_names import labels_from
-from deploykit.shipping.shipment import FROZEN, LABELS, MODEL, PREPROCESS, Shipment
+from deploykit.shipping.shipment import AS_IT_CAME, FROZEN, LABELS, MODEL, PREPROCESS, Shipment
 from deploykit.shipping.stage import ShipStage
 from deploykit.shipping.stage_result import Outcome
 from deploykit.shipping.stages.graphs import SIDECAR
@@ -58,10 +58,37 @@ def _write(shipment: Shipment) -> tuple[str, ...]:
     return tuple(files)
 
 
+def _accuracy(shipment: Shipment) -> Outcome:
+    from deploykit.api.accuracy import accuracy
+
+    how = shipment.how
+    models = {AS_IT_CAME: shipment.opened(FROZEN), shipment.shipped_as: shipment.opened(MODEL)}
+    found = accuracy(
+        models,
+        how.evaluation,
+        preprocess=how.preprocess,
+        labels=how.labels,
+        allowed_ops=how.allowed_ops,
+    )
+    return Outcome(found.document())
+
+
+def _no_evaluation(shipment: Shipment) -> str:
+    return "" if shipment.how.evaluation is not None else "there is no --eval DATA with labels"
+
+
 VERIFY = ShipStage(
     "verify",
     _verify,
     ("calibration", "preprocess", "labels", "allowed_ops"),
     ("optimize", "quantize"),
     seconds=8,
+)
+ACCURACY = ShipStage(
+    "accuracy",
+    _accuracy,
+    ("evaluation", "preprocess", "labels", "allowed_ops"),
+    ("verify",),
+    left_out=_no_evaluation,
+    seconds=10,
 )
