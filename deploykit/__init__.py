@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from deploykit.api.predict import predict
     from deploykit.api.quantize import quantize
     from deploykit.api.record_options import RecordOptions
+    from deploykit.api.report import report
     from deploykit.api.sensitivity import sensitivity
     from deploykit.api.serve import serve
     from deploykit.api.status import status
@@ -99,6 +100,7 @@ _HOMES = {
     "placement": "api.placement",
     "predict": "api.predict",
     "quantize": "api.quantize",
+    "report": "api.report",
     "save_graph": "freezing.graph_files",
     "sensitivity": "api.sensitivity",
     "serve": "api.serve",
@@ -152,6 +154,7 @@ __all__ = [
     "placement",
     "predict",
     "quantize",
+    "report",
     "save_graph",
     "sensitivity",
     "serve",

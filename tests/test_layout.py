@@ -49,9 +49,9 @@ ORDER = {
     "calling": "input serving.client",
     "correctness": "quantization calling",
     "reporting": "benchmarking calling",
-    "api": "correctness inspection exporting calling serving.server",
+    "api": "correctness inspection exporting calling serving.server reporting",
     "text.results": "api",
-    "shipping": "text.results reporting",
+    "shipping": "text.results",
     "cli": "shipping",
 }
 

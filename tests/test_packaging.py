@@ -150,6 +150,8 @@ def test_what_tests_and_users_need_is_among_the_packages():
     assert {
         "deploykit/py.typed",
         "deploykit/input/tfdata.py.jinja",
+        "deploykit/reporting/page/templates/page.html.jinja",
+        "deploykit/reporting/page/templates/page.css",
         "deploykit/serving/__init__.py",
         "deploykit/transforms/core/graph.py",
         "deploykit/transforms/core/ops.pb.gz",

@@ -18,7 +18,7 @@ COMMANDS = (
     "ship", "freeze", "inspect", "check", "diff", "transforms", "transform", "optimize",
     "calibrate", "sensitivity", "quantize", "verify", "accuracy", "label", "input", "benchmark",
     "compare", "tune", "placement", "records", "export", "serve", "predict", "status",
-    "load-test", "doctor",
+    "load-test", "report", "doctor",
 )  # fmt: skip
 
 

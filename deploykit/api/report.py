@@ -1,0 +1,94 @@
+"""A page that shows what was found: of a shipped model, or of single results."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from deploykit.reporting.page.chapters import kind_of
+from deploykit.reporting.page.page import html_of
+from deploykit.reporting.page.pictures import pictures
+from deploykit.reporting.page.report_page import ReportPage
+from deploykit.storage.files import check_output, write
+from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.files.reading import read_json
+
+_IN_A_FOLDER, _PAGE = "report.json", "report.html"
+_LARGEST = 256 << 20  # bytes of a file: each call of a long benchmark is a number in it
+_VALUE = "result.document()"
+
+
+def report(
+    results: Any, output: str | os.PathLike[str] | None = None, force: bool = False
+) -> ReportPage:
+    """Make an HTML page of a shipped model, or of results; it needs nothing but itself.
+
+    The page shows light or dark as the reader has it, prints, and is at most 2 MB. What it leaves
+    out of long tables stands in the JSON, and it says where.
+
+    Args:
+        results: the folder that `ship` wrote; a JSON file that a command wrote; a value that a
+            function such as `benchmark`, `tune`, `quantize`, `load_test` or `placement` returned,
+            or its document; or several of these in a list.
+        output: an `.html` file to write too.
+        force: whether to replace it where it exists.
+
+    FileError: a file cannot be read, or the page cannot be written. GraphError: something is no
+    result that a report shows, or of another format; the sentence names it.
+
+    Example:
+        >>> page = deploykit.report("before.json")
+        >>> page.kinds
+        ('benchmark',)
+    """
+    several = list(results) if isinstance(results, list | tuple) else [results]
+    if not several:
+        raise GraphError("a report shows results: give a folder of deploykit ship, or JSON files")
+    if output is not None:
+        paths = [_file(each) for each in several if isinstance(each, str | os.PathLike)]
+        check_output(output, force, *paths)
+    found = [_document(each) for each in several]
+    files = tuple(name for _, name in found)
+    kinds = tuple(kind_of(*each) for each in found)
+    html = html_of([document for document, _ in found], pictures, files)
+    if output is not None:
+        write(output, [html.encode()], force)
+    return ReportPage(html, kinds, files, None if output is None else os.fspath(output))
+
+
+def default_page(results: str) -> str:
+    """Return the file that the page of a folder or of a JSON file is written to by default."""
+    path = Path(results)
+    return str(path / _PAGE if path.is_dir() else path.with_suffix(".html"))
+
+
+def _file(path: str | os.PathLike[str]) -> str:
+    """Return the JSON file that a path means."""
+    inside = Path(path) / _IN_A_FOLDER
+    return str(inside) if Path(path).is_dir() else os.fspath(path)
+
+
+def _document(result: Any) -> tuple[Mapping[str, Any], str]:
+    """Return the document of a result, and how it is called."""
+    if isinstance(result, str | os.PathLike):
+        file = _file(result)
+        if Path(result).is_dir() and not Path(file).exists():
+            raise FileError(f"{os.fspath(result)}: there is no {_IN_A_FOLDER} in this folder, "
+                            "expected one that deploykit ship wrote")  # fmt: skip
+        return read_json(file, "result of deploykit", _LARGEST), file
+    if isinstance(result, Mapping):
+        return _plain(result), _VALUE
+    for value in (result, getattr(result, "report", None)):
+        if callable(document := getattr(value, "document", None)):
+            return _plain(document()), _VALUE
+    raise GraphError(f"a report shows results of deploykit, their documents, or files of them; "
+                     f"it cannot show a value of type {type(result).__name__}")  # fmt: skip
+
+
+def _plain(document: Mapping[str, Any]) -> Any:
+    """Return a document as its file would be read."""
+    try:
+        return json.loads(json.dumps(document))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise GraphError(f"a document of a result is plain data: {error}") from None

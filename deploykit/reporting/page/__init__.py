@@ -1,0 +1,1 @@
+"""One HTML file that shows what documents of deploykit say."""

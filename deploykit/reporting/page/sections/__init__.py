@@ -1,0 +1,1 @@
+"""The sections of a page: a module each, which reads one kind of document."""

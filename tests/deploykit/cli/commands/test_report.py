@@ -1,0 +1,62 @@
+"""The page of a folder or of results, from the command line."""
+
+import json
+
+import pytest
+
+from tests.deploykit.reporting.page.reading import read
+from tests.deploykit.reporting.page.samples import KINDS, ship
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shapes.ship").mkdir()
+    (tmp_path / "shapes.ship" / "report.json").write_text(json.dumps(ship(lambda path: 0.25)))
+    for kind in ("verify", "tuned"):
+        (tmp_path / f"{kind}.json").write_text(json.dumps(KINDS[kind](lambda path: 0.25)))
+    return tmp_path
+
+
+def test_a_page_lies_in_the_folder_that_it_shows(deploykit, here):
+    found = deploykit("report", "shapes.ship")
+    assert found.status == 0, found.stderr
+    page = (here / "shapes.ship" / "report.html").read_text()
+    assert f"shapes.ship/report.html: ship, {len(page.encode()) / 1000:.3g} kB" in found.stdout
+    read(page)
+    assert deploykit("report", "shapes.ship").status == 4
+    assert deploykit("report", "shapes.ship", "--force").status == 0
+
+
+def test_a_page_lies_beside_the_result_that_it_shows(deploykit, here):
+    found = deploykit("report", "tuned.json", "verify.json", "--json")
+    assert found.status == 0, found.stderr
+    assert found.document["output_file"] == "tuned.html"
+    assert found.document["kinds"] == ["tuned", "verify"]
+    assert found.document["files"] == ["tuned.json", "verify.json"]
+    assert found.document["bytes_out"] == (here / "tuned.html").stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        ([], 2, "Missing argument"),
+        (["nothing.json"], 4, "nothing.json: No such file"),
+        (["."], 4, "there is no report.json in this folder"),
+        (
+            ["shapes.ship/report.json", "-o", "shapes.ship/report.json", "--force"],
+            4,
+            "is the input",
+        ),
+        (["verify.json", "-o", "no/page.html"], 4, "the folder no does not exist"),
+        (["kind.json"], 2, "kind.json: a report shows no document of this kind"),
+    ],
+    ids=str,
+)
+def test_errors_are_one_sentence_with_their_status(deploykit, here, arguments, status, said):
+    (here / "kind.json").write_text('{"kind": "x", "format": 1}')
+    found = deploykit("report", *arguments)
+    assert found.status == status
+    assert said in found.stderr
+    assert len(found.stderr.splitlines()) == 1
+    assert not list(here.rglob("*.html"))

@@ -1,0 +1,247 @@
+"""A page shows every kind of document, whatever its values are, and stays small and harmless."""
+
+import json
+import random
+import re
+from typing import Any
+
+import pytest
+
+from deploykit.reporting.page import part as parts
+from deploykit.reporting.page.chapters import KINDS as SHOWN
+from deploykit.reporting.page.chapters import kind_of
+from deploykit.reporting.page.page import MOST_BYTES, html_of
+from deploykit.transforms.core.errors import GraphError
+from tests.deploykit.reporting.page.reading import at, read
+from tests.deploykit.reporting.page.samples import KINDS, figure, ship
+from tests.documents import pins
+
+HOSTILE = "</td></table><script>alert(1)</script><img src=//x.example onerror=y>\"'`&amp;{{7*7}}"
+KINDS_OF = {"engine placement": "placement"}
+EVERY = pytest.mark.parametrize("kind", sorted(KINDS))
+
+
+def number(path: str) -> float:
+    return 0.25
+
+
+def page_of(document: dict[str, Any], **more: Any) -> str:
+    return html_of([document], files=["a.json"], **more)
+
+
+def test_every_kind_that_is_shown_has_a_sample():
+    assert {KINDS_OF.get(kind, kind) for kind in KINDS} == set(SHOWN)
+
+
+@EVERY
+def test_a_document_is_known_by_itself(kind):
+    document = KINDS[kind](number)
+    wanted = KINDS_OF.get(kind, kind)
+    assert kind_of(document, "a") == wanted
+    if kind not in ("ship", "accuracy", "benchmark", "input", "tuned"):
+        del document["command"], document["schema"]  # as a value's document()
+        assert kind_of(document, "a") == wanted
+
+
+@EVERY
+def test_every_figure_says_where_it_is_in_the_document(kind):
+    document = KINDS[kind](number)
+    found = read(page_of(document))
+    assert found.places
+    for place in found.places:
+        assert at(document, place) is not None, place
+    assert "0.25" in found.text
+
+
+@EVERY
+@pytest.mark.parametrize("seed", range(8))
+def test_values_of_any_type_break_no_page(kind, seed):
+    made = random.Random(f"{kind} {seed}")
+    values = [None, None, 0, -1, 3, 10**400, 1e308, float("nan"), float("-inf"), True, False, "",
+              HOSTILE, "x" * 5000, "\ud800", "\x00\x1b[31m", "\u202eabc", [], {}, [1, 2], [[]],
+              {"value": "x"}, {"\ud800\"": {"value": None}}]  # fmt: skip
+    document = KINDS[kind](lambda path: made.choice(values), made.choice([1, 2, 5]))
+    if kind == "ship":
+        for each in document["stages"]:
+            each["document"] = made.choice([each["document"], None, [], 3, "x", {}])
+        document["figures"][made.choice(["size", "p50"])] = made.choice([None, [], 1, {}])
+    found = read(page_of(document))
+    assert "{{" not in found.text.replace(HOSTILE, "")
+    assert "49" not in re.findall(r"\b49\b", found.text)
+
+
+@EVERY
+def test_names_of_a_stranger_stay_text(kind):
+    """The page has the same elements, whether a name is a word or tries to be more."""
+    word = read(page_of(KINDS[kind](lambda path: "name")))
+    hostile = read(page_of(KINDS[kind](lambda path: HOSTILE)))
+    assert hostile.tags == word.tags
+    assert HOSTILE in hostile.texts
+
+
+def test_a_page_that_runs_something_is_seen():
+    html = page_of(KINDS["verify"](number))
+    for broken in (HOSTILE, '<a href="https://x.example">x</a>', "<p onclick=x></p>", "</p>",
+                   '<p id="content"></p>'):  # fmt: skip
+        with pytest.raises(AssertionError):
+            read(html.replace("</main>", f"{broken}</main>"))
+
+
+def test_what_cannot_be_seen_is_made_visible():
+    html = page_of(KINDS["load-test"](lambda path: "a\u202eb\x00c\ud83d"))
+    assert html.encode()
+    assert "a\ufffdb\ufffdc\ufffd" in html
+
+
+@pytest.mark.parametrize("kind", ["quantize", "placement", "benchmark", "ship", "check"])
+def test_a_huge_document_makes_a_small_page(kind):
+    count = 100 if kind in ("benchmark", "ship") else 3000
+    document = KINDS[kind](lambda path: "n/" * 100 if "name" in path or "node" in path else 0.25,
+                           count)  # fmt: skip
+    assert len(json.dumps(document)) > 500_000
+    found = read(page_of(document))
+    said = re.search(
+        rf"(\d+) of {count:,} are shown; all of them are in (\S+) in a.json", found.text
+    )
+    assert said
+    assert len(at(document, said[2])) == count
+
+
+def test_a_page_never_outgrows_its_bound():
+    """Where sections together are too large, the last ones say where their figures are."""
+    drawn = f"<svg role='img' aria-label='x'><text>{'x' * 700_000}</text></svg>"
+    document = ship(number)
+    html = page_of(document, pictures=lambda name, document: [(name, drawn)])
+    assert 1_000_000 < len(html.encode()) <= MOST_BYTES
+    read(html)
+    many = html_of([ship(lambda path: HOSTILE * 9, 40)] * 30, files=["&" * 250] * 30)
+    found = read(many)
+    assert "Left out, as the page would be too large; the figures are in" in found.text
+
+
+def test_a_stage_that_was_left_out_says_why():
+    document = ship(number)
+    for each in document["stages"]:
+        if each["stage"] == "tune":
+            each |= {"outcome": "undecided", "why": "the machine was <busy>", "document": None}
+        if each["stage"] == "accuracy":
+            each |= {"outcome": "left out", "why": "no --eval was given", "document": None}
+        if each["stage"] == "export":
+            each["document"] = None
+    found = read(page_of(document))
+    assert "Undecided: the machine was <busy>" in found.texts
+    assert "Left out: no --eval was given" in found.texts
+    assert "No figures were kept" in found.texts
+
+
+def test_the_first_screen_shows_five_figures_before_and_after():
+    document = ship(number)
+    share = {"value": 0.907, "low": 0.887, "high": 0.923}
+    document["figures"] |= {
+        "accuracy": figure(title="accuracy", verdict="", unit="share", better="higher", after=share,
+                           ratio=None, change={"value": -0.002, "low": -0.005, "high": 0.001}),
+        "size": figure(unit="bytes", after={"value": 80_200, "low": None, "high": None},
+                       ratio={"value": 3.23, "low": None, "high": None}, verdict="smaller"),
+        "p50": figure(after={"value": 0.291, "low": 0.285, "high": 0.297},
+                      ratio={"value": 2.1, "low": 2.04, "high": 2.17}, verdict="faster: x"),
+        "rate": figure(unit="items/s", after=None, before=None, ratio=None,
+                       verdict="not measured: no time"),
+        "cpu": figure(unit="ms/item", ratio={"value": 0.5, "low": 0.4, "high": 0.6}),
+    }  # fmt: skip
+    html = page_of(document)
+    found = read(html)
+    for said in (
+        "90.7 %",
+        "95 %: 88.7 to 92.3 %",
+        "-0.2 (-0.5 to +0.1) points",
+        "80.2 kB",
+        "3.23 \N{MULTIPLICATION SIGN}",
+        "0.291 ms",
+        "2.10 \N{MULTIPLICATION SIGN} (2.04 to 2.17)",
+        "not measured: no time",
+    ):
+        assert said in found.texts, said
+    cards = re.findall(r'class="card (\w*)"', html)
+    assert cards == ["", "good", "good", "", "bad"]
+
+
+def test_sections_of_a_shipped_model_come_in_the_order_of_questions():
+    found = re.findall(r'<h2 id="\w+h">([^<]*)<', page_of(ship(number)))
+    order = ["Accuracy", "Verification", "Optimization, step by step", "Speed",
+             "Time by op and node", "Roofline", "Input", "Layers in 8 bits", "Placement",
+             "Threads and settings", "Stages", "Environment", "Commands to repeat it"]  # fmt: skip
+    assert [each for each in found if each in order] == order
+
+
+@pytest.mark.parametrize("kind", ["benchmark", "tuned", "quantize", "load-test", "input"])
+def test_a_result_alone_has_the_sections_of_a_shipped_model(kind):
+    alone = re.findall(r'<h2 id="\w+h">([^<]*)<', page_of(KINDS[kind](number)))
+    shipped = re.findall(r'<h2 id="\w+h">([^<]*)<', page_of(ship(number)))
+    assert set(alone) - {"Load on a server"} <= set(shipped)
+
+
+def test_several_results_are_one_page():
+    documents = [KINDS[kind](number) for kind in ("benchmark", "tuned", "verify")]
+    found = read(html_of(documents, files=["a.json", "b.json", "c.json"]))
+    assert found.tags["h1"] == 1
+    assert found.tags["article"] == 3
+    assert {"a.json", "b.json", "c.json"} <= set(found.texts)
+
+
+@EVERY
+def test_sections_ask_for_keys_that_documents_have(kind, monkeypatch):
+    """A key with a slip would leave its figure out of all pages, without a word."""
+    if kind in ("ship", "accuracy"):
+        return
+    asked = set()
+    plain = parts.DocumentPart.__getitem__
+
+    def noting(self: parts.DocumentPart, key: str | int) -> parts.DocumentPart:
+        found = plain(self, key)
+        asked.add(found.place)
+        return found
+
+    monkeypatch.setattr(parts.DocumentPart, "__getitem__", noting)
+    from tests.deploykit.reporting.page.samples import COMMANDS
+
+    page_of(KINDS[kind](lambda path: "latency" if path == "goal" else 0.25))
+    always, sometimes = pins(COMMANDS[kind])
+    known = {re.sub(r"\[\]", "", each) for each in always | sometimes}
+    known |= {re.sub(r"\.\*", "", each) for each in known}
+    unknown = set()
+    for place in asked:
+        path = re.sub(r'\[\d+\]|\["[^"]*"\]', "", place)
+        path = re.sub(r"\.[a-z_]*\*?\d+(?=\.|$)", "", path)
+        if path and path not in known and not path.startswith("ops_by_"):
+            unknown.add(path)
+    leaves = {f"{each}.{key}" for each in known for key in ("value", "low", "high")}
+    assert unknown - leaves - OTHERWISE == set()
+
+
+# Of documents that are alike: a stage of `ship` beside what its command prints.
+OTHERWISE = {
+    "nodes_before", "nodes", "bytes_before", "bytes", "verification", "seconds", "weights",
+    "machine", "started", "judgement.before.interval", "judgement.after.interval",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ([], "a.json: this is no document of deploykit"),
+        (3, "a.json: this is no document of deploykit"),
+        ({}, r"a.json: a report shows no document of this kind \(None\); it shows accuracy"),
+        ({"kind": "pipeline", "format": 1}, "a.json: .*no document of this kind"),
+        ({"kind": ["ship"], "format": 1}, "a.json: .*no document of this kind"),
+        ({"command": {}, "schema": 1}, "a.json: .*no document of this kind"),
+        ({"kind": "ship", "format": 2}, "a.json: its format is 2, but this deploykit reads 1"),
+        ({"kind": "tuned"}, "a.json: its format is None, but this deploykit reads 1"),
+        ({"command": "verify", "schema": 0}, "a.json: its schema is 0, but"),
+        ({"command": "serve", "schema": 1}, r"a.json: .*kind \('serve'\)"),
+    ],
+    ids=str,
+)
+def test_what_is_no_result_is_said_in_one_sentence(document, said):
+    with pytest.raises(GraphError, match=said) as caught:
+        html_of([document], files=["a.json"])
+    assert "\n" not in str(caught.value)
