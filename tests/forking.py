@@ -33,7 +33,8 @@ _IMPORTED = (
     "deploykit.verification.running",
 )
 _READ_WHEN_LOADED = ("PYTHONPATH", *machine._VARIABLES)
-_AT_ONCE = 3  # parents, each of which takes 0.2 GB of memory
+_DEFAULTS = {("KERAS_BACKEND", "tensorflow")}  # which change nothing
+_AT_ONCE = 5  # parents, each of which takes 0.2 GB of memory
 _NUMBER = 8  # bytes of a process id and of a status
 _LARGEST = 1 << 20  # bytes of a request
 
@@ -50,7 +51,8 @@ class Forks:
         environment, log = given["env"], given["stderr"]
         if log is None:
             return subprocess.Popen(command, **given)
-        read = frozenset(kv for kv in environment.items() if kv[0].startswith(_READ_WHEN_LOADED))
+        found = {kv for kv in environment.items() if kv[0].startswith(_READ_WHEN_LOADED)}
+        read = frozenset(found - _DEFAULTS)
         parent = self._parents.pop(read, None) or Parent(environment)
         self._parents[read] = parent  # the last is the one that was used last
         if len(self._parents) > _AT_ONCE:
