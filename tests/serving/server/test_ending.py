@@ -53,14 +53,21 @@ def ended_among(callers, server, host, authority="") -> set[str]:
         return set(calling.end())
 
 
-def test_callers_that_know_of_nothing_are_answered_or_may_call_again(empty):
-    for flags in ([], ["--lame_duck_seconds=0.2", "--drain_seconds=0.5"], ["--workers=2"]):
-        server = Served(empty, *flags)
-        try:
-            found = ended_among("status", server, server.address)
-            assert found == {"NOT_FOUND", "UNAVAILABLE"}
-        finally:
-            server.kill()
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pytest.param([], marks=pytest.mark.slow),
+        ["--lame_duck_seconds=0.2", "--drain_seconds=0.5"],
+        ["--workers=2"],
+    ],
+)
+def test_callers_that_know_of_nothing_are_answered_or_may_call_again(empty, flags):
+    server = Served(empty, *flags)
+    try:
+        found = ended_among("status", server, server.address)
+        assert found == {"NOT_FOUND", "UNAVAILABLE"}
+    finally:
+        server.kill()
 
 
 def test_callers_of_rest_are_answered_or_refused(empty):

@@ -31,32 +31,40 @@ GPU = Settings(device="gpu:0")
 BUSY = "the machine is busy (other processes took 1.9 of 2 cores)"
 
 
-def rates(kind, count=100, **planted):
+# Of made-up machines.
+NUMBERS = pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.slow)])
+
+
+def rates(kind, count, **planted):
     """Return how often each verdict is given, over many pairs of one kind of machine."""
     found = [judge(*in_turns(seed, kind, **planted)).kind for seed in range(count)]
     return {each: found.count(each) / count for each in (FASTER, SLOWER, ALIKE, UNDECIDED)}
 
 
+@NUMBERS
 @pytest.mark.parametrize("processes", ["shared", "apart"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_models_that_are_alike_differ_by_chance_only(kind, processes):
+def test_models_that_are_alike_differ_by_chance_only(kind, processes, count):
     """Intervals at 99 % miss 1 in 1 % of the pairs, and two clocks are asked."""
-    found = rates(kind, processes=processes)
+    found = rates(kind, count, processes=processes)
     assert found[FASTER] + found[SLOWER] <= 0.05
 
 
+@NUMBERS
 @pytest.mark.parametrize("kind", KINDS)
-def test_more_work_of_5_percent_is_found_on_any_machine(kind):
-    assert rates(kind, slowdown=1.05)[SLOWER] >= 0.9
+def test_more_work_of_5_percent_is_found_on_any_machine(kind, count):
+    assert rates(kind, count, slowdown=1.05)[SLOWER] >= 0.9
 
 
+@NUMBERS
 @pytest.mark.parametrize("kind", ["plain", "drifting", "autocorrelated"])
-def test_less_work_of_5_percent_is_found_where_others_do_not_take_the_cores(kind):
-    assert rates(kind, slowdown=1 / 1.05)[FASTER] >= 0.9
+def test_less_work_of_5_percent_is_found_where_others_do_not_take_the_cores(kind, count):
+    assert rates(kind, count, slowdown=1 / 1.05)[FASTER] >= 0.9
 
 
-def test_between_processes_10_percent_are_found():
-    assert rates("plain", slowdown=1.1, processes="apart")[SLOWER] >= 0.9
+@NUMBERS
+def test_between_processes_10_percent_are_found(count):
+    assert rates("plain", count, slowdown=1.1, processes="apart")[SLOWER] >= 0.9
 
 
 def test_what_only_cpu_time_shows_is_slower_but_never_faster():
@@ -75,10 +83,11 @@ def test_the_wall_clock_comes_first():
     assert "% more CPU time" in found.verdict
 
 
-def test_sessions_decide_and_not_turns():
+@NUMBERS
+def test_sessions_decide_and_not_turns(count):
     """A session that is slower by its place in memory is no slower model, however often it runs."""
-    few = [judge(*in_turns(seed, "plain", turns=200, sessions=3)) for seed in range(100)]
-    assert sum(each.significant for each in few) <= 5
+    few = [judge(*in_turns(seed, "plain", turns=200, sessions=3)) for seed in range(count)]
+    assert sum(each.significant for each in few) <= 0.05 * count
 
 
 def test_one_session_each_tells_nothing():

@@ -27,6 +27,7 @@ def test_it_leaves_no_graph_behind():
     assert len(tf.compat.v1.get_default_graph().as_graph_def().node) == before
 
 
+@pytest.mark.slow  # TensorFlow waits 10 seconds for memory
 def test_too_little_memory_is_one_sentence(monkeypatch):
     monkeypatch.setattr(roofline, "_ARRAY_BYTES", (1 << 46, 1 << 46))
     with pytest.raises(LimitError, match=r"peak cannot be measured: .* --memory-limit"):

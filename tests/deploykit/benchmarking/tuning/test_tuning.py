@@ -489,7 +489,7 @@ def test_the_command(deploykit, small, tmp_path, monkeypatch):
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
     monkeypatch.setattr(allocators, "library_here", lambda: "")
     target, state = tmp_path / "small.tuned.json", tmp_path / "small.tuned.json.state"
-    command = ("tune", small, "--budget", 0.5, "--batch", "1,4", "--goal", "throughput")
+    command = ("tune", small, "--budget", 0.2, "--batch", "1,4", "--goal", "throughput")
 
     def interrupted(*arguments, **more):
         raise KeyboardInterrupt

@@ -305,10 +305,10 @@ def test_a_crash_of_tensorflow_is_one_sentence(deploykit, tmp_path, command):
 
 def test_a_model_that_hangs_is_given_up(deploykit, tmp_path):
     path = written(hanging(), tmp_path / "hang.pb")
-    found = deploykit("benchmark", path, "--timeout=7")
+    found = deploykit("benchmark", path, "--timeout=4")
     assert (found.status, found.stdout) == (6, "")
     assert found.stderr == (
-        "deploykit: error: hang.pb: TensorFlow did not finish within 7 seconds (--timeout)\n"
+        "deploykit: error: hang.pb: TensorFlow did not finish within 4 seconds (--timeout)\n"
     )
 
 
