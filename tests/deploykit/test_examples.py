@@ -5,11 +5,13 @@ import functools
 import inspect
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import deploykit
+from deploykit.freezing import resaving
 from deploykit.text.html import html
 from deploykit.text.results.shown import text_of
 from deploykit.transforms.core.display.as_html import AsHtml
@@ -18,6 +20,7 @@ from tests.deploykit.benchmarking.made_up_results import measurement, result
 from tests.deploykit.conftest import FASHION
 from tests.serving.served import Served
 from tests.serving.small_models import half_plus
+from tests.support import call_here
 
 # It reads what the example of `tune` writes.
 WITHOUT_EXAMPLE = {"load_tuned"}
@@ -46,6 +49,23 @@ def server(files, tmp_path_factory):
     server.kill()
 
 
+@pytest.fixture(scope="module")
+def saved_once(tmp_path_factory):
+    """Return what saves a model again, each file but once: Keras takes two seconds to do it."""
+    kept: dict[tuple[str, str], tuple[Path, object]] = {}
+
+    def call(function: str, folder: str, path: str, *arguments: object, **settings: object):
+        key = function, Path(path).name
+        if key not in kept:
+            place = tmp_path_factory.mktemp("saved")
+            kept[key] = place, call_here(function, str(place), path, *arguments)
+        place, answer = kept[key]
+        shutil.copytree(place, folder, dirs_exist_ok=True)
+        return answer
+
+    return call
+
+
 def public() -> dict[str, object]:
     """Return all that is public, and the public methods of classes, by name."""
     found = {name: getattr(deploykit, name) for name in deploykit.__all__}
@@ -57,6 +77,7 @@ def public() -> dict[str, object]:
 
 
 PUBLIC = public()
+IN_CHILDREN = {"freeze", "optimize"}  # the others run TensorFlow in this process
 EXAMPLES = {name: text for name, it in PUBLIC.items() if (text := docstring(it).example)}
 
 
@@ -95,6 +116,9 @@ def failures(text: str, api=deploykit) -> str:
 def test_an_example_runs_as_written(name, files, tmp_path, monkeypatch, request):
     shutil.copytree(files, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
+    if name not in IN_CHILDREN:
+        request.getfixturevalue("in_process")
+        monkeypatch.setattr(resaving, "call", request.getfixturevalue("saved_once"))
     text = EXAMPLES[name]
     if SERVER in text:
         text = text.replace(SERVER, request.getfixturevalue("server"))
