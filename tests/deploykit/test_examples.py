@@ -77,6 +77,7 @@ def public() -> dict[str, object]:
 
 
 PUBLIC = public()
+LONG = {"ship"}  # which does all that the others do
 IN_CHILDREN = {"freeze", "optimize"}  # the others run TensorFlow in this process
 EXAMPLES = {name: text for name, it in PUBLIC.items() if (text := docstring(it).example)}
 
@@ -112,7 +113,10 @@ def failures(text: str, api=deploykit) -> str:
     return "".join(told)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in EXAMPLES],
+)
 def test_an_example_runs_as_written(name, files, tmp_path, monkeypatch, request):
     shutil.copytree(files, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
