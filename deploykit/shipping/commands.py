@@ -21,6 +21,7 @@ def commands(shipment: Shipment) -> list[dict[str, str]]:
     return [
         {"what": "serve it", "command": f"deploykit serve {folder}"},
         {"what": "ask it", "command": _ask(shipment)},
+        {"what": "draw the report again", "command": f"deploykit report {folder} --force"},
         {"what": "do it again", "command": _again(shipment)},
     ]
 

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from deploykit.api.report import report
 from deploykit.shipping.stage_result import FOLDER
 from deploykit.storage.files import check_output_folder, write
 from deploykit.transforms.core.errors import FileError
 from deploykit.transforms.core.files.locks import locked
 
-REPORT_JSON, README = "report.json", "README.md"
+REPORT_JSON, REPORT_HTML, README = "report.json", "report.html", "README.md"
 
 
 @contextlib.contextmanager
@@ -46,6 +47,7 @@ def write_report(folder: Path, document: Mapping[str, Any]) -> None:
     """Write the report for programs and for people, and how to go on."""
     text = json.dumps(document, indent=1, allow_nan=False)
     write(folder / REPORT_JSON, [f"{text}\n".encode()], force=True)
+    report(folder, folder / REPORT_HTML, force=True)
     write(folder / README, [_readme(document).encode()], force=True)
 
 
@@ -62,7 +64,7 @@ def _readme(document: Mapping[str, Any]) -> str:
         f"# {document['name']}",
         "",
         document["verdict"],
-        f"`report.json` holds what was measured, `{document['name']}/` is what TensorFlow Serving "
+        f"`report.html` shows what was measured, `{document['name']}/` is what TensorFlow Serving "
         "loads.",
         "",
         *rows,
