@@ -175,7 +175,7 @@ def verdict(shipment: Shipment, found: Known) -> str:
     parts = [f"{shipment.name} is shipped {chosen}", _speed_said(speed)]
     ratio = (found["size"]["ratio"] or {}).get("value", 1.0)
     if ratio >= 1.1:
-        parts.append(f"{1 / ratio:.0%} of the size")
+        parts.append(f"{100 / ratio:.0f} % of the size")
     accuracy = found["accuracy"]
     if accuracy["after"] is not None:
         parts.append(f"accuracy {_share(accuracy)}")

@@ -90,7 +90,7 @@ def ship(
 
 def _shipped(shipment: Shipment, kept: Kept, inputs: Mapping[str, Any]) -> Shipped:
     """Do what is not kept, and write the report."""
-    plan, started = _plan(shipment, kept, inputs), datetime.now().astimezone().isoformat("s")
+    plan, started = _plan(shipment, kept, inputs), datetime.now().astimezone().isoformat(timespec="seconds")
     expected = {each.stage: each.seconds for each in plan}
     keys: dict[str, str] = {}
     with working("ship", *NAMES, expected=expected) as work:
