@@ -3,10 +3,7 @@
 What reads a SavedModel on disk reads them too, so that a notebook and a file give the same graph.
 """
 
-import logging
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from deploykit.freezing.freeze import freeze_files, freeze_written
@@ -16,6 +13,7 @@ from deploykit.freezing.loaded_functions import write_function
 from deploykit.freezing.model_files import ModelFiles
 from deploykit.transforms.core.errors import failed
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.running.quiet import quiet
 
 
 def is_live(model: Any) -> bool:
@@ -35,7 +33,7 @@ def freeze_live(model: Any, source: Source) -> Graph:
 
     GraphError: it has not seen an input yet, or a function has no one input signature.
     """
-    with tempfile.TemporaryDirectory(prefix="deploykit-") as folder, _quietly():
+    with tempfile.TemporaryDirectory(prefix="deploykit-") as folder, quiet():
         if not _is_keras(model):
             traced, kept = _traced(model)
             return freeze_written(folder, *write_function(folder, traced, kept), source)
@@ -44,21 +42,6 @@ def freeze_live(model: Any, source: Source) -> Graph:
         _export_subclassed(folder, model)
         written = Source(folder, source.inputs, source.outputs, pins=source.pins)
         return freeze_files(ModelFiles(written), written)
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Let TensorFlow not tell users of a notebook which file it wrote in between."""
-    logger = logging.getLogger("tensorflow")
-
-    def matters(record: logging.LogRecord) -> bool:
-        return record.levelno >= logging.WARNING
-
-    logger.addFilter(matters)
-    try:
-        yield
-    finally:
-        logger.removeFilter(matters)
 
 
 def _is_keras(model: Any) -> bool:

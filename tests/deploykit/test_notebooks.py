@@ -75,13 +75,98 @@ def progress(outputs):
     return line.data["text/plain"]
 
 
+def errors(outputs):
+    return [each.ename for each in outputs if each.output_type == "error"]
+
+
+def streams(outputs):
+    return "".join(each.text for each in outputs if each.output_type == "stream")
+
+
 def test_a_model_in_memory_is_frozen_and_measured_and_shows_itself(run):
     cells = (MODEL, "graph = deploykit.freeze(model)\ngraph",
              "deploykit.benchmark(graph, seconds=0.1, rounds=1)")  # fmt: skip
     _, frozen, measured = run(*cells)
     assert "<table>" in shown(frozen)
     assert "keras.Model &#x27;sequential&#x27;" in shown(frozen)
-    assert [each for each in frozen if each.output_type == "stream"] == []
+    assert streams(frozen) == ""
     assert "p50 ms" in shown(measured)
     assert "p50 ms" in shown(measured, "text/plain")
     assert progress(measured).startswith("benchmark  done in 0:")
+
+
+KINDS = """\
+class Subclassed(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(3)
+
+    def call(self, values):
+        return self.dense(values)
+
+subclassed = Subclassed()
+samples = np.random.default_rng(0).random((256, 6), np.float32)
+subclassed(samples[:1])
+taken = keras.Input((6,), name="values")
+both = [keras.layers.Dense(3, name=each)(taken) for each in "ab"]
+functional = keras.Model(taken, both)
+function = tf.function(
+    lambda values: tf.nn.relu(model(values)), input_signature=[tf.TensorSpec([None, 6], tf.float32)]
+)
+"""
+
+
+@pytest.mark.slow
+def test_models_of_every_kind_go_through_the_api_and_data_too(run):
+    """All in one kernel, which has TensorFlow, models and data in memory."""
+    labelled = "tf.data.Dataset.from_tensor_slices((samples, model(samples).numpy().argmax(1)))"
+    cells = [
+        MODEL + "import tensorflow as tf\nkeras.utils.set_random_seed(1)\n" + KINDS,
+        f"dataset = {labelled}.batch(32)",
+        *(f"deploykit.optimize({each})" for each in ("subclassed", "functional", "function")),
+        "deploykit.benchmark(subclassed, seconds=0.1, rounds=1)",
+        "found = deploykit.quantize(model, calibration=dataset, budget=0.5)\nfound",
+        "deploykit.quantize(model)",
+        "deploykit.verify(model, found, min_sqnr=10)",
+        "deploykit.calibrate(functional, samples)",
+    ]
+    outputs = run(*cells, seconds=400)
+    for each in outputs[2:]:
+        assert "<div" in shown(each)
+        assert "Assets written" not in streams(each)
+        assert "done in" in progress(each)
+    assert "layers" in shown(outputs[6])
+    assert "passed" in shown(outputs[8])
+
+
+@pytest.mark.slow
+def test_an_interrupt_leaves_the_kernel_tidy(run):
+    """Jupyter interrupts the kernel with all it started; the line says so, and work goes on."""
+    cells = [
+        MODEL + INTERRUPT,
+        "interrupt(5)\ndeploykit.quantize(model, calibration=np.zeros((256, 6), np.float32))",
+        CHILDREN,
+        "interrupt(8)\ndeploykit.benchmark(model, seconds=60)",
+        CHILDREN,
+        "deploykit.verify(model, model)",
+    ]
+    _, stopped, left, measured, left_too, verified = run(*cells, seconds=300, fails=True)
+    assert errors(stopped) == ["KeyboardInterrupt"]
+    assert "stopped after 0:0" in progress(stopped)
+    assert shown(left, "text/plain") == shown(left_too, "text/plain") == "[]"
+    assert errors(measured) in ([], ["KeyboardInterrupt"])
+    assert "verification against" in shown(verified)
+    assert progress(verified).startswith("verify  done in")
+
+
+@pytest.mark.slow
+def test_the_notebook_in_the_documentation_ships_a_model(run):
+    book = nbformat.read(DOCS / "ship.ipynb", nbformat.NO_CONVERT)
+    assert all(not each.get("outputs") for each in book.cells)
+    outputs = run(book, seconds=580)
+    inspected, optimized, shipped, asked, answered = outputs[2:]
+    for each in (inspected, optimized, shipped, answered):
+        assert "<div" in shown(each)
+    assert progress(shipped).startswith("ship  done in")
+    assert shown(asked, "text/plain") == "['cross', 'cross', 'disc']"
+    assert "cross" in shown(answered)

@@ -1,5 +1,6 @@
 """TensorFlow computes: a session of a version's SavedModel."""
 
+import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from deploykit.serving.protocol.signatures import SERVE, Signature
 from deploykit.transforms.core.engines.engines import TENSORFLOW, version_of
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.free_memory import give_back
+from deploykit.transforms.core.running.quiet import quiet
 from deploykit.transforms.core.tensors import Array
 
 # Each set of outputs has an executor of its own, with its own copy of a frozen graph's weights.
@@ -83,7 +85,7 @@ class TensorFlowEngine:
         graph = tf.Graph()
         self._session = tf.compat.v1.Session(graph=graph, config=_config(loading))
         try:
-            with graph.as_default():
+            with graph.as_default(), quiet(logging.ERROR):  # the loader is deprecated, it says
                 tf.compat.v1.saved_model.loader.load(self._session, [SERVE], str(folder))
             self._tensors = {
                 tensor.name: graph.get_tensor_by_name(tensor.name)._as_tf_output()
