@@ -50,11 +50,13 @@ def _change(found: Accuracy) -> str:
     score = found.change
     assert score is not None
     unit, scale = (" points", 100) if found.metric in _SHARES else ("", 1)
-    moved = f"{score.value * scale:+.3g}{unit}"
+    moved = f"{score.value * scale:+.3g}{unit}" if score.value else "unchanged"
     if score.interval is None:
         return f"{found.metric} {moved}"
     low, high = score.interval
     ends = f"{low * scale:+.3g} to {high * scale:+.3g}"
+    if not score.value:
+        return f"{found.metric} {moved} (95 %: {ends}{unit})"
     if low <= 0 <= high:
         return f"{found.metric} {moved} (95 %: {ends}), which may be chance"
     better = (score.value < 0) == found.lower_is_better

@@ -96,7 +96,10 @@ def test_one_model_and_no_disagreement():
     same = api.accuracy([net(), net(name="y"), net()], data(), metric="top5")
     assert same.worst == ()
     assert (same.change.value, same.agreement.value) == (0, 1)
-    assert "may be chance" in text(same)
+    assert "top5 unchanged (95 %: -" in text(same)
+    slight = api.accuracy([net(), net(DELTA / 12)], data())
+    assert slight.change.value
+    assert "may be chance" in text(slight)
 
 
 def test_models_take_samples_by_name_or_place_and_in_their_batches():
