@@ -1,8 +1,11 @@
 """Models served over the API of TensorFlow Serving."""
 
+import logging
 import os
+from dataclasses import replace
 from typing import Any
 
+from deploykit.api.shipped import Shipped, shipped_in
 from deploykit.api.tuned_flags import check_batch, tuned_flags
 from deploykit.benchmarking.results import load_tuned
 from deploykit.benchmarking.settings import Settings
@@ -13,6 +16,8 @@ from deploykit.serving.server.server_flags import ServerFlags
 from deploykit.serving.server.settings import settings_of
 from deploykit.storage.parameters import with_options
 from deploykit.transforms.core.errors import GraphError
+
+logger = logging.getLogger("deploykit")
 
 DEFAULT = ServerFlags()
 
@@ -33,8 +38,9 @@ def serve(
 
     Args:
         base_dir: a folder with the versions of one model (folders with numbers for names), or with
-            models that hold such folders; default: what `model_base_path` or `model_config_file`
-            says.
+            models that hold such folders; or what `deploykit ship` wrote: its model is served under
+            its name, with what `tune` found for it; default: what `model_base_path` or
+            `model_config_file` says.
         flags: the flags of TensorFlow Serving, and some more.
         tuned: what `tune` found, or its file: threads, calls at once, and the batch that calls are
             put together to; what flags or the environment set wins, and a line of the log says so.
@@ -54,6 +60,11 @@ def serve(
     """
     (flags,) = with_options("serve", options, flags)
     name, batch = "tuned", None
+    shipped = _shipped_in(base_dir)
+    if shipped is not None:
+        base_dir = shipped.model
+        flags = replace(flags, model_name=flags.model_name or shipped.name)
+        name, tuned = _taken(shipped, tuned)
     if tuned is not None and not isinstance(tuned, Settings):
         name = os.fspath(tuned)
         tuned = load_tuned(name)
@@ -68,3 +79,21 @@ def serve(
         return process.start(settings)
     except ServingError as error:
         raise GraphError(error.message) from None
+
+
+def _shipped_in(base_dir: str | os.PathLike[str] | None) -> Shipped | None:
+    """Return what was shipped into a folder; it is warned of a report that is damaged."""
+    shipped, warning = shipped_in(base_dir)
+    if warning:
+        logger.warning("%s", warning)
+    return shipped
+
+
+def _taken(shipped: Shipped, tuned: Any) -> tuple[str, Any]:
+    """Return where settings come from, and these: what was given, or else what was shipped."""
+    if tuned is not None or shipped.tuned is None:
+        shipped.say(None)
+        return "tuned", tuned
+    found = shipped.settings()
+    shipped.say(found)
+    return str(shipped.tuned), found

@@ -128,9 +128,11 @@ def serve(base_dir: str | None, tuned: str | None, as_json: bool, **flags: Any) 
     """Serve models over TensorFlow Serving's gRPC and REST API.
 
     BASE_DIR holds the versions of one model (folders with numbers as names), or several such
-    models. The flags are those of TensorFlow Serving and some more, written as --flag=value,
-    --flag value, --switch or --noswitch. A flag of TensorFlow Serving that has no effect here gives
-    a warning.
+    models. Or it is what deploykit ship wrote: then its model is served under its name, with the
+    settings that deploykit tune found for it; flags and --tuned win.
+
+    The flags are those of TensorFlow Serving and some more, written as --flag=value, --flag value,
+    --switch or --noswitch. A flag of TensorFlow Serving that has no effect here gives a warning.
 
     With several workers, each looks for new versions itself: until all have seen one, some answer
     with the old version and others with the new one. Each counts its own calls on the page for
@@ -141,13 +143,12 @@ def serve(base_dir: str | None, tuned: str | None, as_json: bool, **flags: Any) 
     stops when all running ones are answered. Ctrl-C leaves out the first part; a second signal
     stops the server at once.
     """
-    from deploykit.benchmarking.results import load_tuned
-    from deploykit.benchmarking.settings import Settings
+    from deploykit.api.shipped import tuned_of
     from deploykit.cli.report import Report, show
     from deploykit.cli.serve_environment import prepare_environment
     from deploykit.transforms.core.running.child import limits
 
-    prepare_environment(Settings() if tuned is None else load_tuned(tuned), limits.show_log)
+    prepare_environment(tuned_of(base_dir, tuned), limits.show_log)
     import deploykit
     from deploykit.serving.server.process import own_process
     from deploykit.text.server_start import lines
