@@ -7,8 +7,9 @@ makes an `<svg>` element of a figure, and `inline.CSS` holds the colours that pa
 * `latencies.latencies(benchmark)`: how latencies are spread, a strip for each measurement.
 * `throughput.throughput(benchmark)`: throughput over latency, a line for each model.
 * `throughput.loads(load_test)`: the same of a server under load, or None.
+* `throughput.trials(tuned)`: the same of settings that were tried, or None.
 * `warm_ups.warm_ups(benchmark)`: the calls before the steady state, over time.
-* `gains.gains(benchmark, tuned or ship)`: how many times better, with intervals, or None.
+* `gains.gains(benchmark, tuned, quantized or ship)`: how many times better, or None.
 * `profiles.ops(benchmark)`: time by op, a bar for each model that was profiled, or None.
 * `profiles.nodes(profile)`: time by node of one profile, or None.
 * `roofline.roofline(profile)`: what nodes reach of what the machine can do, or None.

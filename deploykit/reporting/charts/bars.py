@@ -101,5 +101,5 @@ def _highs(row: BarRow) -> list[float]:
 def _text(value: float | None, total: float, kind: str) -> str:
     if value is None:
         return "none"
-    share = f", {100 * value / total:.3g} %" if total else ""
+    share = f", {100 * value / total:.1f} %" if total else ""
     return f"{amount(value, kind)}{share}"

@@ -62,7 +62,7 @@ def gains(found: "BenchmarkResult | Mapping[str, Any]") -> "Figure | None":
     """Return ratios around 1, with their intervals; None: there are none.
 
     `found` is a result of `deploykit.benchmark`, or a document of kind `benchmark`, `tuned` or
-    `ship`.
+    `ship`, or of `Quantized`.
     """
     rows = gain_rows(found)
     return chart(lambda sheet, place: draw_gains(sheet, place, rows)) if rows else None
@@ -80,6 +80,14 @@ def gain_rows(found: "BenchmarkResult | Mapping[str, Any]") -> list[GainRow]:
         if choice:
             named.append((f"settings for {goal}: speed", choice.get("times_faster")))
             named.append((f"settings for {goal}: items", choice.get("times_the_items")))
+    if quantized := known.get("speed"):
+        against = f"8 bits beside {quantized['against']}"
+        ratio = {"value": quantized["times_as_fast"], **quantized}
+        named.append((f"{against}: speed", ratio))
+        named.append((f"{against}: CPU time", quantized.get("cpu_ratio")))
+    if engine := known.get("engine_speed"):
+        named.append(("the other engine: speed", engine.get("ratio")))
+        named.append(("the other engine: CPU time", engine.get("cpu_ratio")))
     for name, figure in (known.get("figures") or {}).items():
         named.append((figure.get("title") or name, figure.get("ratio")))
     rows = [GainRow.of(name, ratio) for name, ratio in named]

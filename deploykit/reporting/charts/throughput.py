@@ -9,7 +9,7 @@ from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import summary
-from deploykit.reporting.charts.figures import benchmark_of, chart
+from deploykit.reporting.charts.figures import benchmark_of, chart, is_number
 from deploykit.reporting.charts.lettering import all_wrapped, wrapped
 from deploykit.reporting.charts.scale import Scale
 from deploykit.reporting.charts.sheet import LEGEND_INDENT, SHAPES, Place, Sheet, Spot
@@ -63,6 +63,33 @@ def loads(found: Mapping[str, Any]) -> "Figure | None":
     if not curves:
         return None
     return chart(lambda sheet, place: draw_loads(sheet, place, found))
+
+
+def trials(found: Mapping[str, Any]) -> "Figure | None":
+    """Return throughput over latency of a tuned document: the defaults, what is recommended, and
+    all else that was tried. None: there are no figures.
+    """
+    clouds = _trial_points(found)
+    titles = "latency of a call: p50, whisker to p99", "items a second"
+    if not clouds:
+        return None
+    return chart(lambda sheet, place: draw_curves(sheet, place, clouds, titles, joined=False))
+
+
+def _trial_points(found: Mapping[str, Any]) -> list[Curve]:
+    """Return the points of each choice of a tuned document, and those of all other trials."""
+
+    def points(each: Mapping[str, Any] | None) -> list[CurvePoint]:
+        names = ("p50_ms", "p99_ms", "items_per_second")
+        known = [v for v in map((each or {}).get, names) if is_number(v) and v > 0]
+        return [CurvePoint("", *known)] if len(known) == len(names) else []
+
+    choices = [("default settings", "default"), ("recommended for latency", "latency"),
+               ("recommended for throughput", "throughput")]  # fmt: skip
+    clouds: list[Curve] = [(title, points(found.get(name))) for title, name in choices]
+    rest = [point for trial in found.get("trials") or () for point in points(trial)]
+    clouds.append((f"{len(rest)} trials of the search", rest))
+    return [cloud for cloud in clouds if cloud[1]]
 
 
 def varied(measurements: Sequence[Measurement]) -> str:
@@ -139,9 +166,17 @@ def draw_loads(sheet: Sheet, place: Place, found: Mapping[str, Any]) -> float:
 
 
 def draw_curves(
-    sheet: Sheet, place: Place, curves: Sequence[Curve], titles: tuple[str, str]
+    sheet: Sheet,
+    place: Place,
+    curves: Sequence[Curve],
+    titles: tuple[str, str],
+    *,
+    joined: bool = True,
 ) -> float:
-    """Draw curves in a plane, with a legend where there are several; return where it ends."""
+    """Draw curves in a plane, with a legend where there are several; return where it ends.
+
+    Points of a curve that are not `joined` are bare marks.
+    """
     shown = curves[:MOST_LINES]
     flat = [point for _, points in shown for point in points]
     times = [point.p50 for point in flat] + [max(point.p50, point.p99) for point in flat]
@@ -152,11 +187,11 @@ def draw_curves(
     plane = draw_plane(sheet, place, scales, titles, _HIGH)
     drawn = [
         each
-        for number, (_, points) in enumerate(shown)
-        for each in _draw_curve(sheet, plane, points, number)
+        for number, (_, points) in reversed(list(enumerate(shown)))
+        for each in _draw_curve(sheet, plane, points, number, joined)
     ]
     ordered = [each for _, points in shown for each in _ends_first(points)]
-    wanted = [(plane.spot(p.p50, p.rate), p.label) for p in ordered]
+    wanted = [(plane.spot(p.p50, p.rate), p.label) for p in ordered if p.label]
     write_labels(sheet, plane, wanted, drawn)
     if len(curves) == 1 and not curves[0][0]:
         return plane.bottom
@@ -173,21 +208,22 @@ def draw_curves(
 
 
 def _draw_curve(
-    sheet: Sheet, plane: ValuePlane, points: Sequence[CurvePoint], number: int
+    sheet: Sheet, plane: ValuePlane, points: Sequence[CurvePoint], number: int, joined: bool
 ) -> list[Sequence[Spot]]:
     """Draw a line with its marks and whiskers, and return its lines."""
     colour = series_colour(number)
     spots = [plane.spot(point.p50, point.rate) for point in points]
-    whiskers, caps = [], []
+    whiskers: list[Sequence[Spot]] = []
+    caps = []
     for point, (x, y) in list(zip(points, spots, strict=True))[:_MOST_WHISKERS]:
         end, _ = plane.spot(max(point.p50, point.p99), point.rate)
         whiskers.append(((x, y), (end, y)))
         caps.append(((end, y - 3), (end, y + 3)))
     sheet.lines([*whiskers, *caps], colour, 0.8)
-    if len(spots) > 1:
+    if len(spots) > 1 and joined:
         sheet.line(spots, colour, 1.6)
     sheet.marks(spots, colour, 6, SHAPES[number % len(SHAPES)])
-    return [spots, *whiskers]
+    return [spots, *whiskers] if joined else whiskers
 
 
 def _ends_first(points: Sequence[CurvePoint]) -> list[CurvePoint]:

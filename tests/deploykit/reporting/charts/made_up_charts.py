@@ -86,12 +86,30 @@ def a_load_test(rng: np.random.Generator) -> dict[str, Any]:
             "latency_limit_ms": an_amount(rng), "highest_rate": an_amount(rng)}  # fmt: skip
 
 
+def a_tuned(rng: np.random.Generator) -> dict[str, Any]:
+    """Return the document of a search for settings, as far as it is drawn."""
+
+    def figures() -> dict[str, Any]:
+        return {"p50_ms": an_amount(rng), "p99_ms": an_amount(rng),
+                "items_per_second": an_amount(rng),
+                "times_faster": a_ratio(rng), "times_the_items": a_ratio(rng)}  # fmt: skip
+
+    failed = {"failure": "it has no room", "settings": {}}
+    many = [figures() for _ in range(int(rng.choice([0, 3, 90])))]
+    return {"kind": "tuned", "default": figures(), "latency": figures(),
+            "throughput": None if rng.random() < 0.3 else figures(),
+            "trials": [failed, *many]}  # fmt: skip
+
+
 def a_quantized(rng: np.random.Generator) -> dict[str, Any]:
     """Return the document of a quantized model, as far as it is drawn."""
     kernels = (
         ("eigen_us", "onednn_us", "int8_us") if rng.random() < 0.5 else ("float_us", "int8_us")
     )
+    speed = a_ratio(rng)
     return {
+        "speed": {**speed, "times_as_fast": speed["value"], "against": a_name(rng),
+                  "cpu_ratio": None},
         "layers": [
             {"layer": a_name(rng), "op": a_name(rng, 30),
              "computes_in": str(rng.choice(["int8", "float"])),

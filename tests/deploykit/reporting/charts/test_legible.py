@@ -17,7 +17,7 @@ from deploykit.reporting.charts.latencies import latencies
 from deploykit.reporting.charts.layers import layer_noise, layer_times
 from deploykit.reporting.charts.profiles import nodes, ops
 from deploykit.reporting.charts.roofline import roofline
-from deploykit.reporting.charts.throughput import loads, throughput
+from deploykit.reporting.charts.throughput import loads, throughput, trials
 from deploykit.reporting.charts.warm_ups import warm_ups
 from deploykit.reporting.load_plot import plot_loads
 from tests.deploykit.benchmarking.made_up_results import measurement, result
@@ -41,11 +41,13 @@ def of_profiles(rng: np.random.Generator) -> Charts:
 
 def of_layers(rng: np.random.Generator) -> Charts:
     found = made_up.a_quantized(rng)
-    yield from (layer_noise(found), layer_times(found))
+    yield from (layer_noise(found), layer_times(found), gains(found))
 
 
 def of_others(rng: np.random.Generator) -> Charts:
     yield loads(made_up.a_load_test(rng))
+    tuned = made_up.a_tuned(rng)
+    yield from (trials(tuned), gains(tuned))
     yield gains(made_up.a_shipment(rng))
     yield classes(made_up.an_accuracy(rng))
 
