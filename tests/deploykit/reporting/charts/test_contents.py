@@ -1,0 +1,122 @@
+"""Charts say what their documents say: sums, shares, numbers and colours."""
+
+import pytest
+
+from deploykit.reporting.charts.bars import BarRow, most_and_rest
+from deploykit.reporting.charts.classes import classes
+from deploykit.reporting.charts.gains import GainRow, gain_rows, gains
+from deploykit.reporting.charts.latencies import latencies
+from deploykit.reporting.charts.layers import layer_noise, layer_times
+from deploykit.reporting.charts.profiles import nodes, ops
+from deploykit.reporting.charts.roofline import counted_nodes, roofline
+from deploykit.reporting.charts.style import MUTED, SERIES
+from deploykit.reporting.charts.throughput import loads, throughput, trials
+from deploykit.reporting.charts.warm_ups import warm_ups
+from deploykit.transforms.core.errors import GraphError
+from tests.deploykit.benchmarking.made_up_results import measurement, result
+
+PAIR = result(measurement("first.pb"), measurement("second.pb", 3.0))
+
+
+def words(figure) -> list[str]:
+    return [each.get_text() for each in figure.texts]
+
+
+@pytest.mark.parametrize("draw", [latencies, throughput, warm_ups, gains])
+def test_a_result_and_its_document_give_one_chart(draw):
+    assert words(draw(PAIR)) == words(draw(PAIR.document()))
+
+
+@pytest.mark.parametrize("draw", [latencies, throughput, warm_ups])
+def test_another_document_is_refused(draw):
+    with pytest.raises(GraphError, match="this is no result of deploykit benchmark"):
+        draw({"kind": "else"})
+
+
+def test_the_rest_is_a_sum():
+    rows = [BarRow(str(n), (float(n), None if n < 9 else 1.0)) for n in range(20)]
+    found = most_and_rest(rows, "ops", 12)
+    assert [row.name for row in found] == [*map(str, range(19, 7, -1)), "8 other ops together"]
+    assert found[-1].values == (28.0, None)
+    assert len(most_and_rest(rows[:13], "ops", 12)) == 13  # one alone is no rest
+
+
+def test_a_ratio_is_coloured_by_what_is_sure():
+    sure, open_, lost = (
+        GainRow.of("x", {"value": v, "low": v / 1.1, "high": v * 1.1}) for v in (2.0, 1.02, 0.5)
+    )
+    unknown = GainRow.of("x", {"value": 2.0, "low": None, "high": None})
+    assert [each.colour for each in (sure, open_, lost, unknown)] == [
+        SERIES[2], MUTED, SERIES[1], MUTED,
+    ]  # fmt: skip
+    assert sure.text == "2.00 times (1.82 to 2.20)"
+    assert unknown.text == "2.00 times (interval not known)"
+    for bad in (None, {"value": None}, {"value": 0.0}, {"value": float("nan")}, "x"):
+        assert GainRow.of("x", bad) is None
+
+
+def test_ratios_of_every_kind_of_document():
+    ratio = {"value": 2.0, "low": 1.9, "high": 2.1}
+    assert [row.name for row in gain_rows(PAIR)] == ["second.pb: speed"]
+    assert gain_rows(PAIR)[0].value == pytest.approx(2.0, rel=0.01)
+    tuned = {"kind": "tuned", "latency": {"times_faster": ratio, "times_the_items": ratio},
+             "throughput": None}  # fmt: skip
+    assert [row.name for row in gain_rows(tuned)] == [
+        "settings for latency: speed", "settings for latency: items",
+    ]  # fmt: skip
+    quantized = {"speed": {"times_as_fast": 2.0, "low": 1.9, "high": 2.1, "against": "float",
+                           "cpu_ratio": ratio}}  # fmt: skip
+    assert [(row.name, row.high) for row in gain_rows(quantized)] == [
+        ("8 bits beside float: speed", 2.1), ("8 bits beside float: CPU time", 2.1),
+    ]  # fmt: skip
+    figures = {"p50": {"title": "p50 latency", "ratio": ratio}, "accuracy": {"ratio": None}}
+    ship = {"kind": "ship", "figures": figures}
+    assert [row.name for row in gain_rows(ship)] == ["p50 latency"]
+
+
+def test_nothing_to_draw_is_none():
+    nothing = {"measurements": [{"name": "a"}]}
+    empty = {"nodes": [], "ops": [], "peak": {}}
+    assert [ops(nothing), nodes(empty), roofline(empty), gains({}), trials({"kind": "tuned"}),
+            layer_noise({}), layer_times({"layers": []}), classes({"models": [], "by_class": []}),
+            loads({"loads": []})] == 9 * [None]  # fmt: skip
+
+
+def test_shares_are_of_the_whole_call():
+    found = {
+        "name": "a",
+        "profile": {"ops": [{"op": "Conv2D", "ms": 3.0}, {"op": "Add", "ms": 1.0}]},
+    }
+    assert words(ops({"measurements": [found]})) == [
+        "Conv2D", "3.00 ms, 75.0 %", "Add", "1.00 ms, 25.0 %",
+    ]  # fmt: skip
+
+
+def test_only_nodes_with_operations_are_under_the_roof():
+    node = {"name": "n", "op": "Conv2D", "ms": 1.0, "flops": 1000, "moved": 10}
+    others = [node | {"flops": 0}, node | {"moved": 0}, node | {"ms": 0.0}]
+    profile = {"nodes": [*others, node | {"name": "dear", "ms": 2.0}, node],
+               "peak": {"gflops": 100.0, "gigabytes": 10.0}}  # fmt: skip
+    assert [each["name"] for each in counted_nodes(profile)] == ["dear", "n"]
+    found = words(roofline(profile))
+    assert {"1  2.00 ms: dear", "2  1.00 ms: n", "Conv2D"} <= set(found)
+
+
+def test_the_noisiest_layers_are_named():
+    layers = [{"layer": f"layer {n}", "op": "Conv2D", "computes_in": "int8", "sqnr_db": 20.0 + n}
+              for n in range(30)]  # fmt: skip
+    found = words(layer_noise({"layers": layers}))
+    assert {"1  20.0 dB: layer 0", "6  25.0 dB: layer 5"} <= set(found)
+    assert "7  26.0 dB: layer 6" not in found
+    assert "stays float" not in found
+
+
+def test_the_worst_class_comes_first():
+    found = {"models": [{"name": "float"}, {"name": "8 bits"}], "by_class": [
+        {"label": "shoe", "samples": 10, "models": [{"value": 0.9}, {"value": 0.8}]},
+        {"label": "bag", "samples": 1, "models": [{"value": 0.7}, {"value": 0.5}]},
+    ]}  # fmt: skip
+    assert words(classes(found)) == [
+        "float", "8 bits", "bag (1 sample)", "70.0 %", "50.0 %",
+        "shoe (10 samples)", "90.0 %", "80.0 %",
+    ]  # fmt: skip
