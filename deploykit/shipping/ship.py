@@ -90,7 +90,8 @@ def ship(
 
 def _shipped(shipment: Shipment, kept: Kept, inputs: Mapping[str, Any]) -> Shipped:
     """Do what is not kept, and write the report."""
-    plan, started = _plan(shipment, kept, inputs), datetime.now().astimezone().isoformat(timespec="seconds")
+    started = datetime.now().astimezone().isoformat(timespec="seconds")
+    plan = _plan(shipment, kept, inputs)
     expected = {each.stage: each.seconds for each in plan}
     keys: dict[str, str] = {}
     with working("ship", *NAMES, expected=expected) as work:
