@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from deploykit.cli.main import COMMANDS
 from tests.docs.walking import blocks, walk, without_digits
 
@@ -27,6 +29,7 @@ def test_the_table_names_all_commands():
     assert named == set(COMMANDS)
 
 
+@pytest.mark.slow  # a minute; that the options exist is among the tests of all pages
 def test_the_tour_prints_what_it_says(tmp_path):
     """Figures may differ from processor to processor, so digits are not compared."""
     found = walk(README, tmp_path)

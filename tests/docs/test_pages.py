@@ -12,6 +12,7 @@ import pytest
 from deploykit.cli.main import COMMANDS
 from deploykit.freezing.graph_files import load_graph, save_graph
 from docs.generator.__main__ import MARK
+from tests.deploykit.cli.options.test_outputs import LEAVES
 from tests.docs.walking import ROOT, blocks, walk, without_digits
 from tests.support import build, ops
 
@@ -94,6 +95,34 @@ def test_commands_on_a_page_exist(page):
         name for code in marked for name in re.findall(r"(?:^|[ /])deploykit ([a-z][a-z-]*)", code)
     }
     assert used <= set(COMMANDS)
+
+
+def unknown_options(text: str) -> list[str]:
+    """Return the options in lines of a shell that no command of their beginning has."""
+    found = []
+    for line in re.findall(r"^(?:\$ )?(deploykit .*)$", text.replace("\\\n", " "), re.M):
+        words = re.split(r" [|&>#]", line)[0].split()
+        names = [name for name in LEAVES if words[1 : 1 + len(name)] == list(name)]
+        known = {
+            option
+            for name in names
+            for each in LEAVES[name].params
+            for option in (*each.opts, *each.secondary_opts)
+        }
+        given = [word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)]
+        found += [f"{line}: {option}" for option in given if option not in known | {"--help"}]
+    return found
+
+
+@pytest.mark.parametrize("page", BY_HAND, ids=lambda page: str(page.relative_to(ROOT)))
+def test_options_on_a_page_exist(page):
+    for _, text in blocks(page, "sh", "console"):
+        assert unknown_options(text) == []
+
+
+def test_an_unknown_option_is_seen():
+    text = "$ deploykit freeze a.keras -o b.pb --gone=1 | tail -1\ndeploykit doctor --lost\n"
+    assert [each.rpartition(": ")[2] for each in unknown_options(text)] == ["--gone", "--lost"]
 
 
 @pytest.mark.slow
