@@ -5,7 +5,7 @@ import os
 from dataclasses import replace
 from typing import Any
 
-from deploykit.api.shipped import Shipped, shipped_in
+from deploykit.api.shipped import ShippedFolder, shipped_in
 from deploykit.api.tuned_flags import check_batch, tuned_flags
 from deploykit.benchmarking.results import load_tuned
 from deploykit.benchmarking.settings import Settings
@@ -81,7 +81,7 @@ def serve(
         raise GraphError(error.message) from None
 
 
-def _shipped_in(base_dir: str | os.PathLike[str] | None) -> Shipped | None:
+def _shipped_in(base_dir: str | os.PathLike[str] | None) -> ShippedFolder | None:
     """Return what was shipped into a folder; it is warned of a report that is damaged."""
     shipped, warning = shipped_in(base_dir)
     if warning:
@@ -89,7 +89,7 @@ def _shipped_in(base_dir: str | os.PathLike[str] | None) -> Shipped | None:
     return shipped
 
 
-def _taken(shipped: Shipped, tuned: Any) -> tuple[str, Any]:
+def _taken(shipped: ShippedFolder, tuned: Any) -> tuple[str, Any]:
     """Return where settings come from, and these: what was given, or else what was shipped."""
     if tuned is not None or shipped.tuned is None:
         shipped.say(None)

@@ -23,7 +23,7 @@ _SPEED = {"cpu": "CPU", "cpus": "CPUs", "cpu_limit": "limit of CPUs"}
 
 
 @dataclass(frozen=True)
-class Shipped:
+class ShippedFolder:
     """A folder of `deploykit ship`. Nothing of it says where it lies, so it may have moved."""
 
     folder: Path
@@ -83,7 +83,7 @@ class Shipped:
                            "; ".join(others))  # fmt: skip
 
 
-def shipped_in(base_dir: Any) -> tuple[Shipped | None, str]:
+def shipped_in(base_dir: Any) -> tuple[ShippedFolder | None, str]:
     """Return what was shipped into a folder, or None, and a warning where its report is damaged.
 
     A file of the name that others wrote is passed over. FileError: the model that the report names
@@ -108,7 +108,7 @@ def shipped_in(base_dir: Any) -> tuple[Shipped | None, str]:
     name = document.get("name")
     if not isinstance(name, str) or not name or name in (".", "..") or Path(name).name != name:
         return None, _damaged(f"{path}: it names no model")
-    found = Shipped(folder, name)
+    found = ShippedFolder(folder, name)
     if not found.model.is_dir():
         raise FileError(
             f"{found.model}: there is no such folder, but {path} says that the model lies there; "
