@@ -79,10 +79,12 @@ def ship(
     folder = Path(output if output is not None else f"{name}.ship")
     shipment = Shipment(source, folder, name, replace(how, name=name), how.budget)
     kept, inputs = Kept(folder), _inputs(source, shipment.how)
+    given = (how.calibration, how.evaluation, how.labels)
+    read = [*path_of(source), *(each for each in given if isinstance(each, str))]
     if dry_run:
-        own.check(folder)
+        own.check(folder, *read)
         return Shipped(folder, name, _plan(shipment, kept, inputs, from_stage))
-    with own.own_folder(folder):
+    with own.own_folder(folder, *read):
         if from_stage is not None:
             kept.forget(NAMES[NAMES.index(from_stage) :])
         return _shipped(shipment, kept, inputs)

@@ -16,12 +16,12 @@ REPORT_JSON, REPORT_HTML, README = "report.json", "report.html", "README.md"
 
 
 @contextlib.contextmanager
-def own_folder(folder: Path) -> Iterator[None]:
+def own_folder(folder: Path, *sources: str) -> Iterator[None]:
     """Make the folder, and hold it against other runs.
 
     FileError: it cannot be written, holds something else, or another run is at work in it.
     """
-    check(folder)
+    check(folder, *sources)
     place = folder / FOLDER
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -33,9 +33,13 @@ def own_folder(folder: Path) -> Iterator[None]:
         yield
 
 
-def check(folder: Path) -> None:
-    """Raise FileError now for a folder that could not be taken."""
+def check(folder: Path, *sources: str) -> None:
+    """Raise FileError now for a folder that could not be taken, or that holds what is read."""
     check_output_folder(folder)
+    for source in sources:
+        if Path(source).resolve().is_relative_to(folder.resolve()):
+            raise FileError(f"{source}: it lies in {folder}, which is to be written; give another "
+                            "folder with -o")  # fmt: skip
     if folder.is_dir() and not (folder / FOLDER).is_dir() and any(folder.iterdir()):
         raise FileError(
             f"{folder}: this folder holds something that deploykit ship did not write; give a new "

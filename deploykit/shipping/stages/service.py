@@ -2,8 +2,10 @@
 
 import io
 import os
+import shutil
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from deploykit.input.preprocessing import declared_for
 from deploykit.input.samples import open_feeds
 from deploykit.serving.protocol.photo_names import TENSORS
 from deploykit.serving.protocol.signatures import PREDICT
+from deploykit.serving.saved_model.write_version import versions_in
+from deploykit.shipping.kept import digest_of_path
 from deploykit.shipping.own_answer import own_answer
 from deploykit.shipping.served_instance import ServedInstance
 from deploykit.shipping.shipment import MODEL, TUNED, Shipment
@@ -62,8 +66,21 @@ def _export(shipment: Shipment) -> Outcome:
             why = f"callers send tensors and no photos: {error}"
     if found is None:
         found = export(shipment.path(MODEL), shipment.folder, **options)
+    found = _without_twin(found)
     document = {**found.document(), "bytes": found.bytes, "fed": dict(found.fed)}
     return Outcome(document, _written(shipment, found), why=why)
+
+
+def _without_twin(found: Exported) -> Exported:
+    """Take the version back if an earlier one is the same, which a server may have loaded."""
+    written = digest_of_path(found.folder)
+    earlier = versions_in(found.folder.parent)
+    earlier.pop(found.version)
+    number = next((n for n, folder in earlier.items() if digest_of_path(folder) == written), None)
+    if number is None:
+        return found
+    shutil.rmtree(found.folder)
+    return replace(found, version=number, folder=found.folder.parent / str(number))
 
 
 def _written(shipment: Shipment, found: Exported) -> tuple[str, ...]:

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import deploykit as api
+from deploykit.freezing.interface import Source
+from deploykit.shipping.ship import _in_memory, _inputs
 from deploykit.shipping.stages import NAMES
 from deploykit.transforms.core.errors import FileError, GraphError
 from tests.deploykit.benchmarking.nets import dense, written
@@ -144,6 +146,14 @@ def test_a_folder_of_others_is_left_alone(home):
     assert [each.name for each in (home / "mine").iterdir()] == ["thesis.txt"]
 
 
+def test_what_is_read_is_not_written_over(home, shipped):
+    model = home / "net.ship" / "model.pb"
+    content = model.read_bytes()
+    with pytest.raises(FileError, match="it lies in"):
+        api.ship(model, home / "net.ship")
+    assert model.read_bytes() == content
+
+
 def test_two_runs_in_one_folder_do_not_meet(home, shipped):
     from deploykit.transforms.core.files.locks import locked
 
@@ -190,9 +200,6 @@ def test_what_is_in_memory_is_told_by_its_contents(home, shipped):
     graph = api.load_graph(home / "net.pb")
     plans = []
     for x in (data["x"], data["x"], data["x"] + 1):
-        from deploykit.freezing.interface import Source
-        from deploykit.shipping.ship import _in_memory, _inputs
-
         how = api.ShipOptions(evaluation={**data, "x": x})
         plans.append(_inputs(*_in_memory(Source(graph), how)))
     assert plans[0] == plans[1] != plans[2]

@@ -1,0 +1,28 @@
+"""Models of all kinds are shipped, and a served instance gives their answers."""
+
+import numpy as np
+import pytest
+
+import deploykit
+from tests.matrix.left_out import drawn_at_random
+from tests.matrix.test_matrix import kinds, quick, written
+
+SHIPPED = [each for each in quick() if not drawn_at_random(*each[1:])][::4]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("calibrated", [False, True], ids=["float", "calibrated"])
+@pytest.mark.parametrize(("library", "name", "form", "writer"), SHIPPED)
+def test_each_kind_is_served(library, name, form, writer, calibrated, tmp_path):
+    import keras
+
+    path = written(library, name, form, writer, tmp_path)
+    model = deploykit.open_model(path)
+    samples = np.concatenate([kinds(keras)[name].samples] * 24)
+    data = {model.graph.inputs[0].partition(":")[0]: samples} if calibrated else None
+    found = deploykit.ship(path, tmp_path / "out", calibration=data, budget=0.2)
+    stages = {each["stage"]: each for each in found.document()["stages"]}
+    served = stages["serve"]["document"]
+    assert served["agrees"] is True, served
+    assert found.figures["p50"]["after"]["value"] > 0
+    assert (tmp_path / "out" / "report.html").stat().st_size < 2_000_000
