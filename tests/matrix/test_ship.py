@@ -20,7 +20,9 @@ def test_each_kind_is_served(library, name, form, writer, calibrated, tmp_path):
     model = deploykit.open_model(path)
     samples = np.concatenate([kinds(keras)[name].samples] * 24)
     data = {model.graph.inputs[0].partition(":")[0]: samples} if calibrated else None
-    found = deploykit.ship(path, tmp_path / "out", calibration=data, budget=0.2)
+    found = deploykit.ship(
+        path, tmp_path / "out", calibration=data, budget=0.2, allow_low_accuracy=True
+    )
     stages = {each["stage"]: each for each in found.document()["stages"]}
     served = stages["serve"]["document"]
     assert served["agrees"] is True, served

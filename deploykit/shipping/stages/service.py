@@ -35,7 +35,7 @@ from deploykit.shipping.stage_result import Outcome
 from deploykit.storage.files import write
 from deploykit.transforms.core.engines.engines import TENSORFLOW
 from deploykit.transforms.core.errors import GraphError, VerificationError
-from deploykit.transforms.core.node import producer_name
+from deploykit.transforms.core.node import normal
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.sample_inputs import demanded_batch, made_up_feeds
 
@@ -191,18 +191,20 @@ def _sample(shipment: Shipment, callee: NamedModel) -> tuple[dict[str, Array] | 
     """Return a sample by alias, and what it is in words; None: there is none, and why."""
     how = shipment.how
     data = how.evaluation if how.evaluation is not None else how.calibration
-    names = {tensor.name: alias for alias, tensor in callee.inputs.items()}
     if data is None:
         feeds, why = made_up_feeds(callee.graph, (-1.0, 1.0))
         if not feeds:
             return None, f"none was sent: {why}"
-        return {names[tensor]: each for tensor, each in feeds[0].items()}, "made-up values"
+        return _by_alias(callee, feeds[0]), "made-up values"
     batch = demanded_batch(callee.graph) or 1
     feed = next(iter(open_feeds(data, callee.graph, how.preprocess, batch)[0]))
-    tensors = {producer_name(tensor): alias for tensor, alias in names.items()}
-    found = {tensors[producer_name(tensor)]: each for tensor, each in feed.items()}
     said = str(data) if isinstance(data, str | os.PathLike) else "the samples"
-    return found, f"the first sample of {said}"
+    return _by_alias(callee, feed), f"the first sample of {said}"
+
+
+def _by_alias(callee: NamedModel, feed: Mapping[str, Array]) -> dict[str, Array]:
+    aliases = {normal(tensor.name): alias for alias, tensor in callee.inputs.items()}
+    return {aliases[normal(tensor)]: array for tensor, array in feed.items()}
 
 
 def _difference(expected: Array, got: Array) -> float:
