@@ -5,7 +5,7 @@ from deploykit.text.tables import number, size
 
 NOTHING = "\N{EN DASH}"
 """Stands where a figure is not known."""
-_LARGE, _SMALL = 1e15, 1e-6
+_LARGE, _SMALL = 1e15, 1e-4
 
 
 def plain(value: float | None) -> str:
@@ -48,8 +48,8 @@ def amount(value: float | None, unit: str) -> str:
 
 
 def span(low: float | None, high: float | None, unit: str = "") -> str:
-    """Return an interval, or nothing where it is not known."""
-    if low is None or high is None:
+    """Return an interval, or nothing where it is not known, or is a point."""
+    if low is None or high is None or low == high:
         return ""
     ends = [amount(each, unit) for each in (low, high)]
     last = ends[0].rpartition(" ")
@@ -93,11 +93,13 @@ def _signed(value: float) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Return a time as people say it: 0.4 s, 12 s, 2:10 min."""
+    """Return a time as people say it: 3 ms, 0.4 s, 12 s, 2:10 min."""
     if value is None:
         return NOTHING
     if not 0 <= value < 1e7:
         return f"{value:.2e} s"
+    if 0 < value < 0.1:
+        return f"{number(1000 * value)} ms"
     if value < 10:
         return f"{value:.1f} s"
     return f"{value:.0f} s" if value < 100 else f"{int(value) // 60}:{int(value) % 60:02} min"

@@ -25,7 +25,7 @@ from deploykit.reporting.page.sections.profile import profiles
 from deploykit.reporting.page.sections.settings import tuned
 from deploykit.reporting.page.sections.speed import load, speed
 from deploykit.reporting.page.sections.stages import stages
-from deploykit.reporting.page.sections.verification import steps, verification
+from deploykit.reporting.page.sections.verification import by_step, steps, verification
 from deploykit.storage.documents import FORMAT
 from deploykit.transforms.core.errors import GraphError
 
@@ -69,7 +69,7 @@ _SCHEMA = 1  # of what commands print
 # Stages in the order of the page, which is that of what a reader asks first.
 _STAGES: Mapping[str, tuple[str, tuple[Drawer, ...]]] = {
     "accuracy": ("Accuracy", (accuracy,)),
-    "verify": ("Verification", (verification,)),
+    "verify": ("Verification", ()),
     "optimize": ("Optimization, step by step", (steps,)),
     "benchmark": ("Speed", ()),
     "quantize": ("Layers in 8 bits", (judged, layers)),
@@ -153,7 +153,13 @@ def _ship(part: DocumentPart, pictures: Pictures) -> Iterator[Section]:
         stage = by_name.get(name)
         if stage is None:
             continue
-        yield from _stage(stage, title, drawers, pictures)
+        document = stage["document"]
+        drawn = [drawer(document, pictures) for drawer in drawers]
+        if name == "verify":
+            drawn = [by_step(part)]
+        if name == "benchmark":
+            drawn = [_benchmark(document, pictures)]
+        yield from _stage(stage, title, chain.from_iterable(drawn))
     yield from stages(part, pictures)
     yield from machine(part, pictures)
     rows = tuple((each["what"].text, each["command"].text) for each in part["commands"])
@@ -162,23 +168,16 @@ def _ship(part: DocumentPart, pictures: Pictures) -> Iterator[Section]:
                       part.file, part["commands"].place)  # fmt: skip
 
 
-def _stage(
-    stage: DocumentPart, title: str, drawers: Iterable[Drawer], pictures: Pictures
-) -> Iterator[Section]:
+def _stage(stage: DocumentPart, title: str, sections: Iterable[Section]) -> Iterator[Section]:
     """Yield the sections of a stage; where it has none, one that says why."""
-    document, name, why = stage["document"], stage["stage"].text, stage["why"].text
+    outcome, why = stage["outcome"].text, stage["why"].text
     found = False
-    for section in (
-        _benchmark(document, pictures)
-        if name == "benchmark"
-        else chain.from_iterable(drawer(document, pictures) for drawer in drawers)
-    ):
-        if why and not found and name == "benchmark":
-            section = replace(section, blocks=(Words(why, "doubt"), *section.blocks))
+    for section in sections:
+        if why and not found and title == "Speed":
+            section = replace(section, blocks=(Words(why), *section.blocks))
         found = True
         yield section
     if not found:
-        outcome = stage["outcome"].text
         said = f"{outcome}: {why}" if why else outcome
         words = "no figures were kept" if outcome in ("", "done") and not why else said
         yield _empty(stage, f"{words[:1].upper()}{words[1:]}", title)

@@ -33,6 +33,7 @@ class Card:
     title: str
     value: str
     """After; where there is none, before."""
+    unit: str
     change: str
     tone: str
     bars: tuple[ValueBar, ...]
@@ -93,7 +94,10 @@ def _card(name: str, part: DocumentPart) -> Card:
     change, tone = _change(part, unit)
     if not tone and said.startswith("undecided"):
         tone = "doubt"
-    return Card(name, part["title"].text or _TITLES[name], amount(shown, unit), change, tone,
+    value, sign = amount(shown, unit), ""
+    if shown is not None and unit not in ("share", "bytes"):
+        value, sign = amount(shown, ""), unit
+    return Card(name, part["title"].text or _TITLES[name], value, sign, change, tone,
                 tuple(_bars(before, after, unit)), said, part.place)  # fmt: skip
 
 

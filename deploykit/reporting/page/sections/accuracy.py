@@ -20,6 +20,7 @@ def accuracy(part: DocumentPart, pictures: Pictures) -> Iterable[Section]:
     unit = "share" if metric in _SHARES else ""
     _change(draft, part, unit)
     facts = [("metric", metric), ("samples", whole(part["samples"].number)),
+             ("classes", part["class_order"].words),
              ("of", part["source"].words),
              ("the same answer from both", _with_interval(part["agreement"], "share"))]  # fmt: skip
     draft.facts(part, *facts)
@@ -29,9 +30,11 @@ def accuracy(part: DocumentPart, pictures: Pictures) -> Iterable[Section]:
         for _, each in zip(range(_MOST), models, strict=False)
     ]
     draft.grid("Models", models, ("model", metric or "value", "95 % interval"), rows)
-    draft.draw(pictures, part, "accuracy")
-    _classes(draft, part["by_class"], unit)
+    draft.draw(pictures, part, "classes")
+    _classes(draft, part, unit)
     _worst(draft, part["worst"])
+    for note in part["notes"]:
+        draft.say(note.text)
     return draft.done()
 
 
@@ -67,21 +70,18 @@ def _change(draft: SectionDraft, part: DocumentPart, unit: str) -> None:
 
 
 def _classes(draft: SectionDraft, part: DocumentPart, unit: str) -> None:
-    if not part:
-        return
-    keys = [key for key, each in part[0].named() if not isinstance(each.value, dict)]
-    rows = [
-        tuple(_cell(each[key], unit) for key in keys)
-        for _, each in zip(range(_MOST_CLASSES), part, strict=False)
-    ]
-    draft.grid("By class", part, [key.replace("_", " ") for key in keys], rows)
-
-
-def _cell(part: DocumentPart, unit: str) -> str:
-    whole_number = isinstance(part.value, int)
-    if part.number is None or whole_number or unit != "share":
-        return interval(part, unit) if len(part) == 2 else part.words
-    return share(part.number)
+    """Add a row for each class, with the share of each model."""
+    classes, models = part["by_class"], [each["name"].text for each in part["models"]][:_MOST]
+    rows: list[tuple[str | tuple[str, str], ...]] = []
+    for _, each in zip(range(_MOST_CLASSES), classes, strict=False):
+        values: list[tuple[str, str]] = [
+            (_of(value, unit), interval(value, unit))
+            for _, value in zip(models, each["models"], strict=False)
+        ]
+        values += [(NOTHING, "")] * (len(models) - len(values))
+        name = each["label"].words or each["class"].words
+        rows.append((name, whole(each["samples"].number), *values))
+    draft.grid("By class", classes, ("class", "samples", *models), rows)
 
 
 def _worst(draft: SectionDraft, part: DocumentPart) -> None:
@@ -91,7 +91,7 @@ def _worst(draft: SectionDraft, part: DocumentPart) -> None:
         fits = isinstance(source, str) and len(source) <= _LARGEST and _PICTURE.fullmatch(source)
         lines = [f"label: {each['label'].words}" if each["label"] else ""]
         lines += [_answer("before", each["first"]), _answer("after", each["last"])]
-        name = f"sample {each['sample'].words}"
+        name = each["file"].text or f"sample {each['sample'].words}"
         photos.append(Photo(name, str(source) if fits else "", tuple(filter(None, lines))))
     if photos:
         title, said = "Where the two differ most", rest(part, len(photos), len(part))

@@ -27,7 +27,6 @@ def input_styles(part: DocumentPart, pictures: Pictures) -> Iterable[Section]:
         ("batch", whole(part["batch"].number)),
         ("damaged files left out", whole(len(part["skipped"])) if part["skipped"] else ""),
     )
-    draft.draw(pictures, part, "input")
     rows = []
     for each in few:
         cpu, cores = each["cpu"].number, each["cores"].number

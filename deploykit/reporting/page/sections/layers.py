@@ -43,7 +43,7 @@ def layers(part: DocumentPart, pictures: Pictures) -> Iterable[Section]:
         ("instruction set", part["isa"].text),
         ("calibration samples", whole(part["calibration_samples"].number)),
     )
-    draft.draw(pictures, part, "layers")
+    draft.draw(pictures, part, "layer noise", "layer times")
     _table(draft, found)
     _weights(draft, part["weights"])
     rows = [(name, seconds(each.number)) for name, each in part["seconds_by_step"].named()]

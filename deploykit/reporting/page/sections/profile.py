@@ -17,12 +17,10 @@ def profiles(part: DocumentPart, pictures: Pictures) -> Iterable[Section]:
     if len(found) > len(few):
         draft.say(f"{len(few)} of {len(found)} profiles are shown; all of them are in "
                   f"{part['measurements'].place} in {part.file}.")  # fmt: skip
-    if few:
-        draft.draw(pictures, part, "ops")
+    draft.draw(pictures, part, "ops")
     for each in few:
         profile = each["profile"]
         _by_op(draft, each["name"].text, profile)
-        draft.draw(pictures, profile, "nodes")
         _by_node(draft, each["name"].text, profile)
     yield from draft.done()
     yield from _roofline(part, few, pictures)
@@ -68,7 +66,8 @@ def _roofline(
     if rows:
         draft.say("The peak is what this machine reached in a multiplication of large float32 "
                   "matrices and in adding large arrays; 8 bits and caches go beyond.")  # fmt: skip
-        draft.draw(pictures, part, "roofline")
+        for each in few:
+            draft.draw(pictures, each["profile"], "roofline")
     headings = ("model", "peak GFLOP/s", "peak GB/s", "reached GFLOP/s", "of the peak",
                 "time without any node")  # fmt: skip
     draft.grid("Beside the peak", part["measurements"], headings, rows, count=len(rows))

@@ -33,7 +33,7 @@ def speed(part: DocumentPart, pictures: Pictures) -> Iterable[Section]:
         draft.say("It was interrupted: this is what was measured until then.", "doubt")
     if busy := part["conditions"]["busy"].text:
         draft.say(f"Measured while {busy}: latencies hold for such a machine.", "doubt")
-    draft.draw(pictures, part, "latencies", "throughput")
+    draft.draw(pictures, part, "latencies", "throughput", "gains", "warm-ups")
     few = [each for _, each in zip(range(MOST_ROWS), measured, strict=False)]
     draft.grid("Latency and throughput", measured, _SPEED,
                [_speed_row(each, beside.get(each["name"].text)) for each in few])  # fmt: skip

@@ -11,7 +11,9 @@ from deploykit.reporting.page import part as parts
 from deploykit.reporting.page.chapters import KINDS as SHOWN
 from deploykit.reporting.page.chapters import kind_of
 from deploykit.reporting.page.page import MOST_BYTES, html_of
+from deploykit.reporting.page.pictures import pictures
 from deploykit.transforms.core.errors import GraphError
+from tests.deploykit.reporting.page.drawn import documents
 from tests.deploykit.reporting.page.reading import at, read
 from tests.deploykit.reporting.page.samples import KINDS, figure, ship
 from tests.documents import pins
@@ -119,6 +121,25 @@ def test_a_page_never_outgrows_its_bound():
     assert "Left out, as the page would be too large; the figures are in" in found.text
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_what_can_be_drawn_is_drawn(seed):
+    html = html_of(documents(seed), pictures, ["a.json", "b.json", "c.json", "d.json"])
+    found = read(html)
+    labels = {"How latencies are spread", "Throughput over latency", "By class", "Time by op",
+              "Throughput over latency under load", "Time by layer",
+              "What nodes reach of what the machine can do"}  # fmt: skip
+    assert labels <= set(found.texts)
+    assert found.tags["svg"] >= len(labels)
+
+
+def test_a_document_that_cannot_be_drawn_has_its_tables():
+    document = documents(0)[0]
+    document["measurements"][0]["rounds_ms"] = None
+    found = read(page_of(document, pictures=pictures))
+    assert "Latency and throughput" in found.text
+    assert "How latencies are spread" not in found.texts
+
+
 def test_a_stage_that_was_left_out_says_why():
     document = ship(number)
     for each in document["stages"]:
@@ -156,7 +177,7 @@ def test_the_first_screen_shows_five_figures_before_and_after():
         "-0.2 (-0.5 to +0.1) points",
         "80.2 kB",
         "3.23 \N{MULTIPLICATION SIGN}",
-        "0.291 ms",
+        "0.291",
         "2.10 \N{MULTIPLICATION SIGN} (2.04 to 2.17)",
         "not measured: no time",
     ):
@@ -220,7 +241,8 @@ def test_sections_ask_for_keys_that_documents_have(kind, monkeypatch):
 
 # Of documents that are alike: a stage of `ship` beside what its command prints.
 OTHERWISE = {
-    "nodes_before", "nodes", "bytes_before", "bytes", "verification", "seconds", "weights",
+    "verification.verified", "nodes_before", "nodes", "bytes_before", "bytes", "verification",
+    "seconds", "weights",
     "machine", "started", "judgement.before.interval", "judgement.after.interval",
 }  # fmt: skip
 
