@@ -113,11 +113,11 @@ class Samples:
     def refuse_unlabelled(self, metric: str) -> None:
         """Raise GraphError where there are no labels, and say why, where that is known."""
         if self.labels is None:
-            why = f": {self.class_order}" if self.class_order else ""
             raise GraphError(
-                f"metric {metric} needs an array `labels`, or photos in folders of classes, which "
-                f"the data do not hold{why}"
-            )
+                f"metric {metric} needs labels: "
+                + (self.class_order or "the data hold neither an array `labels` nor photos in "
+                   "folders of classes")
+            )  # fmt: skip
 
     def split(self) -> "Split":
         """Return three of four to learn from and every fourth to judge by.

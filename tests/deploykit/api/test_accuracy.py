@@ -165,8 +165,8 @@ def test_without_labels_models_are_only_compared():
 @pytest.mark.parametrize(
     ("models", "given", "how", "said"),
     [
-        (net, data(None), {}, "metric top1 needs an array `labels`, or photos in folders"),
-        (lambda: [net(), net()], data(None), {"metric": "top5"}, "metric top5 needs an array"),
+        (net, data(None), {}, "metric top1 needs labels: the data hold neither an array"),
+        (lambda: [net(), net()], data(None), {"metric": "top5"}, "metric top5 needs labels"),
         (net, data(LABELS + 1), {}, "label 6 of sample .* is none of the 6 classes"),
         (net, data(LABELS[:-1]), {}, "the data hold 49 labels for 50 samples"),
         (net, data(LABELS + 0.5), {}, "the labels are float64"),

@@ -415,7 +415,7 @@ def test_data_that_do_not_fit(net, data, tmp_path, change, said, clock):
         ("top1", np.zeros(63, int), "63 labels for 64 samples"),
         ("top1", np.full(64, 10), "label 10 of sample 0 .* none of the 10 classes"),
         ("top1", np.full(64, 0.5), "the labels are float64"),
-        ("top1", None, "metric top1 needs an array `labels`"),
+        ("top1", None, "metric top1 needs labels"),
         ("best", np.zeros(64, int), "there is no metric best"),
         ("no_such_module:f", np.zeros(64, int), "there is no module no_such_module"),
         ("math:no_such", np.zeros(64, int), "the module math .*has no function no_such"),

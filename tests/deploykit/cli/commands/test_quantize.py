@@ -221,7 +221,7 @@ def test_the_modes_without_calibration(deploykit, net):
         (["--calibration=broken.npz"], "broken.npz: this is no .npz file of plain arrays"),
         (["--calibration=short.npz"], "short.npz: the data hold 3 labels for 9 samples"),
         (["--calibration=nan.npz"], "nan.npz: the data for input 'x' hold NaN in sample 0"),
-        (["--calibration=data.npz", "--eval=x.npz"], "metric top1 needs an array `labels`"),
+        (["--calibration=data.npz", "--eval=x.npz"], "metric top1 needs labels"),
         (["--calibration=data.npz", "--eval=data.npz", "--metric=no"], "there is no metric no"),
     ],
 )  # fmt: skip
