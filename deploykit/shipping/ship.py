@@ -62,8 +62,8 @@ def ship(
     computes something else than the model. RefusedError: it acts on files or processes.
 
     Example:
-        >>> found = deploykit.ship("fashion.keras", "fashion.ship", calibration="test_1000.npz",
-        ...                        evaluation="test_1000.npz", budget=3)
+        >>> data = {"calibration": "test_1000.npz", "evaluation": "test_1000.npz"}
+        >>> found = deploykit.ship("fashion.keras", "fashion.ship", budget=3, **data)
         >>> found.figures["accuracy"]["after"]["value"] > 0.9
         True
     """
