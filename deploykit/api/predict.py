@@ -32,6 +32,8 @@ class Prediction(AsHtml):
     """The best classes of each sample, best first: class, label, score; None: nobody asked."""
     fed: Mapping[str, str] = field(default_factory=dict)
     """What became of files on the way to each input, in words."""
+    sources: tuple[str, ...] = ()
+    """Where each of several samples comes from, where texts were given, one for each."""
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data; a number that is not finite is null, bytes are base64."""
@@ -86,4 +88,7 @@ def predict(
     best = None
     if names is not None or how.top is not None or names_themselves(outputs):
         best = classes(outputs, names, how.top or TOP)
-    return Prediction(address, model, signature, arrays, outputs, best, fed)
+    sources = () if isinstance(inputs, Mapping | str) else tuple(map(str, inputs))
+    if best is None or not 1 < len(sources) == len(best):
+        sources = ()
+    return Prediction(address, model, signature, arrays, outputs, best, fed, sources)

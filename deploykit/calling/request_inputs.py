@@ -72,8 +72,10 @@ def arrays_from(
             raise GraphError(f"input '{alias}' is given twice")
         with naming(name):
             array, text = _array(alias, value, signature, declared)
-            fed |= {alias: text} if text else {}
             array = _fitted(array, alias, signature)
+            if alias in found:
+                text = f"{len(found[alias]) + len(array)} files (the model decodes them)"
+            fed |= {alias: text} if text else {}
             found[alias] = np.concatenate([found[alias], array]) if alias in found else array
     missing = [alias for alias in signature.inputs if alias not in found]
     missing = [alias for alias in missing if alias not in signature.proto.defaults]

@@ -17,6 +17,23 @@ def output_lines(outputs: Mapping[str, Array]) -> Iterator[str]:
         yield f"{alias}: {type_of(array)}{list(array.shape)}\n{values}"
 
 
+def prediction_lines(
+    outputs: Mapping[str, Array],
+    classes: Sequence[Sequence[Mapping[str, Any]]] | None,
+    sources: Sequence[str] = (),
+) -> Iterator[str]:
+    """Yield outputs, or in their place the best classes of each sample under where it comes from.
+
+    `sources` are as many as samples, or none.
+    """
+    if classes is None:
+        yield from output_lines(outputs)
+    for place, each in enumerate(classes or ()):
+        if sources:
+            yield f"{sources[place]}:"
+        yield from class_lines(each)
+
+
 def class_lines(predicted: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the best classes of a sample as a table."""
     width = max(5, *(len(str(each["class"])) for each in predicted))

@@ -64,7 +64,7 @@ def predict(
         raise click.UsageError("nothing is asked: give a value or a file, such as photo.jpg")
     import deploykit
     from deploykit.cli.report import Report, show
-    from deploykit.text.answers import class_lines, output_lines
+    from deploykit.text.answers import prediction_lines
 
     report = Report("predict")
     found = deploykit.predict(
@@ -82,7 +82,5 @@ def predict(
     )
     report.inputs, report.outputs = tuple(found.inputs), tuple(found.outputs)
     report.more, report.fed = found.document(), found.fed
-    text = output_lines(found.outputs)
-    if found.classes is not None:
-        text = (line for each in found.classes for line in class_lines(each))
+    text = prediction_lines(found.outputs, found.classes, found.sources)
     show(report, as_json, text=text, output=output, force=force)

@@ -83,13 +83,6 @@ def _differences(value: Any) -> Text:
     return _by("inspection.diff")(value.document(), *graphs)
 
 
-def _prediction(value: Any) -> Text:
-    if value.classes is None:
-        yield from _by("text.answers", "output_lines")(value.outputs)
-    for each in value.classes or ():
-        yield from _by("text.answers", "class_lines")(each)
-
-
 def _speedups(value: Any) -> Text:
     yield from _by("text.results.speedups")(value)
     yield from (f"warning: {each}" for each in value.warnings)
@@ -116,7 +109,9 @@ DRAWN: Mapping[str, Callable[[Any], Text]] = {
     "ModelVersions": _of_document("text.server_status", "version_tables"),
     "OpenedModel": _by("text.results.models", "opened_text"),
     "Placement": _by("text.results.placement"),
-    "Prediction": _prediction,
+    "Prediction": lambda value: _by("text.answers", "prediction_lines")(
+        value.outputs, value.classes, value.sources
+    ),
     "Recommendation": lambda value: _by("text.results.tuning")(value, "tune"),
     "RecordsInspection": _by("text.results.records", "inspection_lines"),
     "RecordsVerification": _by("text.results.records", "verification_lines"),

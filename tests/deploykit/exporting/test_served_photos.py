@@ -55,6 +55,9 @@ def test_predict_needs_no_flag(deploykit, server, folder):
     several = deploykit("predict", server.address, "fashion", *files, "--top", "2", "--json")
     assert [len(each) for each in several.document["predictions"]] == [2, 2, 2]
     assert several.document["predictions"][0] == best[:2]
+    assert several.document["fed"] == {"bytes": "3 files (the model decodes them)"}
+    heads = deploykit("predict", server.address, "fashion", *files).stdout.splitlines()[::7]
+    assert heads == [f"{file}:" for file in files]  # over a line of titles and five of classes
     assert "kind" in deploykit("predict", server.address, "fashion", files[0]).stdout
     mine = deploykit("predict", server.address, "fashion", "--input", f"bytes={files[0]}", "--json")
     assert mine.document["predictions"][0] == best
