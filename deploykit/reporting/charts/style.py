@@ -1,5 +1,6 @@
 """How charts look: colours by role, as a page can set them, and letters."""
 
+import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,11 +37,17 @@ _RC: dict[str, Any] = {
 @contextmanager
 def in_style() -> Iterator[None]:
     """Draw and save in this style, whatever the user's own matplotlibrc says."""
-    from matplotlib import style
+    logger = logging.getLogger("matplotlib")  # it tells of caches of its own, when it is imported
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        from matplotlib import style
 
-    with style.context(["default", _RC]), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # a name in letters that the font lacks
-        yield
+        with style.context(["default", _RC]), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph")  # a name in letters that the font lacks
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def series_colour(number: int) -> str:

@@ -1,6 +1,7 @@
 """A plot is a picture of its kind with all names in it, and what cannot be one is said early."""
 
 import dataclasses
+import os
 import struct
 import sys
 from xml.etree import ElementTree
@@ -116,8 +117,8 @@ def test_another_end_is_refused(name):
         plot(result(measurement()), name)
 
 
-def test_neither_pyplot_nor_tensorflow_is_loaded_and_nothing_before_it_draws():
-    """A window system and a start of seconds."""
+def test_neither_pyplot_nor_tensorflow_is_loaded_and_nothing_is_said_without_a_home():
+    """A window system, a start of seconds, and a cache that has nowhere to go."""
     import subprocess
 
     code = (
@@ -128,7 +129,11 @@ def test_neither_pyplot_nor_tensorflow_is_loaded_and_nothing_before_it_draws():
         "plot(result(measurement()), 'a.png')\n"
         "sys.exit(str({'matplotlib.pyplot', 'tensorflow'} & set(sys.modules) or ''))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    nowhere = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"), "/proc/none")
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False,
+        env={k: v for k, v in os.environ.items() if k != "MPLCONFIGDIR"} | nowhere,
+    )  # fmt: skip
     assert not done.stderr.strip()
 
 
