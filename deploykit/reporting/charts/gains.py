@@ -89,7 +89,10 @@ def gain_rows(found: "BenchmarkResult | Mapping[str, Any]") -> list[GainRow]:
         named.append(("the other engine: speed", engine.get("ratio")))
         named.append(("the other engine: CPU time", engine.get("cpu_ratio")))
     for name, figure in (known.get("figures") or {}).items():
-        named.append((figure.get("title") or name, figure.get("ratio")))
+        ratio = figure.get("ratio")
+        if ratio and figure.get("unit") == "bytes":  # it was counted, not measured
+            ratio = {**ratio, "low": ratio["value"], "high": ratio["value"]}
+        named.append((figure.get("title") or name, ratio))
     rows = [GainRow.of(name, ratio) for name, ratio in named]
     return [row for row in rows if row is not None]
 

@@ -5,7 +5,7 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Sequence
 
-_BREAKS = " /_-,;:=.|"  # a line may end behind one of these
+_SIGNS = "/_-,;:=.|"  # a line may end behind one of these, if there is no blank
 _ROOM = 1.01  # letters in a row may lie closer, and some farther apart
 _TALLER = (4, 8, 16)
 
@@ -84,8 +84,9 @@ def _broken(text: str, size: float, width: float, bold: bool) -> list[str]:
         if used <= width or end == start:
             end += 1
             continue
-        cut = max((text.rfind(sign, start, end) + 1 for sign in _BREAKS), default=start)
-        end = cut if cut - start > (end - start) // 3 else end
+        least = start + (end - start) // 3
+        blank = text.rfind(" ", least, end) + 1
+        end = blank or max(text.rfind(sign, least, end) + 1 for sign in _SIGNS) or end
         lines.append(text[start:end].rstrip())
         start, used = end, 0.0
     return [*lines, text[start:]] if text[start:] or not lines else lines

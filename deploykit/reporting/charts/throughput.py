@@ -215,7 +215,8 @@ def _draw_curve(
     spots = [plane.spot(point.p50, point.rate) for point in points]
     whiskers: list[Sequence[Spot]] = []
     caps = []
-    for point, (x, y) in list(zip(points, spots, strict=True))[:_MOST_WHISKERS]:
+    shown = _MOST_WHISKERS if joined or len(points) == 1 else 0
+    for point, (x, y) in list(zip(points, spots, strict=True))[:shown]:
         end, _ = plane.spot(max(point.p50, point.p99), point.rate)
         whiskers.append(((x, y), (end, y)))
         caps.append(((end, y - 3), (end, y + 3)))

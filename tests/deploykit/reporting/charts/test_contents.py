@@ -69,9 +69,14 @@ def test_ratios_of_every_kind_of_document():
     assert [(row.name, row.high) for row in gain_rows(quantized)] == [
         ("8 bits beside float: speed", 2.1), ("8 bits beside float: CPU time", 2.1),
     ]  # fmt: skip
-    figures = {"p50": {"title": "p50 latency", "ratio": ratio}, "accuracy": {"ratio": None}}
+    figures = {
+        "p50": {"title": "p50 latency", "ratio": ratio},
+        "accuracy": {"ratio": None},
+        "size": {"unit": "bytes", "ratio": {"value": 4.0, "low": None, "high": None}},
+    }
     ship = {"kind": "ship", "figures": figures}
-    assert [row.name for row in gain_rows(ship)] == ["p50 latency"]
+    assert [row.name for row in gain_rows(ship)] == ["p50 latency", "size"]
+    assert gain_rows(ship)[1].text == "4.00 times"  # counted
 
 
 def test_nothing_to_draw_is_none():
