@@ -32,7 +32,7 @@ def resident() -> int:
     raise AssertionError("the kernel does not tell")
 
 
-@pytest.mark.parametrize("allocator", ["glibc", "tcmalloc"])
+@pytest.mark.parametrize("allocator", ["glibc", pytest.param("tcmalloc", marks=pytest.mark.slow)])
 def test_most_of_it_goes_back(allocator):
     forced = {"LD_PRELOAD": None, "MALLOC_TRIM_THRESHOLD_": "4000000000",
               "TCMALLOC_RELEASE_RATE": "0"}  # fmt: skip
