@@ -7,8 +7,8 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from tests.support import build, call_here, random, run, transform
 from tests.transforms import surroundings
+from tests.transforms.test_every_surrounding import EXAMPLES, NAMES, ONE_EACH, lost_effects
 from tests.transforms.test_fold_batch_norms import layer_with_norm
-from tests.transforms.test_surroundings import EXAMPLES, NAMES, ONE_EACH, lost_effects
 
 EFFECT = Node("effect", "Assert")
 
@@ -146,7 +146,7 @@ def test_the_check_sees_waits_that_are_forgotten(number, monkeypatch, tmp_path):
 
 
 def test_the_check_sees_a_constant_outside_of_its_loop(monkeypatch):
-    from tests.transforms.test_surroundings import outcome
+    from tests.transforms.test_every_surrounding import outcome
 
     graph = next(e for e in EXAMPLES if e.name == "fuse_resize_and_conv").make()
     inside = surroundings.in_a_loop(graph)
