@@ -1,40 +1,30 @@
-"""The version for a server, and a request that a served instance answers."""
+"""A request to a served instance, and whether its answer is that of the graph."""
 
 import io
 import os
-import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from deploykit.api.export import export
 from deploykit.api.predict import predict
-from deploykit.exporting.deployment import Manifests
-from deploykit.exporting.export import Exported
-from deploykit.exporting.named_model import NamedModel, open_named_model
-from deploykit.exporting.photo_inputs import photo_aliases
-from deploykit.exporting.warm_up import KNOWN, aliases_of
-from deploykit.freezing.interface import Source
+from deploykit.exporting.named_model import NamedModel
 from deploykit.freezing.sidecar import about
 from deploykit.input.data import IMAGE_ENDS
-from deploykit.input.preprocessing import declared_for
 from deploykit.input.samples import open_feeds
 from deploykit.serving.protocol.photo_names import TENSORS
 from deploykit.serving.protocol.signatures import CLASSES, PREDICT, SCORES
-from deploykit.serving.saved_model.write_version import versions_in
-from deploykit.shipping.kept import digest_of_path
 from deploykit.shipping.own_answer import own_answer
 from deploykit.shipping.served_instance import ServedInstance
 from deploykit.shipping.shipment import MODEL, TUNED, Shipment
 from deploykit.shipping.stage import ShipStage
-from deploykit.shipping.stage_result import Outcome
+from deploykit.shipping.stage_result import UNDECIDED, Outcome
+from deploykit.shipping.stages.exported_version import named_model
 from deploykit.storage.files import write
 from deploykit.transforms.core.engines.engines import TENSORFLOW
-from deploykit.transforms.core.errors import GraphError, VerificationError
+from deploykit.transforms.core.errors import VerificationError
 from deploykit.transforms.core.node import normal
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.sample_inputs import demanded_batch, made_up_feeds
@@ -46,64 +36,10 @@ CLOSE_8_BITS = 0.05
 """A value on the edge between two codes may take either."""
 
 
-def _export(shipment: Shipment) -> Outcome:
-    how, why = shipment.how, ""
-    options: dict[str, Any] = {
-        "name": shipment.name,
-        "warmup": how.calibration if how.calibration is not None else how.evaluation,
-        "labels": how.labels,
-        "allowed_ops": how.allowed_ops,
-    }
-    if how.manifests:
-        options["manifests"] = Manifests(tuple(how.manifests), force=True)
-    if options["warmup"] is not None and not isinstance(options["warmup"], str | os.PathLike):
-        options["warmup"] = dict(options["warmup"].arrays)
-    found = None
-    if _takes_photos(_callee(shipment)):
-        try:
-            found = export(shipment.path(MODEL), shipment.folder, preprocess=KNOWN, **options)
-        except GraphError as error:
-            why = f"callers send tensors and no photos: {error}"
-    if found is None:
-        found = export(shipment.path(MODEL), shipment.folder, **options)
-    found = _without_twin(found)
-    document = {**found.document(), "bytes": found.bytes, "fed": dict(found.fed)}
-    return Outcome(document, _written(shipment, found), why=why)
-
-
-def _without_twin(found: Exported) -> Exported:
-    """Take the version back if an earlier one is the same, which a server may have loaded."""
-    written = digest_of_path(found.folder)
-    earlier = versions_in(found.folder.parent)
-    earlier.pop(found.version)
-    number = next((n for n, folder in earlier.items() if digest_of_path(folder) == written), None)
-    if number is None:
-        return found
-    shutil.rmtree(found.folder)
-    return replace(found, version=number, folder=found.folder.parent / str(number))
-
-
-def _written(shipment: Shipment, found: Exported) -> tuple[str, ...]:
-    paths = [found.folder, *found.manifests]
-    return tuple(str(path.relative_to(shipment.folder)) for path in paths)
-
-
-def _callee(shipment: Shipment) -> NamedModel:
-    """Return what is shipped, by the names that its callers know."""
-    return open_named_model(Source(str(shipment.path(MODEL))))[1]
-
-
-def _takes_photos(callee: NamedModel) -> bool:
-    if callee.method != PREDICT:
-        return False
-    inputs = aliases_of(callee)
-    return bool(photo_aliases(callee, declared_for(inputs).among(inputs)))
-
-
 def _serve(shipment: Shipment) -> Outcome:
     """Start a server as a user would, ask it as a caller would, and hold the answer to account."""
     began, exported = time.monotonic(), shipment.document("export")
-    callee = _callee(shipment)
+    callee = named_model(shipment)
     with ServedInstance(shipment.folder, allowed_ops=shipment.how.allowed_ops) as server:
         seconds = time.monotonic() - began
         document: dict[str, Any] = {
@@ -121,6 +57,8 @@ def _serve(shipment: Shipment) -> Outcome:
             f"{document['difference']:.2g} of the largest value, expected at most "
             f"{document['bar']:g}"
         )
+    if document["agrees"] is None:
+        return Outcome(document, files, UNDECIDED, f"no answer was compared: {document['request']}")
     return Outcome(document, files)
 
 
@@ -137,7 +75,10 @@ _NOT_ASKED: dict[str, Any] = {
 def _asked(shipment: Shipment, callee: NamedModel, address: str) -> dict[str, Any]:
     """Ask for what a sample gives, by the signature that takes what the model itself does."""
     if callee.method != PREDICT:
-        return {**_NOT_ASKED, "request": f"none was sent: it takes {callee.method}"}
+        return {
+            **_NOT_ASKED,
+            "request": f"{callee.method} takes tf.Examples, of which none is made",
+        }
     signature = callee.signature
     if TENSORS in shipment.document("export")["signatures"]:
         signature = TENSORS
@@ -202,7 +143,7 @@ def _sample(shipment: Shipment, callee: NamedModel) -> tuple[dict[str, Array] | 
     if data is None:
         feeds, why = made_up_feeds(callee.graph, (-1.0, 1.0))
         if not feeds:
-            return None, f"none was sent: {why}"
+            return None, f"no request can be made up: {why}"
         return _by_alias(callee, feeds[0]), "made-up values"
     batch = demanded_batch(callee.graph) or 1
     feed = next(iter(open_feeds(data, callee.graph, how.preprocess, batch)[0]))
@@ -261,13 +202,6 @@ def _photo_in(data: Any) -> Path | None:
     return None
 
 
-EXPORT = ShipStage(
-    "export",
-    _export,
-    ("name", "calibration", "evaluation", "preprocess", "labels", "manifests", "allowed_ops"),
-    ("verify",),
-    seconds=8,
-)
 SERVE = ShipStage(
     "serve",
     _serve,

@@ -1,0 +1,97 @@
+"""The version that a server loads, photos in front of it where that can be known."""
+
+import os
+import shutil
+from dataclasses import replace
+from typing import Any
+
+from deploykit.api.export import export
+from deploykit.benchmarking.results import load_tuned
+from deploykit.benchmarking.settings import Settings
+from deploykit.exporting.deployment import Manifests
+from deploykit.exporting.export import Exported
+from deploykit.exporting.named_model import NamedModel, open_named_model
+from deploykit.exporting.photo_inputs import photo_aliases
+from deploykit.exporting.warm_up import KNOWN, aliases_of
+from deploykit.freezing.interface import Source
+from deploykit.input.preprocessing import declared_for
+from deploykit.serving.protocol.signatures import PREDICT
+from deploykit.serving.saved_model.write_version import versions_in
+from deploykit.shipping.kept import digest_of_path
+from deploykit.shipping.shipment import MODEL, TUNED, Shipment
+from deploykit.shipping.stage import ShipStage
+from deploykit.shipping.stage_result import Outcome
+from deploykit.transforms.core.errors import GraphError
+
+
+def _export(shipment: Shipment) -> Outcome:
+    how, callee, why = shipment.how, named_model(shipment), ""
+    options: dict[str, Any] = {
+        "name": shipment.name,
+        "warmup": how.calibration if how.calibration is not None else how.evaluation,
+        "labels": how.labels,
+        "allowed_ops": how.allowed_ops,
+    }
+    if how.manifests:
+        options["manifests"] = Manifests(
+            tuple(how.manifests), settings=_tuned(shipment), force=True
+        )
+    if callee.method != PREDICT:
+        options["warmup"] = None  # it takes tf.Examples, of which none is made
+    elif options["warmup"] is not None and not isinstance(options["warmup"], str | os.PathLike):
+        options["warmup"] = dict(options["warmup"].arrays)
+    found = None
+    if _takes_photos(callee):
+        try:
+            found = export(shipment.path(MODEL), shipment.folder, preprocess=KNOWN, **options)
+        except GraphError as error:
+            why = f"callers send tensors and no photos: {error}"
+    if found is None:
+        found = export(shipment.path(MODEL), shipment.folder, **options)
+    found = _without_twin(found)
+    document = {**found.document(), "bytes": found.bytes, "fed": dict(found.fed)}
+    return Outcome(document, _written(shipment, found), why=why)
+
+
+def _tuned(shipment: Shipment) -> Settings:
+    """Return what was found to be fast; a version says itself which engine computes it."""
+    path = shipment.path(TUNED)
+    return replace(load_tuned(path), engine=None) if path.exists() else Settings()
+
+
+def _without_twin(found: Exported) -> Exported:
+    """Take the version back if an earlier one is the same, which a server may have loaded."""
+    written = digest_of_path(found.folder)
+    earlier = versions_in(found.folder.parent)
+    earlier.pop(found.version)
+    number = next((n for n, folder in earlier.items() if digest_of_path(folder) == written), None)
+    if number is None:
+        return found
+    shutil.rmtree(found.folder)
+    return replace(found, version=number, folder=found.folder.parent / str(number))
+
+
+def _written(shipment: Shipment, found: Exported) -> tuple[str, ...]:
+    paths = [found.folder, *found.manifests]
+    return tuple(str(path.relative_to(shipment.folder)) for path in paths)
+
+
+def named_model(shipment: Shipment) -> NamedModel:
+    """Return what is shipped, by the names that its callers know."""
+    return open_named_model(Source(str(shipment.path(MODEL))))[1]
+
+
+def _takes_photos(callee: NamedModel) -> bool:
+    if callee.method != PREDICT:
+        return False
+    inputs = aliases_of(callee)
+    return bool(photo_aliases(callee, declared_for(inputs).among(inputs)))
+
+
+EXPORT = ShipStage(
+    "export",
+    _export,
+    ("name", "calibration", "evaluation", "preprocess", "labels", "manifests", "allowed_ops"),
+    ("verify", "tune"),
+    seconds=8,
+)
