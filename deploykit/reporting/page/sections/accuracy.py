@@ -102,7 +102,7 @@ def _answer(when: str, part: DocumentPart) -> str:
     if not part:
         return ""
     score = part["score"].number
-    name = part["label"].words or part["class"].words or part.words
+    name = part["class"].words or part.words
     return f"{when}: {name}" + (f", {share(score)}" if score is not None else "")
 
 
