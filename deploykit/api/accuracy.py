@@ -1,13 +1,14 @@
 """How often models are right on labelled samples, and where they answer otherwise."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from deploykit.correctness.examining import MOST_PICTURES, STEPS, examine
 from deploykit.correctness.result import Accuracy
 from deploykit.freezing.open_model import OpenedModel, open_models
+from deploykit.input.labelling.class_numbers import ClassNames
 from deploykit.input.samples import open_alike, open_samples
 from deploykit.quantization.metrics import metric_named
 from deploykit.text.progress import working
@@ -47,7 +48,7 @@ def accuracy(
             `module:function`, called with the outputs by name and the labels, whose value has no
             interval.
         labels: names of the classes in the order of the scores, or a text file with one a line, by
-            which folders of classes are understood; default: what is kept beside the first model.
+            which folders of classes are understood; default: what is kept beside a model.
         worst: disagreements that are told, at most; 12 of them with pictures, of photos.
         allowed_ops: ops that are run although they act on files or processes.
         options: fields of `Source`, such as `outputs`, which count for all models.
@@ -73,9 +74,19 @@ def accuracy(
         for each in opened.values():
             each.refuse_effects(allowed_ops)
         first = next(iter(opened.values())).frozen
-        samples = open_samples(data, first, preprocess, labels=labels)
+        known = _known(opened.values()) if labels is None else labels
+        samples = open_samples(data, first, preprocess, labels=known)
         alike = partial(_alike, samples, first, data, preprocess)
         return examine(opened, samples, alike, metric, worst, work)
+
+
+def _known(models: Iterable[OpenedModel]) -> ClassNames | None:
+    """Return what classes are called by the first of the models that knows it."""
+    for each in models:
+        if each.about.labels:
+            told_by = f"the labels that are kept beside {each.source}"
+            return ClassNames(tuple(each.about.labels), told_by)
+    return None
 
 
 def _alike(

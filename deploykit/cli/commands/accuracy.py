@@ -51,8 +51,8 @@ def accuracy(
     answers are listed.
 
     Labels are class numbers, rows with a single 1 (one-hot), or names. Folders of photos are
-    classes by their names in --labels, or in what is kept beside the model; without either, in
-    their sorted order, if there are as many as the model scores. Without labels, two models or more
+    classes by their names in --labels, or in what is kept beside a MODEL; without either, in their
+    sorted order, if there are as many as the model scores. Without labels, two models or more
     are only compared with each other.
 
     --json has small pictures of these samples too, if they are photos.

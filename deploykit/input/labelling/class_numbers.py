@@ -36,8 +36,10 @@ class ClassNames:
     def of(cls, graph: Graph, labels: Any = None) -> "ClassNames":
         """Return names that are given, or that lie in a file, or else those known of a graph.
 
-        FileError, GraphError: the file cannot be read.
+        Such a value is returned as it is. FileError, GraphError: the file cannot be read.
         """
+        if isinstance(labels, ClassNames):
+            return labels
         if labels is None:
             return cls(tuple(about(graph).labels), "the labels that are kept beside the model")
         path = isinstance(labels, str | os.PathLike)

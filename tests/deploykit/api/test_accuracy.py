@@ -231,6 +231,17 @@ def test_models_of_other_sizes_and_ranges_see_the_same_photos(photos):
         api.accuracy(models["small"], photos / "val", labels=[n for n in NAMES if n != "bag"])
 
 
+def test_what_any_of_the_models_knows_of_classes_counts(photos):
+    """The sorted folders are another order, which is taken where nobody says what is right."""
+    plain, knowing = photo_net(12), photo_net(12)
+    knowing.about = About(labels=NAMES)
+    alone = api.accuracy(plain, photos / "val", preprocess="0..255")
+    assert alone.models[0].score.value < 1
+    found = api.accuracy([plain, knowing], photos / "val", preprocess="0..255")
+    assert [each.score.value for each in found.models] == [1, 1]
+    assert "kept beside a graph" in found.class_order
+
+
 def test_a_model_runs_in_the_engine_that_it_was_written_for():
     if lacking(OPENVINO):
         pytest.skip("OpenVINO is not installed")
