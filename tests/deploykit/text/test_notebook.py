@@ -35,7 +35,7 @@ def display(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", module)
     monkeypatch.setitem(sys.modules, "IPython.display", module.display)
     monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
-    monkeypatch.setattr(progress, "_shown", progress._Shown(progress._Nobody()))
+    monkeypatch.setattr(progress, "_shown", progress._Shown(progress._Nobody(), lambda: 7.0))
     return shown
 
 
