@@ -188,6 +188,7 @@ def _benchmark(part: DocumentPart, pictures: Pictures) -> Iterator[Section]:
     models = part["models"] if part["models"] else part
     yield from speed(models, pictures)
     yield from profiles(models, pictures)
+    yield from profiles(part["profiled"], pictures)
     yield from input_styles(part["input"], pictures)
 
 
