@@ -128,7 +128,7 @@ def digest_of(given: Any) -> Any:
 
 def digest_of_path(path: Path) -> str:
     """Return the SHA-256 of a file, or of all files of a folder with their names."""
-    files = list(_files(path))
+    files = list(files_of(path))
     sizes = {file: file.stat().st_size for file in files}
     whole = sum(sizes.values()) <= READ_WHOLE
     found = hashlib.sha256()
@@ -144,7 +144,7 @@ def digest_of_path(path: Path) -> str:
     return found.hexdigest()
 
 
-def _files(path: Path) -> Iterator[Path]:
+def files_of(path: Path) -> Iterator[Path]:
     """Yield the files of a path; `DIR/NAME` are the records of one name in a folder."""
     if path.is_dir():
         for folder, folders, names in os.walk(path):
@@ -159,7 +159,7 @@ def _files(path: Path) -> Iterator[Path]:
 def _lies_there(text: str) -> bool:
     try:
         path = Path(text)
-        return bool(text) and (path.exists() or any(_files(path)))
+        return bool(text) and (path.exists() or any(files_of(path)))
     except (OSError, ValueError):
         return False
 

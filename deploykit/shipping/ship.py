@@ -17,9 +17,9 @@ from deploykit.serving.saved_model.write_version import check_name
 from deploykit.shipping import ship_folder as own
 from deploykit.shipping.commands import commands
 from deploykit.shipping.figures import figures, verdict
-from deploykit.shipping.kept import Kept, digest_of, key_of
+from deploykit.shipping.kept import Kept, digest_of, files_of, key_of
 from deploykit.shipping.ship_options import ShipOptions
-from deploykit.shipping.shipment import Shipment
+from deploykit.shipping.shipment import BYTES_A_MS, Shipment
 from deploykit.shipping.shipped import PlannedStage, Shipped
 from deploykit.shipping.stage import ShipStage
 from deploykit.shipping.stage_result import LEFT_OUT, Outcome, StageResult
@@ -77,7 +77,9 @@ def ship(
     name = check_name(how.name or default_name(source.model))
     source, how = _in_memory(source, how)
     folder = Path(output if output is not None else f"{name}.ship")
-    shipment = Shipment(source, folder, name, replace(how, name=name), how.budget)
+    shipment = Shipment(
+        source, folder, name, replace(how, name=name), how.budget, size_of(source) / BYTES_A_MS
+    )
     kept, inputs = Kept(folder), _inputs(source, shipment.how)
     given = (how.calibration, how.evaluation, how.labels)
     read = [*path_of(source), *(each for each in given if isinstance(each, str))]
@@ -127,7 +129,8 @@ def _done(shipment: Shipment, stage: ShipStage, kept: Kept, key: str, work: Work
         return StageResult(stage.name, Outcome(kind=LEFT_OUT, why=why), 0.0)
     if (found := kept.found(stage.name, key)) is not None:
         return found
-    shipment.share = max(stage.share * shipment.left, 0.0)
+    most = stage.about(shipment.call_ms) / 60
+    shipment.share = max(min(stage.share * shipment.left, most), 0.0)
     began = time.monotonic()
     outcome = stage.run(shipment)
     return kept.keep(key, StageResult(stage.name, outcome, time.monotonic() - began))
@@ -160,9 +163,8 @@ def _seconds(shipment: Shipment, stage: ShipStage, kept: Kept) -> float:
     known = kept.seconds(stage.name)
     if known is not None:
         return known
-    if stage.share:
-        return min(stage.seconds, 60 * stage.share * shipment.minutes)
-    return stage.seconds
+    seconds = stage.about(shipment.call_ms)
+    return min(seconds, 60 * stage.share * shipment.minutes) if stage.share else seconds
 
 
 def _expect(
@@ -217,6 +219,14 @@ def _in_memory(source: Source, how: ShipOptions) -> tuple[Source, ShipOptions]:
         elif data is not None and not isinstance(data, str):
             found[name] = open_samples(data, open_model(source).frozen, how.preprocess)
     return source, replace(how, **found)
+
+
+def size_of(source: Source) -> int:
+    """Return the bytes of a model's files, or of its graph."""
+    paths = path_of(source)
+    if not paths:
+        return sum(map(len, source.model.graph.serialized()))
+    return sum(file.stat().st_size for file in files_of(Path(paths[0])))
 
 
 def _inputs(source: Source, how: ShipOptions) -> dict[str, Any]:

@@ -18,6 +18,11 @@ FROZEN, OPTIMIZED_FILE, EIGHT_BITS_FILE = (
 MODEL, PREPROCESS, LABELS, TUNED = "model.pb", "preprocess.json", "labels.txt", "tuned.json"
 
 
+BYTES_A_MS = 2 << 20
+"""Of a model: what it does in a millisecond; EfficientNet-Lite0 (18 MB) takes 10 on a core or two,
+ResNet50 (100 MB) 30 to 60. It only says how long measurements may take."""
+
+
 @dataclass
 class Shipment:
     """One run of `ship`: its inputs, its folder, and the results of the stages so far."""
@@ -28,10 +33,12 @@ class Shipment:
     how: ShipOptions
     minutes: float
     """Of the budget."""
+    call_ms: float = 1.0
+    """About what a call takes, in milliseconds, as the size of the model tells."""
     results: dict[str, StageResult] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
     share: float = 0.0
-    """Minutes that the running stage may take."""
+    """Minutes that the running stage may take: no more than its model is worth."""
     _opened: dict[str, OpenedModel] = field(default_factory=dict)
 
     @property

@@ -22,6 +22,12 @@ class ShipStage:
     measures: bool = False
     """Whether its result holds for this machine alone."""
     seconds: float = 10.0
-    """That it takes for a small model, where nothing better is known."""
+    """That it takes for a small model, where nothing better is known; with a share, at most."""
+    seconds_a_ms: float = 0.0
+    """More of them for each millisecond that a call takes, as far as the model's size tells."""
     share: float = 0.0
     """Of the budget that is left when it begins, that it may take; 0: it takes what it takes."""
+
+    def about(self, call_ms: float) -> float:
+        """Return the seconds that it takes where a call takes so long."""
+        return self.seconds + self.seconds_a_ms * call_ms

@@ -144,8 +144,8 @@ def _no_8_bits(shipment: Shipment) -> str:
     return "" if shipment.how.target == "size" else _uncalibrated(shipment)
 
 
-CHECK = ShipStage("check", _check, ("source", "preprocess", "labels", "allowed_ops"), seconds=12)
-OPTIMIZE = ShipStage("optimize", _optimize, ("allowed_ops",), ("check",), seconds=6)
+CHECK = ShipStage("check", _check, ("source", "preprocess", "labels", "allowed_ops"), seconds=8)
+OPTIMIZE = ShipStage("optimize", _optimize, ("allowed_ops",), ("check",), seconds=4)
 CALIBRATE = ShipStage(
     "calibrate",
     _calibrate,
@@ -162,6 +162,7 @@ QUANTIZE = ShipStage(
     ("optimize",),
     left_out=_no_8_bits,
     measures=True,
-    seconds=75,
+    seconds=100,
+    seconds_a_ms=15,
     share=0.45,
 )  # fmt: skip

@@ -1,0 +1,63 @@
+"""A served answer is held against the graph's own, whatever it is made of."""
+
+import math
+
+import numpy as np
+import pytest
+
+from deploykit.shipping.stages.request import _best, _difference, _photo_in, _shown
+
+RANDOM = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "uint8"])
+def test_the_same_answer_does_not_differ(dtype):
+    answer = (100 * RANDOM.random((3, 4))).astype(dtype)
+    assert _difference(answer, answer.copy()) == 0
+
+
+@pytest.mark.parametrize("by", [1e-4, 0.01, 1.0])
+def test_a_difference_is_relative_to_the_largest_value(by):
+    answer = RANDOM.normal(size=(3, 4))
+    answer[1, 2] = 50.0
+    wrong = answer.copy()
+    wrong[0, 0] += 50 * by
+    assert _difference(answer, wrong) == pytest.approx(by)
+
+
+@pytest.mark.parametrize(
+    ("expected", "got"),
+    [
+        (np.zeros((1, 3)), np.zeros((1, 4))),
+        (np.array([b"a"], object), np.array([b"b"], object)),
+        (np.array([True]), np.array([False])),
+    ],
+)
+def test_what_cannot_be_subtracted_differs_altogether(expected, got):
+    assert math.isinf(_difference(expected, got))
+    assert _difference(expected, expected) == 0
+
+
+def test_nothing_but_zeros_and_gaps_in_the_same_places_agree():
+    assert _difference(np.zeros(3), np.zeros(3)) == 0
+    gaps = np.array([np.nan, 1.0])
+    assert _difference(gaps, gaps) == 0
+
+
+def test_the_best_scores_are_the_highest_first():
+    scores = RANDOM.random((4, 9))
+    assert (_best(scores, 5) == -np.sort(-scores)[:, :5]).all()
+
+
+def test_of_a_long_answer_a_few_values_are_kept():
+    values = {"y": {"dtype": "float32", "shape": [2, 30], "values": [[*range(30)]] * 2}}
+    assert _shown(values)["y"]["values"] == [*range(10)]
+
+
+def test_the_first_photo_of_a_folder_is_found(tmp_path):
+    assert _photo_in(str(tmp_path)) is None
+    for name in ("b/2.PNG", "b/1.txt", "c/0.jpg", "b/.x.jpg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    assert _photo_in(str(tmp_path)) == tmp_path / "b" / "2.PNG"
+    assert _photo_in({"x": 1}) is None
