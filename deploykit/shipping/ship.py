@@ -11,6 +11,7 @@ from typing import Any
 from deploykit.exporting.export import default_name
 from deploykit.freezing.interface import Source, source_of
 from deploykit.freezing.open_model import open_model, path_of
+from deploykit.hardware.doctor import gpu_refusal
 from deploykit.hardware.machine import machine
 from deploykit.input.samples import open_samples
 from deploykit.serving.saved_model.write_version import check_name
@@ -86,6 +87,8 @@ def ship(
     if dry_run:
         own.check(folder, *read)
         return Shipped(folder, name, _plan(shipment, kept, inputs, from_stage))
+    if how.device == "gpu" and (refusal := gpu_refusal()) is not None:
+        raise GraphError(f"--device gpu: {refusal}")
     with own.own_folder(folder, *read):
         if from_stage is not None:
             kept.forget(NAMES[NAMES.index(from_stage) :])

@@ -138,6 +138,13 @@ def test_what_contradicts_itself_is_said_first(home, words, said):
     assert not (home / "refused.ship").exists()
 
 
+def test_a_gpu_that_is_not_there_is_said_first(home, monkeypatch):
+    monkeypatch.setattr("deploykit.shipping.ship.gpu_refusal", lambda: "there is none")
+    found = run(home, "net.pb", "--device=gpu", "-o", "refused.ship")
+    assert (found.status, "--device gpu: there is none" in found.stderr) == (2, True)
+    assert not (home / "refused.ship").exists()
+
+
 def test_a_folder_of_others_is_left_alone(home):
     (home / "mine").mkdir()
     (home / "mine" / "thesis.txt").write_text("mine")
