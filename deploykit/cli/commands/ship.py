@@ -24,9 +24,9 @@ def _kinds(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
     cls=WithProjectFile,
     heading="What is shipped",
     examples=(
-        "deploykit ship shapes.keras --calibration photos/train --eval photos/val -o shapes.ship",
-        "deploykit serve shapes.ship",
-        "deploykit predict localhost:8500 shapes rose.jpg",
+        "deploykit ship shapes.keras --calibration photos/train --eval photos/val",
+        "deploykit ship shapes.keras -o shapes.ship --dry-run",
+        "deploykit ship shapes.keras --from tune",
     ),
 )
 @options.source
