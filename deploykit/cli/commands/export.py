@@ -3,21 +3,14 @@
 import click
 
 from deploykit.cli import options
+from deploykit.cli.options.manifest_kinds import kinds
 from deploykit.cli.options.types import Names, PathName, Whole
 from deploykit.exporting.limits import MOST_PIXELS
-from deploykit.exporting.manifests import KINDS
 from deploykit.freezing.interface import Source
 from deploykit.serving.saved_model.warmup_limits import MOST, USUAL
 
 _photos = options.under("Photos and classes")
 _elsewhere = options.under("Files that run it elsewhere")
-
-
-def _kinds(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
-    for kind in value:
-        if kind not in (*KINDS, "all"):
-            raise click.BadParameter(f"{kind!r} is none of: {', '.join(KINDS)}, all", ctx, param)
-    return KINDS if "all" in value else value
 
 
 @options.command(
@@ -59,7 +52,7 @@ def _kinds(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
          "the model].")  # fmt: skip
 @_photos("--max-pixels", "most_pixels", type=Whole(1), default=MOST_PIXELS, show_default=True,
          metavar="N", help="Refuse larger images before they are decoded.")  # fmt: skip
-@_elsewhere("--manifests", type=Names(), default=(), metavar="KINDS", callback=_kinds,
+@_elsewhere("--manifests", type=Names(), default=(), metavar="KINDS", callback=kinds,
             help="Also write files to BASE_DIR that serve all its models: config (models.config, "
             "monitoring.config, a template of ssl.config), docker (Dockerfiles for TensorFlow "
             "Serving and for deploykit serve, compose.yaml), kubernetes (Deployment, Service, "

@@ -3,21 +3,14 @@
 import click
 
 from deploykit.cli import options
+from deploykit.cli.options.manifest_kinds import kinds
 from deploykit.cli.options.project_file import WithProjectFile
 from deploykit.cli.options.types import Finite, Names, PathName
-from deploykit.exporting.manifests import KINDS
 from deploykit.freezing.interface import Source
 from deploykit.shipping.ship_options import DEVICES, MINUTES, TARGETS
 from deploykit.transforms.core.engines.engines import CHOICES
 
 _run = options.under("Run")
-
-
-def _kinds(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
-    for kind in value:
-        if kind not in (*KINDS, "all"):
-            raise click.BadParameter(f"{kind!r} is none of: {', '.join(KINDS)}, all", ctx, param)
-    return KINDS if "all" in value else value
 
 
 @click.command(
@@ -55,7 +48,7 @@ def _kinds(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
 @click.option("--engine", type=click.Choice(CHOICES), default=CHOICES[0], show_default=True,
               help="What is to compute the model on a CPU; auto: openvino where it is installed, "
               "gives TensorFlow's answers, and is faster.")  # fmt: skip
-@click.option("--manifests", type=Names(), default=(), metavar="KINDS", callback=_kinds,
+@click.option("--manifests", type=Names(), default=(), metavar="KINDS", callback=kinds,
               help="Also write files that run it elsewhere: config, docker, kubernetes, kserve, or "
               "all; separated by commas.")  # fmt: skip
 @click.option("--allow-low-accuracy", is_flag=True, help="Go on where the answers of the float "
