@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from itertools import chain
 from typing import Any
 
 from deploykit.benchmarking.engines.own_engine import in_own_engine, say_emulated
@@ -33,7 +34,7 @@ _PART = [each.name for each in fields(Source) if each.name != "model"]
 
 def benchmark(
     models: Any,
-    settings: Sweep | Settings | Iterable[Settings] = DEFAULT,
+    settings: Sweep | Settings | Iterable[Settings] | Mapping[str, Iterable[Settings]] = DEFAULT,
     *,
     feeding: Feeding = MADE_UP,
     piping: Piping = PLAIN,
@@ -51,7 +52,8 @@ def benchmark(
 
     Args:
         models: whatever `open_model` takes; several in a list, or by name in a mapping.
-        settings: what each is run with; a `Sweep` means every combination.
+        settings: what each is run with; a `Sweep` means every combination, a mapping says it of
+            each model by its name.
         feeding: data or made-up values. Ops that act on files or processes are refused but for
             `allowed_ops`.
         piping: how files reach the model, and what of it is run.
@@ -118,14 +120,22 @@ def _settings_of(
     settings: Any,
     options: Mapping[str, Any],
 ) -> Mapping[str, Sequence[Settings]]:
-    """Return the settings of each model: in its own engine, where no other is named."""
+    """Return the settings of each model: in its own engine, where no other is named.
+
+    GraphError: a mapping names other models than there are.
+    """
+    if isinstance(settings, Mapping):
+        if set(settings) != set(models):
+            raise GraphError(f"settings are given for {', '.join(settings)}, but the models are "
+                             f"{', '.join(models)}")  # fmt: skip
+        return {name: tuple(settings[name]) for name in models}
     if "engine" in options or not isinstance(settings, Sweep) or settings.names_engine:
         return dict.fromkeys(models, chosen)
     return {name: in_own_engine(each, chosen) for name, each in models.items()}
 
 
 def _chosen(
-    settings: Sweep | Settings | Iterable[Settings],
+    settings: Sweep | Settings | Iterable[Settings] | Mapping[str, Iterable[Settings]],
     options: Mapping[str, Any],
     feeding: Feeding,
     piping: Piping,
@@ -141,7 +151,8 @@ def _chosen(
         several, is_chosen = sweep.settings(), bool(sweep.concurrency)
     else:
         source, feeding, piping, timing = with_options(name, options, *objects)
-        several, is_chosen = [*settings], True
+        each_one = chain(*settings.values()) if isinstance(settings, Mapping) else settings
+        several, is_chosen = [*each_one], True
     timing.check()
     every = tuple(timing.settings(each, chosen=is_chosen) for each in several)
     for each in every:

@@ -11,7 +11,6 @@ from deploykit.benchmarking.comparison.speed_verdict import (
 )
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult, result_of
-from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import Ratio, summary
 from deploykit.shipping.shipment import AS_IT_CAME, FROZEN, MODEL, Shipment
 from deploykit.text.tables import size
@@ -115,15 +114,8 @@ def _size(shipment: Shipment) -> dict[str, Any]:
 
 def _ends(shipment: Shipment, result: BenchmarkResult) -> tuple[Measurement, Measurement]:
     """Return the model as it came with default settings, and as it is shipped, tuned if it is."""
-    first = next(e for e in result.measurements if e.model == AS_IT_CAME and _is_plain(e))
-    shipped = [each for each in result.measurements if each.model == shipment.shipped_as]
-    return first, next((each for each in shipped if not _is_plain(each)), shipped[0])
-
-
-def _is_plain(measurement: Measurement) -> bool:
-    return measurement.settings == Settings(
-        device=measurement.settings.device, engine=measurement.settings.engine
-    )
+    first = next(each for each in result.measurements if each.model == AS_IT_CAME)
+    return first, [e for e in result.measurements if e.model == shipment.shipped_as][-1]
 
 
 def _alike(before: Measurement, after: Measurement, result: BenchmarkResult) -> Measurement:

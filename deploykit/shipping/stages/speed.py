@@ -1,6 +1,7 @@
 """Where what is shipped runs, with which settings, and how fast it is beside what came."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from deploykit.api.benchmark import benchmark
@@ -86,15 +87,17 @@ def _is_default(settings: Settings) -> bool:
 
 def _benchmark(shipment: Shipment) -> Outcome:
     how = shipment.how
-    several = [Settings(device=how.device)]
-    if shipment.path(TUNED).exists():
-        several.append(load_tuned(shipment.path(TUNED)))
     models = {name: shipment.opened(path) for name, path in shipment.graphs.items()}
     models[shipment.shipped_as] = shipment.opened(MODEL)
-    most = 60 * shipment.share / (len(models) * len(several)) - STARTING
+    plain = Settings(device=how.device)
+    settings = {name: [plain] for name in models}
+    if shipment.in_8_bits or _in_tensorflow(shipment):
+        settings[shipment.shipped_as] = []  # TensorFlow would only emulate another engine's codes
+    settings[shipment.shipped_as] += _shipped_settings(shipment)
+    most = 60 * shipment.share / sum(map(len, settings.values())) - STARTING
     found = benchmark(
         models,
-        several,
+        settings,
         seconds=max(1.0, min(LONGEST, most)),
         profile=_in_tensorflow(shipment),
         **_feeding(shipment),
@@ -104,6 +107,17 @@ def _benchmark(shipment: Shipment) -> Outcome:
     document: dict[str, Any] = {"models": found.document(), "profiled": profiled, "input": None}
     why = _input(shipment, document)
     return Outcome(document, why=why)
+
+
+def _shipped_settings(shipment: Shipment) -> list[Settings]:
+    """Return how the shipped model is run: in its engine, and as it was tuned."""
+    engine = None if _in_tensorflow(shipment) else shipment.document("quantize")["engine"]
+    plain, path = Settings(device=shipment.how.device, engine=engine), shipment.path(TUNED)
+    if not path.exists():
+        return [plain]
+    tuned = load_tuned(path)
+    is_plain = replace(tuned, batch=None if tuned.batch == 1 else tuned.batch) == plain
+    return [plain] if is_plain else [plain, tuned]
 
 
 def _in_tensorflow(shipment: Shipment) -> bool:

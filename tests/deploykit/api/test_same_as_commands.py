@@ -108,6 +108,15 @@ def test_benchmark_with_settings_of_any_form(processes, net):
     assert [each.samples for each in several] == [1, 4]
 
 
+def test_benchmark_with_settings_of_each_model(processes, net):
+    one, two = api.Settings(batch=1), api.Settings(batch=2)
+    models = {"a": net, "b": dense()}
+    found = api.benchmark(models, {"a": [one], "b": [one, two]}, runs=1).measurements
+    assert [(each.model, each.settings) for each in found] == [("a", one), ("b", one), ("b", two)]
+    with pytest.raises(GraphError, match="settings are given for a, but the models are a, b"):
+        api.benchmark(models, {"a": [one]}, runs=1)
+
+
 @pytest.fixture
 def wide(tmp_path):
     return written(dense(shape=(-1, data_made_up.WIDTH)), tmp_path / "wide.pb")
