@@ -52,8 +52,7 @@ def benchmark(
 
     Args:
         models: whatever `open_model` takes; several in a list, or by name in a mapping.
-        settings: what each is run with; a `Sweep` means every combination, a mapping says it of
-            each model by its name.
+        settings: what each is run with; a `Sweep` means every combination, a mapping is by model.
         feeding: data or made-up values. Ops that act on files or processes are refused but for
             `allowed_ops`.
         piping: how files reach the model, and what of it is run.
@@ -64,9 +63,9 @@ def benchmark(
 
     Latencies are in milliseconds. Ctrl-C ends it early: what was measured until then is the result.
     FileError, GraphError: a model or the data cannot be read, do not fit each other, or what is
-    asked for contradicts itself; a GPU or an engine is not there, or the engine lacks an op; it is
-    named. RefusedError: an op acts on files or
-    processes. LimitError: TensorFlow died or hung. VerificationError: an engine is wrong.
+    asked for contradicts itself; a GPU or an engine is not there, or lacks an op, which is named.
+    RefusedError: an op acts on files or processes. LimitError: TensorFlow died or hung.
+    VerificationError: an engine is wrong.
 
     Example:
         >>> found = deploykit.benchmark("fashion.keras", batch=[1, 8], runs=20)
