@@ -1,0 +1,1 @@
+"""What a model answers, as the files of one part each."""

@@ -1,0 +1,1 @@
+"""Data of every kind in parts that any process can read alone."""
