@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 _FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-_WORK = ("user", "nice", "system", "irq", "softirq")
+WORK = ("user", "nice", "system", "irq", "softirq")
+"""The states in which a CPU works for a process of this machine."""
+_NONE = dict.fromkeys(_FIELDS, 0.0)
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ class Activity:
     """Taken by the host of this virtual machine."""
     waiting: float | None
     """Share of the time in which a process that could run waited for a CPU, from 0 to 1; None: the
-    kernel does not tell."""
+    kernel does not tell.
+    """
 
     def foreign(self, own: float) -> float:
         """Return the cores that others took, of which `own` are known to be one's own."""
@@ -67,7 +70,7 @@ class Look:
             waiting = min(1.0, max(0.0, self.waited - earlier.waited) / seconds)
         return Activity(
             seconds,
-            busy=sum(cores[name] for name in _WORK),
+            busy=sum(cores[name] for name in WORK),
             idle=cores["idle"],
             iowait=cores["iowait"],
             steal=cores["steal"],
@@ -75,19 +78,27 @@ class Look:
         )
 
 
-def _ticks() -> dict[str, float]:
-    found = dict.fromkeys(_FIELDS, 0.0)
-    usable = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+def cpu_ticks() -> dict[int, dict[str, float]]:
+    """Return the seconds that each CPU of this machine has spent in each state; nothing where the
+    kernel does not tell.
+    """
     try:
         lines = Path("/proc/stat").read_text().splitlines()
     except OSError:
-        return found
+        return {}
     hertz = os.sysconf("SC_CLK_TCK")
+    found = {}
     for name, *counts in (line.split() for line in lines if line.startswith("cpu")):
-        if name in usable:
-            for field, count in zip(_FIELDS, counts, strict=False):
-                found[field] += int(count) / hertz
+        if number := name.removeprefix("cpu"):
+            ticks = [int(count) / hertz for count in counts]
+            found[int(number)] = {**_NONE, **dict(zip(_FIELDS, ticks, strict=False))}
     return found
+
+
+def _ticks() -> dict[str, float]:
+    usable, every = os.sched_getaffinity(0), cpu_ticks()
+    known = [ticks for cpu, ticks in every.items() if cpu in usable]
+    return {field: sum(ticks[field] for ticks in known) for field in _FIELDS}
 
 
 def _waited() -> float | None:
