@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from deploykit.exporting.named_model import NamedModel
+from deploykit.photos.class_names import check_labels
 from deploykit.serving.protocol.signatures import CLASSES, SCORES, Tensor
 from deploykit.serving.saved_model.proto import tensors_of
 from deploykit.transforms.core.errors import GraphError
@@ -27,10 +28,8 @@ def best_classes(callee: NamedModel, scores: Tensor, labels: Sequence[str]) -> d
     if CLASSES in callee.outputs:
         raise GraphError(f"it has an output '{CLASSES}' already, so --labels would name them twice")
     count = scores.shape[1] if scores.shape is not None else -1
-    if count not in (-1, len(labels)):
-        raise GraphError(
-            f"there are {len(labels)} labels, but the model gives {count} scores ({scores.name})"
-        )
+    if count != -1:
+        check_labels(labels, count, scores.name)
     graph = callee.graph
     scope = graph.unique_name("best_classes")
 

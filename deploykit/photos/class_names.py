@@ -21,3 +21,11 @@ def read_labels(path: str | os.PathLike[str]) -> list[str]:
     if not lines:
         raise GraphError(f"{path}: the file is empty, expected a label on each line")
     return lines
+
+
+def check_labels(labels: Sequence[str], scores: int, output: str) -> None:
+    """Raise GraphError where there are labels, but not one for each score of an output."""
+    if labels and len(labels) != scores:
+        raise GraphError(
+            f"there are {len(labels)} labels, but the model gives {scores} scores ({output})"
+        )

@@ -1,0 +1,169 @@
+"""What a model answers of a batch, as columns: its outputs, or its best classes."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from deploykit.batch_inference.formats.part_table import FILE, ROW
+from deploykit.batch_inference.infer_task import InferTask
+from deploykit.freezing.open_model import OpenedModel
+from deploykit.freezing.sidecar import about
+from deploykit.photos.class_names import check_labels
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import normal, split
+from deploykit.transforms.core.ops import op_defs, output_types
+from deploykit.transforms.core.shapes.known_shapes import Shapes
+from deploykit.transforms.core.tensors import Array
+from deploykit.verification.sample_inputs import demanded_batch
+
+TOP_CLASSES, TOP_SCORES, TOP_LABELS = "top_classes", "top_scores", "top_labels"
+SHAPE_END = "_shape"
+"""Of the column that says how large each row of another one was."""
+_DEFAULT = "serving_default"
+
+
+class UnrankedError(GraphError):
+    """Some rows of a batch have no best class, as their scores hold NaN."""
+
+    def __init__(self, message: str, rows: tuple[int, ...]) -> None:
+        """Keep which rows of the batch they are."""
+        super().__init__(message)
+        self.rows = rows
+
+
+def answer_columns(task: InferTask, outputs: Mapping[str, Array], rows: int) -> dict[str, Array]:
+    """Return what becomes of the outputs for so many rows: a column each, or the best classes.
+
+    With `task.top`, these are `top_classes` int64 and `top_scores` float32, [rows, K], best first,
+    equal scores in the order of the classes, and `top_labels` as UTF-8, where labels are known; K
+    is at most the number of classes. The first output gives a score a class; sizes of 1 between
+    the two count for nothing.
+
+    UnrankedError: there are NaN among the scores of some rows. GraphError: an output has no row for
+    each input row, or the first one does not score classes, or other ones than are labelled.
+    """
+    columns = {name: np.asarray(value) for name, value in outputs.items()}
+    for name, value in columns.items():
+        if value.shape[:1] != (rows,):
+            said = _said(value.dtype.name, value.shape)
+            raise GraphError(
+                f"output '{name}' gives {said} for {rows} row{'s' * (rows != 1)}, expected a row "
+                "for each; name the outputs that have one with --outputs"
+            )
+    if task.top is None:
+        return columns
+    name = next(iter(columns))
+    scores = _scores(name, columns[name])
+    check_labels(task.labels, scores.shape[1], name)
+    classes = _best(scores, task.top)
+    found = {
+        TOP_CLASSES: classes,
+        TOP_SCORES: np.take_along_axis(scores, classes, 1).astype(np.float32),
+    }
+    if task.labels:
+        texts = np.array([label.encode() for label in task.labels], object)
+        found[TOP_LABELS] = texts[classes]
+    return found
+
+
+def _scores(name: str, values: Array) -> Array:
+    """Return scores as numbers [rows, classes] that can be ordered."""
+    scores = values.reshape(len(values), _classes(name, values.dtype.name, values.shape))
+    if scores.dtype.itemsize < 4 or scores.dtype.kind == "V":  # bfloat16 and smaller ones
+        scores = scores.astype(np.float32)
+    bad = np.flatnonzero(np.isnan(scores).any(1)) if scores.dtype.kind == "f" else np.array([], int)
+    if bad.size:
+        raise UnrankedError(
+            f"output '{name}' holds NaN, so there is no best class", tuple(bad.tolist())
+        )
+    return scores
+
+
+def _classes(name: str, dtype: str, shape: Sequence[int]) -> int:
+    """Return how many classes an output scores, or -1; of unknown sizes, some may be 1."""
+    sizes = [size for size in shape[1:] if size != 1]
+    is_number = dtype not in ("object", "string", "bool") and not dtype.startswith("complex")
+    known = [size for size in sizes if size > 0]
+    if not is_number or not sizes or 0 in sizes or len(known) > 1:
+        raise GraphError(
+            f"output '{name}' gives {_said(dtype, shape)}, expected a score for each of several "
+            "classes; name the output that gives them first in --outputs, or do without --top"
+        )
+    return known[0] if len(sizes) == 1 and known else -1
+
+
+def _best(scores: Array, top: int) -> Array:
+    """Return the classes with the highest scores, int64 [rows, top]; of equal ones the first."""
+    rows, classes = scores.shape
+    top = min(top, classes)
+    lowest = np.partition(scores, classes - top, axis=1)[:, classes - top]
+    found = np.empty((rows, top), np.int64)
+    for number, (row, least) in enumerate(zip(scores, lowest, strict=True)):
+        candidates = np.flatnonzero(row >= least)
+        # Stable from the back: from the front, the first of equal ones would come last.
+        order = np.argsort(row[candidates[::-1]], kind="stable")[::-1]
+        found[number] = candidates[::-1][order][:top]
+    return found
+
+
+def _said(dtype: str, shape: Sequence[int]) -> str:
+    sizes = ", ".join("?" if size < 0 else str(size) for size in shape)
+    return f"{'texts' if dtype in ('object', 'string') else dtype} [{sizes}]"
+
+
+def _dtype(graph: Graph, tensor: str) -> str:
+    node, port = graph.producer(tensor), split(tensor)[1]
+    types = output_types(node) if node.op in op_defs() else None
+    return "" if types is None or port >= len(types) else types[port]
+
+
+def check_columns(
+    model: OpenedModel, columns: Mapping[str, str], top: int | None, labels: Sequence[str]
+) -> None:
+    """Raise GraphError for what `answer_columns` would refuse, as far as the graph tells before."""
+    shapes = Shapes(model.frozen)
+    is_open = demanded_batch(model.frozen) is None
+    for number, (name, tensor) in enumerate(columns.items()):
+        shape, dtype = shapes.shape(tensor), _dtype(model.frozen, tensor)
+        if shape is None:
+            continue
+        if not shape or (is_open and shape[0] > 0):
+            raise GraphError(
+                f"output '{name}' gives {_said(dtype, shape)} for any number of rows, expected a "
+                "row for each; name the outputs that have one with --outputs"
+            )
+        if top is not None and number == 0 and (count := _classes(name, dtype, shape)) > 0:
+            check_labels(labels, count, name)
+
+
+def column_names(model: OpenedModel) -> dict[str, str]:
+    """Return the tensors that a model answers, by the columns that they become.
+
+    A column is called as callers know the output: as the signature says, or else as the tensor,
+    without `:0`. No two columns have one name, nor the name of a column of another meaning.
+    """
+    graph = model.frozen
+    signatures = about(graph).signatures
+    callers: dict[str, str] = {}
+    for each in sorted(signatures, key=lambda name: name != _DEFAULT):
+        for alias, tensor in signatures[each].outputs.items():
+            callers.setdefault(normal(tensor), alias)
+    found: dict[str, str] = {}
+    for tensor in dict.fromkeys(map(normal, graph.outputs)):
+        name = callers.get(tensor, tensor).removesuffix(":0")
+        found[_free(name, {FILE, ROW, *found})] = tensor
+    shapes = {f"{name}{SHAPE_END}" for name in found}
+    if not shapes & found.keys():
+        return found
+    taken = {FILE, ROW, *found, *shapes}
+    return {_free(n, taken) if n in shapes else n: tensor for n, tensor in found.items()}
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """Return a name, or the first `NAME_2`, `NAME_3` that is not taken."""
+    count, free = 1, name
+    while free in taken:
+        count += 1
+        free = f"{name}_{count}"
+    return free
