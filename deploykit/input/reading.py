@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.input.data import Columns, Data
+from deploykit.input.data import Data
 from deploykit.storage.arrays import load_data
 from deploykit.storage.files import read_bytes
 from deploykit.transforms.core.errors import FileError, GraphError
-from deploykit.transforms.core.files.reading import text_lines
+from deploykit.transforms.core.files.reading import BOM, lines
 from deploykit.transforms.core.tensors import Array
 
 Record = tuple[str, dict[str, Any]]
@@ -67,27 +67,43 @@ def _image(data: Data, number: int) -> Record:
 
 def _lines(data: Data, number: int, features: tuple[str, ...]) -> Iterator[Record]:
     """Yield the lines of a CSV file as the numbers of each feature."""
-    file, width = data.files[number], data.width
-    wanted: Columns = {name: data.columns[name] for name in features}
-    for line, content in enumerate(text_lines(file, "CSV file"), 1):
+    file = data.files[number]
+    for line, content in enumerate(lines(file, "CSV file"), 1):
         if line == 1 and data.header:
             continue
-        fields = content.rstrip("\r\n").split(",")
-        try:
-            if len(fields) != width:
-                raise ValueError
-            numbers = [float(field) for field in fields]
-        except ValueError:
-            raise GraphError(f"{file}: line {line} {_wrong(data, fields)}") from None
-        yield (
-            f"{file}: line {line}",
-            {
-                name: np.float32(numbers[each])
-                if isinstance(each, int)
-                else np.array(numbers[each[0] : each[1]], np.float32)
-                for name, each in wanted.items()
-            },
+        where = f"{file}: line {line}"
+        content = content.removeprefix(BOM) if line == 1 else content
+        yield where, line_values(data, where, content, features)
+
+
+def line_values(
+    data: Data, where: str, content: bytes, features: tuple[str, ...]
+) -> dict[str, Any]:
+    """Return the features of a line of a CSV file. GraphError: it has not what it should have."""
+    try:
+        text = content.decode()
+        if "\0" in text:
+            raise ValueError
+    except ValueError:
+        raise GraphError(
+            f"{where}: this is no text in UTF-8, expected the lines of a CSV file"
+        ) from None
+    fields = text.rstrip("\r\n").split(",")
+    try:
+        if len(fields) != data.width:
+            raise ValueError
+        numbers = [float(field) for field in fields]
+    except ValueError:
+        raise GraphError(f"{where} {_wrong(data, fields)}") from None
+    found: dict[str, Any] = {}
+    for name in features:
+        columns = data.columns[name]
+        found[name] = (
+            np.float32(numbers[columns])
+            if isinstance(columns, int)
+            else np.array(numbers[columns[0] : columns[1]], np.float32)
         )
+    return found
 
 
 def _wrong(data: Data, fields: list[str]) -> str:

@@ -5,9 +5,7 @@ from itertools import pairwise
 
 from deploykit.records.record_source import PART, Facts, SourcePart
 from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.files.reading import LONGEST_LINE, cannot_be_read, opened
-
-_BOM = b"\xef\xbb\xbf"
+from deploykit.transforms.core.files.reading import BOM, LONGEST_LINE, cannot_be_read, opened
 
 
 def first_lines(path: str, count: int) -> list[bytes]:
@@ -17,7 +15,7 @@ def first_lines(path: str, count: int) -> list[bytes]:
     """
     found: list[bytes] = []
     with opened(path) as file:
-        if file.read(3) != _BOM:
+        if file.read(3) != BOM:
             file.seek(0)
         while len(found) < count and (line := file.readline(LONGEST_LINE)):
             if len(line) == LONGEST_LINE or b"\0" in line:
@@ -51,7 +49,7 @@ def text_of(part: SourcePart, header: bytes | None = None) -> tuple[int, bytes]:
                 file.seek(part.start - 1)
                 while (piece := file.readline(LONGEST_LINE)) and not piece.endswith(b"\n"):
                     pass
-            elif file.read(3) != _BOM:
+            elif file.read(3) != BOM:
                 file.seek(0)
             begin = file.tell()
             if begin >= part.stop:

@@ -15,6 +15,7 @@ from deploykit.transforms.core.errors import FileError, GraphError
 
 MAX_BYTES = 2 << 30  # protobuf reads no message above 2 GiB
 MOST_TEXT = 64 << 20  # of labels, settings, indexes: honest ones hold kilobytes, the largest 15 MB
+BOM = b"\xef\xbb\xbf"  # which some programs put in front of UTF-8
 LONGEST_LINE = 64 << 20  # of a table or a log; more is no text
 # More than a gibibyte AND a hundred times the packed size is what no honest file unpacks to: the
 # values of models and samples hardly pack at all, and zeros that do are of no use.
