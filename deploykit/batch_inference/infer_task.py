@@ -31,8 +31,14 @@ class InferTask:
     """So many classes with the highest scores are kept of the first output, instead of outputs."""
     labels: tuple[str, ...] = ()
     """What the classes are called."""
+    retries: int = 0
+    """How often a part is begun again whose worker was lost."""
     skip: bool = False
     """Whether rows that cannot be used are left out, and told."""
+
+    def file_of(self, part: int) -> str:
+        """Return the name of the file of a part."""
+        return f"{self.name}-{part:05}-of-{self.parts:05}.{self.format}"
 
 
 @dataclass(frozen=True)

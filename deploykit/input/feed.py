@@ -6,16 +6,18 @@ It also is what tells in which file and line data are wrong: `check_records`.
 import itertools
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from deploykit.input.applying import in_python, together
 from deploykit.input.pipeline import Pipeline
-from deploykit.input.preprocessing import result_of
+from deploykit.input.preprocessing import Steps, result_of
 from deploykit.input.reading import records
+from deploykit.records.features import Feature
 from deploykit.transforms.core.errors import Error, GraphError, failed
 from deploykit.transforms.core.tensors import Array
 
+Maker = Callable[[Steps, Feature, Any], Array]
 _TRIED = 16  # records, to see what decoding costs
 
 
@@ -81,11 +83,16 @@ def decoding_share(pipeline: Pipeline) -> float | None:
     return decoding / (reading + decoding) if reading + decoding else None
 
 
-def prepared(pipeline: Pipeline, where: str, record: dict[str, Any]) -> dict[str, Array]:
-    """Return what a record gives the inputs. GraphError: it cannot be used; `where` is named."""
+def prepared(
+    pipeline: Pipeline, where: str, record: dict[str, Any], make: Maker = in_python
+) -> dict[str, Array]:
+    """Return what a record gives the inputs, each made by `make`.
+
+    GraphError: it cannot be used; `where` is named.
+    """
     try:
         return {
-            name: in_python(steps, pipeline.features[steps.feature], record[steps.feature])
+            name: make(steps, pipeline.features[steps.feature], record[steps.feature])
             for name, steps in pipeline.steps.items()
         }
     except GraphError as error:

@@ -18,7 +18,7 @@ class DataPart:
     number: int
     files: tuple[str, ...]
     start: int = 0
-    """The number of its first row in its file, from 0; of lines, from 1."""
+    """The number of its first row in its file, from 0; of lines, from 1; of a photo, among all."""
     stop: int = 0
     """The number behind its last row."""
     offset: int = 0
@@ -29,7 +29,7 @@ class DataPart:
     @property
     def rows(self) -> int:
         """How many rows it has, damaged ones included."""
-        return self.stop - self.start if len(self.files) == 1 else len(self.files)
+        return self.stop - self.start
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,213 @@
+"""Who does which part: each worker takes the next one; what a lost worker was at is done again."""
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from deploykit.batch_inference.backends.backend import Backend, LostWorkerError, RunningWorker
+from deploykit.batch_inference.infer_task import InferTask, PartProgress
+from deploykit.batch_inference.reading.data_part import DataPart
+from deploykit.transforms.core.errors import Error, LimitError
+from deploykit.transforms.core.running import own_work
+from deploykit.transforms.core.running.child import limits
+
+STEP = 0.25
+"""Seconds that a worker computes before it says how far it is."""
+PAUSE = 0.5
+"""Seconds after which it is asked again whether there is room for a worker."""
+ENDING = 10.0
+"""Seconds that a thread is given at most to end with its worker."""
+
+
+class PartsToDo:
+    """The parts that nobody has begun, and how often each was lost; threads share it."""
+
+    def __init__(self, parts: Sequence[DataPart], retries: int) -> None:
+        """Take parts in the order in which they are begun."""
+        self._waiting = deque(parts)
+        self._unfinished = len(parts)
+        self._retries = retries
+        self._losses: dict[int, int] = {}
+        self._changed = threading.Condition()
+        self._stopped = False
+        self.failure: BaseException | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether all are done, or nothing more is to be."""
+        return self._stopped or not self._unfinished
+
+    def wait(self) -> bool:
+        """Wait until a part may be begun; False: none will be."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.ended or self._waiting)
+            return not self.ended
+
+    def take(self) -> DataPart | None:
+        """Return the next part; None: somebody else has just taken it."""
+        with self._changed:
+            return self._waiting.popleft() if self._waiting and not self.ended else None
+
+    def finished(self) -> None:
+        """Count a part as done."""
+        with self._changed:
+            self._unfinished -= 1
+            self._changed.notify_all()
+
+    def lost(self, part: DataPart, error: Error) -> None:
+        """Let a part be begun again, unless it was lost too often."""
+        losses = self._losses[part.number] = self._losses.get(part.number, 0) + 1
+        if losses > self._retries:
+            often = "its worker was lost" if losses == 1 else f"{losses} workers were lost with it"
+            self.fail(LimitError(f"{said(part)}: {often}; the last one, {error}"))
+            return
+        with self._changed:
+            self._waiting.appendleft(part)
+            self._changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """End the work; the first error counts."""
+        with self._changed:
+            if not self.ended:
+                self.failure = error
+        self.stop()
+
+    def stop(self) -> None:
+        """Let no more parts be begun."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+
+def said(part: DataPart) -> str:
+    """Return what a part is, in words."""
+    if len(part.files) > 1:
+        return f"{part.files[0]} to {part.files[-1]}"
+    return f"{part.files[0]}: rows {part.start} to {part.stop - 1}"
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A worker that is gone, and how many rows of its part went with it."""
+
+    error: LostWorkerError
+    rows: int = 0
+
+
+News = PartProgress | Loss
+
+
+class _Shift(threading.Thread):
+    """A thread that has a worker, and replaces it when it is lost."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        task: InferTask,
+        parts: PartsToDo,
+        told: "queue.SimpleQueue[News | None]",
+    ) -> None:
+        super().__init__(daemon=True, name="asks a worker")
+        self._backend, self._task, self._parts, self._told = backend, task, parts, told
+        self._worker: RunningWorker | None = None
+        self._in_vain = 0
+        self._rows = 0
+
+    def run(self) -> None:
+        """Have parts done until there are no more."""
+        try:
+            while self._parts.wait():
+                self._do_one()
+        except BaseException as error:
+            self._parts.fail(error)
+        finally:
+            self._end_worker()
+            self._told.put(None)
+
+    def _do_one(self) -> None:
+        part = None
+        try:
+            if self._worker is None:
+                self._worker = self._backend.start(self._task)
+            if self._worker is None:
+                time.sleep(PAUSE)
+            elif (part := self._parts.take()) is not None:
+                self._compute(self._worker, part)
+        except LostWorkerError as error:
+            self._end_worker()
+            if self._parts.ended:
+                return
+            self._told.put(Loss(error, self._rows if part is not None else 0))
+            if part is not None:
+                self._parts.lost(part, error)
+                return
+            self._in_vain += 1
+            if self._in_vain > self._task.retries:
+                raise
+
+    def _compute(self, worker: RunningWorker, part: DataPart) -> None:
+        self._rows, done = 0, None
+        worker.ask("begin", part)
+        while done is None:
+            progress: PartProgress = worker.ask("step", STEP)
+            self._rows += progress.rows
+            done = progress.done
+            if done is not None:
+                self._in_vain = 0
+                self._parts.finished()
+            self._told.put(progress)
+
+    def _end_worker(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close()
+
+
+def computed(backend: Backend, task: InferTask, parts: Sequence[DataPart]) -> Iterator[News]:
+    """Have all parts done, and yield what workers tell, and which were lost.
+
+    Each finished part is told once. When the generator ends or is closed, so do all workers.
+
+    LimitError: a part was lost with its worker too often, or nowhere is room for one. Other errors
+    are those of a worker.
+    """
+    to_do = PartsToDo(parts, task.retries)
+    told: queue.SimpleQueue[News | None] = queue.SimpleQueue()
+    shifts = [_Shift(backend, task, to_do, told) for _ in range(min(backend.processes, len(parts)))]
+    try:
+        for each in shifts:
+            each.start()
+        yield from _heard(told, len(shifts), to_do)
+    finally:
+        to_do.stop()
+        backend.close()
+        for each in shifts:
+            each.join(timeout=ENDING)
+    if to_do.failure is not None:
+        raise to_do.failure
+
+
+def _heard(
+    told: "queue.SimpleQueue[News | None]", working: int, to_do: PartsToDo
+) -> Iterator[News]:
+    """Yield what is told until no thread works any more."""
+    silent = 0.0
+    while working:
+        try:
+            with own_work.waiting():
+                news = told.get(timeout=PAUSE)
+        except queue.Empty:
+            silent += PAUSE
+            if silent > 2 * limits.seconds:
+                to_do.fail(LimitError(f"no worker has done anything for {silent:g} seconds "
+                                      "(--timeout)"))  # fmt: skip
+                return
+            continue
+        silent = 0.0
+        if news is None:
+            working -= 1
+        else:
+            yield news

@@ -1,0 +1,151 @@
+"""Rows as they were read -> arrays for the inputs of a model, in a worker.
+
+Rows that parse alike are parsed a whole batch at once by ops of TensorFlow. Where these refuse a
+batch, and for photos and texts of different lengths, rows are taken one by one, which tells what is
+wrong with which.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from deploykit.batch_inference.reading.data_part import BadRow, RowBatch
+from deploykit.input.applying import in_graph, in_python, together
+from deploykit.input.feed import prepared
+from deploykit.input.parsing import example_spec, inputs_of, parsed_lines
+from deploykit.input.pipeline import Pipeline
+from deploykit.input.preprocessing import Steps, keeps_files
+from deploykit.input.reading import as_objects, example, line_values
+from deploykit.photos.sizes import too_large
+from deploykit.records.features import Feature
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.tensors import Array
+
+Inputs = dict[str, Array]
+
+
+class RowInputs:
+    """What makes inputs of rows, as a pipeline says."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        """Build no graph yet."""
+        self._pipeline = pipeline
+        self._names = tuple(pipeline.features)
+        self._makers: dict[Steps, Callable[[bytes], Array]] = {}
+        self._parse: Callable[[Sequence[bytes]], Inputs] | None = None
+
+    def of(self, batch: RowBatch) -> tuple[Inputs, list[int], list[BadRow]]:
+        """Return the arrays of the rows that can be used, which rows these are, and the others.
+
+        The arrays have these rows first, and are empty by name where there are none. LimitError:
+        there is not enough memory.
+        """
+        pipeline = self._pipeline
+        if pipeline.data.kind in ("records", "csv") and not pipeline.one_by_one:
+            found = self._at_once(batch.contents)
+            if found is not None:
+                return found, list(range(len(batch.rows))), []
+        elif pipeline.data.kind == "arrays" and not pipeline.one_by_one:
+            return self._of_arrays(batch), list(range(len(batch.rows))), []
+        return self._one_by_one(batch)
+
+    def _of_arrays(self, batch: RowBatch) -> Inputs:
+        features = self._pipeline.features
+        return {
+            name: in_python(steps, features[steps.feature], as_objects(batch.arrays[steps.feature]))
+            for name, steps in self._pipeline.steps.items()
+        }
+
+    def _one_by_one(self, batch: RowBatch) -> tuple[Inputs, list[int], list[BadRow]]:
+        made: list[Inputs] = []
+        kept: list[int] = []
+        bad: list[BadRow] = []
+        for place, values in enumerate(self._values(batch)):
+            file, row = batch.files[place], batch.rows[place]
+            where = f"{file}: row {row}"
+            try:
+                made.append(prepared(self._pipeline, where, values(where), self._made))
+                kept.append(place)
+            except GraphError as error:
+                bad.append(BadRow(file, row, str(error).removeprefix(where).lstrip(": ")))
+        if not made:
+            return {}, kept, bad
+        joined = {name: together([each[name] for each in made]) for name in self._pipeline.steps}
+        return joined, kept, bad
+
+    def _values(self, batch: RowBatch) -> Iterator[Callable[[str], dict[str, Any]]]:
+        """Yield what returns the features of each row, or raises GraphError."""
+        data, names = self._pipeline.data, self._names
+        if data.kind == "arrays":
+            arrays = {name: as_objects(batch.arrays[name]) for name in names}
+            for place in range(len(batch.rows)):
+                yield lambda _, n=place: {name: array[n] for name, array in arrays.items()}  # type: ignore[misc]
+            return
+        for content in batch.contents:
+            if data.kind == "images":
+                yield lambda _, c=content: {"image": c}  # type: ignore[misc]
+            elif data.kind == "csv":
+                yield lambda where, c=content: line_values(data, where, c, names)  # type: ignore[misc]
+            else:
+                yield lambda where, c=content: example(data, where, c, names)  # type: ignore[misc]
+
+    def _made(self, steps: Steps, feature: Feature, value: Any) -> Array:
+        """Return the value of an input; a photo is decoded and resized by a graph of its own."""
+        if feature.content != "image" or keeps_files(steps, feature):
+            return in_python(steps, feature, value)
+        if reason := too_large(value):
+            raise GraphError(reason)
+        if steps not in self._makers:
+            self._makers[steps] = photo_maker(steps, feature)
+        return self._makers[steps](value)
+
+    def _at_once(self, contents: Sequence[bytes]) -> Inputs | None:
+        """Return the inputs of all rows; None: some cannot be used."""
+        import tensorflow as tf
+
+        if not contents:
+            return {}
+        if self._parse is None:
+            self._parse = batch_parser(self._pipeline)
+        try:
+            found = self._parse(contents)
+        except (tf.errors.InvalidArgumentError, tf.errors.DataLossError):
+            return None
+        return found if all(len(each) == len(contents) for each in found.values()) else None
+
+
+def photo_maker(steps: Steps, feature: Feature) -> Callable[[bytes], Array]:
+    """Return what makes the input of the bytes of a photo; it raises what the kernels refuse."""
+    import tensorflow as tf
+
+    with tf.Graph().as_default() as graph:
+        content = tf.compat.v1.placeholder(tf.string, ())
+        made = in_graph(steps, feature, content, optimized=True)
+    function: Callable[[bytes], Array] = _session(graph).make_callable(made, [content])
+    return function
+
+
+def batch_parser(pipeline: Pipeline) -> Callable[[Sequence[bytes]], Inputs]:
+    """Return what makes the inputs of serialized Examples, or of lines of a CSV file."""
+    import tensorflow as tf
+
+    data, features = pipeline.data, pipeline.features
+    with tf.Graph().as_default() as graph:
+        contents = tf.compat.v1.placeholder(tf.string, (None,))
+        if data.kind == "csv":
+            parsed = parsed_lines(data, features, contents)
+        else:
+            parsed = tf.io.parse_example(contents, example_spec(features))
+        inputs = inputs_of(pipeline, parsed)
+    run = _session(graph).make_callable(list(inputs.values()), [contents])
+    return lambda given: dict(zip(inputs, run(given), strict=True))
+
+
+def _session(graph: Any) -> Any:
+    """Return a session of one thread that runs a graph as it stands."""
+    import tensorflow as tf
+
+    config = tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=1, inter_op_parallelism_threads=1, device_count={"GPU": 0}
+    )
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    return tf.compat.v1.Session(graph=graph, config=config)
