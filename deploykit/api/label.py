@@ -164,7 +164,9 @@ def _known_preprocessing(opened: OpenedModel) -> Preprocessing | None:
 
 def _known_from(opened: OpenedModel) -> str:
     """Return how messages call what says more of a model than its nodes."""
-    return opened.source if opened.files is None else str(sidecar_path(opened.source))
+    if opened.files is None:
+        return opened.source
+    return str(sidecar_path(opened.files.location.path))
 
 
 def _path_of(given: Any) -> str | None:

@@ -91,9 +91,9 @@ def _shipped_in(base_dir: str | os.PathLike[str] | None) -> ShippedFolder | None
 
 def _taken(shipped: ShippedFolder, tuned: Any) -> tuple[str, Any]:
     """Return where settings come from, and these: what was given, or else what was shipped."""
-    if tuned is not None or shipped.tuned is None:
+    if tuned is not None or shipped.report.tuned is None:
         shipped.say(None)
         return "tuned", tuned
     found = shipped.settings()
     shipped.say(found)
-    return str(shipped.tuned), found
+    return str(shipped.report.tuned), found

@@ -225,6 +225,8 @@ def default_name(model: Any) -> str:
         name = getattr(model, "name", None) or getattr(model, "__name__", None)
         return name if isinstance(name, str) else "model"
     location = locate(model)
+    if location.name:
+        return location.name
     path = location.path.absolute()
     if location.kind == "checkpoint" and location.checkpoint is not None:
         return (location.checkpoint.base or path.name).split(".")[0] or path.parent.name

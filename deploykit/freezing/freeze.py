@@ -52,7 +52,8 @@ def freeze_graph(graph: Graph, source: Source) -> Graph:
     """Return a graph that was read as it stands without variables, calls and switches."""
     graph = source.interface.put_on(graph.copy())
     is_path = isinstance(source.model, str | os.PathLike)
-    folder = Path(source.model).parent if is_path else None
+    path = Path(source.model) if is_path else None
+    folder = path if path is None or path.is_dir() else path.parent
     return _frozen(graph, Initialisers(graph.copy(), files=Vocabularies(folder=folder)), source)
 
 

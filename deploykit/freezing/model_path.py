@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Literal
 
 from deploykit.freezing.checkpoints import Checkpoint, find_checkpoint
+from deploykit.freezing.sidecar import sidecar_path
 from deploykit.storage.files import check_regular
-from deploykit.transforms.core.errors import FileError
+from deploykit.storage.ship_report import ship_report
+from deploykit.transforms.core.errors import Error, FileError
 from deploykit.transforms.core.files.reading import opened
 
 KERAS_ENDS = (".keras", ".h5", ".hdf5")
@@ -24,6 +26,8 @@ class Location:
     path: Path
     checkpoint: Checkpoint | None = None
     """Where the variables are."""
+    name: str = ""
+    """What the model was shipped as; empty: it was not."""
 
     @property
     def files(self) -> list[Path]:
@@ -62,9 +66,31 @@ def locate(source: str | os.PathLike[str]) -> Location:
     if all((path / name).is_file() for name in KERAS_FOLDER):
         return Location("keras", path)
     if path.is_dir():
-        raise FileError(f"{path}: {_what_lies_in(path)}")
+        return _shipped_in(path)
     check_regular(path)
     return Location("keras" if _is_keras(path) else "graph", path)
+
+
+def _shipped_in(folder: Path) -> Location:
+    """Return the graph that `deploykit ship` wrote to a folder. FileError: there is none."""
+    try:
+        report = ship_report(folder)
+    except Error as error:
+        raise FileError(f"{folder}: {_what_lies_in(folder)}: {error}") from None
+    if report is None:
+        raise FileError(f"{folder}: {_what_lies_in(folder)}")
+    if not report.finished:
+        raise FileError(
+            f"{folder}: the shipment in this folder is not finished, so its graph may be wrong or "
+            "missing; run the same deploykit ship again, which goes on with it"
+        )
+    for path, what in ((report.model, "graph"), (sidecar_path(report.model), "preprocessing")):
+        if not path.is_file():
+            raise FileError(
+                f"{path}: the file is missing, but {report.path} says that a model was shipped, "
+                f"whose {what} lies there; run the same deploykit ship again"
+            )
+    return Location("graph", report.model, name=report.name)
 
 
 def _is_keras(path: Path) -> bool:

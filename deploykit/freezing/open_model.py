@@ -125,8 +125,8 @@ def open_model(model: Any, *, needs_output: bool = True, **options: Any) -> Open
     Args:
         model: a SavedModel folder, a checkpoint prefix (or its `.meta` or `.index` file, or the
             folder that holds `checkpoint`), a `.keras` or `.h5` file, a frozen `.pb` or `.pbtxt`
-            file; or a live model: a `keras.Model`, a `tf.function` with an input signature, a
-            GraphDef, a Graph; or a `Source` that says more of one of these.
+            file, a folder that `ship` wrote; or a live model: a `keras.Model`, a `tf.function` with
+            an input signature, a GraphDef, a Graph; or a `Source` that says more of one of these.
         needs_output: whether a GraphDef in which nothing looks like an output is refused.
         options: fields of `Source`: `inputs`, `outputs`, `tags`, `signature`, `pins`, `graph`.
 

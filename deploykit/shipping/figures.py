@@ -12,7 +12,8 @@ from deploykit.benchmarking.comparison.speed_verdict import (
 from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult, result_of
 from deploykit.benchmarking.statistics import Ratio, summary
-from deploykit.shipping.shipment import AS_IT_CAME, FROZEN, MODEL, Shipment
+from deploykit.shipping.shipment import AS_IT_CAME, FROZEN, Shipment
+from deploykit.storage.ship_report import MODEL
 from deploykit.text.tables import size
 
 Known = Mapping[str, Any]

@@ -8,11 +8,13 @@ from typing import Any
 
 from deploykit.api.report import report
 from deploykit.shipping.stage_result import FOLDER
+from deploykit.storage.documents import FORMAT
 from deploykit.storage.files import check_output_folder, write
+from deploykit.storage.ship_report import KIND, REPORT
 from deploykit.transforms.core.errors import FileError
 from deploykit.transforms.core.files.locks import locked
 
-REPORT_JSON, REPORT_HTML, README = "report.json", "report.html", "README.md"
+REPORT_HTML, README = "report.html", "README.md"
 
 
 @contextlib.contextmanager
@@ -50,15 +52,15 @@ def check(folder: Path, *sources: str) -> None:
 def write_report(folder: Path, document: Mapping[str, Any]) -> None:
     """Write the report for programs and for people, and how to go on."""
     text = json.dumps(document, indent=1, allow_nan=False)
-    write(folder / REPORT_JSON, [f"{text}\n".encode()], force=True)
+    write(folder / REPORT, [f"{text}\n".encode()], force=True)
     report(folder, folder / REPORT_HTML, force=True)
     write(folder / README, [_readme(document).encode()], force=True)
 
 
 def write_begun(folder: Path, name: str) -> None:
     """Write as much of the report as a server needs to know what to serve."""
-    document = {"format": 1, "kind": "ship", "name": name, "stages": []}
-    write(folder / REPORT_JSON, [f"{json.dumps(document)}\n".encode()], force=True)
+    document = {"format": FORMAT, "kind": KIND, "name": name, "stages": []}
+    write(folder / REPORT, [f"{json.dumps(document)}\n".encode()], force=True)
 
 
 def _readme(document: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ AS_IT_CAME, OPTIMIZED, EIGHT_BITS = "as it came", "optimized", "8 bits"
 FROZEN, OPTIMIZED_FILE, EIGHT_BITS_FILE = (
     f"{FOLDER}/{name}.pb" for name in ("frozen", "optimized", "quantized")
 )
-MODEL, PREPROCESS, LABELS, TUNED = "model.pb", "preprocess.json", "labels.txt", "tuned.json"
+PREPROCESS, LABELS = "preprocess.json", "labels.txt"
 
 
 BYTES_A_MS = 2 << 20

@@ -7,10 +7,9 @@ from typing import Any
 
 from deploykit.shipping.stage_result import StageResult
 from deploykit.storage.documents import FORMAT
+from deploykit.storage.ship_report import KIND
 from deploykit.text.results.shipped import lines
 from deploykit.transforms.core.display.as_html import AsHtml
-
-KIND = "ship"
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ from deploykit.api.verify import verify
 from deploykit.freezing.graph_files import save_graph
 from deploykit.freezing.sidecar import about
 from deploykit.photos.class_names import labels_from
-from deploykit.shipping.shipment import AS_IT_CAME, FROZEN, LABELS, MODEL, PREPROCESS, Shipment
+from deploykit.shipping.shipment import AS_IT_CAME, FROZEN, LABELS, PREPROCESS, Shipment
 from deploykit.shipping.stage import ShipStage
 from deploykit.shipping.stage_result import Outcome
 from deploykit.shipping.stages.graphs import SIDECAR
 from deploykit.storage.files import write
+from deploykit.storage.ship_report import MODEL
 from deploykit.transforms.core.errors import VerificationError
 
 

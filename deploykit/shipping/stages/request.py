@@ -18,11 +18,12 @@ from deploykit.serving.protocol.photo_names import TENSORS
 from deploykit.serving.protocol.signatures import CLASSES, PREDICT, SCORES
 from deploykit.shipping.own_answer import own_answer
 from deploykit.shipping.served_instance import ServedInstance
-from deploykit.shipping.shipment import MODEL, TUNED, Shipment
+from deploykit.shipping.shipment import Shipment
 from deploykit.shipping.stage import ShipStage
 from deploykit.shipping.stage_result import UNDECIDED, Outcome
 from deploykit.shipping.stages.exported_version import named_model
 from deploykit.storage.files import write
+from deploykit.storage.ship_report import MODEL, TUNED
 from deploykit.transforms.core.engines.engines import TENSORFLOW
 from deploykit.transforms.core.errors import VerificationError
 from deploykit.transforms.core.node import normal

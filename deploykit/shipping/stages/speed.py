@@ -15,15 +15,14 @@ from deploykit.input.input_result import InputResult
 from deploykit.shipping.shipment import (
     AS_IT_CAME,
     FROZEN,
-    MODEL,
     OPTIMIZED,
     OPTIMIZED_FILE,
-    TUNED,
     Shipment,
 )
 from deploykit.shipping.stage import ShipStage
 from deploykit.shipping.stage_result import UNDECIDED, Outcome
 from deploykit.storage.files import write
+from deploykit.storage.ship_report import MODEL, TUNED
 from deploykit.transforms.core.engines.engines import ENGINES, TENSORFLOW
 from deploykit.transforms.core.errors import Error, GraphError
 
