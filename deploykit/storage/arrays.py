@@ -5,6 +5,7 @@ numpy.load takes the header at its word, and raises whatever its parser happens 
 
 import math
 import os
+from dataclasses import dataclass
 from typing import IO, Any
 
 import numpy as np
@@ -63,8 +64,28 @@ def _begins_with(path: str | os.PathLike[str], magic: bytes) -> bool:
             raise cannot_be_read(path, error) from None
 
 
-def _read(file: IO[bytes], size: int, where: str) -> Array:
-    """Return the array of an open file of so many bytes."""
+@dataclass(frozen=True)
+class ArrayHeader:
+    """What the header of an array says, and that it can be read."""
+
+    shape: tuple[int, ...]
+    by_column: bool
+    """Whether the first axis varies fastest, as in Fortran."""
+    dtype: Any
+    begin: int
+    """Where the values begin."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes the values take."""
+        return math.prod(self.shape) * int(self.dtype.itemsize)
+
+
+def read_header(file: IO[bytes], size: int, where: str) -> ArrayHeader:
+    """Read the header of an array that takes so many bytes, and judge it.
+
+    GraphError: it is none of plain numbers or texts, or does not fit the size.
+    """
     try:
         shape, by_column, dtype = _header(file)
     except Exception as error:  # its parser raises even MemoryError for what is nested too deep
@@ -72,18 +93,33 @@ def _read(file: IO[bytes], size: int, where: str) -> Array:
         raise GraphError(f"{where} is no plain array of NumPy ({reason})") from None
     if problem := _problem(shape, dtype):
         raise GraphError(f"{where} {problem}")
-    expected, held = math.prod(shape) * dtype.itemsize, size - file.tell()
-    if expected != held:
+    header = ArrayHeader(shape, by_column, dtype, file.tell())
+    if header.size != size - header.begin:
         raise GraphError(
-            f"{where} has {held} bytes of values, but its header says {_said(shape, dtype)}, "
-            f"{expected} bytes; it may be cut short"
+            f"{where} has {size - header.begin} bytes of values, but its header says "
+            f"{_said(shape, dtype)}, {header.size} bytes; it may be cut short"
         )
+    return header
+
+
+def _read(file: IO[bytes], size: int, where: str) -> Array:
+    """Return the array of an open file of so many bytes."""
+    header = read_header(file, size, where)
+    expected, dtype = header.size, header.dtype
     check_room(expected, where)
     try:
-        found: Array = np.empty(math.prod(shape), dtype)
+        found: Array = np.empty(math.prod(header.shape), dtype)
     except MemoryError:
         raise LimitError(f"{where} takes {said(expected)} of memory (--memory-limit)") from None
-    view = found.view(np.uint8) if expected else found
+    read_values(file, found, where)
+    file.read(1)  # behind the last byte, its checksum is compared
+    return found.reshape(header.shape, order="F" if header.by_column else "C")
+
+
+def read_values(file: IO[bytes], array: Array, where: str) -> None:
+    """Fill a flat array with the next bytes of a file. GraphError: there are too few."""
+    expected = array.nbytes
+    view = array.view(np.uint8) if expected else array
     place = 0
     while place < expected:
         piece = file.read(min(_PIECE, expected - place))
@@ -91,8 +127,6 @@ def _read(file: IO[bytes], size: int, where: str) -> Array:
             raise GraphError(f"{where} is cut short after {place} of {expected} bytes")
         view[place : place + len(piece)] = np.frombuffer(piece, np.uint8)
         place += len(piece)
-    file.read(1)  # behind the last byte, its checksum is compared
-    return found.reshape(shape, order="F" if by_column else "C")
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, Any]:
