@@ -38,6 +38,8 @@ class Data:
     labels: tuple[int, ...] = ()
     """The class of each image."""
     classes: tuple[str, ...] = ()
+    name: str = ""
+    """Of records, as their index says."""
 
     @property
     def records(self) -> int | None:
@@ -146,7 +148,7 @@ def _records(folder: Path, name: str) -> Data:
     return Data(
         str(folder), "records", tuple(files), dict(index.features),
         counts=tuple(shard.records for shard in index.shards),
-        compression=index.compression, classes=index.classes,
+        compression=index.compression, classes=index.classes, name=index.name,
     )  # fmt: skip
 
 
