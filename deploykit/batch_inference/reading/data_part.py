@@ -17,6 +17,7 @@ class DataPart:
 
     number: int
     files: tuple[str, ...]
+    """As they are opened."""
     start: int = 0
     """The number of its first row in its file, from 0; of lines, from 1; of a photo, among all."""
     stop: int = 0
@@ -24,7 +25,11 @@ class DataPart:
     offset: int = 0
     """Of lines: where in the file the first one begins, in bytes."""
     bytes: int = 0
-    """That its rows take in the file, about; of lines, exactly."""
+    """That its rows take in the file, about; of lines, exactly; 0 of photos."""
+    file_rows: int = 0
+    """How many rows its file has, with those of other parts; 0 where that does not matter."""
+    file_bytes: int = 0
+    """How large its file was when it was cut; 0 of photos."""
 
     @property
     def rows(self) -> int:
@@ -37,6 +42,7 @@ class BadRow:
     """A row that cannot be used: its file, its place there, and the reason in words."""
 
     file: str
+    """Below the folder of the data, as `sources.key_of` returns it."""
     row: int
     """Its number in the file, as in `DataPart.start`; 0 of a photo."""
     reason: str
@@ -51,7 +57,7 @@ class RowBatch:
     """Some rows of a part in their order: those that could be read, and those that could not."""
 
     files: Sequence[str]
-    """The file of each row that could be read."""
+    """The file of each row that could be read, as in `BadRow.file`."""
     rows: Sequence[int]
     """The number of each such row in its file."""
     contents: Sequence[bytes] = ()
@@ -65,7 +71,7 @@ class PartReader(Protocol):
     """What reads parts in a worker; it is quick where parts come in the order of their numbers."""
 
     def batches(self, part: DataPart, size: int) -> Iterator[RowBatch]:
-        """Yield the rows of a part, so many at once.
+        """Yield the rows of a part, so many at once, bad ones counted.
 
         FileError: a file cannot be read at all.
         """

@@ -1,0 +1,152 @@
+"""Samples of the arrays of a `.npz` file, of which no more is held than is asked for."""
+
+import contextlib
+import math
+import tempfile
+from collections.abc import Iterator
+from typing import IO, Protocol
+
+import numpy as np
+
+from deploykit.batch_inference.reading.data_part import BadRow, DataPart, RowBatch
+from deploykit.batch_inference.reading.sources import CHANGED, check_size, key_of
+from deploykit.input.data import Data
+from deploykit.input.reading import as_objects
+from deploykit.storage.archives import DAMAGE, open_archive
+from deploykit.storage.arrays import ArrayHeader, read_header, read_values
+from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.files.reading import cannot_be_read
+from deploykit.transforms.core.tensors import Array
+
+_PIECE = 1 << 22
+
+
+class _Rows(Protocol):
+    """An array of a file, of which rows are read."""
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return some rows."""
+        ...
+
+
+class _InOrder:
+    """Rows that lie one after another; going forward costs what lies between."""
+
+    def __init__(self, file: IO[bytes], header: ArrayHeader, where: str) -> None:
+        self._file, self._header, self._where = file, header, where
+
+    def read(self, start: int, stop: int) -> Array:
+        header = self._header
+        values = math.prod(header.shape[1:])
+        found = np.empty((stop - start) * values, header.dtype)
+        self._file.seek(header.begin + start * values * header.dtype.itemsize)
+        read_values(self._file, found, self._where)
+        return found.reshape(stop - start, *header.shape[1:])
+
+
+class _ByColumn:
+    """Rows whose values lie far apart: the array is unpacked once, to a file without a name."""
+
+    def __init__(self, file: IO[bytes], header: ArrayHeader, where: str) -> None:
+        self._array: Array = np.empty(header.shape, header.dtype)
+        if header.size:
+            with tempfile.TemporaryFile() as copy:
+                file.seek(header.begin)
+                while piece := file.read(_PIECE):
+                    copy.write(piece)
+                copy.flush()
+                if copy.tell() != header.size:
+                    raise GraphError(f"{where} is cut short")
+                self._array = np.memmap(copy, header.dtype, "r", 0, header.shape, "F")
+
+    def read(self, start: int, stop: int) -> Array:
+        return np.array(self._array[start:stop], order="C", subok=False)
+
+
+class ArrayReader:
+    """Reads samples of the arrays that are features; quick where parts come in order."""
+
+    def __init__(self, data: Data) -> None:
+        """Take which arrays are features."""
+        self._data = data
+        self._open = contextlib.ExitStack()
+        self._file = ""
+        self._arrays: dict[str, _Rows] = {}
+
+    def batches(self, part: DataPart, size: int) -> Iterator[RowBatch]:
+        """Yield the samples of a part, so many at once; texts as bytes.
+
+        FileError: the file cannot be read, or has changed since it was cut. GraphError: it is
+        damaged.
+        """
+        (file,) = part.files
+        check_size(part)
+        if self._file != file:
+            self._begin(file, part.file_rows)
+        key = key_of(self._data, file)
+        for start in range(part.start, part.stop, size):
+            stop = min(start + size, part.stop)
+            with _naming(file):
+                found = {name: each.read(start, stop) for name, each in self._arrays.items()}
+            yield _batch(key, start, found)
+
+    def _begin(self, file: str, rows: int) -> None:
+        """Open the arrays of a file."""
+        self._open.close()
+        self._file, self._arrays = "", {}
+        with _naming(file), contextlib.ExitStack() as stack:
+            archive = stack.enter_context(open_archive(file, ".npz file of plain arrays"))
+            entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
+            for name in self._data.features:
+                where = f"{file}: array '{name[:100]}'"
+                if name not in entries:
+                    raise FileError(f"{where} is gone; {CHANGED}")
+                stream = stack.enter_context(archive.open(entries[name]))
+                header = read_header(stream, entries[name].file_size, where)
+                if header.shape[:1] != (rows,):
+                    raise FileError(f"{where} has other samples than before; {CHANGED}")
+                by_column = header.by_column and len(header.shape) > 1
+                self._arrays[name] = (_ByColumn if by_column else _InOrder)(stream, header, where)
+            self._open = stack.pop_all()
+        self._file = file
+
+
+@contextlib.contextmanager
+def _naming(file: str) -> Iterator[None]:
+    """Let what is raised for a damaged archive be an error that names its file."""
+    try:
+        yield
+    except OSError as error:
+        raise cannot_be_read(file, error) from None
+    except DAMAGE as error:
+        reason = " ".join(str(error).split())[:100] or type(error).__name__
+        raise GraphError(f"{file}: the file is damaged ({reason})") from None
+
+
+def _batch(key: str, start: int, found: dict[str, Array]) -> RowBatch:
+    """Return some samples; a text that cannot be encoded makes its row a bad one."""
+    count = len(next(iter(found.values())))
+    bad: dict[int, str] = {}
+    for name, array in found.items():
+        reason = f"{name} holds half a character, which is no text"
+        bad |= dict.fromkeys(_halves(array), reason)
+    kept = [n for n in range(count) if n not in bad]
+    return RowBatch(
+        [key] * len(kept),
+        [start + n for n in kept],
+        arrays={name: _native(array[kept] if bad else array) for name, array in found.items()},
+        bad=tuple(BadRow(key, start + n, bad[n]) for n in sorted(bad)),
+    )
+
+
+def _halves(array: Array) -> Iterator[int]:
+    """Yield the samples with texts that hold a surrogate, which UTF-8 has no bytes for."""
+    if array.dtype.kind == "U" and array.nbytes:
+        unit = np.dtype(np.uint32).newbyteorder(array.dtype.byteorder)
+        codes = array.reshape(len(array), -1).view(unit)
+        yield from np.flatnonzero((codes >> 11 == 0xD800 >> 11).any(axis=1)).tolist()
+
+
+def _native(array: Array) -> Array:
+    """Return an array as TensorFlow takes it: texts as bytes, numbers as this machine has them."""
+    return as_objects(array.astype(array.dtype.newbyteorder("="), copy=False))

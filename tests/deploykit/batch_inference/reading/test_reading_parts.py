@@ -1,0 +1,81 @@
+"""The rows of all parts together are the rows of the data, each once and in order."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from deploykit.batch_inference.reading import cutting
+from deploykit.batch_inference.reading.cutting import cut_parts
+from deploykit.batch_inference.reading.readers import reader_for
+from deploykit.input.reading import contents, line_values, records
+from tests.deploykit.input import made_up
+
+
+def read(data, batch=5, most=None):
+    """Return all rows as a worker reads them, whose data have no files: key, number and content."""
+    bare = replace(data, files=(), counts=(), labels=())
+    reader, found = reader_for(bare), []
+    for number, part in enumerate(cut_parts(data, most)):
+        assert part.number == number
+        rows = []
+        for each in reader.batches(part, batch):
+            values = each.contents or [
+                {name: array[n] for name, array in each.arrays.items()}
+                for n in range(len(each.rows))
+            ]
+            rows += zip(each.files, each.rows, values, strict=True)
+            assert 0 < len(each.rows) + len(each.bad) <= batch
+            assert not each.bad
+        assert len(rows) == part.rows > 0
+        found += rows
+    return found
+
+
+@pytest.fixture(params=[1, 2, 3, 7, 4096])
+def most(request, monkeypatch):
+    monkeypatch.setattr(cutting, "MOST_ROWS", request.param)
+    monkeypatch.setattr(cutting, "MOST_PHOTOS", request.param)
+    return request.param
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+def test_records(tmp_path, most, compression):
+    data = made_up.write_records(tmp_path, compression)
+    expected = [
+        (f"train-{number:05}-of-00003.tfrecord", row, content)
+        for number in range(3)
+        for row, (_, content) in enumerate(contents(data, number))
+    ]
+    assert read(data) == expected
+
+
+@pytest.mark.parametrize("header", [False, True])
+def test_lines(tmp_path, most, header):
+    data = made_up.write_csv(tmp_path / "csv", header)
+    names = tuple(data.features)
+    found = read(data)
+    assert [name for name, _, _ in found] == [
+        f"{n}.csv" for n, part in enumerate(made_up.parts()) for _ in part
+    ]
+    expected = list(records(data, names))
+    assert [f"{tmp_path}/csv/{file}: line {row}" for file, row, _ in found] == [
+        where for where, _ in expected
+    ]
+    for (_, _, line), (where, values) in zip(found, expected, strict=True):
+        read_values = line_values(data, where, line, names)
+        assert all(np.array_equal(read_values[name], values[name]) for name in names)
+
+
+def test_photos(tmp_path, most):
+    data = made_up.write_images(tmp_path / "images")
+    expected = [(f"{n:02}.jpg", 0, made_up.jpeg(n, 9 + n, 12)) for n in range(8)]
+    assert read(data) == expected
+
+
+def test_arrays(tmp_path, most):
+    data = made_up.write_arrays(tmp_path)
+    found = read(data)
+    assert [row[:2] for row in found] == [("data.npz", n) for n in range(made_up.COUNT)]
+    assert np.array_equal([row[2]["x"] for row in found], made_up.numbers())
+    assert [row[2]["id"] for row in found] == list(range(made_up.COUNT))
