@@ -123,15 +123,15 @@ def check_columns(
 ) -> None:
     """Raise GraphError for what `answer_columns` would refuse, as far as the graph tells before."""
     shapes = Shapes(model.frozen)
-    is_open = demanded_batch(model.frozen) is None
+    batch = demanded_batch(model.frozen)
     for number, (name, tensor) in enumerate(columns.items()):
         shape, dtype = shapes.shape(tensor), _dtype(model.frozen, tensor)
         if shape is None:
             continue
-        if not shape or (is_open and shape[0] > 0):
+        if not shape or shape[0] not in (-1, batch):
             raise GraphError(
-                f"output '{name}' gives {_said(dtype, shape)} for any number of rows, expected a "
-                "row for each; name the outputs that have one with --outputs"
+                f"output '{name}' gives {_said(dtype, shape)} for {batch or 'any number of'} "
+                "rows, expected a row for each; name the outputs that have one with --outputs"
             )
         if top is not None and number == 0 and (count := _classes(name, dtype, shape)) > 0:
             check_labels(labels, count, name)

@@ -169,6 +169,8 @@ def test_what_a_graph_tells_is_said_before_anything_runs():
         check_columns(model("a", "b"), columns, 2, ("x", "y"))
     with pytest.raises(GraphError, match=r"'a' gives float32 \[2, 3\] for any number of rows"):
         check_columns(model("a", fed=False), {"a": "a"}, None, ())
+    with pytest.raises(GraphError, match=r"'a' gives float32 \[2, 3\] for 4 rows"):
+        check_columns(model("a", fed=False, shape=(4, 3)), {"a": "a"}, None, ())
     with pytest.raises(GraphError, match=r"'a' gives float32 \[\?, 3, 4\], expected a score"):
         check_columns(model("a", shape=(-1, 3, 4)), {"a": "a"}, 1, ())
     check_columns(model("a", shape=(-1, 3, 4)), {"a": "a"}, None, ())
