@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ FORMAT = 1
 END = ".index.json"
 COMPRESSIONS = ("", "GZIP")  # as tf.data.TFRecordDataset names them
 
-_SHARD = re.compile(r"(?P<name>.+)-(?P<number>\d{5,})-of-(?P<count>\d{5,})\.tfrecord")
+_NUMBERED = r"(?P<name>.+)-(?P<number>\d{5,})-of-(?P<count>\d{5,})\."
+_SHARD = re.compile(_NUMBERED + "tfrecord")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -77,14 +78,15 @@ class Index:
         return json.dumps(self.document(), indent=1) + "\n"
 
 
-def shard_name(name: str, number: int, count: int) -> str:
+def shard_name(name: str, number: int, count: int, end: str = "tfrecord") -> str:
     """Return the file name of a shard: `train-00003-of-00010.tfrecord`."""
-    return f"{name}-{number:05}-of-{count:05}.tfrecord"
+    return f"{name}-{number:05}-of-{count:05}.{end}"
 
 
-def shard_files(folder: Path, name: str) -> list[Path]:
+def shard_files(folder: Path, name: str, ends: Sequence[str] = ("tfrecord",)) -> list[Path]:
     """Return what lies in a folder under the names of shards of this name, whatever the count."""
-    matches = ((path, _SHARD.fullmatch(path.name)) for path in sorted(folder.glob("*.tfrecord")))
+    shard = re.compile(f"{_NUMBERED}({'|'.join(ends)})")
+    matches = ((path, shard.fullmatch(path.name)) for path in sorted(folder.glob("*-of-*")))
     return [path for path, match in matches if match and match["name"] == name]
 
 

@@ -19,15 +19,20 @@ _NAME = re.compile(r"\w[\w.-]*")
 
 def check_free(folder: Path, name: str, force: bool) -> None:
     """Raise FileError for records that may not be replaced, and that no interrupted run left."""
-    if not _NAME.fullmatch(name):
-        raise GraphError(f"{name!r} is no name for records; use letters, digits, . _ and -")
+    check_name(name, "records")
     check_output_folder(folder)
     if not (force or _state_file(folder, name).exists()):
         _refuse(index_path(folder, name), *shard_files(folder, name))
 
 
+def check_name(name: str, what: str) -> None:
+    """Raise GraphError for what the files of records, or of something else, cannot be called."""
+    if not _NAME.fullmatch(name):
+        raise GraphError(f"{name!r} is no name for {what}; use letters, digits, . _ and -")
+
+
 @contextlib.contextmanager
-def alone(folder: Path, name: str) -> Iterator[None]:
+def alone(folder: Path, name: str, what: str = "records") -> Iterator[None]:
     """Make a folder, and let no other process write records of this name there meanwhile.
 
     Where nothing was written, a folder that was made goes again. FileError: another process does,
@@ -44,7 +49,7 @@ def alone(folder: Path, name: str) -> Iterator[None]:
         with locked(path) as is_ours:
             if is_ours is False:
                 if path.exists():
-                    raise FileError(f"{folder}: another process writes records '{name}' there; "
+                    raise FileError(f"{folder}: another process writes {what} '{name}' there; "
                                     "wait for its end, or give another --name")  # fmt: skip
                 continue  # it has ended meanwhile
             try:
@@ -70,13 +75,18 @@ def prepared(folder: Path, name: str, bound: Mapping[str, Any], force: bool) -> 
     if not force:
         _refuse(index)
     remove_leftovers(folder, f"{glob.escape(name)}-*.tfrecord")
-    for each in (index, *shard_files(folder, name)):
+    remove(index, *shard_files(folder, name))
+    state.keep("begun", True)
+    return state
+
+
+def remove(*paths: Path) -> None:
+    """Remove files, if they are there. FileError: one cannot be removed."""
+    for each in paths:
         try:
             each.unlink(missing_ok=True)
         except OSError as error:
             raise FileError(f"{each}: cannot be removed: {error.strerror or error}") from None
-    state.keep("begun", True)
-    return state
 
 
 def forget(folder: Path, names: Iterable[str]) -> None:
