@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from deploykit.batch_inference.reading.data_part import BadRow
 from deploykit.benchmarking.settings import Settings
 from deploykit.input.pipeline import Pipeline
+from deploykit.records.features import Feature
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class PartDone:
     data_sha256: str
     """Of what was read: the contents of its rows, one after another."""
     bad: tuple[BadRow, ...] = ()
+    columns: Mapping[str, Feature] = field(default_factory=dict)
+    """The type and shape of a row of each column, as `features_of` says."""
 
 
 @dataclass(frozen=True)

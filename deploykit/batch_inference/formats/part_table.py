@@ -3,30 +3,137 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from deploykit.transforms.core.tensors import Array
+import numpy as np
+
+from deploykit.records.features import Feature
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.tensors import Array, numpy_type
 
 FILE, ROW = "file", "row"
 """The columns that say where a row comes from: its file, below the folder of the data, and its
 number there."""
+SHAPE_END = "_shape"
+"""Ends the name of the column that says how large each row of another one was."""
 
 
 class PartFormat(Protocol):
     """How columns become the bytes of a file, the same for the same columns."""
 
     def pieces(self, columns: Mapping[str, Array]) -> Iterator[bytes]:
-        """Yield the bytes of a file that holds these columns, of equal numbers of rows."""
+        """Yield the bytes of a file that holds these columns, of equal numbers of rows.
+
+        GraphError: the format cannot hold one of them.
+        """
         ...
 
 
 class PartTable:
     """What a model answered of the rows of a part."""
 
-    def __init__(self) -> None:
-        """Begin without rows."""
+    def __init__(self, expected: Mapping[str, Feature] | None = None) -> None:
+        """Begin without rows.
+
+        `expected` is what the graph says of a row of each column before it runs. Where it leaves a
+        size open, there is a column for the shapes in every part, and not only in those that need
+        one; and a part all of whose rows were left out has the columns of the others.
+        """
+        self._expected = expected or {}
         self._sources: list[tuple[str, int]] = []
         self._batches: list[Mapping[str, Array]] = []
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return len(self._sources)
 
     def add(self, files: Sequence[str], rows: Sequence[int], columns: Mapping[str, Array]) -> None:
         """Take the answers to some rows, rows first."""
         self._sources.extend(zip(files, rows, strict=True))
         self._batches.append(columns)
+
+    def columns(self) -> dict[str, Array]:
+        """Return all rows by column: `file`, `row`, and what was answered.
+
+        Rows of different shapes are filled up with 0, or with empty texts; then, a column `X_shape`
+        says how large each was. Texts are objects: bytes, as graphs hold them, and files `str`.
+        GraphError: rows differ in their number of dimensions.
+        """
+        batches = self._batches or [{k: _empty(each) for k, each in self._expected.items()}]
+        files = np.empty(self.rows, object)
+        files[:] = [file for file, _ in self._sources]
+        found = {FILE: files, ROW: np.array([row for _, row in self._sources], np.int64)}
+        for name in batches[0]:
+            parts = [_plain(np.asarray(batch[name])) for batch in batches]
+            found[name], shapes = _joined(name, parts, self._is_open(name))
+            if shapes is not None:
+                found[f"{name}{SHAPE_END}"] = shapes
+        return found
+
+    def _is_open(self, name: str) -> bool:
+        return name in self._expected and None in self._expected[name].shape
+
+
+def features_of(columns: Mapping[str, Array]) -> dict[str, Feature]:
+    """Return the type and shape of a row of each column."""
+    return {
+        name: Feature("string" if each.dtype == object else each.dtype.name, each.shape[1:])
+        for name, each in columns.items()
+    }
+
+
+def texts_of(array: Array) -> list[bytes]:
+    """Return the texts of a column in a row, as bytes."""
+    return [
+        each if isinstance(each, bytes) else str(each).encode(errors="surrogateescape")
+        for each in array.ravel().tolist()
+    ]
+
+
+def readable_texts_of(array: Array) -> list[str]:
+    r"""Return the texts of a column in a row; bytes that are no UTF-8 become `\xff`."""
+    return [each.decode(errors="backslashreplace") for each in texts_of(array)]
+
+
+def _plain(array: Array) -> Array:
+    """Return numbers of a type that NumPy has of itself, and texts as objects."""
+    if array.dtype.names is not None and len(array.dtype.names) == 1:  # qint8 and its like
+        array = array[array.dtype.names[0]]
+    if array.dtype.kind == "V":  # bfloat16, float8 and int4, all values of which these hold
+        return array.astype(np.int8 if "int" in array.dtype.name else np.float32)
+    if array.dtype.kind in "SU":
+        return array.astype(object)
+    return array
+
+
+def _joined(name: str, arrays: Sequence[Array], is_open: bool) -> tuple[Array, Array | None]:
+    """Return batches as one array, and the shapes of its rows if they are to be told."""
+    ranks = sorted({each.ndim - 1 for each in arrays})
+    if len(ranks) > 1:
+        raise GraphError(
+            f"the output '{name}' has rows of {' and of '.join(map(str, ranks))} dimensions, "
+            "expected the same of all; name other outputs with --outputs"
+        )
+    shapes = [each.shape[1:] for each in arrays]
+    largest = tuple(map(max, zip(*shapes, strict=True)))
+    if all(each == largest for each in shapes):
+        joined = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+    else:
+        count = sum(map(len, arrays))
+        joined = np.full(
+            (count, *largest), b"" if arrays[0].dtype == object else 0, arrays[0].dtype
+        )
+        start = 0
+        for each in arrays:
+            place = (slice(start, start + len(each)), *map(slice, each.shape[1:]))
+            joined[place] = each
+            start += len(each)
+        is_open = True
+    if not is_open:
+        return joined, None
+    told = [np.array(shape, np.int64).reshape(1, -1) for shape in shapes]
+    return joined, np.repeat(np.concatenate(told), list(map(len, arrays)), axis=0)
+
+
+def _empty(feature: Feature) -> Array:
+    shape = tuple(size or 0 for size in feature.shape)
+    return np.zeros((0, *shape), numpy_type(feature.dtype))

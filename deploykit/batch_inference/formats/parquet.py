@@ -1,0 +1,72 @@
+"""Columns as a Parquet file, by pyarrow of the extra `parquet`."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from deploykit.batch_inference.answers import TOP_LABELS
+from deploykit.batch_inference.formats.part_table import FILE, readable_texts_of, texts_of
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.tensors import Array
+
+SHAPE = "shape"
+"""The key of a field's metadata under which the shape of a row is told, as JSON."""
+
+
+_STRINGS = (FILE, TOP_LABELS)
+
+
+def pieces(columns: Mapping[str, Array]) -> Iterator[bytes]:
+    """Yield a Parquet file; a row of several values is a flat list, whose shape the field tells.
+
+    Files and labels are strings, the texts of a graph are binary. GraphError: a column is of a type
+    that no Parquet file holds.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    fields, arrays = [], []
+    for name, array in columns.items():
+        values = _column(pa, name, array)
+        told = None if array.ndim == 1 else {SHAPE: json.dumps(array.shape[1:])}
+        fields.append(pa.field(name, values.type, nullable=False, metadata=told))
+        arrays.append(values)
+    table = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+    texts = [_path(name, array) for name, array in columns.items() if array.dtype == object]
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table, sink,
+        row_group_size=max(1, len(table)),
+        compression=dict.fromkeys(texts, "snappy") or "none",
+        use_dictionary=texts,
+    )  # fmt: skip
+    yield sink.getvalue().to_pybytes()
+
+
+def _column(pa: Any, name: str, array: Array) -> Any:
+    """Return a column as pyarrow holds it."""
+    try:
+        if array.dtype != object:
+            flat = pa.array(np.ascontiguousarray(array).ravel())
+        elif name in _STRINGS:
+            flat = pa.array(readable_texts_of(array), pa.string())
+        else:
+            flat = pa.array(texts_of(array), pa.binary())
+    except pa.ArrowException as error:
+        raise GraphError(
+            f"the output '{name}' is of type {array.dtype}, which no Parquet file holds "
+            f"({error!s:.100}); give --format npz, or name other outputs with --outputs"
+        ) from None
+    if array.ndim == 1:
+        return flat
+    width = int(np.prod(array.shape[1:]))
+    ends = pa.array(np.arange(len(array) + 1, dtype=np.int64) * width, pa.int32())
+    element = pa.field("element", flat.type, nullable=False)
+    return pa.ListArray.from_arrays(ends, flat, type=pa.list_(element))
+
+
+def _path(name: str, array: Array) -> str:
+    """Return what Parquet calls the values of a column."""
+    return name if array.ndim == 1 else f"{name}.list.element"
