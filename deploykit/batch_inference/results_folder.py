@@ -1,0 +1,266 @@
+"""The folder of results: who may write there, which parts are there already, and the index."""
+
+import contextlib
+import glob
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from deploykit.batch_inference.infer_options import FORMATS, InferOptions
+from deploykit.batch_inference.infer_task import PartDone
+from deploykit.batch_inference.parts_journal import PartsJournal
+from deploykit.batch_inference.results_index import KIND, index_document, read_index
+from deploykit.records.conversion import check_apart
+from deploykit.records.index import index_path, shard_files, shard_name
+from deploykit.records.resuming import alone, check_name, is_whole, remove
+from deploykit.storage.files import check_output_folder, remove_leftovers, write
+from deploykit.transforms.core.errors import Error, FileError, GraphError
+from deploykit.transforms.core.files.reading import MAX_BYTES, read_json
+
+logger = logging.getLogger("deploykit")
+
+_FLAGS = {each.name for each in fields(InferOptions)}
+_LONGEST = 40  # characters of a value that is shown
+
+
+@dataclass(frozen=True)
+class MadeOf:
+    """What decides the bytes of results."""
+
+    model: Mapping[str, Any]
+    """Its `source`, in words, and its `sha256`."""
+    data: Mapping[str, Any]
+    """Their `path`, their `kind`, and a `fingerprint` that tells them from others."""
+    options: Mapping[str, Any]
+    """By name; among them the `format`."""
+    parts: int
+    files: Sequence[str] = ()
+    """Of the data; none of them is ever replaced."""
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data, as it is read back."""
+        known = {k: v for k, v in vars(self).items() if k != "files"}
+        found: dict[str, Any] = json.loads(json.dumps(known))
+        return found
+
+
+class ResultsFolder:
+    """Results of one name in a folder that this process holds. `note` is for any thread."""
+
+    def __init__(self, folder: Path, name: str, made_of: MadeOf, force: bool) -> None:
+        """Find what a run before has left. FileError: of something else, and not to be replaced."""
+        self.path = index_path(folder, name)
+        self._folder = folder
+        self._name = name
+        self._made_of = made_of.document()
+        self._journal = PartsJournal(folder / f".{name}.parts.jsonl")
+        self._index: dict[str, Any] | None = None
+        remove_leftovers(folder, f"{glob.escape(name)}-*")
+        self._done = self._found(force)
+        self._kept = dict(self._done)
+        if self._kept:
+            logger.info("%s: %s parts are there already", folder, self._count())
+        if self._index is None:
+            self._journal.begin(self._made_of, self._done.values())
+
+    def kept(self) -> dict[int, PartDone]:
+        """Return the parts that a run before finished, by their numbers; their files are whole."""
+        return dict(self._kept)
+
+    def file(self, number: int) -> str:
+        """Return what the file of a part is called."""
+        end = str(self._made_of["options"]["format"])
+        return shard_name(self._name, number, self._made_of["parts"], end)
+
+    def note(self, done: PartDone) -> None:
+        """Take a part that was written. FileError: that cannot be noted."""
+        self._journal.add(done)
+        self._done[done.number] = done
+
+    def finish(self) -> dict[str, Any]:
+        """Write the index, after which nothing is left of the work but results; return it.
+
+        FileError: a part is missing. GraphError: no row could be computed.
+        """
+        if self._index is not None:
+            return self._index
+        parts = [self._done[number] for number in sorted(self._done)]
+        for number in range(self._made_of["parts"]):
+            if number not in self._done or not self._is_there(self._done[number]):
+                raise FileError(
+                    f"{self._folder}: part {number} of '{self._name}' is missing; the same command "
+                    "does it again"
+                )
+        document = index_document(self._name, self._made_of, parts)
+        if not document["rows"]:
+            remove(*(self._folder / each.file for each in parts), self._journal.path)
+            raise GraphError(_nothing(document))
+        write(self.path, [json.dumps(document, indent=1).encode(), b"\n"], force=True)
+        self._journal.remove()
+        return document
+
+    def end_early(self) -> None:
+        """Say what is kept of a run that ends; forget it where that is nothing."""
+        if self._index is not None:
+            return
+        if self._done:
+            logger.info("%s: %s parts are finished; the same command goes on from there",
+                        self._folder, self._count())  # fmt: skip
+        else:
+            self._journal.remove()
+
+    def _count(self) -> str:
+        done, parts = len(self._done), self._made_of["parts"]
+        return f"all {parts}" if done == parts else f"{done} of {parts}"
+
+    def _is_there(self, done: PartDone) -> bool:
+        with contextlib.suppress(OSError):
+            return os.path.getsize(self._folder / done.file) == done.bytes
+        return False
+
+    def _found(self, force: bool) -> dict[int, PartDone]:
+        """Return the whole parts of a run before; where it was of something else, they go."""
+        _check_ours(self.path)
+        try:
+            before = self._read()
+        except GraphError as error:
+            if not force:
+                raise FileError(f"{error} (--force begins anew)") from None
+            before = None
+        if before is not None:
+            path, made_of, done, index = before
+            said = difference(made_of, self._made_of)
+            if not said:
+                return self._whole(done, index)
+            if not force:
+                raise _refused(path, said)
+        files = shard_files(self._folder, self._name, FORMATS)
+        if files and not force:
+            raise _refused(files[0], "of a run of which nothing is known")
+        remove(self.path, *files, self._journal.path)
+        return {}
+
+    def _read(
+        self,
+    ) -> tuple[Path, dict[str, Any], dict[int, PartDone], dict[str, Any] | None] | None:
+        if self._journal.path.exists():
+            return (self._journal.path, *self._journal.read(), None)
+        if self.path.exists():
+            made_of, done, index = read_index(self.path)
+            return self.path, made_of, done, index
+        return None
+
+    def _whole(
+        self, done: Mapping[int, PartDone], index: dict[str, Any] | None
+    ) -> dict[int, PartDone]:
+        parts = self._made_of["parts"]
+        whole = {
+            number: each
+            for number, each in done.items()
+            if number in range(parts)
+            and each.file == self.file(number)
+            and is_whole(self._folder / each.file, vars(each))
+        }
+        if len(whole) == parts:
+            self._index = index
+        return whole
+
+
+@contextlib.contextmanager
+def results_folder(
+    folder: Path, name: str, made_of: MadeOf, force: bool = False
+) -> Iterator[ResultsFolder]:
+    """Hold a folder for results of one name, and find what a run before has left there.
+
+    Parts of the same model, data and options are kept; with `force`, others are replaced.
+    FileError: there are others, another process writes them, or the folder cannot be written to.
+    GraphError: the name is none.
+    """
+    check_name(name, "results")
+    check_output_folder(folder)
+    check_apart([made_of.data["path"]], folder)
+    _check_files(folder, name, made_of.files)
+    with alone(folder, name, "results"):
+        found = ResultsFolder(folder, name, made_of, force)
+        try:
+            yield found
+        except (Error, KeyboardInterrupt):
+            found.end_early()
+            raise
+
+
+def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Say what results were made of that is not so now, or nothing."""
+    found = []
+    if before["model"].get("sha256") != now["model"]["sha256"]:
+        found.append(_another("model", before["model"].get("source"), now["model"]["source"]))
+    if before["data"].get("fingerprint") != now["data"]["fingerprint"]:
+        found.append(_another("data", before["data"].get("path"), now["data"]["path"]))
+    old, new = before["options"], now["options"]
+    for name in sorted({*old, *new}):
+        if (name in old, old.get(name)) != (name in new, new.get(name)):
+            found.append(_option(name, old.get(name), new.get(name)))
+    if not found and before["parts"] != now["parts"]:
+        found.append(f"in {before['parts']} parts, not {now['parts']}")
+    return ", ".join(found)
+
+
+def _another(what: str, before: object, now: object) -> str:
+    other = "other data" if what == "data" else f"another {what}"
+    if before == now:
+        return f"of {other} ({now} has changed since)"
+    return f"of {other} ({before}, not {now})"
+
+
+def _option(name: str, before: object, now: object) -> str:
+    said = f"--{name.replace('_', '-')}" if name in _FLAGS else name.replace("_", " ")
+    texts = [json.dumps(each) for each in (before, now)]
+    if max(map(len, texts)) > _LONGEST:
+        return f"made with other {said}"
+    return f"made with {said} {texts[0]}, not {texts[1]}"
+
+
+def _refused(path: Path, said: str) -> FileError:
+    return FileError(
+        f"{path}: these results are {said}; --force replaces them, another --name keeps them"
+    )
+
+
+def _check_ours(index: Path) -> None:
+    """Raise FileError for the index of something else, which is never replaced."""
+    if not index.exists():
+        return
+    try:
+        document = read_json(index, "index of results", MAX_BYTES)
+    except GraphError:
+        return  # it is damaged, which is said where it is read
+    if isinstance(document, dict) and "shards" in document and document.get("kind") != KIND:
+        raise FileError(
+            f"{index}: these are records that are no results of a model; give another --name"
+        )
+
+
+def _check_files(folder: Path, name: str, files: Sequence[str]) -> None:
+    """Raise FileError where data would be replaced by results."""
+    ours = {each.name for each in shard_files(folder, name, FORMATS)}
+    for file in files if ours else ():
+        if os.path.basename(file) in ours and os.path.samefile(
+            os.path.dirname(file) or ".", folder
+        ):
+            raise FileError(
+                f"{file}: this file of the data has the name of a result; give another --name"
+            )
+
+
+def _nothing(document: Mapping[str, Any]) -> str:
+    first = next(iter(document["skipped"]), None)
+    if first is None:
+        return f"{document['data']['path']}: the data hold no rows"
+    return (
+        f"no row could be computed; the first: {first['file']}: row {first['row']}: "
+        f"{first['reason']}"
+    )

@@ -1,0 +1,117 @@
+"""The index of results: what they are, what made them, and the SHA-256 of each part."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from deploykit.batch_inference.formats.tfrecord import record_features
+from deploykit.batch_inference.infer_task import PartDone
+from deploykit.batch_inference.parts_journal import columns_from, is_made_of
+from deploykit.batch_inference.reading.data_part import BadRow
+from deploykit.records.features import Feature
+from deploykit.storage.documents import FORMAT
+from deploykit.storage.resume_file import digest
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.files.reading import MAX_BYTES, read_json
+
+KIND = "infer"
+
+
+def index_document(
+    name: str, made_of: Mapping[str, Any], parts: Sequence[PartDone]
+) -> dict[str, Any]:
+    """Return the index of all parts in their order: the same whoever computed them, and when.
+
+    For TFRecords it is an index of `deploykit records` at the same time.
+    """
+    rows = sum(each.rows for each in parts)
+    skipped = [bad for each in parts for bad in each.bad]
+    content = digest(each.data_sha256.encode() for each in parts)
+    data = {**made_of["data"], "records": rows + len(skipped), "sha256": content}
+    found = {
+        "format": FORMAT,
+        "kind": KIND,
+        "name": name,
+        "model": dict(made_of["model"]),
+        "data": data,
+        "options": dict(made_of["options"]),
+        "columns": documents(merged(parts)),
+        "rows": rows,
+        "bytes": sum(each.bytes for each in parts),
+        "skipped": [each.document() for each in skipped],
+    }
+    if made_of["options"]["format"] == "tfrecord":
+        found |= {"records": rows, "compression": "", "features": documents(_in_all(parts))}
+    shards = [
+        {"file": each.file, "records": each.rows, "bytes": each.bytes, "sha256": each.sha256}
+        for each in parts
+    ]
+    read = [{"data_sha256": each.data_sha256, "skipped": len(each.bad)} for each in parts]
+    return {**found, "shards": shards, "parts": read}
+
+
+def read_index(path: Path) -> tuple[dict[str, Any], dict[int, PartDone], dict[str, Any]]:
+    """Return what results are made of, their parts by number, and the index itself.
+
+    FileError: it cannot be read. GraphError: it is damaged, or the index of something else.
+    """
+    document = read_json(path, "index of results", MAX_BYTES)
+    if not isinstance(document, dict) or document.get("kind") != KIND:
+        raise GraphError(f"{path}: this is no index of results of deploykit infer")
+    if document.get("format") != FORMAT:
+        raise GraphError(
+            f"{path}: its format is {document.get('format')!r}, but this deploykit reads {FORMAT}"
+        )
+    try:
+        parts = _parts_of(document)
+        made_of = {name: document[name] for name in ("model", "data", "options")}
+        made_of["parts"] = len(parts)
+        if not is_made_of(made_of):
+            raise TypeError
+        return made_of, parts, document
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise GraphError(f"{path}: this index is damaged") from None
+
+
+def merged(parts: Iterable[PartDone]) -> dict[str, Feature]:
+    """Return the columns of all parts; a size that is not the same in all is None."""
+    found: dict[str, Feature] = {}
+    for part in parts:
+        for name, each in part.columns.items() if part.rows else ():
+            found[name] = _common(found.get(name, each), each)
+    return found
+
+
+def documents(columns: Mapping[str, Feature]) -> dict[str, Any]:
+    """Return columns as plain data."""
+    return {name: each.document() for name, each in columns.items()}
+
+
+def _common(first: Feature, second: Feature) -> Feature:
+    if len(first.shape) != len(second.shape):
+        return Feature(first.dtype, (None,))
+    sizes = zip(first.shape, second.shape, strict=True)
+    return Feature(first.dtype, tuple(a if a == b else None for a, b in sizes))
+
+
+def _in_all(parts: Sequence[PartDone]) -> dict[str, Feature]:
+    """Return what each record holds, whichever part it is in."""
+    full = [each.columns.keys() for each in parts if each.rows]
+    columns = merged(parts)
+    return record_features(
+        {name: each for name, each in columns.items() if all(name in part for part in full)}
+    )
+
+
+def _parts_of(document: Mapping[str, Any]) -> dict[int, PartDone]:
+    columns, found, start = columns_from(document["columns"]), {}, 0
+    pairs = zip(document["shards"], document["parts"], strict=True)
+    for number, (shard, read) in enumerate(pairs):
+        stop = start + int(read["skipped"])
+        bad = tuple(BadRow(**each) for each in document["skipped"][start:stop])
+        start = stop
+        found[number] = PartDone(
+            number, shard["file"], shard["records"], shard["bytes"], shard["sha256"],
+            read["data_sha256"], bad, columns,
+        )  # fmt: skip
+    return found
