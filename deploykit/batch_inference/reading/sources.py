@@ -38,7 +38,12 @@ def key_of(data: Data, file: str) -> str:
 
 def place_of(data: Data, key: str, row: int) -> str:
     """Return in words where a row lies: `train-00000-of-00003.tfrecord: record 7`."""
-    word = _ROWS.get(data.kind)
+    return place_in(data.kind, key, row)
+
+
+def place_in(kind: str, key: str, row: int) -> str:
+    """Return in words where a row of data of a kind lies."""
+    word = _ROWS.get(kind)
     return key if word is None else f"{key}: {word} {row}"
 
 

@@ -1,0 +1,84 @@
+"""What a model over files of data has left, and how it went."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from deploykit.transforms.core.display.as_html import AsHtml
+
+_TOLD = ("name", "model", "data", "options", "columns", "rows", "bytes", "skipped", "shards")
+
+
+@dataclass(frozen=True)
+class InferRun:
+    """How one run went; other runs may have computed other parts."""
+
+    engine: str
+    """What scheduled the work."""
+    workers: int = 0
+    """How many computed at once; 0: there was nothing to do."""
+    rows: int = 0
+    """That this run computed or left out."""
+    kept: int = 0
+    """Parts that were there already."""
+    lost: int = 0
+    """Workers that ended before their work."""
+    seconds: float = 0.0
+    """From the first row to the last."""
+    cpu_seconds: float = 0.0
+    """That all workers took of all cores, meanwhile."""
+
+    @property
+    def rows_per_second(self) -> float | None:
+        """The rate of all workers; None where nothing was computed."""
+        return self.rows / self.seconds if self.rows and self.seconds > 0 else None
+
+    @property
+    def cpus(self) -> float | None:
+        """The cores that were used on average; None where nothing was computed."""
+        return self.cpu_seconds / self.seconds if self.rows and self.seconds > 0 else None
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "engine": self.engine,
+            "workers": self.workers,
+            "rows": self.rows,
+            "kept": self.kept,
+            "lost": self.lost,
+            "seconds": self.seconds,
+            "rows_per_second": self.rows_per_second,
+            "cpu_seconds": self.cpu_seconds,
+            "cpus": self.cpus,
+        }
+
+
+@dataclass(frozen=True)
+class Inferred(AsHtml):
+    """Results in a folder, as their index tells of them, and the run that ended with it."""
+
+    path: str
+    """Of the index."""
+    index: Mapping[str, Any]
+    """What it says, which is the same on every run."""
+    run: InferRun
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are, in all parts."""
+        return int(self.index["rows"])
+
+    @property
+    def parts(self) -> int:
+        """How many files hold them."""
+        return len(self.index["shards"])
+
+    @property
+    def skipped(self) -> list[dict[str, Any]]:
+        """The `file`, the `row` and the `reason` of each row that was left out."""
+        return list(self.index["skipped"])
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data: where the index is, what it says, and how the run went."""
+        known = {name: self.index[name] for name in _TOLD}
+        return {"index": self.path, **known, "run": self.run.document()}

@@ -1,0 +1,61 @@
+"""What is told of results, to people and to programs."""
+
+import json
+
+import pytest
+
+from deploykit.batch_inference.inferred import Inferred, InferRun
+from deploykit.text.results.inferred import lines
+from tests.deploykit.batch_inference.made_up_results import made_of, run
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    found, _ = run(tmp_path_factory.mktemp("out"), skipped=(2,))
+    return found
+
+
+def test_a_run_is_told_in_lines(index):
+    run_ = InferRun("processes", 2, rows=9, kept=1, lost=1, seconds=4.5, cpu_seconds=8.55)
+    assert list(lines(Inferred("out/photos.index.json", index, run_))) == [
+        "file: string []",
+        "row: int64 []",
+        "scores: float32 [2]",
+        "1 row left out:",
+        "  1.jpg: no é JPEG \udcff",
+        f"out/photos.index.json: 11 rows in 4 parts, {index['bytes'] / 1000:.2f} kB "
+        "(1 part there already)",
+        "2.00 rows/s by 2 workers (processes) on 1.90 CPUs, 0:04",
+        "1 worker lost, and the parts they were at done again",
+    ]
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 6, 12_345])
+def test_at_most_five_rows_are_named_and_the_rest_counted(index, count):
+    bad = [{"file": "a.csv", "row": row, "reason": "no number"} for row in range(count)]
+    data = {**index["data"], "kind": "csv"}
+    found = Inferred("p", {**index, "skipped": bad, "data": data}, InferRun("ray"))
+    said = [line for line in lines(found) if "a.csv" in line or "left out" in line]
+    more = [line for line in lines(found) if "more" in line]
+    assert len(said) == min(count, 5) + bool(count)
+    assert more == ([f"  and {count - 5:,} more, which the index names"] if count > 5 else [])
+    assert found.skipped == bad
+    if count:
+        assert said[1] == "  a.csv: line 0: no number"
+
+
+def test_a_run_that_did_nothing_says_so(index):
+    found = Inferred("p", index, InferRun("processes", kept=4))
+    assert list(lines(found))[-2:][0].endswith("(4 parts there already)")
+    assert list(lines(found))[-1] == "nothing was left to do"
+    assert found.document()["run"]["rows_per_second"] is None
+
+
+def test_a_program_is_told_all_of_it(index):
+    document = Inferred("p", index, InferRun("ray", 3, 11, 0, 0, 2.0, 6.0)).document()
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert document["run"]["rows_per_second"] == 5.5
+    assert document["run"]["cpus"] == 3.0
+    assert document["options"] == made_of().options
+    assert (document["rows"], len(document["shards"]), len(document["skipped"])) == (11, 4, 1)
+    assert not {"seconds", "inputs", "outputs", "command", "schema"} & document.keys()
