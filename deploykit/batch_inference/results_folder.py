@@ -13,6 +13,7 @@ from typing import Any
 from deploykit.batch_inference.infer_options import FORMATS, InferOptions
 from deploykit.batch_inference.infer_task import PartDone
 from deploykit.batch_inference.parts_journal import PartsJournal
+from deploykit.batch_inference.reading.sources import place_in
 from deploykit.batch_inference.results_index import KIND, index_document, read_index
 from deploykit.records.conversion import check_apart
 from deploykit.records.index import index_path, shard_files, shard_name
@@ -131,15 +132,15 @@ class ResultsFolder:
             if not force:
                 raise FileError(f"{error} (--force begins anew)") from None
             before = None
+        files = shard_files(self._folder, self._name, FORMATS)
         if before is not None:
             path, made_of, done, index = before
             said = difference(made_of, self._made_of)
             if not said:
                 return self._whole(done, index)
-            if not force:
+            if not force and (done or files):
                 raise _refused(path, said)
-        files = shard_files(self._folder, self._name, FORMATS)
-        if files and not force:
+        elif files and not force:
             raise _refused(files[0], "of a run of which nothing is known")
         remove(self.path, *files, self._journal.path)
         return {}
@@ -202,7 +203,7 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
         found.append(_another("data", before["data"].get("path"), now["data"]["path"]))
     old, new = before["options"], now["options"]
     for name in sorted({*old, *new}):
-        if (name in old, old.get(name)) != (name in new, new.get(name)):
+        if old.get(name) != new.get(name):
             found.append(_option(name, old.get(name), new.get(name)))
     if not found and before["parts"] != now["parts"]:
         found.append(f"in {before['parts']} parts, not {now['parts']}")
@@ -260,7 +261,5 @@ def _nothing(document: Mapping[str, Any]) -> str:
     first = next(iter(document["skipped"]), None)
     if first is None:
         return f"{document['data']['path']}: the data hold no rows"
-    return (
-        f"no row could be computed; the first: {first['file']}: row {first['row']}: "
-        f"{first['reason']}"
-    )
+    place = place_in(document["data"]["kind"], first["file"], first["row"])
+    return f"no row could be computed; the first: {place}: {first['reason']}"

@@ -4,11 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from deploykit.batch_inference.formats.part_table import FILE, ROW
 from deploykit.batch_inference.formats.tfrecord import record_features
 from deploykit.batch_inference.infer_task import PartDone
 from deploykit.batch_inference.parts_journal import columns_from, is_made_of
 from deploykit.batch_inference.reading.data_part import BadRow
 from deploykit.records.features import Feature
+from deploykit.records.index import END
 from deploykit.storage.documents import FORMAT
 from deploykit.storage.resume_file import digest
 from deploykit.transforms.core.errors import GraphError
@@ -24,7 +26,7 @@ def index_document(
 
     For TFRecords it is an index of `deploykit records` at the same time.
     """
-    rows = sum(each.rows for each in parts)
+    rows, columns = sum(each.rows for each in parts), merged(parts)
     skipped = [bad for each in parts for bad in each.bad]
     content = digest(each.data_sha256.encode() for each in parts)
     data = {**made_of["data"], "records": rows + len(skipped), "sha256": content}
@@ -35,7 +37,7 @@ def index_document(
         "model": dict(made_of["model"]),
         "data": data,
         "options": dict(made_of["options"]),
-        "columns": documents(merged(parts)),
+        "columns": documents(columns),
         "rows": rows,
         "bytes": sum(each.bytes for each in parts),
         "skipped": [each.document() for each in skipped],
@@ -46,7 +48,11 @@ def index_document(
         {"file": each.file, "records": each.rows, "bytes": each.bytes, "sha256": each.sha256}
         for each in parts
     ]
-    read = [{"data_sha256": each.data_sha256, "skipped": len(each.bad)} for each in parts]
+    read = [
+        {"data_sha256": each.data_sha256, "skipped": len(each.bad)}
+        | ({} if each.columns == columns else {"columns": documents(each.columns)})
+        for each in parts
+    ]
     return {**found, "shards": shards, "parts": read}
 
 
@@ -66,11 +72,13 @@ def read_index(path: Path) -> tuple[dict[str, Any], dict[int, PartDone], dict[st
         parts = _parts_of(document)
         made_of = {name: document[name] for name in ("model", "data", "options")}
         made_of["parts"] = len(parts)
-        if not is_made_of(made_of):
-            raise TypeError
-        return made_of, parts, document
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise GraphError(f"{path}: this index is damaged") from None
+        if is_made_of(made_of):
+            name = path.name.removesuffix(END)
+            if index_document(name, made_of, list(parts.values())) == document:
+                return made_of, parts, document
+    except (KeyError, TypeError, ValueError, AttributeError, GraphError):
+        pass  # a value is not what it should be
+    raise GraphError(f"{path}: this index is damaged")
 
 
 def merged(parts: Iterable[PartDone]) -> dict[str, Feature]:
@@ -104,7 +112,9 @@ def _in_all(parts: Sequence[PartDone]) -> dict[str, Feature]:
 
 
 def _parts_of(document: Mapping[str, Any]) -> dict[int, PartDone]:
-    columns, found, start = columns_from(document["columns"]), {}, 0
+    columns, found, start = document["columns"], {}, 0
+    if not {FILE, ROW} <= columns.keys():
+        raise KeyError
     pairs = zip(document["shards"], document["parts"], strict=True)
     for number, (shard, read) in enumerate(pairs):
         stop = start + int(read["skipped"])
@@ -112,6 +122,6 @@ def _parts_of(document: Mapping[str, Any]) -> dict[int, PartDone]:
         start = stop
         found[number] = PartDone(
             number, shard["file"], shard["records"], shard["bytes"], shard["sha256"],
-            read["data_sha256"], bad, columns,
+            read["data_sha256"], bad, columns_from(read.get("columns", columns)),
         )  # fmt: skip
     return found

@@ -48,17 +48,22 @@ def part(folder, made, number, name=NAME, skipped=()):
 
 
 def run(folder, made=None, name=NAME, force=False, most=None, skipped=()):
-    """Do what a driver does; return the index and which parts were computed, None after `most`."""
+    """Do what a driver does; return the index and which parts were computed, None after `most`.
+
+    `skipped` are rows of the second part.
+    """
     made = made or made_of()
     computed = []
     with results_folder(folder, name, made, force) as results:
-        kept = results.kept()
-        for number in range(made.parts):
-            if number in kept:
-                continue
+        for number in sorted({*range(made.parts)} - {*results.kept()}):
             if len(computed) == most:
                 return None, computed
-            bad = skipped if number == 1 else ()
-            results.note(part(folder, made, number, name, bad))
+            results.note(part(folder, made, number, name, skipped if number == 1 else ()))
             computed.append(number)
         return results.finish(), computed
+
+
+def end_with(folder, act, made=None):
+    """Hold a folder, and let a function act on it."""
+    with results_folder(folder, NAME, made or made_of()) as results:
+        act(results)

@@ -1,15 +1,35 @@
 """Results are whole, of one model and one set of data, however often a run is interrupted."""
 
+import errno
 import hashlib
 import json
+import os
 import shutil
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from deploykit.batch_inference.parts_journal import PartsJournal
+from deploykit.batch_inference import results_folder as module
+from deploykit.batch_inference.parts_journal import PartsJournal, part_document, part_from
+from deploykit.batch_inference.results_folder import difference, results_folder
+from deploykit.batch_inference.results_index import index_document, read_index
+from deploykit.records.conversion import Options, convert
+from deploykit.records.features import Feature
+from deploykit.records.resuming import alone
+from deploykit.records.tables import Numbers
 from deploykit.transforms.core.errors import FileError, GraphError
-from tests.deploykit.batch_inference.made_up_results import NAME, PARTS, ROWS, run
+from tests.deploykit.batch_inference.made_up_results import (
+    NAME,
+    PARTS,
+    ROWS,
+    end_with,
+    made_of,
+    part,
+    run,
+)
+from tests.deploykit.records.conftest import numbers
 
 JOURNAL = f".{NAME}.parts.jsonl"
 
@@ -121,3 +141,319 @@ def test_a_journal_that_tells_nothing_is_named(begun):
         run(begun)
     _, computed = run(begun, force=True)
     assert computed == list(range(PARTS))
+
+
+def damage(path, how):
+    content = path.read_bytes()
+    if how == "gone":
+        path.unlink()
+    elif how == "a bit":
+        path.write_bytes(content[:-30] + bytes([content[-30] ^ 1]) + content[-29:])
+    else:
+        path.write_bytes(content[: int(how)])
+
+
+@pytest.mark.parametrize("how", ["gone", "a bit", "0", "100"])
+@pytest.mark.parametrize("is_finished", [False, True])
+@pytest.mark.parametrize("number", range(3))
+def test_a_part_that_is_missing_or_damaged_is_done_again_alone(
+    out, begun, whole, is_finished, number, how
+):
+    folder = out if is_finished else begun
+    damage(folder / f"{NAME}-{number:05}-of-{PARTS:05}.npz", how)
+    _, computed = run(folder, skipped=(2,))
+    assert computed == sorted({number, *(() if is_finished else (3,))})
+    assert contents(folder) == contents(whole)
+
+
+def test_a_part_that_is_believed_unseen_would_be_noticed(out, begun, whole, monkeypatch):
+    monkeypatch.setattr(module, "is_whole", lambda path, facts: True)
+    with pytest.raises(AssertionError):
+        test_a_part_that_is_missing_or_damaged_is_done_again_alone(
+            out, begun, whole, True, 1, "a bit"
+        )
+
+
+def test_a_part_that_goes_while_others_are_computed_is_missed(begun):
+    def act(results):
+        results.note(part(begun, made_of(), 3))
+        (begun / results.file(1)).unlink()
+        results.finish()
+
+    with pytest.raises(FileError, match=r"part 1 of 'photos' is missing"):
+        end_with(begun, act)
+    assert run(begun, skipped=(2,))[1] == [1]
+
+
+def test_a_part_that_nobody_noted_is_missed(tmp_path):
+    with pytest.raises(FileError, match=r"part 0 of 'photos' is missing"):
+        end_with(tmp_path, lambda results: results.finish())
+    assert contents(tmp_path) == {}
+
+
+OTHERS = {
+    r"of another model \(a.pb, not b.pb\)": {"model": {"source": "b.pb", "sha256": "b" * 64}},
+    r"of another model \(a.pb has changed since\)": {
+        "model": {"source": "a.pb", "sha256": "b" * 64}
+    },
+    r"of other data \(photos, not more\)": {
+        "data": {"path": "more", "kind": "images", "fingerprint": "e" * 64}
+    },
+    r"of other data \(photos has changed since\)": {
+        "data": {"path": "photos", "kind": "images", "fingerprint": "e" * 64}
+    },
+    "made with --batch 32, not 64": {"options": made_of().options | {"batch": 64}},
+    'made with --on-error "stop", not "skip"': {
+        "options": made_of().options | {"on_error": "skip"}
+    },
+    "made with other --labels": {"options": made_of().options | {"labels": ["a" * 99]}},
+    'made with precision null, not "bfloat16"': {
+        "options": made_of().options | {"precision": "bfloat16"}
+    },
+    'made with --format "npz", not "csv"': {"options": made_of().options | {"format": "csv"}},
+    "in 4 parts, not 5": {"parts": 5},
+}
+
+
+@pytest.mark.parametrize("is_finished", [False, True])
+@pytest.mark.parametrize("said", OTHERS)
+def test_what_is_of_something_else_is_refused_and_says_what(out, begun, said, is_finished):
+    folder, other = out if is_finished else begun, made_of(**OTHERS[said])
+    before = contents(folder)
+    with pytest.raises(FileError, match=f"these results are {said}; --force .* another --name"):
+        run(folder, other)
+    assert contents(folder) == before
+    assert run(folder, other, name="others")[1] == list(range(other.parts))
+    for each in folder.glob("others*"):
+        each.unlink()
+    index, computed = run(folder, other, force=True)
+    assert computed == list(range(other.parts))
+    assert sorted(contents(folder)) == sorted(
+        [f"{NAME}.index.json", *(each["file"] for each in index["shards"])]
+    )
+
+
+def test_a_difference_that_is_overlooked_would_be_noticed(out, begun, monkeypatch):
+    monkeypatch.setattr(module, "difference", lambda before, now: "")
+    with pytest.raises(BaseException, match="DID NOT RAISE"):
+        test_what_is_of_something_else_is_refused_and_says_what(
+            out, begun, "made with --batch 32, not 64", True
+        )
+
+
+def test_all_that_differs_is_said():
+    other = replace(made_of(), **OTHERS["in 4 parts, not 5"] | {"model": {
+        "source": "b.pb", "sha256": ""}, "options": {"format": "csv"}})  # fmt: skip
+    said = difference(made_of().document(), other.document())
+    assert said == (
+        "of another model (a.pb, not b.pb), made with --batch 32, not null, made with --format "
+        '"npz", not "csv", made with --on-error "stop", not null'
+    )
+
+
+def test_other_paths_to_the_same_make_no_difference(out):
+    same = made_of(
+        model={"source": "/b/a.pb", "sha256": "a" * 64},
+        data={"path": "/b/photos", "kind": "images", "fingerprint": "f" * 64},
+    )
+    assert run(out, same)[1] == []
+
+
+def test_what_no_part_was_made_of_refuses_nothing(tmp_path):
+    (tmp_path / JOURNAL).write_bytes(b"")
+    PartsJournal(tmp_path / JOURNAL).begin(made_of(parts=9).document())
+    assert run(tmp_path)[1] == list(range(PARTS))
+
+
+def test_parts_of_which_nothing_is_known_are_not_replaced(out):
+    (out / f"{NAME}.index.json").unlink()
+    before = contents(out)
+    with pytest.raises(FileError, match=r"00000-of-00004.npz: these results are of a run of which"):
+        run(out)
+    assert contents(out) == before
+    assert run(out, force=True)[1] == list(range(PARTS))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"kind": "infer"}', '{"kind": "infer", "format": 2}',
+     '{"kind": "infer", "format": 1, "shards": 3}'],
+)  # fmt: skip
+def test_an_index_that_is_damaged_is_named(out, text):
+    index = out / f"{NAME}.index.json"
+    index.write_text(text)
+    with pytest.raises(FileError, match=r"photos.index.json: .*\(--force begins anew\)"):
+        run(out)
+    assert index.read_text() == text
+    assert run(out, force=True)[1] == list(range(PARTS))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["format", "kind", "name", "model", "data", "options", "columns", "rows", "bytes", "skipped",
+     "shards", "parts"],
+)  # fmt: skip
+def test_an_index_of_which_a_value_is_changed_is_named(out, name):
+    path = out / f"{NAME}.index.json"
+    index = json.loads(path.read_text())
+    assert name in index
+    for wrong in (None, 3, "x", [], {}, [None], [{}]):
+        path.write_text(json.dumps(index | {name: wrong}))
+        with pytest.raises(FileError, match=r"photos.index.json: "):
+            run(out)
+
+
+def test_records_that_are_no_results_are_never_replaced(tmp_path):
+    numbers(tmp_path / "a.csv")
+    convert(Numbers([str(tmp_path / "a.csv")]), tmp_path / "out", Options(name=NAME))
+    before = contents(tmp_path / "out")
+    made = made_of(options={"format": "tfrecord"})
+    for force in (False, True):
+        with pytest.raises(FileError, match=r"these are records .* give another --name"):
+            run(tmp_path / "out", made, force=force)
+    assert contents(tmp_path / "out") == before
+
+
+def test_data_are_not_replaced_by_their_results(out):
+    file = str(out / f"{NAME}-00001-of-{PARTS:05}.npz")
+    before = contents(out)
+    with pytest.raises(FileError, match="has the name of a result; give another --name"):
+        run(out, made_of(files=(file,)), force=True)
+    with pytest.raises(FileError, match="the output lies inside the source"):
+        run(out / "more", made_of(data={"path": str(out), "fingerprint": ""}))
+    assert contents(out) == before
+
+
+@pytest.mark.parametrize("name", ["", ".a", "a/b", "../a", "a b", "a\n"])
+def test_a_name_that_is_none_is_refused(tmp_path, name):
+    with pytest.raises(GraphError, match="is no name for results"):
+        run(tmp_path / "out", name=name)
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_runs_do_not_write_at_once(tmp_path):
+    with alone(tmp_path, NAME, "results"):
+        with pytest.raises(FileError, match="another process writes results 'photos' there"):
+            run(tmp_path)
+        run(tmp_path, name="others")
+
+
+def test_a_run_that_ends_without_a_part_leaves_nothing(tmp_path):
+    def act(results):
+        raise GraphError("no")
+
+    with pytest.raises(GraphError, match="no"):
+        end_with(tmp_path / "out", act)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_ends_says_what_is_kept(tmp_path, caplog):
+    def act(results):
+        results.note(part(tmp_path, made_of(), 2))
+        raise KeyboardInterrupt
+
+    caplog.set_level("INFO", "deploykit")
+    with pytest.raises(KeyboardInterrupt):
+        end_with(tmp_path, act)
+    assert "1 of 4 parts are finished; the same command goes on from there" in caplog.text
+    assert run(tmp_path)[1] == [0, 1, 3]
+
+
+def test_where_every_row_is_skipped_there_are_no_results(tmp_path):
+    made = made_of(parts=2)
+
+    def act(results):
+        for number in range(2):
+            results.note(part(tmp_path, made, number, skipped=range(ROWS)))
+        results.finish()
+
+    said = r"no row could be computed; the first: 0\.jpg: no é"
+    with pytest.raises(GraphError, match=said):
+        end_with(tmp_path, act, made)
+    assert contents(tmp_path) == {}
+
+
+def test_a_part_without_rows_says_nothing_of_columns(tmp_path):
+    made = made_of(parts=2)
+    with results_folder(tmp_path, NAME, made) as results:
+        results.note(part(tmp_path, made, 1))
+        results.note(part(tmp_path, made, 0, skipped=range(ROWS)))
+        index = results.finish()
+    assert index["columns"]["scores"] == {"dtype": "float32", "shape": [2]}
+    assert [each["records"] for each in index["shards"]] == [0, ROWS]
+
+
+def test_a_full_disk_leaves_a_journal_of_whole_lines(begun, whole, monkeypatch):
+    content = (begun / JOURNAL).read_bytes()
+
+    def full(number):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def act(results):
+        done = part(begun, made_of(), 3)
+        monkeypatch.setattr("os.fsync", full)
+        results.note(done)
+
+    with pytest.raises(FileError, match=r"parts.jsonl: cannot be written: No space left"):
+        end_with(begun, act)
+    assert (begun / JOURNAL).read_bytes() == content
+    monkeypatch.undo()
+    assert run(begun, skipped=(2,))[1] == [3]
+    assert contents(begun) == contents(whole)
+
+
+def test_parts_are_noted_by_many_threads(tmp_path):
+    made = made_of(parts=40)
+    with results_folder(tmp_path, NAME, made) as results:
+        parts = [part(tmp_path, made, number) for number in range(40)]
+        threads = [threading.Thread(target=results.note, args=(each,)) for each in parts]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        _, noted = PartsJournal(tmp_path / f".{NAME}.parts.jsonl").read()
+        assert [noted[number] for number in range(40)] == parts
+
+
+def test_leftovers_of_dead_workers_go_and_those_of_others_stay(tmp_path):
+    dead = tmp_path / f".{NAME}-00001-of-00004.npz.0a1b2c3d.tmp"
+    others = tmp_path / ".other-00001-of-00004.npz.0a1b2c3d.tmp"
+    for each in (dead, others):
+        each.write_bytes(b"half")
+    run(tmp_path)
+    assert (dead.exists(), others.exists()) == (False, True)
+
+
+def test_a_part_is_read_back_as_it_was_noted(tmp_path):
+    done = part(tmp_path, made_of(), 1, skipped=(0, 2))
+    assert part_from(json.loads(json.dumps(part_document(done)))) == done
+
+
+def test_columns_that_differ_from_part_to_part_are_told(out):
+    """And read back, so that an index is made again as it was."""
+    text, row, shape = Feature("string"), Feature("int64"), Feature("int64", (2,))
+    parts = [
+        replace(part_from(PART), number=number, columns={"file": text, "row": row, **columns})
+        for number, columns in enumerate([
+            {"x": Feature("float32", (4, 5)), "y": Feature("float16", (3,))},
+            {"x": Feature("float32", (4, 6)), "y": Feature("float16", (3,)), "x_shape": shape},
+        ])
+    ]  # fmt: skip
+    index = index_document(NAME, made_of(options={"format": "tfrecord"}).document(), parts)
+    assert index["columns"]["x"] == {"dtype": "float32", "shape": [4, None]}
+    assert index["columns"]["x_shape"] == {"dtype": "int64", "shape": [2]}
+    assert index["features"] == {
+        "file": {"dtype": "string", "shape": []},
+        "row": {"dtype": "int64", "shape": []},
+        "x": {"dtype": "float32", "shape": [None]},
+        "y": {"dtype": "float16", "shape": [3], "content": "raw"},
+    }
+    path = out / f"{NAME}.index.json"
+    path.write_text(json.dumps(index))
+    assert list(read_index(path)[1].values()) == parts
+
+
+PART = {
+    "number": 0, "file": "a", "rows": 1, "bytes": 1, "sha256": "", "data_sha256": "", "bad": [],
+    "columns": {},
+}  # fmt: skip
