@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from deploykit.api.doctor import doctor
     from deploykit.api.export import export
     from deploykit.api.freeze import freeze
+    from deploykit.api.infer import infer
     from deploykit.api.inspect import inspect
     from deploykit.api.inspect_records import inspect_records
     from deploykit.api.label import label
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from deploykit.api.verify import verify
     from deploykit.api.verify_records import verify_records
     from deploykit.api.write_input import write_input
+    from deploykit.batch_inference.infer_options import InferOptions
     from deploykit.benchmarking.feeding import Feeding
     from deploykit.benchmarking.results import load_result, load_tuned
     from deploykit.benchmarking.scenarios.timing import Timing
@@ -64,6 +66,7 @@ _HOMES = {
     "Comparison": "api.comparison",
     "Connection": "serving.client.connection",
     "Feeding": "benchmarking.feeding",
+    "InferOptions": "batch_inference.infer_options",
     "Limits": "transforms.core.running.child",
     "OpenedModel": "freezing.open_model",
     "Piping": "input.piping",
@@ -87,6 +90,7 @@ _HOMES = {
     "doctor": "api.doctor",
     "export": "api.export",
     "freeze": "api.freeze",
+    "infer": "api.infer",
     "inspect": "api.inspect",
     "inspect_records": "api.inspect_records",
     "label": "api.label",
@@ -118,6 +122,7 @@ __all__ = [
     "Comparison",
     "Connection",
     "Feeding",
+    "InferOptions",
     "Limits",
     "OpenedModel",
     "Piping",
@@ -141,6 +146,7 @@ __all__ = [
     "doctor",
     "export",
     "freeze",
+    "infer",
     "inspect",
     "inspect_records",
     "label",

@@ -9,6 +9,7 @@ from deploykit.batch_inference.infer_task import InferTask
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.freezing.sidecar import about
 from deploykit.photos.class_names import check_labels
+from deploykit.records.features import Feature
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import normal, split
@@ -133,6 +134,31 @@ def check_columns(
             )
         if top is not None and number == 0 and (count := _classes(name, dtype, shape)) > 0:
             check_labels(labels, count, name)
+
+
+def expected_columns(
+    model: OpenedModel, columns: Mapping[str, str], top: int | None, labelled: bool
+) -> dict[str, Feature]:
+    """Return what a row of each column is, as far as the graph tells before it runs."""
+    shapes, found = Shapes(model.frozen), {}
+    for name, tensor in columns.items():
+        shape, dtype = shapes.shape(tensor), _dtype(model.frozen, tensor)
+        if shape is not None and dtype:
+            found[name] = Feature(dtype, tuple(None if n < 0 else n for n in shape[1:]))
+    if top is None:
+        return found
+    first = next(iter(columns))
+    classes = -1
+    if first in found:
+        feature = found[first]
+        classes = _classes(
+            first, feature.dtype, (-1, *(-1 if n is None else n for n in feature.shape))
+        )
+    if classes < 0:
+        return {}
+    best = (min(top, classes),)
+    told = {TOP_CLASSES: Feature("int64", best), TOP_SCORES: Feature("float32", best)}
+    return told | ({TOP_LABELS: Feature("string", best)} if labelled else {})
 
 
 def column_names(model: OpenedModel) -> dict[str, str]:

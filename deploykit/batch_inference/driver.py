@@ -4,7 +4,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 from deploykit.batch_inference.backends.backend import Backend, LostWorkerError, RunningWorker
@@ -166,7 +166,9 @@ class _Shift(threading.Thread):
             worker.close()
 
 
-def computed(backend: Backend, task: InferTask, parts: Sequence[DataPart]) -> Iterator[News]:
+def computed(
+    backend: Backend, task: InferTask, parts: Sequence[DataPart]
+) -> Generator[News, None, None]:
     """Have all parts done, and yield what workers tell, and which were lost.
 
     Each finished part is told once. When the generator ends or is closed, so do all workers.

@@ -17,6 +17,8 @@ class InferTask:
     """A file with the frozen GraphDef."""
     outputs: Mapping[str, str]
     """The tensors that are fetched, by the names of the columns that they become."""
+    columns: Mapping[str, Feature]
+    """What is known of a row of each column before the model runs."""
     settings: Settings
     """Of the engine; a worker has one thread."""
     pipeline: Pipeline

@@ -24,19 +24,11 @@ class InferRun:
     lost: int = 0
     """Workers that ended before their work."""
     seconds: float = 0.0
-    """From the first row to the last."""
-    cpu_seconds: float = 0.0
-    """That all workers took of all cores, meanwhile."""
-
-    @property
-    def rows_per_second(self) -> float | None:
-        """The rate of all workers; None where nothing was computed."""
-        return self.rows / self.seconds if self.rows and self.seconds > 0 else None
-
-    @property
-    def cpus(self) -> float | None:
-        """The cores that were used on average; None where nothing was computed."""
-        return self.cpu_seconds / self.seconds if self.rows and self.seconds > 0 else None
+    """From the start of the workers, which load the model, to the end of the last part."""
+    rows_per_second: float | None = None
+    """Of all workers, from the first rows on; None: there was too little to tell."""
+    cpus: float | None = None
+    """That they took in the mean meanwhile."""
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -48,7 +40,6 @@ class InferRun:
             "lost": self.lost,
             "seconds": self.seconds,
             "rows_per_second": self.rows_per_second,
-            "cpu_seconds": self.cpu_seconds,
             "cpus": self.cpus,
         }
 

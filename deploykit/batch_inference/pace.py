@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from deploykit.batch_inference.infer_task import PartProgress
 from deploykit.text.progress import Work
@@ -23,14 +23,16 @@ class Pace:
     workers: int
     clock: Callable[[], float] = time.monotonic
     done: int = 0
-    cpu_seconds: float = 0.0
     _start: float = 0.0
-    _first: float | None = None
+    _first: float = 0.0
+    """When the first rows were computed."""
     _before: int = 0
-    _told: float = field(default=-1.0)
+    """Rows that were done by then."""
+    _cpu_seconds: float = 0.0
+    _told: float = 0.0
 
     def __post_init__(self) -> None:
-        self._start = self.clock()
+        self._start = self._told = self.clock()
 
     @property
     def seconds(self) -> float:
@@ -38,29 +40,35 @@ class Pace:
         return self.clock() - self._start
 
     @property
-    def rate(self) -> float | None:
-        """Rows a second, without those that were there when the clock began; None: not known."""
-        if self._first is None or self.done == self._before:
-            return None
-        return (self.done - self._before) / max(self.clock() - self._first, 1e-9)
+    def steady_seconds(self) -> float:
+        """Since the first rows were computed; 0: none are."""
+        return self.clock() - self._first if self._first else 0.0
 
     @property
-    def cpus(self) -> float:
-        """How many CPUs the workers took in the mean, their start included."""
-        return self.cpu_seconds / max(self.seconds, 1e-9)
+    def rate(self) -> float | None:
+        """Rows a second, without those that were there when the clock began; None: not known."""
+        rows = self.done - self._before
+        return rows / self.steady_seconds if rows > 0 and self.steady_seconds > 0 else None
+
+    @property
+    def cpus(self) -> float | None:
+        """How many CPUs the workers took in the mean, since then."""
+        return None if self.rate is None else self._cpu_seconds / self.steady_seconds
 
     def take(self, progress: PartProgress) -> None:
         """Count what a worker tells, and say how far all of it is."""
+        now = self.clock()
         self.done += progress.rows
-        self.cpu_seconds += progress.cpu_seconds
-        if self._first is None:
-            self._first, self._before = self.clock(), self.done
-        if progress.done is None and self.seconds - self._told < _TOLD:
+        if self._first:
+            self._cpu_seconds += progress.cpu_seconds
+        else:
+            self._first, self._before = now, self.done
+        if progress.done is None and now - self._told < _TOLD:
             return
-        self._told = self.seconds
+        self._told = now
         if self.rate:
             left = (self.rows - self.done) / self.rate
-            self.work.expect({STEP: self.seconds + left})
+            self.work.expect({STEP: now - self._start + left})
         self.work(self.said, self.parts if progress.done is not None else 0)
 
     def lost(self, rows: int) -> None:
@@ -70,6 +78,7 @@ class Pace:
     @property
     def said(self) -> str:
         """All of it in words, such as `120 of 1,280 rows, 146/s, 2 workers on 1.98 CPUs`."""
-        rate = f", {self.rate:,.3g}/s" if self.rate is not None else ""
         workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
-        return f"{self.done:,} of {self.rows:,} rows{rate}, {workers} on {self.cpus:.2f} CPUs"
+        pace = f", {self.rate:,.3g}/s" if self.rate is not None else ""
+        cpus = f" on {self.cpus:.2f} CPUs" if self.cpus is not None else ""
+        return f"{self.done:,} of {self.rows:,} rows{pace}, {workers}{cpus}"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from deploykit.batch_inference.reading.data_part import BadRow, RowBatch
+from deploykit.batch_inference.reading.sources import place_of
 from deploykit.input.applying import in_graph, in_python, together
 from deploykit.input.feed import prepared
 from deploykit.input.parsing import example_spec, inputs_of, parsed_lines
@@ -61,7 +62,7 @@ class RowInputs:
         bad: list[BadRow] = []
         for place, values in enumerate(self._values(batch)):
             file, row = batch.files[place], batch.rows[place]
-            where = f"{file}: row {row}"
+            where = place_of(self._pipeline.data, file, row)
             try:
                 made.append(prepared(self._pipeline, where, values(where), self._made))
                 kept.append(place)

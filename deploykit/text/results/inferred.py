@@ -32,13 +32,15 @@ def lines(found: Inferred) -> Iterator[str]:
 
 
 def _course(run: InferRun) -> Iterator[str]:
-    if run.rows_per_second is None or run.cpus is None:
+    if not run.workers:
         yield "nothing was left to do"
         return
-    yield (
-        f"{number(run.rows_per_second)} rows/s by {_counted(run.workers, 'worker')} "
-        f"({run.engine}) on {run.cpus:.2f} CPUs, {clock_time(run.seconds)}"
-    )
+    by = f"by {_counted(run.workers, 'worker')} ({run.engine})"
+    if run.rows_per_second is None:
+        yield f"{_counted(run.rows, 'row')} {by}, {clock_time(run.seconds)}"
+    else:
+        cpus = "" if run.cpus is None else f" on {run.cpus:.2f} CPUs"
+        yield f"{number(run.rows_per_second)} rows/s {by}{cpus}, {clock_time(run.seconds)}"
     if run.lost:
         yield f"{_counted(run.lost, 'worker')} lost, and the parts they were at done again"
 

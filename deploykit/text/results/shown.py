@@ -94,6 +94,7 @@ def _source(value: Any) -> str:
 
 DRAWN: Mapping[str, Callable[[Any], Text]] = {
     "Accuracy": _by("text.results.accuracy"),
+    "Inferred": _by("text.results.inferred"),
     "BenchmarkResult": _benchmark,
     "Calibration": lambda value: _by("text.results.calibration")(value, _source(value)),
     "ConvertedSets": lambda value: _by("text.results.records", "converted_lines")(value, "records"),

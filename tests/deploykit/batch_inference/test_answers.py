@@ -24,8 +24,8 @@ from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
 
 FLOAT = DType("float32")
-TASK = InferTask("m.pb", {}, Settings(), Pipeline(Data("d", "arrays", (), {}), {}), "o", "n", "npz",
-                 1)  # fmt: skip
+TASK = InferTask("m.pb", {}, {}, Settings(), Pipeline(Data("d", "arrays", (), {}), {}), "o", "n",
+                 "npz", 1)  # fmt: skip
 
 
 def best(scores, top, labels=()):

@@ -21,7 +21,9 @@ from deploykit.transforms.core.running.child import Limits
 
 def task(retries=3):
     data = Data("x", "arrays", (), {})
-    return InferTask("m", {}, Settings(), Pipeline(data, {}), "f", "n", "npz", 1, retries=retries)
+    return InferTask(
+        "m", {}, {}, Settings(), Pipeline(data, {}), "f", "n", "npz", 1, retries=retries
+    )
 
 
 def parts(count, rows=10):

@@ -16,7 +16,7 @@ def index(tmp_path_factory):
 
 
 def test_a_run_is_told_in_lines(index):
-    run_ = InferRun("processes", 2, rows=9, kept=1, lost=1, seconds=4.5, cpu_seconds=8.55)
+    run_ = InferRun("processes", 2, 9, 1, 1, seconds=4.5, rows_per_second=2.0, cpus=1.9)
     assert list(lines(Inferred("out/photos.index.json", index, run_))) == [
         "file: string []",
         "row: int64 []",
@@ -51,8 +51,13 @@ def test_a_run_that_did_nothing_says_so(index):
     assert found.document()["run"]["rows_per_second"] is None
 
 
+def test_a_run_that_was_too_short_to_tell_its_rate_says_what_it_did(index):
+    found = Inferred("p", index, InferRun("processes", 1, 11, seconds=3.0))
+    assert list(lines(found))[-1] == "11 rows by 1 worker (processes), 0:03"
+
+
 def test_a_program_is_told_all_of_it(index):
-    document = Inferred("p", index, InferRun("ray", 3, 11, 0, 0, 2.0, 6.0)).document()
+    document = Inferred("p", index, InferRun("ray", 3, 11, 0, 0, 2.0, 5.5, 3.0)).document()
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     assert document["run"]["rows_per_second"] == 5.5
     assert document["run"]["cpus"] == 3.0

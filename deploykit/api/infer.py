@@ -1,0 +1,95 @@
+"""A model over files of data, on the cores of a machine or on a cluster."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from deploykit.api.shipped import tuned_settings
+from deploykit.batch_inference.backends.backend import Backend
+from deploykit.batch_inference.backends.process_backend import ProcessBackend
+from deploykit.batch_inference.formats.named_format import format_named
+from deploykit.batch_inference.infer_options import ENGINES, FORMATS, ON_ERROR, InferOptions
+from deploykit.batch_inference.infer_plan import planned
+from deploykit.batch_inference.infer_run import STEPS, carried_out
+from deploykit.batch_inference.inferred import Inferred
+from deploykit.batch_inference.results_folder import results_folder
+from deploykit.freezing.interface import source_of
+from deploykit.freezing.open_model import open_model
+from deploykit.hardware.machine import usable_cores
+from deploykit.storage.parameters import with_options
+from deploykit.text.progress import working
+from deploykit.transforms.core.errors import GraphError
+
+DEFAULT = InferOptions()
+
+
+def infer(
+    model: Any,
+    data: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    how: InferOptions = DEFAULT,
+    **options: Any,
+) -> Inferred:
+    """Run a model over files of data, and write what it answers, part by part.
+
+    Data are cut into parts, of TFRecords the shards. Workers, each with the model and a core of its
+    own, compute one part after another; a part whose worker is lost is done again. Each becomes a
+    file, whole or not at all, with its rows in their order and where each comes from (`file`,
+    `row`); the last file is `NAME.index.json`, which lists all. The same call goes on after any
+    death, and the files are the same bytes, however many workers wrote them.
+
+    Args:
+        model: whatever `open_model` takes; a folder of `ship` brings its preprocessing, labels and
+            settings.
+        data: a folder of TFRecords with their index, of photos or of CSV files, a CSV file, or a
+            `.npz` file of arrays by input name.
+        out: the folder of the results; on a cluster, all machines see it and the data under the
+            same paths.
+        how: workers, preprocessing, and what is written.
+        options: fields of `InferOptions`, such as `engine`, `top` and `on_error`, or of `Source`,
+            such as `outputs`.
+
+    FileError: something cannot be read or written, or other results are there. GraphError: the data
+    do not fit the model, or a row cannot be used; it is named. RefusedError: an op acts on files or
+    processes. LimitError: a part was lost with its worker too often.
+
+    Example:
+        >>> found = deploykit.infer("fashion.keras", "test_1000.npz", "answers", top=1)
+        >>> found.rows
+        1000
+    """
+    how, source = with_options("infer", options, how, source_of(model))
+    _check(how)
+    with working("infer", *STEPS) as work:
+        work.begin("read")
+        opened = open_model(source)
+        opened.refuse_effects(how.allowed_ops)
+        plan = planned(opened, data, out, how, tuned_settings(source, how.tuned))
+        folder = results_folder(Path(out), plan.task.name, plan.made_of, how.force)
+        with folder as results:
+            return carried_out(plan, _backend(how), results, work)
+
+
+def _check(how: InferOptions) -> None:
+    """Raise GraphError for options that contradict each other, before anything is read."""
+    for given, known in ((how.engine, ENGINES), (how.format, FORMATS), (how.on_error, ON_ERROR)):
+        if given not in known:
+            raise GraphError(f"'{given}' is none of: {', '.join(known)}")
+    for name in ("processes", "batch", "top"):
+        value = getattr(how, name)
+        if value is not None and value < 1:
+            raise GraphError(f"{name} is {value}, expected 1 or more")
+    if how.retries < 0:
+        raise GraphError(f"retries is {how.retries}, expected 0 or more")
+    if how.address is not None and how.engine != "ray":
+        raise GraphError("an address is that of Ray; give engine ray (--engine ray)")
+    if how.labels is not None and how.top is None:
+        raise GraphError("labels are for the best classes; give top (--top K)")
+    format_named(how.format)
+
+
+def _backend(how: InferOptions) -> Backend:
+    """Return where workers run."""
+    if how.engine == "ray":
+        raise GraphError("Ray schedules nothing yet; give engine processes")
+    return ProcessBackend(how.processes or usable_cores())

@@ -1,0 +1,169 @@
+"""What is to be done, before anything of it is: a model, data, and parts of them."""
+
+import dataclasses
+import logging
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from deploykit.batch_inference.answers import check_columns, column_names, expected_columns
+from deploykit.batch_inference.infer_options import InferOptions
+from deploykit.batch_inference.infer_task import InferTask
+from deploykit.batch_inference.reading.cutting import cut_parts
+from deploykit.batch_inference.reading.data_part import DataPart
+from deploykit.batch_inference.reading.sources import fingerprint, source_name
+from deploykit.batch_inference.results_folder import MadeOf
+from deploykit.benchmarking.settings import Settings
+from deploykit.freezing.open_model import OpenedModel
+from deploykit.input.data import open_data
+from deploykit.input.input_benchmark import pipeline_for
+from deploykit.input.piping import Piping
+from deploykit.input.preprocessing import Preprocessing
+from deploykit.photos.class_names import labels_from
+from deploykit.transforms.core.engines.engines import TENSORFLOW, TITLES, lacking
+from deploykit.transforms.core.errors import GraphError, naming
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.shapes.known_shapes import Shapes
+from deploykit.verification.sample_inputs import demanded_batch
+
+logger = logging.getLogger("deploykit")
+
+BATCH = 32
+"""Rows computed at once where neither the model nor its settings say how many."""
+_NUMBER = 8
+"""Bytes that a number of an output takes at most."""
+
+
+@dataclass(frozen=True)
+class InferPlan:
+    """A model that is to be run over parts of data."""
+
+    task: InferTask
+    graph: Graph
+    parts: tuple[DataPart, ...]
+    made_of: MadeOf
+    """What decides the bytes of the answers."""
+    fed: Mapping[str, str]
+    """What becomes of the data on the way to each input, in words."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are, damaged ones included."""
+        return sum(part.rows for part in self.parts)
+
+
+def planned(
+    opened: OpenedModel,
+    data: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    how: InferOptions,
+    settings: Settings,
+) -> InferPlan:
+    """Return what is to be done; no more of the data is read than tells what they are.
+
+    FileError, GraphError: the data cannot be read, or do not fit the model.
+    """
+    graph, path = opened.frozen, os.fspath(data)
+    if not graph.inputs:
+        raise GraphError(f"{opened.source}: the model has no input, so there is nothing to feed")
+    settings = _of_a_worker(opened, settings)
+    declared = Piping(preprocess=how.preprocess).declared(graph)
+    with naming(path):
+        found = open_data(path, declared.columns)
+        batch = how.batch or demanded_batch(graph) or settings.batch or BATCH
+        pipeline = pipeline_for(
+            found, graph, preprocessing=declared, batch=batch, epochs=1, threads=1
+        )
+    parts = cut_parts(found, _row_bytes(graph, how))
+    outputs = column_names(opened)
+    labels = opened.about.labels if how.labels is None else labels_from(how.labels)
+    check_columns(opened, outputs, how.top, labels)
+    task = InferTask(
+        model="",
+        outputs=outputs,
+        columns=expected_columns(opened, outputs, how.top, bool(labels)),
+        settings=replace(settings, batch=pipeline.batch),
+        pipeline=replace(
+            pipeline,
+            data=replace(found, files=(), counts=(), labels=(), features=pipeline.features),
+        ),
+        folder=os.path.abspath(out),
+        name=how.name or source_name(found),
+        format=how.format,
+        parts=len(parts),
+        top=how.top,
+        labels=tuple(labels) if how.top else (),
+        retries=how.retries,
+        skip=how.on_error == "skip",
+    )
+    pipeline.say()
+    return InferPlan(
+        task,
+        graph,
+        tuple(parts),
+        MadeOf(
+            {"source": opened.source, "sha256": opened.sha256},
+            {"path": path, "kind": found.kind, "fingerprint": fingerprint(found)},
+            _deciding(task, opened, Preprocessing(pipeline.steps)),
+            len(parts),
+            found.files,
+        ),
+        pipeline.fed,
+    )
+
+
+def _of_a_worker(opened: OpenedModel, settings: Settings) -> Settings:
+    """Return settings of one thread, in the engine that the model was written for."""
+    if settings.threads not in (None, (1, 1)) or settings.concurrency != 1:
+        logger.info("each worker has one core, so threads and calls in flight are not taken from "
+                    "the settings")  # fmt: skip
+    found = replace(settings, threads=(1, 1), concurrency=1, input="feed", device="cpu",
+                    engine=None).without_openmp  # fmt: skip
+    if found.executor is None:
+        found = replace(found, executor="caller")  # one core gains nothing from other threads
+    use = opened.about.engine
+    if use is None or use.engine == TENSORFLOW:
+        return found
+    title = TITLES[use.engine]
+    if why := lacking(use.engine):
+        logger.warning("%s was written for %s, and TensorFlow only emulates it, which is slow: %s",
+                       opened.source, title, why)  # fmt: skip
+        return found
+    logger.info("%s was written for %s, which computes it", opened.source, title)
+    return replace(found, engine=use.engine, bf16=use.precision == "bf16").in_engine
+
+
+def _row_bytes(graph: Graph, how: InferOptions) -> int | None:
+    """Return how many bytes the answers of a row take; None: that is not known."""
+    if how.top:
+        return 3 * _NUMBER * how.top
+    shapes = Shapes(graph)
+    found = 0
+    for tensor in graph.outputs:
+        shape = shapes.shape(tensor)
+        if shape is None or any(size < 0 for size in shape[1:]):
+            return None
+        found += _NUMBER * math.prod(shape[1:])
+    return found
+
+
+def _deciding(task: InferTask, opened: OpenedModel, preprocessing: Preprocessing) -> dict[str, Any]:
+    """Return the options that decide the bytes of the answers, as plain data."""
+    asked = opened.requested
+    said = {
+        each.name: getattr(asked, each.name)
+        for each in dataclasses.fields(asked)
+        if each.name not in ("model", "outputs") and getattr(asked, each.name)
+    }
+    return {
+        "format": task.format,
+        "outputs": dict(task.outputs),
+        "top": task.top,
+        "labels": list(task.labels),
+        "on_error": "skip" if task.skip else "stop",
+        "preprocessing": preprocessing.document(),
+        "settings": task.settings.document(),
+        "model": {name: str(value) for name, value in said.items()},
+    }

@@ -1,0 +1,153 @@
+"""What computes parts, one after another: it lives in a process of its own, on a CPU of its own.
+
+It computes only while it is asked to. So where nobody asks any more, as the driver has died,
+nothing goes on.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from deploykit.batch_inference.answers import UnrankedError, answer_columns
+from deploykit.batch_inference.formats.named_format import format_named
+from deploykit.batch_inference.formats.part_table import PartTable, features_of
+from deploykit.batch_inference.infer_task import InferTask, PartDone, PartProgress
+from deploykit.batch_inference.reading.data_part import BadRow, DataPart, RowBatch
+from deploykit.batch_inference.reading.readers import reader_for
+from deploykit.batch_inference.reading.sources import key_of, place_of
+from deploykit.batch_inference.row_inputs import Inputs, RowInputs
+from deploykit.benchmarking.engines.opening import opened
+from deploykit.benchmarking.engines.runner import Runner
+from deploykit.benchmarking.job import Job
+from deploykit.hardware.own_cpu import take_own_cpu
+from deploykit.storage.files import write
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.tensors import Array
+
+
+class PartWorker:
+    """A model that is run over parts of data, each of which becomes a file."""
+
+    def __init__(self, task: InferTask) -> None:
+        """Take a CPU; the model is loaded with the first rows.
+
+        FileError, GraphError: the data or the format cannot be had here.
+        """
+        take_own_cpu()
+        self._task = task
+        self._reader = reader_for(task.pipeline.data)
+        self._format = format_named(task.format)
+        self._inputs = RowInputs(task.pipeline)
+        self._runner: Runner | None = None
+        self._part = DataPart(0, ())
+        self._batches: Iterator[RowBatch] = iter(())
+        self._cpu_seconds = 0.0
+
+    def begin(self, part: DataPart) -> None:
+        """Begin a part; what was done of another one is forgotten."""
+        self._part = part
+        self._batches = self._reader.batches(part, self._task.pipeline.batch)
+        self._table = PartTable(self._task.columns)
+        self._bad: list[BadRow] = []
+        self._read = hashlib.sha256()
+
+    def step(self, seconds: float) -> PartProgress:
+        """Compute rows for about so long; the last step of a part writes its file.
+
+        GraphError: a row cannot be used and may not be left out, or the model cannot be run.
+        FileError: a file cannot be read or written. LimitError: there is not enough memory.
+        """
+        rows, done, end = 0, None, time.monotonic() + seconds
+        while done is None and (not rows or time.monotonic() < end):
+            batch = next(self._batches, None)
+            if batch is None:
+                done = self._written()
+            else:
+                self._compute(batch)
+                rows += len(batch.rows) + len(batch.bad)
+        before, self._cpu_seconds = self._cpu_seconds, time.process_time()
+        cpus = tuple(sorted(os.sched_getaffinity(0)))
+        return PartProgress(rows, self._cpu_seconds - before, cpus, done)
+
+    def _compute(self, batch: RowBatch) -> None:
+        self._take_bad(batch.bad)
+        self._read.update(b"".join(_bytes_of(batch)))
+        inputs, kept, bad = self._inputs.of(batch)
+        self._take_bad(bad)
+        if not kept:
+            return
+        outputs = self._outputs(inputs, len(kept))
+        try:
+            columns = answer_columns(self._task, outputs, len(kept))
+        except UnrankedError as error:
+            self._take_bad(
+                BadRow(batch.files[kept[n]], batch.rows[kept[n]], str(error)) for n in error.rows
+            )
+            ranked = [n for n in range(len(kept)) if n not in error.rows]
+            kept = [kept[n] for n in ranked]
+            outputs = {name: array[ranked] for name, array in outputs.items()}
+            columns = answer_columns(self._task, outputs, len(kept))
+        files, rows = [batch.files[n] for n in kept], [batch.rows[n] for n in kept]
+        self._table.add(files, rows, columns)
+
+    def _take_bad(self, bad: Iterable[BadRow]) -> None:
+        for each in bad:
+            if not self._task.skip:
+                raise GraphError(
+                    f"{self._place(each)}: {each.reason} (--on-error skip leaves it out)"
+                )
+            self._bad.append(each)
+
+    def _place(self, bad: BadRow) -> str:
+        data = self._task.pipeline.data
+        place, own = place_of(data, bad.file, bad.row), Path(data.path).name
+        return f"{data.path}{place.removeprefix(own)}" if bad.file == own else (
+            os.path.join(data.path, place)
+        )  # fmt: skip
+
+    def _outputs(self, inputs: Inputs, rows: int) -> dict[str, Array]:
+        """Return what the model answers; where it demands more rows, the last one fills them up."""
+        task = self._task
+        if task.pipeline.whole and rows < task.pipeline.batch:
+            fill = np.minimum(np.arange(task.pipeline.batch), rows - 1)
+            inputs = {name: array[fill] for name, array in inputs.items()}
+        arrays = tuple(inputs.values())
+        tensors = tuple(task.outputs.values())
+        if self._runner is None:
+            job = Job(task.model, tuple(inputs), tensors, (arrays,), task.settings)
+            self._runner = opened(job)
+        found = dict(zip(task.outputs, map(np.asarray, self._runner.outputs(arrays)), strict=True))
+        if task.pipeline.whole and rows < task.pipeline.batch:
+            return {name: each[:rows] if each.ndim else each for name, each in found.items()}
+        return found
+
+    def _written(self) -> PartDone:
+        task, read = self._task, self._read.hexdigest()
+        file = task.file_of(self._part.number)
+        found = hashlib.sha256()
+
+        columns = self._table.columns()
+
+        def pieces() -> Iterator[bytes]:
+            for piece in self._format.pieces(columns):
+                found.update(piece)
+                yield piece
+
+        size = write(Path(task.folder, file), pieces(), force=True)
+        data = task.pipeline.data
+        order = {key_of(data, file): place for place, file in enumerate(self._part.files)}
+        bad = tuple(sorted(self._bad, key=lambda each: (order[each.file], each.row)))
+        rows = self._table.rows
+        kinds = features_of(columns)
+        return PartDone(self._part.number, file, rows, size, found.hexdigest(), read, bad, kinds)
+
+
+def _bytes_of(batch: RowBatch) -> Iterator[bytes]:
+    yield from batch.contents
+    for name in sorted(batch.arrays):
+        array = batch.arrays[name]
+        yield repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()

@@ -1,0 +1,65 @@
+"""A model over files gives what it gives row by row, in their order, however many workers do it."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deploykit
+from deploykit.transforms.core.errors import GraphError
+from tests.deploykit.batch_inference.tiny_models import scores_of, tiny_model
+
+
+@pytest.fixture
+def data(tmp_path):
+    rows = np.random.default_rng(3).normal(size=(50, 4)).astype(np.float32)
+    np.savez(tmp_path / "rows.npz", x=rows)
+    return tmp_path / "rows.npz", rows
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.iterdir())}
+
+
+def in_small_parts(monkeypatch, rows):
+    from deploykit.batch_inference.reading import cutting
+
+    monkeypatch.setattr(cutting, "MOST_ROWS", rows)
+
+
+@pytest.mark.parametrize("batch", [None, 3])
+def test_rows_keep_their_order_and_know_their_source(tmp_path, data, monkeypatch, batch):
+    path, rows = data
+    in_small_parts(monkeypatch, 17)
+    found = deploykit.infer(tiny_model(), path, tmp_path / "out", processes=2, batch=batch)
+    assert (found.rows, found.parts, found.skipped) == (50, 3, [])
+    index = json.loads((tmp_path / "out" / "rows.index.json").read_text())
+    parts = [np.load(tmp_path / "out" / shard["file"]) for shard in index["shards"]]
+    assert np.concatenate([each["row"] for each in parts]).tolist() == list(range(50))
+    assert {*np.concatenate([each["file"] for each in parts]).astype(str).tolist()} == {"rows.npz"}
+    answers = np.concatenate([each["scores"] for each in parts])
+    np.testing.assert_allclose(answers, scores_of(rows), rtol=1e-6)
+
+
+def test_the_files_are_the_same_bytes_however_many_workers_wrote_them(tmp_path, data, monkeypatch):
+    path, _ = data
+    in_small_parts(monkeypatch, 9)
+    one, two = tmp_path / "one", tmp_path / "two"
+    deploykit.infer(tiny_model(), path, one, processes=1)
+    again = deploykit.infer(tiny_model(), path, two, processes=2)
+    assert digests(one) == digests(two)
+    assert again.run.workers == 2
+    kept = deploykit.infer(tiny_model(), path, two)
+    assert (kept.run.kept, kept.run.workers, kept.rows) == (6, 0, 50)
+
+
+def test_a_model_that_demands_a_batch_gets_it_and_answers_each_row_once(tmp_path, data):
+    path, rows = data
+    found = deploykit.infer(tiny_model(batch=4), path, tmp_path / "out", processes=1)
+    (shard,) = found.index["shards"]
+    with np.load(tmp_path / "out" / shard["file"]) as part:
+        np.testing.assert_allclose(part["scores"], scores_of(rows), rtol=1e-6)
+    with pytest.raises(GraphError, match="4 samples at once"):
+        deploykit.infer(tiny_model(batch=4), path, tmp_path / "other", batch=5)
