@@ -150,6 +150,11 @@ def _parsed(document: Any) -> Index:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise GraphError(f"this is no index of records of format {FORMAT}")
     name, compression = document.get("name"), document.get("compression")
+    if document.get("kind") == "infer" and "features" not in document:
+        raise GraphError(
+            "these are results of deploykit infer that are no records; --format tfrecord makes "
+            "records of them"
+        )
     features, listed = document.get("features"), document.get("shards")
     classes = document.get("classes", [])
     if not isinstance(name, str) or compression not in COMPRESSIONS:

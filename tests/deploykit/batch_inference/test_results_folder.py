@@ -15,6 +15,7 @@ from deploykit.batch_inference import results_folder as module
 from deploykit.batch_inference.parts_journal import PartsJournal, part_document, part_from
 from deploykit.batch_inference.results_folder import difference, results_folder
 from deploykit.batch_inference.results_index import index_document, read_index
+from deploykit.input.data import open_data
 from deploykit.records.conversion import Options, convert
 from deploykit.records.features import Feature
 from deploykit.records.resuming import alone
@@ -451,6 +452,14 @@ def test_columns_that_differ_from_part_to_part_are_told(out):
     path = out / f"{NAME}.index.json"
     path.write_text(json.dumps(index))
     assert list(read_index(path)[1].values()) == parts
+
+
+def test_results_that_are_no_records_are_named_as_such(whole, tmp_path):
+    with pytest.raises(GraphError, match=r"photos.index.json: these are results .* --format tfrec"):
+        open_data(str(whole))
+    run(tmp_path, made_of(options={"format": "tfrecord"}))
+    data = open_data(str(tmp_path))
+    assert (data.records, sorted(data.features)) == (PARTS * ROWS, ["file", "row", "scores"])
 
 
 PART = {

@@ -1,23 +1,41 @@
 """Each format gives back what went in, the same bytes for the same columns."""
 
 import csv
+import hashlib
 import io
 import json
 import math
+import os
+import subprocess
+import sys
+import zipfile
 
 import numpy as np
 import pyarrow.parquet
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from deploykit.batch_inference.formats import csv as csv_format
-from deploykit.batch_inference.formats import npz, parquet
-from deploykit.batch_inference.formats.part_table import PartTable
+from deploykit.batch_inference.formats import npz, parquet, tfrecord
+from deploykit.batch_inference.formats.named_format import format_named
+from deploykit.batch_inference.formats.part_table import PartTable, features_of, texts_of
+from deploykit.batch_inference.infer_options import FORMATS
+from deploykit.batch_inference.infer_task import PartDone
+from deploykit.batch_inference.results_index import index_document
+from deploykit.input.data import open_data
+from deploykit.input.pipeline import Pipeline
+from deploykit.input.preprocessing import Steps
+from deploykit.input.reading import records
+from deploykit.input.tfdata import batches_eagerly
+from deploykit.records.features import LISTS, Feature
+from deploykit.records.index import Index, Shard
+from deploykit.transforms.core.errors import GraphError
+from tests.deploykit.records.conftest import parsed
 
 NUMBERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
            "float16", "float32", "float64")  # fmt: skip
-SHAPES = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)
 NAMES = st.text("abc_/.é ", min_size=1, max_size=6)
 READABLE = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\\"), max_size=8
@@ -27,19 +45,21 @@ FEW = settings(deadline=None, max_examples=60)
 
 
 @st.composite
-def tables(draw, dtypes=(*NUMBERS, "string"), texts=BYTES):
-    """Return columns of some rows."""
-    rows = draw(st.integers(0, 5))
+def tables(draw, texts=BYTES, fewest=0, most=None):
+    """Return columns of at least so many rows and sizes; `most` is the largest number of uint64."""
+    shapes = hnp.array_shapes(min_dims=0, max_dims=3, min_side=fewest, max_side=3)
+    rows = draw(st.integers(fewest, 5))
     found = {}
     for name in draw(st.lists(NAMES, max_size=3, unique=True)):
-        dtype, shape = draw(st.sampled_from(dtypes)), (rows, *draw(SHAPES))
+        dtype, shape = draw(st.sampled_from((*NUMBERS, "string"))), (rows, *draw(shapes))
         if dtype == "string":
             count = math.prod(shape)
             flat = np.empty(count, object)
             flat[:] = draw(st.lists(texts, min_size=count, max_size=count))
             found[name] = flat.reshape(shape)
         else:
-            found[name] = draw(hnp.arrays(dtype, shape))
+            values = st.integers(0, most) if most and dtype == "uint64" else None
+            found[name] = draw(hnp.arrays(dtype, shape, elements=values))
     table = PartTable()
     table.add([f"é{row}.jpg" for row in range(rows)], list(range(rows)), found)
     return table.columns()
@@ -130,19 +150,223 @@ def _parsed(text, dtype):
     return float(text) if dtype.kind == "f" else int(text)
 
 
+@pytest.mark.parametrize(
+    ("module", "name", "wrong"),
+    [
+        (npz, "LENGTH", "_size"),  # so that texts lose the NULs at their ends
+        (csv_format, "map", lambda function, values: [f"{each:.4g}" for each in values]),
+        (parquet, "SHAPE", "size"),  # so that rows are flat
+        (tfrecord, "texts_of", lambda array: [each[:3] for each in texts_of(array)]),
+    ],
+    ids=["npz", "csv", "parquet", "tfrecord"],
+)
+def test_what_a_format_loses_would_be_seen(module, name, wrong, monkeypatch, tmp_path):
+    columns = {
+        "file": np.array(["é.jpg", "b"], object), "row": np.array([0, 1]),
+        "x": np.array([[1 / 3, 2 / 3], [0, 1]], np.float32),
+        "t": np.array([b"ab\0c\0", b""], object),
+    }  # fmt: skip
+    monkeypatch.setattr(module, name, wrong, raising=False)
+    with pytest.raises((AssertionError, ValueError)):
+        gives_back(module, columns, tmp_path)
+
+
+def gives_back(module, columns, folder):
+    """Fail unless a format gives back what went in."""
+    content = written(module, columns)
+    if module is npz:
+        assert same(from_npz(content, columns), as_bytes(columns))
+    elif module is parquet:
+        assert same(from_parquet(content), columns)
+    elif module is csv_format:
+        assert same(from_csv(content, columns), as_bytes(columns))
+    else:
+        data = records_of(content, columns, folder)
+        assert data.records == len(columns["row"])
+        expected = as_bytes(as_records(columns))
+        assert same(from_reader(data, expected), expected)
+        by_tensorflow = parsed(folder)
+        assert same({name: by_tensorflow[name] for name in expected}, expected)
+
+
 @FEW
 @given(tables())
 def test_npz_gives_back_all_numbers_and_bytes(columns):
-    assert same(from_npz(written(npz, columns), columns), as_bytes(columns))
+    gives_back(npz, columns, None)
 
 
 @FEW
 @given(tables())
 def test_parquet_gives_back_all_numbers_and_bytes(columns):
-    assert same(from_parquet(written(parquet, columns)), columns)
+    gives_back(parquet, columns, None)
 
 
 @FEW
 @given(tables(texts=READABLE))
 def test_csv_gives_back_all_numbers_and_texts(columns):
-    assert same(from_csv(written(csv_format, columns), columns), as_bytes(columns))
+    gives_back(csv_format, columns, None)
+
+
+@settings(deadline=None, max_examples=30)
+@given(tables(fewest=1, most=(1 << 63) - 1))
+def test_records_give_back_all_numbers_and_bytes(tmp_path_factory, columns):
+    gives_back(tfrecord, columns, tmp_path_factory.mktemp("records"))
+
+
+def records_of(content, columns, folder):
+    """Write a part and its index, and return what the next command takes them for."""
+    name = "a-00000-of-00001.tfrecord"
+    (folder / name).write_bytes(content)
+    sha256 = hashlib.sha256(content).hexdigest()
+    rows = len(columns["row"])
+    done = PartDone(0, name, rows, len(content), sha256, "", (), features_of(columns))
+    made_of = {"model": {}, "data": {}, "options": {"format": "tfrecord"}, "parts": 1}
+    (folder / "a.index.json").write_text(json.dumps(index_document("a", made_of, [done])))
+    return open_data(str(folder))
+
+
+def as_records(columns):
+    """Return columns in the types that records have."""
+    return {
+        name: each.astype(np.int64) if each.dtype.name in ("uint32", "uint64") else each
+        for name, each in columns.items()
+    }
+
+
+def from_reader(data, like):
+    """Return columns, read record by record."""
+    listed = [record for _, record in records(data, tuple(data.features))]
+    found = {}
+    for name, array in like.items():
+        values = [each[name] for each in listed]
+        if data.features[name].content == "raw":
+            values = [np.frombuffer(each, array.dtype) for each in values]
+        found[name] = np.empty(array.shape, array.dtype)
+        for place, value in enumerate(values):
+            found[name][place] = np.reshape(value, array.shape[1:])
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "uint8", "float16", "string"])
+def test_records_of_open_sizes_are_data_too(tmp_path, dtype):
+    """Parts differ in a size, so that an index says that the rows are lists."""
+    features = tfrecord.record_features({"x": Feature(dtype, (None, 2)), "y": Feature("bool")})
+    assert features["x"].shape == (None,)
+    assert (features["x"].content, features["y"].content) == (
+        "" if dtype in LISTS else "raw", "raw"
+    )  # fmt: skip
+    rows = [np.arange(2 * size).reshape(size, 2) for size in (1, 3)]
+    rows = [row.astype("S").astype(object) if dtype == "string" else row.astype(dtype)
+            for row in rows]  # fmt: skip
+    content = b"".join(
+        b"".join(tfrecord.pieces({"x": row[None], "y": np.array([True])})) for row in rows
+    )
+    name = "a-00000-of-00001.tfrecord"
+    (tmp_path / name).write_bytes(content)
+    index = Index("a", features, (Shard(name, 2, len(content), "0" * 64),))
+    (tmp_path / "a.index.json").write_text(index.text())
+    data = open_data(str(tmp_path))
+    pipeline = Pipeline(
+        data, {"x:0": Steps("x", dtype=dtype), "y:0": Steps("y", dtype="bool")}, batch=2
+    )
+    (batch,) = batches_eagerly(pipeline)
+    flat = [row.ravel() for row in rows]
+    filler = b"" if dtype == "string" else 0
+    assert batch["x:0"].tolist() == [[*flat[0], *[filler] * 4], [*flat[1]]]
+    assert batch["y:0"].tolist() == [True, True]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_part_without_rows_is_a_file(name, tmp_path):
+    columns = PartTable({"x": Feature("float32", (3,)), "t": Feature("string")}).columns()
+    content = b"".join(format_named(name).pieces(columns))
+    assert len(content) == 0 if name == "tfrecord" else content
+    if name == "csv":
+        assert content == b"file,row,x[0],x[1],x[2],t\r\n"
+    elif name != "tfrecord":
+        gives_back({"npz": npz, "parquet": parquet}[name], columns, tmp_path)
+
+
+def test_labels_are_readable_in_parquet_and_texts_of_a_graph_are_bytes():
+    texts = np.array([[b"cat", b"\xff"]], object)
+    columns = {"file": np.array(["a"], object), "top_labels": texts, "x": texts}
+    table = pyarrow.parquet.read_table(io.BytesIO(written(parquet, columns)))
+    assert table.to_pydict() == {
+        "file": ["a"], "top_labels": [["cat", "\\xff"]], "x": [[b"cat", b"\xff"]],
+    }  # fmt: skip
+
+
+def test_an_output_may_be_called_like_a_column_of_lengths():
+    columns = {"x": np.array([b"a\0"], object), "x_length": np.array([5])}
+    with np.load(io.BytesIO(written(npz, columns))) as file:
+        assert {name: file[name].tolist() for name in file} == {
+            "x": [b"a"], "x_length": [5], "x_length_": [2],
+        }  # fmt: skip
+
+
+def test_npz_tells_no_time():
+    with zipfile.ZipFile(io.BytesIO(written(npz, {"x": np.arange(3)}))) as archive:
+        assert [each.date_time for each in archive.infolist()] == [(1980, 1, 1, 0, 0, 0)]
+
+
+def test_npz_names_texts_that_nobody_could_read(monkeypatch):
+    monkeypatch.setattr(npz, "_MOST_FILLED", 99)
+    columns = {"x": np.array([b"a" * 10] * 10, object)}
+    with pytest.raises(GraphError, match=r"'x', the longest of which has 10 bytes.*--format"):
+        list(npz.pieces(columns))
+    list(npz.pieces({"x": columns["x"][1:]}))
+
+
+def test_texts_that_are_made_in_pieces_are_the_same(monkeypatch):
+    columns = {"x": np.array([b"%d" % n for n in range(1000)], object)}
+    whole = written(npz, columns)
+    monkeypatch.setattr(npz, "_PIECE", 10)
+    assert written(npz, columns) == whole
+
+
+@pytest.mark.parametrize("name", ["parquet", "tfrecord"])
+def test_complex_numbers_are_refused_with_a_way_out(name):
+    columns = {"x": np.array([1j], np.complex64)}
+    with pytest.raises(GraphError, match=r"'x' is of type complex64.*--format npz"):
+        list(format_named(name).pieces(columns))
+    gives_back(npz, columns, None)
+
+
+def test_a_number_that_no_record_holds_is_named():
+    with pytest.raises(GraphError, match=r"'x' has the number 9223372036854775808.*--format npz"):
+        list(tfrecord.pieces({"x": np.array([1 << 63], np.uint64)}))
+
+
+def test_a_format_that_is_none_is_named():
+    with pytest.raises(GraphError, match=r"'npy' is no format .*\(did you mean npz\?\)"):
+        format_named("npy")
+
+
+def test_parquet_without_pyarrow_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(
+        GraphError, match=r"deploykit\[parquet\], or give one of npz, tfrecord, csv"
+    ):
+        format_named("parquet")
+    assert format_named("npz")
+
+
+def test_another_process_writes_the_same_bytes():
+    """With another seed for hashes, and in another time zone."""
+    code = (
+        "import hashlib, numpy as np\n"
+        "from deploykit.batch_inference.formats.named_format import format_named\n"
+        "columns = {'file': np.array(['a', 'é'], object), 'row': np.array([0, 1]),\n"
+        "           'x': np.array([[.1, .2], [3, 4]], np.float32)}\n"
+        "for name in ('npz', 'parquet', 'tfrecord', 'csv'):\n"
+        "    print(hashlib.sha256(b''.join(format_named(name).pieces(columns))).hexdigest())\n"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+            env=os.environ | {"PYTHONHASHSEED": seed, "TZ": zone},
+        ).stdout
+        for seed, zone in (("1", "UTC"), ("2", "Asia/Tokyo"))
+    }  # fmt: skip
+    assert len(found) == 1
+    assert len(found.pop().split()) == 4
