@@ -4,7 +4,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from deploykit.batch_inference.formats.part_table import FILE, ROW, SHAPE_END
+from deploykit.batch_inference.formats.part_table import (
+    FILE,
+    ROW,
+    SHAPE_END,
+    TOP_CLASSES,
+    TOP_LABELS,
+    TOP_SCORES,
+)
 from deploykit.batch_inference.infer_task import InferTask
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.freezing.sidecar import about
@@ -18,7 +25,6 @@ from deploykit.transforms.core.shapes.known_shapes import Shapes
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.sample_inputs import demanded_batch
 
-TOP_CLASSES, TOP_SCORES, TOP_LABELS = "top_classes", "top_scores", "top_labels"
 _DEFAULT = "serving_default"
 
 

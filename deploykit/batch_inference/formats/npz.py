@@ -6,7 +6,7 @@ from typing import IO
 
 import numpy as np
 
-from deploykit.batch_inference.formats.part_table import texts_of
+from deploykit.batch_inference.formats.part_table import STRINGS, readable_texts_of, texts_of
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.files.reading import said
 from deploykit.transforms.core.tensors import Array
@@ -22,6 +22,7 @@ _LONG = 1 << 31  # bytes of an entry that is written as a long one
 def pieces(columns: Mapping[str, Array]) -> Iterator[bytes]:
     """Yield a zip archive with an `.npy` entry for each column; texts are deflated.
 
+    Files and labels are strings, the texts of a graph are bytes.
     NumPy fills texts up with NUL to the longest and forgets those at their ends, so where a text
     ends with one, a column `X_length` says how long each is. GraphError: the texts of a column take
     more than 1 GiB so.
@@ -31,7 +32,11 @@ def pieces(columns: Mapping[str, Array]) -> Iterator[bytes]:
         names = list(columns)
         for name, array in columns.items():
             if array.dtype != object:
-                yield from _numbers(archive, sink, name, array)
+                yield from _array(archive, sink, name, array)
+                continue
+            if name in STRINGS:
+                strings = np.array(readable_texts_of(array), str).reshape(array.shape)
+                yield from _array(archive, sink, name, strings, zipfile.ZIP_DEFLATED)
                 continue
             texts = texts_of(array)
             yield from _texts(archive, sink, name, texts, array.shape)
@@ -40,13 +45,19 @@ def pieces(columns: Mapping[str, Array]) -> Iterator[bytes]:
                 while names[-1] in names[:-1]:  # an output is called so
                     names[-1] += "_"
                 lengths = np.array(list(map(len, texts)), np.int64).reshape(array.shape)
-                yield from _numbers(archive, sink, names[-1], lengths)
+                yield from _array(archive, sink, names[-1], lengths)
     yield from sink.taken()
 
 
-def _numbers(archive: zipfile.ZipFile, sink: "_Sink", name: str, array: Array) -> Iterator[bytes]:
+def _array(
+    archive: zipfile.ZipFile,
+    sink: "_Sink",
+    name: str,
+    array: Array,
+    packing: int = zipfile.ZIP_STORED,
+) -> Iterator[bytes]:
     is_long = array.nbytes >= _LONG - (1 << 20)
-    with archive.open(_entry(name, zipfile.ZIP_STORED), "w", force_zip64=is_long) as file:
+    with archive.open(_entry(name, packing), "w", force_zip64=is_long) as file:
         np.lib.format.write_array(file, array, allow_pickle=False)
     yield from sink.taken()
 

@@ -6,16 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.batch_inference.answers import TOP_LABELS
-from deploykit.batch_inference.formats.part_table import FILE, readable_texts_of, texts_of
+from deploykit.batch_inference.formats.part_table import STRINGS, readable_texts_of, texts_of
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tensors import Array
 
 SHAPE = "shape"
 """The key of a field's metadata under which the shape of a row is told, as JSON."""
-
-
-_STRINGS = (FILE, TOP_LABELS)
 
 
 def pieces(columns: Mapping[str, Array]) -> Iterator[bytes]:
@@ -50,7 +46,7 @@ def _column(pa: Any, name: str, array: Array) -> Any:
     try:
         if array.dtype != object:
             flat = pa.array(np.ascontiguousarray(array).ravel())
-        elif name in _STRINGS:
+        elif name in STRINGS:
             flat = pa.array(readable_texts_of(array), pa.string())
         else:
             flat = pa.array(texts_of(array), pa.binary())

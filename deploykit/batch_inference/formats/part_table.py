@@ -12,6 +12,10 @@ from deploykit.transforms.core.tensors import Array, numpy_type
 FILE, ROW = "file", "row"
 """The columns that say where a row comes from: its file, below the folder of the data, and its
 number there."""
+TOP_CLASSES, TOP_SCORES, TOP_LABELS = "top_classes", "top_scores", "top_labels"
+"""The columns of the classes with the highest scores."""
+STRINGS = (FILE, TOP_LABELS)
+"""The columns whose texts are ours, and so are no bytes that a graph holds."""
 SHAPE_END = "_shape"
 """Ends the name of the column that says how large each row of another one was."""
 

@@ -38,7 +38,7 @@ def test_rows_keep_their_order_and_know_their_source(tmp_path, data, monkeypatch
     index = json.loads((tmp_path / "out" / "rows.index.json").read_text())
     parts = [np.load(tmp_path / "out" / shard["file"]) for shard in index["shards"]]
     assert np.concatenate([each["row"] for each in parts]).tolist() == list(range(50))
-    assert {*np.concatenate([each["file"] for each in parts]).astype(str).tolist()} == {"rows.npz"}
+    assert {*np.concatenate([each["file"] for each in parts]).tolist()} == {"rows.npz"}
     answers = np.concatenate([each["scores"] for each in parts])
     np.testing.assert_allclose(answers, scores_of(rows), rtol=1e-6)
 
