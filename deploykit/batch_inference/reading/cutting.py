@@ -15,6 +15,9 @@ from deploykit.transforms.core.tensors import Array
 
 MOST_ROWS, MOST_PHOTOS = 4096, 256
 PART_BYTES = 16 << 20  # of data
+SHARED = 16
+"""Parts that data are cut into where nothing else cuts them, so that several workers share them."""
+LEAST_ROWS, LEAST_PHOTOS = 256, 16  # of such a part; shorter ones cost more than they share out
 OUTPUT_BYTES = 64 << 20
 _RUN = 16  # parts whose lines are divided at once
 
@@ -22,7 +25,8 @@ _RUN = 16  # parts whose lines are divided at once
 def cut_parts(data: Data, row_bytes: int | None) -> list[DataPart]:
     """Return the parts of data, in order: all rows, each once. They depend on nothing else.
 
-    A part has at most 4096 rows, or 256 photos, of about 16 MiB. Files are not read but for CSV
+    A part has at most 4096 rows, or 256 photos, of about 16 MiB; shards stay whole within that,
+    other data are cut into 16 parts at least if they are not small. Files are not read but for CSV
     files, of which the ends of lines are counted.
 
     Args:
@@ -51,8 +55,13 @@ def _cuts(rows: int, size: int, most: int) -> Iterable[tuple[int, int]]:
     return pairwise([rows * number // count for number in range(count + 1)] if count else [])
 
 
+def _shared(rows: int, least: int, most: int) -> int:
+    """Return how many rows a part has at most, of so many that nothing cuts."""
+    return min(most, max(least, math.ceil(rows / SHARED)))
+
+
 def _of_photos(files: tuple[str, ...], most: int) -> Iterator[DataPart]:
-    for start, stop in _cuts(len(files), 0, most):
+    for start, stop in _cuts(len(files), 0, _shared(len(files), LEAST_PHOTOS, most)):
         yield DataPart(0, files[start:stop], 0, stop - start)
 
 
@@ -62,6 +71,7 @@ def _of_rows(data: Data, file: str, rows: int, most: int) -> Iterator[DataPart]:
     size = held
     if data.kind == "arrays":  # which may be packed
         size = max(size, rows * _sample_bytes(data))
+        most = _shared(rows, LEAST_ROWS, most)
     for start, stop in _cuts(rows, size, most):
         taken = size * (stop - start) // rows
         yield DataPart(0, (file,), start, stop, bytes=taken, file_rows=rows, file_bytes=held)
@@ -96,7 +106,9 @@ def _of_lines(file: str, header: bool, most: int) -> Iterator[DataPart]:
 
 def _of_run(file: str, number: int, offsets: Array, most: int, size: int) -> Iterator[DataPart]:
     """Yield parts of the lines between these offsets, of which the first has this number."""
-    for start, stop in _cuts(len(offsets) - 1, int(offsets[-1] - offsets[0]), most):
+    lines = len(offsets) - 1
+    most = _shared(lines, LEAST_ROWS, most)
+    for start, stop in _cuts(lines, int(offsets[-1] - offsets[0]), most):
         begin, end = int(offsets[start]), int(offsets[stop])
         yield DataPart(
             0, (file,), number + start, number + stop, begin, end - begin, file_bytes=size
