@@ -1,6 +1,7 @@
 """A plan carried out: parts are computed, noted, and in the end listed in the index."""
 
 import contextlib
+import glob
 import logging
 import os
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from deploykit.batch_inference.infer_plan import InferPlan
 from deploykit.batch_inference.inferred import Inferred, InferRun
 from deploykit.batch_inference.pace import STEP, Pace
 from deploykit.batch_inference.results_folder import ResultsFolder
-from deploykit.storage.files import hidden
+from deploykit.storage.files import hidden, remove_leftovers
 from deploykit.text.progress import Work
 
 logger = logging.getLogger("deploykit")
@@ -67,6 +68,7 @@ def carried_out(plan: InferPlan, backend: Backend, folder: ResultsFolder, work: 
 def _model_file(plan: InferPlan) -> Iterator[str]:
     """Write the graph where all workers read it: beside the results, under a hidden name."""
     path = Path(plan.task.folder, f"{plan.task.name}.model.pb")
+    remove_leftovers(path.parent, glob.escape(path.name))  # of a run that was killed
     with hidden(path) as (partial, file):
         for piece in plan.graph.serialized():
             file.write(piece)

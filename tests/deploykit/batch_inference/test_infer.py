@@ -63,3 +63,13 @@ def test_a_model_that_demands_a_batch_gets_it_and_answers_each_row_once(tmp_path
         np.testing.assert_allclose(part["scores"], scores_of(rows), rtol=1e-6)
     with pytest.raises(GraphError, match="4 samples at once"):
         deploykit.infer(tiny_model(batch=4), path, tmp_path / "other", batch=5)
+
+
+def test_nothing_is_left_in_the_folder_but_results(tmp_path, data):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / ".rows.model.pb.0123abcd.tmp").write_bytes(b"of a run that was killed")
+    deploykit.infer(tiny_model(), data[0], out, processes=1)
+    assert sorted(path.name for path in out.iterdir()) == [
+        "rows-00000-of-00001.npz", "rows.index.json"
+    ]  # fmt: skip
