@@ -5,6 +5,8 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -401,6 +403,27 @@ def test_a_full_disk_leaves_a_journal_of_whole_lines(begun, whole, monkeypatch):
     monkeypatch.undo()
     assert run(begun, skipped=(2,))[1] == [3]
     assert contents(begun) == contents(whole)
+
+
+def died(folder, *how):
+    return subprocess.run(
+        [sys.executable, "-m", "tests.deploykit.batch_inference.dying", str(folder), *how],
+        capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3],
+    )  # fmt: skip
+
+
+def test_after_a_death_before_any_act_the_same_command_goes_on(tmp_path):
+    done = died(tmp_path)
+    assert done.returncode == 0, done.stderr
+    counts = dict(line.split(": ") for line in done.stdout.splitlines())
+    assert list(counts) == ["begun anew", "taken up", "replaced"]
+    assert min(map(int, counts.values())) > 20
+
+
+def test_a_death_that_leaves_an_index_without_its_parts_would_be_seen(tmp_path):
+    done = died(tmp_path, "wrong")
+    assert done.returncode == 1
+    assert "in check_index" in done.stderr
 
 
 def test_parts_are_noted_by_many_threads(tmp_path):
