@@ -201,7 +201,7 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
         found.append(_another("model", before["model"].get("source"), now["model"]["source"]))
     if before["data"].get("fingerprint") != now["data"]["fingerprint"]:
         found.append(_another("data", before["data"].get("path"), now["data"]["path"]))
-    old, new = before["options"], now["options"]
+    old, new = _flat(before["options"]), _flat(now["options"])
     for name in sorted({*old, *new}):
         if old.get(name) != new.get(name):
             found.append(_option(name, old.get(name), new.get(name)))
@@ -217,11 +217,27 @@ def _another(what: str, before: object, now: object) -> str:
     return f"of {other} ({before}, not {now})"
 
 
-def _option(name: str, before: object, now: object) -> str:
-    said = f"--{name.replace('_', '-')}" if name in _FLAGS else name.replace("_", " ")
+def _flat(options: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
+    """Return options by the names that lead to them, of which there are two in a document."""
+    return {
+        (name, *below): value
+        for name, each in options.items()
+        for below, value in (
+            {(key,): inner for key, inner in each.items()} if isinstance(each, dict) else {(): each}
+        ).items()
+    }
+
+
+def _option(names: tuple[str, ...], before: object, now: object) -> str:
+    last = names[-1]
+    said = f"--{last.replace('_', '-')}" if last in _FLAGS else " ".join(names).replace("_", " ")
     texts = [json.dumps(each) for each in (before, now)]
+    if before is None:
+        return f"made without {said}"
     if max(map(len, texts)) > _LONGEST:
         return f"made with other {said}"
+    if now is None:
+        return f"made with {said} {texts[0]}, not without"
     return f"made with {said} {texts[0]}, not {texts[1]}"
 
 

@@ -19,7 +19,13 @@ def made_of(**changes):
     known = MadeOf(
         {"source": "a.pb", "sha256": "a" * 64},
         {"path": "photos", "kind": "images", "fingerprint": "f" * 64},
-        {"batch": 32, "format": "npz", "labels": None, "on_error": "stop"},
+        {
+            "format": "npz",
+            "labels": None,
+            "on_error": "stop",
+            "outputs": {"x": "a" * 99},
+            "settings": {"batch": 32, "precision": 3},
+        },
         PARTS,
     )
     return replace(known, **changes)

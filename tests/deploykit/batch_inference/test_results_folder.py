@@ -205,13 +205,17 @@ OTHERS = {
     r"of other data \(photos has changed since\)": {
         "data": {"path": "photos", "kind": "images", "fingerprint": "e" * 64}
     },
-    "made with --batch 32, not 64": {"options": made_of().options | {"batch": 64}},
+    "made with --batch 32, not 64": {
+        "options": made_of().options | {"settings": {"batch": 64, "precision": 3}}
+    },
     'made with --on-error "stop", not "skip"': {
         "options": made_of().options | {"on_error": "skip"}
     },
-    "made with other --labels": {"options": made_of().options | {"labels": ["a" * 99]}},
-    'made with precision null, not "bfloat16"': {
-        "options": made_of().options | {"precision": "bfloat16"}
+    "made without --labels": {"options": made_of().options | {"labels": ["a" * 99]}},
+    "made with other outputs x": {"options": made_of().options | {"outputs": {"x": "x:0"}}},
+    "made without model tag": {"options": made_of().options | {"model": {"tag": "serve"}}},
+    "made with settings precision 3, not 4": {
+        "options": made_of().options | {"settings": {"batch": 32, "precision": 4}}
     },
     'made with --format "npz", not "csv"': {"options": made_of().options | {"format": "csv"}},
     "in 4 parts, not 5": {"parts": 5},
@@ -245,12 +249,15 @@ def test_a_difference_that_is_overlooked_would_be_noticed(out, begun, monkeypatc
 
 
 def test_all_that_differs_is_said():
-    other = replace(made_of(), **OTHERS["in 4 parts, not 5"] | {"model": {
-        "source": "b.pb", "sha256": ""}, "options": {"format": "csv"}})  # fmt: skip
-    said = difference(made_of().document(), other.document())
-    assert said == (
-        "of another model (a.pb, not b.pb), made with --batch 32, not null, made with --format "
-        '"npz", not "csv", made with --on-error "stop", not null'
+    other = made_of(
+        model={"source": "b.pb", "sha256": ""}, options={"format": "csv"},
+        data={"path": "more", "kind": "images", "fingerprint": ""}, parts=9,
+    )  # fmt: skip
+    assert difference(made_of().document(), other.document()) == (
+        "of another model (a.pb, not b.pb), of other data (photos, not more), "
+        'made with --format "npz", not "csv", made with --on-error "stop", not without, '
+        "made with other outputs x, made with --batch 32, not without, "
+        "made with settings precision 3, not without"
     )
 
 
