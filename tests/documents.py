@@ -23,7 +23,7 @@ MAPS = frozenset(
         "preprocessing.inputs", "preprocessing.columns", "environment", "profiles",
         "seconds_by_step", "versions", "gpu.libraries", "columns", "changed[].attributes",
         "lacking", "engine.left_to_tensorflow", "latency.environment", "throughput.environment",
-        "ops_by_precision", "ops_by_precision.*",
+        "ops_by_precision", "ops_by_precision.*", "ops_by_device", "ops_by_device.*",
     }
 )  # fmt: skip
 
