@@ -119,7 +119,7 @@ def _status(status: int, ending: signal.Signals | None, ended: bool, capped: boo
     """Return the exit status that a worker's end means; say it where the worker could not."""
     code = os.waitstatus_to_exitcode(status)
     if ending is not None:
-        if code < 0:
+        if code < 0 and not ended:  # otherwise the command has said it, and hung in its libraries
             _say("interrupted")
         return 128 + ending
     if ended and code >= 0:
