@@ -74,5 +74,5 @@ class PartProgress:
     """That it may use."""
     done: PartDone | None = None
     """The part, once it is written."""
-    notes: tuple[str, ...] = field(default=())
-    """What is worth a warning, once."""
+    loading: bool = False
+    """Whether the process was started and the model loaded meanwhile."""

@@ -14,7 +14,7 @@ _TOLD = 0.5
 
 @dataclass
 class Pace:
-    """Rows of all workers. Times count from the first rows on, when models are loaded."""
+    """Rows of all workers. The rate counts from when the last of them had loaded its model."""
 
     work: Work
     rows: int
@@ -24,10 +24,12 @@ class Pace:
     clock: Callable[[], float] = time.monotonic
     done: int = 0
     _start: float = 0.0
+    _loaded: int = 0
+    """Workers that have loaded the model, replaced ones counted."""
     _first: float = 0.0
-    """When the first rows were computed."""
-    _before: int = 0
-    """Rows that were done by then."""
+    """When the last of the first ones had."""
+    _timed: int = 0
+    """Rows since then."""
     _cpu_seconds: float = 0.0
     _told: float = 0.0
 
@@ -41,14 +43,14 @@ class Pace:
 
     @property
     def steady_seconds(self) -> float:
-        """Since the first rows were computed; 0: none are."""
+        """Since all workers compute; 0: none does."""
         return self.clock() - self._first if self._first else 0.0
 
     @property
     def rate(self) -> float | None:
-        """Rows a second, without those that were there when the clock began; None: not known."""
-        rows = self.done - self._before
-        return rows / self.steady_seconds if rows > 0 and self.steady_seconds > 0 else None
+        """Rows a second; None: not known."""
+        seconds = self.steady_seconds
+        return self._timed / seconds if self._timed > 0 and seconds > 0 else None
 
     @property
     def cpus(self) -> float | None:
@@ -59,10 +61,12 @@ class Pace:
         """Count what a worker tells, and say how far all of it is."""
         now = self.clock()
         self.done += progress.rows
-        if self._first:
+        if not progress.loading:
+            self._timed += progress.rows
             self._cpu_seconds += progress.cpu_seconds
-        else:
-            self._first, self._before = now, self.done
+        elif self._loaded < self.workers:
+            self._loaded += 1
+            self._first, self._timed, self._cpu_seconds = now, 0, 0.0
         if progress.done is None and now - self._told < _TOLD:
             return
         self._told = now
@@ -74,6 +78,7 @@ class Pace:
     def lost(self, rows: int) -> None:
         """Count rows as not done, as they went with their worker."""
         self.done -= rows
+        self._timed = max(self._timed - rows, 0)  # some may have been of its first ones
 
     @property
     def said(self) -> str:

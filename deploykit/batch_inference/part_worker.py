@@ -71,7 +71,7 @@ class PartWorker:
                 rows += len(batch.rows) + len(batch.bad)
         before, self._cpu_seconds = self._cpu_seconds, time.process_time()
         cpus = tuple(sorted(os.sched_getaffinity(0)))
-        return PartProgress(rows, self._cpu_seconds - before, cpus, done)
+        return PartProgress(rows, self._cpu_seconds - before, cpus, done, loading=not before)
 
     def _compute(self, batch: RowBatch) -> None:
         self._take_bad(batch.bad)

@@ -1,0 +1,84 @@
+"""The rate counts from when all workers compute; what a lost one did is not counted twice."""
+
+import pytest
+
+from deploykit.batch_inference.infer_task import PartDone, PartProgress
+from deploykit.batch_inference.pace import Pace
+from deploykit.text.progress import Work
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+class Silent:
+    def moved(self, work):
+        pass
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def pace(clock, rows=1000, workers=2):
+    return Pace(Work("infer", ("compute",), Silent()), rows, 10, workers, clock=clock)
+
+
+def told(rows, cpu_seconds=0.5, done=False, loading=False):
+    part = PartDone(0, "f", rows, 1, "", "") if done else None
+    return PartProgress(rows, cpu_seconds, (0,), part, loading)
+
+
+def test_nothing_is_known_before_all_workers_compute(clock):
+    found = pace(clock)
+    assert found.rate is found.cpus is None
+    found.take(told(10, 7.0, loading=True))
+    clock.now += 5
+    found.take(told(50))
+    found.take(told(10, 7.0, loading=True))
+    assert (found.done, found.rate, found.cpus) == (70, None, None)
+    assert found.said == "70 of 1,000 rows, 2 workers"
+
+
+def test_rate_and_cpus_are_of_all_workers(clock):
+    found = pace(clock)
+    for _ in range(2):
+        clock.now += 3
+        found.take(told(10, 7.0, loading=True))
+    for _ in range(4):
+        clock.now += 0.25
+        found.take(told(20, 0.25))
+        found.take(told(30, 0.125, done=True))
+    assert found.rate == pytest.approx(200)
+    assert found.cpus == pytest.approx(1.5)
+    assert found.said == "220 of 1,000 rows, 200/s, 2 workers on 1.50 CPUs"
+    assert found.seconds == pytest.approx(7)
+
+
+def test_one_that_replaces_a_lost_worker_does_not_start_the_clock_anew(clock):
+    found = pace(clock, workers=1)
+    found.take(told(10, loading=True))
+    clock.now += 1
+    found.take(told(40))
+    found.lost(50)
+    assert (found.done, found.rate) == (0, None)
+    clock.now += 1
+    found.take(told(10, 6.0, loading=True))
+    clock.now += 2
+    found.take(told(40))
+    assert found.done == 50
+    assert found.rate == pytest.approx(40 / 4)
+
+
+def test_the_time_that_is_left_is_said(clock):
+    expected = []
+    found = pace(clock, rows=100, workers=1)
+    found.work.expect = lambda times: expected.append(times["compute"])
+    found.take(told(10, loading=True))
+    clock.now += 2
+    found.take(told(20))
+    assert expected == [pytest.approx(2 + 70 / 10)]
