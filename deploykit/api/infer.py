@@ -1,12 +1,14 @@
 """A model over files of data, on the cores of a machine or on a cluster."""
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from deploykit.api.shipped import tuned_settings
 from deploykit.batch_inference.backends.backend import Backend
 from deploykit.batch_inference.backends.process_backend import ProcessBackend
+from deploykit.batch_inference.backends.ray_cluster import check_ray, ray_cluster
 from deploykit.batch_inference.formats.named_format import format_named
 from deploykit.batch_inference.infer_options import ENGINES, FORMATS, ON_ERROR, InferOptions
 from deploykit.batch_inference.infer_plan import planned
@@ -60,6 +62,7 @@ def infer(
     """
     how, source = with_options("infer", options, how, source_of(model))
     _check(how)
+    address = check_ray(how.address) if how.engine == "ray" else ""
     with working("infer", *STEPS) as work:
         work.begin("read")
         opened = open_model(source)
@@ -67,7 +70,7 @@ def infer(
         plan = planned(opened, data, out, how, tuned_settings(source, how.tuned))
         folder = results_folder(Path(out), plan.task.name, plan.made_of, how.force)
         with folder as results:
-            return carried_out(plan, _backend(how), results, work)
+            return carried_out(plan, _backend(how, address), results, work)
 
 
 def _check(how: InferOptions) -> None:
@@ -88,8 +91,8 @@ def _check(how: InferOptions) -> None:
     format_named(how.format)
 
 
-def _backend(how: InferOptions) -> Backend:
-    """Return where workers run."""
+def _backend(how: InferOptions, address: str) -> AbstractContextManager[Backend]:
+    """Return where workers run; it is started once there is something to do."""
     if how.engine == "ray":
-        raise GraphError("Ray schedules nothing yet; give engine processes")
-    return ProcessBackend(how.processes or usable_cores())
+        return ray_cluster(address, how.processes)
+    return nullcontext(ProcessBackend(how.processes or usable_cores()))

@@ -47,6 +47,8 @@ class InferPlan:
     """What decides the bytes of the answers."""
     fed: Mapping[str, str]
     """What becomes of the data on the way to each input, in words."""
+    engine: str
+    """What runs the workers: one of ENGINES."""
 
     @property
     def rows(self) -> int:
@@ -111,6 +113,7 @@ def planned(
             found.files,
         ),
         pipeline.fed,
+        how.engine,
     )
 
 

@@ -1,7 +1,7 @@
 """What a model over files of data has left, and how it went."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from deploykit.transforms.core.display.as_html import AsHtml
@@ -53,6 +53,13 @@ class Inferred(AsHtml):
     index: Mapping[str, Any]
     """What it says, which is the same on every run."""
     run: InferRun
+    fed: Mapping[str, str] = field(default_factory=dict)
+    """What became of the data on the way to each input, in words."""
+
+    @property
+    def outputs(self) -> list[str]:
+        """The tensors that were fetched."""
+        return list(self.index["options"]["outputs"].values())
 
     @property
     def rows(self) -> int:

@@ -33,7 +33,6 @@ class RunningWorker(Protocol):
 class Backend(Protocol):
     """Where workers run. `start` is called by several threads at once."""
 
-    name: str
     processes: int
     """How many workers there are to be."""
 
@@ -45,5 +44,5 @@ class Backend(Protocol):
         ...
 
     def close(self) -> None:
-        """End what is left of it."""
+        """End what is left of it; who waits for a worker hears that it is lost."""
         ...

@@ -31,8 +31,6 @@ def worker_environment(task: InferTask) -> tuple[dict[str, str], dict[str, str |
 class ProcessBackend:
     """Processes, each of which has a core of this machine."""
 
-    name = "processes"
-
     def __init__(self, processes: int) -> None:
         """Start nothing yet."""
         self.processes = processes

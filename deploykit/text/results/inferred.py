@@ -42,7 +42,8 @@ def _course(run: InferRun) -> Iterator[str]:
         cpus = "" if run.cpus is None else f" on {run.cpus:.2f} CPUs"
         yield f"{number(run.rows_per_second)} rows/s {by}{cpus}, {clock_time(run.seconds)}"
     if run.lost:
-        yield f"{_counted(run.lost, 'worker')} lost, and the parts they were at done again"
+        its = "it was" if run.lost == 1 else "they were"
+        yield f"{_counted(run.lost, 'worker')} lost; what {its} at was done again"
 
 
 def _counted(count: int, what: str) -> str:

@@ -33,8 +33,6 @@ def parts(count, rows=10):
 class Backend:
     """Workers in this process, of which some calls are lost, as `fails` says."""
 
-    name = "fake"
-
     def __init__(self, processes, fails=lambda number, method, part: None, room=lambda: True):
         self.processes, self.fails, self.room = processes, fails, room
         self.calls, self.started, self.ended = itertools.count(), 0, 0

@@ -1,0 +1,157 @@
+"""Workers as actors of Ray, each of which takes a CPU of the cluster.
+
+Ray finds the machine, and says when it is lost. What was done there is done again by the driver, as
+for processes; so Ray repeats nothing by itself, and what it carries are a part's place and numbers.
+"""
+
+import contextlib
+import logging
+import re
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+
+from deploykit.batch_inference.backends.backend import LostWorkerError
+from deploykit.batch_inference.backends.ray_actor import ActorPlace, PartActor, own_version
+from deploykit.batch_inference.infer_task import InferTask
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.running.child import limits
+
+logger = logging.getLogger("deploykit")
+
+_PATIENCE = 0.25
+"""Seconds that Ray is given to find room, before it is asked again."""
+_LONG = 20.0
+"""Seconds without any worker after which that is said."""
+_ON_THE_WAY = 30.0
+"""Seconds that an answer may take beyond the worker's own deadline."""
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """An actor that may still be waiting for a CPU."""
+
+    actor: Any
+    place: Any
+    """What `PartActor.place` will return."""
+    since: float = field(default_factory=time.monotonic)
+
+
+class RayBackend:
+    """Actors of the cluster that this process is connected to."""
+
+    def __init__(self, processes: int) -> None:
+        """Start nothing yet."""
+        self.processes = processes
+        self._kind = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(PartActor)
+        self._lock = threading.Lock()
+        self._waiting: list[_Candidate] = []
+        self._actors: list[Any] = []
+        self._closed = self._quiet = False
+
+    def start(self, task: InferTask) -> "RayWorker | None":
+        """Return an actor once Ray has found room for it.
+
+        GraphError: its machine has no deploykit, or another one.
+        """
+        with self._lock:
+            if self._closed:
+                return None
+            found = self._waiting.pop() if self._waiting else self._begun(task)
+        with _losing("a worker that was to start"):
+            if ray.wait([found.place], timeout=_PATIENCE)[0]:
+                self._quiet = True
+                return RayWorker(found.actor, _checked(ray.get(found.place)))
+        with self._lock:
+            self._waiting.append(found)
+            if not self._quiet and time.monotonic() - found.since > _LONG:
+                self._quiet = True
+                logger.warning("Ray has had no CPU for a worker for %d seconds; the cluster has "
+                               "%d, and waits until one is free", _LONG, cpus())  # fmt: skip
+        return None
+
+    def close(self) -> None:
+        """End all actors."""
+        with self._lock:
+            self._closed = True
+            for actor in self._actors:
+                _end(actor)
+
+    def _begun(self, task: InferTask) -> _Candidate:
+        actor = self._kind.remote(task, limits)
+        self._actors.append(actor)
+        return _Candidate(actor, actor.place.remote())
+
+
+class RayWorker:
+    """A PartWorker on a machine of the cluster."""
+
+    def __init__(self, actor: Any, where: str) -> None:
+        """Take an actor that runs."""
+        self._actor = actor
+        self.where = where
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Return what a method returns. LostWorkerError: process or machine died, or hang."""
+        with _losing(self.where):
+            kind, value = ray.get(
+                self._actor.ask.remote(method, *arguments), timeout=limits.seconds + _ON_THE_WAY
+            )
+        if kind == "error":
+            raise value
+        return value
+
+    def close(self) -> None:
+        """End the actor, and with it the process that computes."""
+        _end(self._actor)
+
+
+def cpus() -> int:
+    """Return how many CPUs the cluster has."""
+    return int(ray.cluster_resources().get("CPU", 0))
+
+
+def _checked(place: ActorPlace) -> str:
+    """Return where a worker is. GraphError: another deploykit is there."""
+    if place.version != own_version():
+        raise GraphError(
+            f"{place.where}: deploykit {place.version} is there, but {own_version()} here; all "
+            "machines of the cluster need the same"
+        )
+    return place.where
+
+
+@contextlib.contextmanager
+def _losing(where: str) -> Iterator[None]:
+    """Let what Ray raises mean that a worker is lost. GraphError: none can be started there."""
+    try:
+        yield
+    except ray.exceptions.RayError as error:
+        lines = _COLOUR.sub("", str(error)).strip().splitlines() or [""]
+        if getattr(error, "actor_init_failed", False):
+            raise GraphError(
+                f"the cluster cannot start a worker ({lines[-1].strip()[:200]}); all its machines "
+                f"need deploykit {own_version()}, in the Python that runs Ray there"
+            ) from None
+        kinds = [how for kind, how in _LOST if isinstance(error, kind)]
+        raise LostWorkerError(f"{where}: {kinds[0] if kinds else lines[0][:200]}") from None
+
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_LOST = (
+    (ray.exceptions.ActorUnavailableError, "its machine does not answer any more"),
+    (ray.exceptions.NodeDiedError, "its machine is gone"),
+    (ray.exceptions.ActorDiedError, "it died, or its machine is gone"),
+    (ray.exceptions.GetTimeoutError, "it has not answered in time (--timeout)"),
+    (ray.exceptions.ObjectStoreFullError, "the object store of Ray is full"),
+    (ray.exceptions.OutOfDiskError, "the disk of Ray is full"),
+)
+
+
+def _end(actor: Any) -> None:
+    with contextlib.suppress(Exception):  # it has ended, or the cluster has
+        ray.kill(actor)

@@ -1,0 +1,112 @@
+"""Runs of `deploykit infer` as processes, of which something is killed in the middle."""
+
+import contextlib
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from deploykit.transforms.core.running import child
+
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # clusters listen on loopback alone
+
+FILES, ROWS = 36, 10
+_STEPS, _WIDTH = 120, 512
+EVER = 120.0  # seconds, which no run takes
+
+
+def write_work(folder: Path) -> list[str]:
+    """Write a model that takes its time, and data of many parts; return the arguments for them."""
+    import tensorflow as tf
+
+    random = np.random.default_rng(5)
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, (None, 3), "x")
+        weights = tf.constant(random.normal(size=(_WIDTH, _WIDTH)) / _WIDTH**0.5, tf.float32)
+        y = tf.matmul(x, tf.constant(random.normal(size=(3, _WIDTH)), tf.float32))
+        for _ in range(_STEPS):
+            y = tf.tanh(tf.matmul(y, weights))
+        tf.reduce_sum(y, axis=1, name="y")
+    (folder / "slow.pb").write_bytes(graph.as_graph_def().SerializeToString())
+    (folder / "data").mkdir()
+    for number in range(FILES):
+        lines = [",".join(f"{value:.4f}" for value in row) for row in random.normal(size=(ROWS, 3))]
+        (folder / "data" / f"{number:03}.csv").write_text("\n".join(lines) + "\n")
+    columns = '{"format": 1, "columns": {"x": [0, 3]}}'
+    return [str(folder / "slow.pb"), str(folder / "data"), "--preprocess", columns, "--batch", "1"]
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file of results."""
+    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.iterdir())}
+
+
+class Run:
+    """A command that runs."""
+
+    def __init__(self, work: list[str], out: Path, *options: str) -> None:
+        model, data, *how = work
+        self.out = out
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "deploykit", "infer", model, data, str(out), *how, *options],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def wait_for(self, parts: int) -> None:
+        """Wait until so many parts are written."""
+        end = time.monotonic() + EVER
+        while len(list(self.out.glob("*-of-*.npz"))) < parts:
+            assert self.process.poll() is None, self.process.communicate()
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+    def ended(self) -> tuple[int, str]:
+        """Wait for the end; return the status and what was said."""
+        stdout, stderr = self.process.communicate(timeout=EVER)
+        return self.process.returncode, stdout + stderr
+
+    def kill(self) -> None:
+        """Kill the command with what watches it, as no memory or a machine without power does."""
+        ours = [self.process.pid, *(each.pid for each in _children(self.process.pid))]
+        for pid in ours[:2]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        self.process.communicate()
+
+
+def _children(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children()
+
+
+def processes(*words: str) -> Iterator[psutil.Process]:
+    """Yield the processes whose command line holds one of some words."""
+    for each in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            line = " ".join(each.cmdline())
+            if any(word in line for word in words) and each.status() != psutil.STATUS_ZOMBIE:
+                yield each
+
+
+ACTOR, WORKER = "ray::PartActor", f"-m {child.__name__} "
+
+
+@contextlib.contextmanager
+def nodes(count: int = 3) -> Iterator[object]:
+    """Yield a cluster of a head without CPUs and some machines of one CPU, all of them here."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    try:
+        for _ in range(count):
+            cluster.add_node(num_cpus=1)
+        yield cluster
+    finally:
+        cluster.shutdown()
