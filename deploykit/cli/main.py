@@ -17,8 +17,8 @@ from deploykit.transforms.core.errors import BugError, Error, FileError, lacks_m
 COMMANDS = (
     "ship", "freeze", "inspect", "check", "diff", "transforms", "transform", "optimize",
     "calibrate", "sensitivity", "quantize", "verify", "accuracy", "label", "input", "benchmark",
-    "compare", "tune", "placement", "records", "export", "serve", "predict", "status",
-    "load-test", "report", "doctor",
+    "compare", "tune", "placement", "records", "infer", "export", "serve", "predict",
+    "status", "load-test", "report", "doctor",
 )  # fmt: skip
 
 

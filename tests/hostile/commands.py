@@ -141,6 +141,7 @@ def _model(case: object, goods: Goods, out: Path) -> dict[str, Arguments]:
         "calibrate": ["calibrate", case, "--data", goods.arrays, "-o", out / "r.json", *LIMITS],
         "sensitivity": ["sensitivity", case, "--calibration", goods.arrays, *LIMITS],
         "tune": ["tune", case, "--budget", 0.02, "-o", out / "t.json", *LIMITS],
+        "infer": ["infer", case, goods.arrays, out / "answers", *LIMITS],
     }  # fmt: skip
 
 
@@ -159,6 +160,7 @@ def _data(case: object, goods: Goods, out: Path) -> dict[str, Arguments]:
         "benchmark": ["benchmark", model, "--data", case, "--runs", 2, *LIMITS],
         "export": ["export", model, out / "served", "--warmup", case, *LIMITS],
         "records": ["records", "convert", case, out / "records"],
+        "infer": ["infer", model, case, out / "answers", *LIMITS],
     }
 
 
@@ -172,6 +174,7 @@ def _records(case: object, goods: Goods, out: Path) -> dict[str, Arguments]:
         "calibrate": ["calibrate", model, "--data", case, "-o", out / "r.json", *LIMITS],
         "benchmark": ["benchmark", model, "--data", case, "--runs", 2, "--input", "feed", *LIMITS],
         "input write": ["input", "write", case, "--model", model, "-o", out / "i.py"],
+        "infer": ["infer", model, case, out / "answers", *LIMITS],
     }
 
 
@@ -182,6 +185,7 @@ def _image(case: object, goods: Goods, out: Path) -> dict[str, Arguments]:
         "calibrate": ["calibrate", model, "--data", folder, *steps, "-o", out / "r.json", *LIMITS],
         "records": ["records", "convert", folder, out / "records"],
         "verify": ["verify", model, model, "--data", folder, *steps, *LIMITS],
+        "infer": ["infer", model, folder, out / "answers", *steps, *LIMITS],
     }
 
 

@@ -38,6 +38,7 @@ COMMANDS = [
     ("records convert", "convert_records", ["s", "d"], {}, {"sources", "folder"}),
     ("records inspect", "inspect_records", ["d"], {}, {"folder"}),
     ("records verify", "verify_records", ["d"], {}, {"folder"}),
+    ("infer", "infer", ["m", "d", "o"], {}, {"model", "data", "out"}),
     ("tune", "tune", ["m"], {}, {"model"}),
 ]  # fmt: skip
 

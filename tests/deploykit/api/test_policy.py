@@ -31,6 +31,7 @@ FUNCTIONS = {
     "benchmark": lambda model, **how: deploykit.benchmark(model, runs=1, rounds=1, **how),
     "tune": lambda model, **how: deploykit.tune(model, **how),
     "placement": lambda model, **how: deploykit.placement(model, **how),
+    "infer": lambda model, **how: deploykit.infer(model, "data.npz", "answers", **how),
     "export": lambda model, **how: deploykit.export(model, "served", name="m", **how),
 }
 
