@@ -18,14 +18,14 @@ from deploykit.batch_inference.formats.part_table import PartTable, features_of
 from deploykit.batch_inference.infer_task import InferTask, PartDone, PartProgress
 from deploykit.batch_inference.reading.data_part import BadRow, DataPart, RowBatch
 from deploykit.batch_inference.reading.readers import reader_for
-from deploykit.batch_inference.reading.sources import key_of, place_of
+from deploykit.batch_inference.reading.sources import CHANGED, key_of, place_of
 from deploykit.batch_inference.row_inputs import Inputs, RowInputs
 from deploykit.benchmarking.engines.opening import opened
 from deploykit.benchmarking.engines.runner import Runner
 from deploykit.benchmarking.job import Job
 from deploykit.hardware.own_cpu import take_own_cpu
 from deploykit.storage.files import write
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.tensors import Array
 
 
@@ -127,6 +127,12 @@ class PartWorker:
 
     def _written(self) -> PartDone:
         task, read = self._task, self._read.hexdigest()
+        rows = self._table.rows
+        if rows + len(self._bad) != self._part.rows:
+            raise FileError(
+                f"{self._part.files[0]}: {rows + len(self._bad)} rows are where {self._part.rows} "
+                f"were; {CHANGED}"
+            )
         file = task.file_of(self._part.number)
         found = hashlib.sha256()
 
@@ -141,7 +147,6 @@ class PartWorker:
         data = task.pipeline.data
         order = {key_of(data, file): place for place, file in enumerate(self._part.files)}
         bad = tuple(sorted(self._bad, key=lambda each: (order[each.file], each.row)))
-        rows = self._table.rows
         kinds = features_of(columns)
         return PartDone(self._part.number, file, rows, size, found.hexdigest(), read, bad, kinds)
 

@@ -4,11 +4,14 @@ Format: tensorflow/core/lib/io/record_writer.h. google-crc32c computes the check
 processor's own instruction, at the speed of memory.
 """
 
+import contextlib
 import gzip
+import mmap
 import os
 import struct
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import IO, cast
 
 import google_crc32c
@@ -24,6 +27,7 @@ from deploykit.transforms.core.files.reading import (
 OVERHEAD = 16  # bytes that framing adds to a record
 MAX_RECORD = 2 << 30  # protobuf reads no message above 2 GiB
 
+_HEAD = 12  # bytes before a record: its length, and the checksum of that
 _GZIP = b"\x1f\x8b\x08"
 
 
@@ -57,49 +61,160 @@ def is_gzip(path: str | os.PathLike[str]) -> bool:
     return head.startswith(_GZIP) and head[8:] != struct.pack("<I", masked_crc(head[:8]))
 
 
+@dataclass(frozen=True)
+class DamagedRecord:
+    """What stands in the place of a record that cannot be read."""
+
+    reason: str
+
+
 def read_records(path: str | os.PathLike[str], compressed: bool) -> Iterator[bytes]:
     """Yield the records of a file.
 
     FileError: it cannot be read. VerificationError: it is damaged; the message names the record.
     """
     number = 0
-    try:
-        with opened(path) as raw:
-            file = cast(IO[bytes], gzip.GzipFile(fileobj=raw) if compressed else raw)
-            size = os.fstat(raw.fileno()).st_size
-            most = max(MOST_UNPACKED, MOST_RATIO * size) if compressed else MAX_RECORD
-            while True:
-                record = _next(file, f"{path}: record {number}", most)
-                if record is None:
-                    return
+    with _unpacked(path, compressed) as (file, most):
+        try:
+            while (record := _next(file, most)) is not None:
+                if isinstance(record, DamagedRecord):
+                    raise _FramingError(record.reason)
                 yield record
                 number += 1
-    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise VerificationError(f"{path}: record {number}: gzip: {error}") from None
+        except _FramingError as error:
+            raise VerificationError(f"{path}: record {number}{error}") from None
+
+
+def read_all_records(
+    path: str | os.PathLike[str], compressed: bool, count: int
+) -> Iterator[bytes | DamagedRecord]:
+    """Yield the records of a file that holds so many, or what stands in the place of one.
+
+    A record whose bytes are damaged is passed over. Where a length is, the next sound record is
+    looked for, and as many count as damaged in between as are missing in the end; of a compressed
+    file, all from there on. FileError: it cannot be read. VerificationError: it holds more or
+    fewer, or it cannot be told which of several gaps lacks how many.
+    """
+    number = 0
+    with _unpacked(path, compressed) as (file, most):
+        while number < count:
+            place = 0 if compressed else file.tell()
+            try:
+                record = _next(file, most)
+            except _FramingError as error:
+                lost = count - number
+                if not compressed:
+                    lost = _lost(file, place, most, lost)
+                if lost < 1:
+                    break
+                yield from [DamagedRecord(str(error).lstrip(": "))] * lost
+                number += lost
+                continue
+            if record is None:
+                break
+            yield record
+            number += 1
+        if number == count and _ends(file, most):
+            return
+    raise VerificationError(
+        f"{path}: from record {number} on it cannot be told which of the {count} records of its "
+        "index are there; write it again"
+    )
+
+
+class _FramingError(Exception):
+    """It cannot be told where the next record begins; the message ends a sentence on this one."""
+
+
+@contextlib.contextmanager
+def _unpacked(path: str | os.PathLike[str], compressed: bool) -> Iterator[tuple[IO[bytes], int]]:
+    """Open a file; yield it, and the bytes that a record of it has at most."""
+    try:
+        with opened(path) as raw:
+            if not compressed:
+                yield raw, MAX_RECORD
+                return
+            most = max(MOST_UNPACKED, MOST_RATIO * os.fstat(raw.fileno()).st_size)
+            yield cast(IO[bytes], gzip.GzipFile(fileobj=raw)), most
     except OSError as error:
         raise FileError(f"{path}: {error.strerror or error}") from None
 
 
-def _next(file: IO[bytes], where: str, most: int) -> bytes | None:
-    head = file.read(12)
+def _next(file: IO[bytes], most: int) -> bytes | DamagedRecord | None:
+    """Return the next record; None: there is none."""
+    try:
+        return _framed(file, most)
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise _FramingError(f": gzip: {error}") from None
+
+
+def _framed(file: IO[bytes], most: int) -> bytes | DamagedRecord | None:
+    head = file.read(_HEAD)
     if not head:
         return None
-    if len(head) < 12:
-        raise VerificationError(f"{where} is cut short: {len(head)} of the 12 bytes before it")
+    if len(head) < _HEAD:
+        raise _FramingError(f" is cut short: {len(head)} of the {_HEAD} bytes before it")
     length, crc = struct.unpack("<QI", head)
     if crc != masked_crc(head[:8]):
-        raise VerificationError(f"{where}: the checksum of its length is wrong")
+        raise _FramingError(": the checksum of its length is wrong")
     if length > MAX_RECORD:
-        raise VerificationError(f"{where}: {length} bytes, more than protobuf reads")
+        raise _FramingError(f": {length} bytes, more than protobuf reads")
     if length > most:
-        raise VerificationError(
-            f"{where}: {length} bytes, more than {MOST_RATIO} times its file, which no record has"
+        raise _FramingError(
+            f": {length} bytes, more than {MOST_RATIO} times its file, which no record has"
         )
     body = read_up_to(file, length + 4)
     if len(body) < length + 4:
-        raise VerificationError(
-            f"{where} is cut short: {len(body)} of {length + 4} bytes, checksum included"
-        )
+        raise _FramingError(f" is cut short: {len(body)} of {length + 4} bytes, checksum included")
     if struct.unpack_from("<I", body, length)[0] != masked_crc(body[:length]):
-        raise VerificationError(f"{where}: the checksum of its bytes is wrong")
+        return DamagedRecord(": the checksum of its bytes is wrong")
     return body[:length]
+
+
+def _ends(file: IO[bytes], most: int) -> bool:
+    try:
+        return _next(file, most) is None
+    except _FramingError:  # which was counted
+        return True
+
+
+def _lost(file: IO[bytes], place: int, most: int, left: int) -> int:
+    """Return how many records lie between a place and the next sound one, to which the file goes.
+
+    So many are left in all from the place on. 0: that cannot be told.
+    """
+    behind = _next_sound(file, place)
+    sound, gaps = 0, 1
+    file.seek(behind)
+    while True:
+        place = file.tell()
+        try:
+            if _next(file, most) is None:
+                break
+            sound += 1
+        except _FramingError:
+            gaps += 1
+            file.seek(_next_sound(file, place))
+    file.seek(behind)
+    lost = left - sound
+    return 1 if gaps == lost else lost if gaps == 1 else 0
+
+
+def _next_sound(file: IO[bytes], place: int) -> int:
+    """Return where behind a place the next sound record begins; else where the file ends."""
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        zeros = place + 1  # the upper half of a length, which is no more than 2 GiB
+        while (zeros := content.find(bytes(4), zeros + 1)) >= 0:
+            start = zeros - 4
+            if start <= place:
+                continue
+            head = content[start : start + _HEAD]
+            if len(head) < _HEAD or struct.unpack_from("<I", head, 8)[0] != masked_crc(head[:8]):
+                continue
+            (length,) = struct.unpack_from("<Q", head)
+            end = start + _HEAD + length
+            if end + 4 <= len(content) and struct.unpack_from("<I", content, end)[0] == masked_crc(
+                content[start + _HEAD : end]
+            ):
+                return start
+        return len(content)

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -74,16 +73,16 @@ class Run:
 
     def kill(self) -> None:
         """Kill the command with what watches it, as no memory or a machine without power does."""
-        ours = [self.process.pid, *(each.pid for each in _children(self.process.pid))]
-        for pid in ours[:2]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.process.wait()
+        (worker, *_) = psutil.Process(self.process.pid).children()
+        worker.suspend()  # so that it does not end in its own way
+        self.process.kill()
+        worker.kill()
         self.process.communicate()
 
 
-def _children(pid: int) -> list[psutil.Process]:
-    return psutil.Process(pid).children()
+def descendants(pid: int) -> list[psutil.Process]:
+    """Return all processes that a process has started, and those that these have."""
+    return psutil.Process(pid).children(recursive=True)
 
 
 def processes(*words: str) -> Iterator[psutil.Process]:

@@ -1,0 +1,123 @@
+"""Whatever is killed in the middle, all rows are there in the end, each once, and the same bytes.
+
+Each kind of death is died ten times: of processes of this machine, and on a cluster of three
+machines of one CPU.
+"""
+
+import random
+import time
+
+import pytest
+
+from tests.deploykit.batch_inference.killing import (
+    ACTOR,
+    EVER,
+    WORKER,
+    Run,
+    descendants,
+    digests,
+    nodes,
+    processes,
+    write_work,
+)
+
+pytestmark = pytest.mark.slow
+
+TIMES = range(10)
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    return write_work(tmp_path_factory.mktemp("work"))
+
+
+@pytest.fixture(scope="module")
+def expected(work, tmp_path_factory):
+    out = tmp_path_factory.mktemp("undisturbed")
+    assert Run(work, out).ended()[0] == 0
+    return digests(out)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with nodes(3) as found:
+        yield found
+
+
+@pytest.fixture(params=["processes", "ray"])
+def engine(request):
+    """Return the options of an engine."""
+    if request.param == "processes":
+        return []
+    return ["--engine", "ray", "--address", request.getfixturevalue("cluster").address]
+
+
+def check(run: Run, expected: dict[str, str]) -> str:
+    """Let a run end, and check that it has all; return what it said."""
+    status, said = run.ended()
+    assert status == 0, said
+    assert digests(run.out) == expected
+    return said
+
+
+@pytest.mark.parametrize("number", TIMES)
+def test_a_worker(work, expected, engine, tmp_path, number):
+    chance = random.Random(number)
+    run = Run(work, tmp_path, *engine)
+    run.wait_for(chance.randint(1, 20))
+    kinds = [WORKER, ACTOR] if engine else [WORKER]
+    ours = list(processes(chance.choice(kinds))) if engine else [
+        each for each in descendants(run.process.pid) if WORKER in " ".join(each.cmdline())
+    ]  # fmt: skip
+    chance.choice(ours).kill()
+    assert "1 worker lost" in check(run, expected)
+
+
+@pytest.mark.parametrize("number", TIMES)
+def test_the_driver(work, expected, engine, tmp_path, number):
+    run = Run(work, tmp_path, *engine)
+    run.wait_for(random.Random(number).randint(1, 20))
+    run.kill()
+    if number % 2:  # the others go on while what was killed may still be ending
+        end = time.monotonic() + EVER
+        while list(processes(ACTOR, WORKER)):
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        assert len(digests(tmp_path)) < len(expected) + 3
+    check(Run(work, tmp_path, *engine), expected)
+
+
+@pytest.mark.parametrize("number", TIMES)
+def test_a_machine(work, expected, cluster, tmp_path, number):
+    chance = random.Random(number)
+    run = Run(work, tmp_path, "--engine", "ray", "--address", cluster.address)
+    run.wait_for(chance.randint(1, 20))
+    lost = chance.choice(sorted(cluster.worker_nodes, key=lambda each: each.unique_id))
+    cluster.remove_node(lost, allow_graceful=False)
+    try:
+        check(run, expected)
+    finally:
+        cluster.add_node(num_cpus=1)
+
+
+def test_a_full_object_store(work, expected, cluster, tmp_path):
+    """Parts and what is told of them are so small that they need none."""
+    import ray
+
+    store = 150 << 20  # of each machine
+    ray.init(cluster.address, log_to_driver=False)
+    try:
+        held = [ray.put(bytes(10 << 20)) for _ in range(store // (10 << 20) + 2)]
+        check(Run(work, tmp_path, "--engine", "ray", "--address", cluster.address), expected)
+        assert held
+    finally:
+        ray.shutdown()
+
+
+def test_a_cluster_without_a_cpu(work, tmp_path):
+    with nodes(0) as empty:
+        how = ["--engine", "ray", "--address", empty.address, "--timeout", "12"]
+        status, said = Run(work, tmp_path, *how).ended()
+    assert status == 6
+    assert "Ray has had no CPU for a worker for 20 seconds; the cluster has 0" in said
+    assert "no worker has done anything" in said
