@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.running.child import call
 from tests.differential.graphs import feeds
 from tests.differential.original import Answer
 from tests.support import error, ops, run
@@ -43,6 +44,21 @@ def does_not_run(text: str) -> Shown:
         return False
 
     return shown
+
+
+def does_not_run_in_onednn(before: Graph, answer: Answer) -> bool:
+    """Say whether TensorFlow refuses the graph where it computes with oneDNN, as on most CPUs."""
+    graph = answer.graph(before)
+    for name, value in feeds(before).items():
+        graph.replace(graph[name], graph[name].constant(name, value))
+    content, outputs = b"".join(graph.serialized()), list(graph.outputs)
+    found = call(
+        "deploykit.transforms.core.running.session:run_each",
+        content,
+        outputs,
+        forced={"TF_ENABLE_ONEDNN_OPTS": "1"},
+    )
+    return not set(outputs) <= found.keys()
 
 
 def leaves(**counts: int) -> Shown:

@@ -641,7 +641,8 @@ def test_a_range_that_another_reads_stays_whole(monkeypatch):
     before = transform(one(make, 2, 8, 8, 3, outputs=("y", "z")), "fold_constants")
     after = quantized(before)
     assert after["conv/eightbit/requantize"].inputs[3] == "conv/eightbit/requant_range"
-    assert error(before, after, feeds(before)) < FEW_OPS
+    few = FEW_OPS + STEP  # without oneDNN, TensorFlow's kernels round once more
+    assert error(before, after, feeds(before)) < few
     monkeypatch.setitem(surviving_ranges._CUT_AT, "Neg", 6.0)
     wrong = transform(before, "quantize_nodes")
     assert error(before, wrong, feeds(before)) > 5 * FEW_OPS

@@ -26,7 +26,7 @@ def test_a_run_is_told_in_lines(index):
         f"out/photos.index.json: 11 rows in 4 parts, {index['bytes'] / 1000:.2f} kB "
         "(1 part there already)",
         "2.00 rows/s by 2 workers (processes) on 1.90 CPUs, 0:04",
-        "1 worker lost, and the parts they were at done again",
+        "1 worker lost; what it was at was done again",
     ]
 
 

@@ -14,6 +14,7 @@ from deploykit.transforms.core.errors import (
     UnverifiedError,
     VerificationError,
 )
+from deploykit.transforms.core.int8.isa import flags, sums_exactly
 from deploykit.transforms.core.running.child import Limits
 from deploykit.transforms.core.running.session import Session
 from deploykit.verification import engine_check
@@ -22,7 +23,8 @@ from deploykit.verification.engine_feeds import engine_feeds
 
 pytest.importorskip("openvino")
 RANDOM = np.random.default_rng(0)
-CODES = RANDOM.integers(-127, 128, (32, 50)).astype(np.int8)
+LARGEST = 127 if sums_exactly("auto") else 63  # beyond which sums of pairs saturate
+CODES = RANDOM.integers(-LARGEST, LARGEST + 1, (32, 50)).astype(np.int8)
 WEIGHTS = RANDOM.normal(size=(3, 3, 3, 8)).astype(np.float32)
 
 
@@ -163,6 +165,9 @@ def test_what_is_silently_wrong_departs(name):
         found.require()
 
 
+@pytest.mark.skipif(
+    flags().isdisjoint({"avx512_bf16", "amx_bf16"}), reason="OpenVINO computes in float32 here"
+)
 def test_bfloat16_departs_in_floats_and_is_right_where_it_was_asked_for():
     graph = net()
     compiling = Compiling(precision="bf16")

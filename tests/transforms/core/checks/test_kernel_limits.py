@@ -16,6 +16,7 @@ from deploykit.transforms.core.checks import kernel_limits
 from deploykit.transforms.core.checks.kernel_limits import LIMITS, KernelLimits, limit
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8 import gtt_ops, plan
+from deploykit.transforms.core.int8.isa import flags
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
 from deploykit.transforms.fuse_resize_pad_and_conv import fuse_before_conv
 from deploykit.transforms.use_onednn_kernels import KERNELS as FLOAT_KERNELS
@@ -107,15 +108,16 @@ WRITERS = {
 }
 
 
+NCHW_TYPES = ("float32", *(["bfloat16"] if "avx512f" in flags() else []))
+"""What oneDNN has for NCHW on this CPU; the rest is a GPU's."""
+
+
 def builds(name: str, case: Case) -> bool:
     """Say whether TensorFlow takes such a layer, and an ordinary graph has it."""
     if "resize" in name and (case.first or case.dtype not in ("float32",)):
         return False  # ResizeBilinear gives float32, and knows no other layout
     if name == "convert_layout(to=NCHW)":
-        return case.dtype in (
-            "float32",
-            "bfloat16",
-        )  # what oneDNN has for NCHW; the rest is a GPU's
+        return case.dtype in NCHW_TYPES
     return "ranges" not in text_of(name, "") or case.dtype == "float32"
 
 
