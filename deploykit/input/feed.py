@@ -5,6 +5,7 @@ It also is what tells in which file and line data are wrong: `check_records`.
 
 import itertools
 import random
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,9 +16,11 @@ from deploykit.input.preprocessing import Steps, result_of
 from deploykit.input.reading import records
 from deploykit.records.features import Feature
 from deploykit.transforms.core.errors import Error, GraphError, failed
+from deploykit.transforms.core.running.session import sentence
 from deploykit.transforms.core.tensors import Array
 
 Maker = Callable[[Steps, Feature, Any], Array]
+_NODE = re.compile(r"^node [^:]*: ")  # of the graph that prepares a record, which is not the user's
 _TRIED = 16  # records, to see what decoding costs
 
 
@@ -100,6 +103,6 @@ def prepared(
     except Error:
         raise
     except Exception as error:  # of TensorFlow's kernels, or of NumPy
-        said = str(getattr(error, "message", error)).splitlines() or [type(error).__name__]
-        cause = said[0].split("} ")[-1].split(" [Op:")[0]
+        said = _NODE.sub("", sentence(error))
+        cause = said.split("} ")[-1].split(" [Op:")[0]
         raise failed(f"{where}: the record cannot be used: {cause[:200]}", error) from None

@@ -73,3 +73,24 @@ def test_nothing_is_left_in_the_folder_but_results(tmp_path, data):
     assert sorted(path.name for path in out.iterdir()) == [
         "rows-00000-of-00001.npz", "rows.index.json"
     ]  # fmt: skip
+
+
+def test_of_damaged_photos_it_is_said_what_is_wrong(tmp_path):
+    import tensorflow as tf
+
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, (None, 8, 8, 3), "x")
+        tf.reduce_mean(x, [1, 2], name="mean")
+    photo = tf.io.encode_png(np.full((9, 7, 3), 90, np.uint8)).numpy()
+    photos = {"cut": photo[: len(photo) // 2], "empty": b"", "good": photo, "text": b"a photo"}
+    (tmp_path / "photos").mkdir()
+    for name, content in photos.items():
+        (tmp_path / "photos" / f"{name}.png").write_bytes(content)
+    found = deploykit.infer(graph.as_graph_def(), tmp_path / "photos", tmp_path / "out",
+                            preprocess="0..255", on_error="skip", processes=1)  # fmt: skip
+    assert found.rows == 1
+    said = {each["file"]: each["reason"] for each in found.skipped}
+    assert said["empty.png"] == "the file is empty"
+    assert said["cut.png"].startswith("the record cannot be used: Invalid PNG")
+    assert set(said) == {"cut.png", "empty.png", "text.png"}
+    assert not any("Graph execution" in each for each in said.values())
