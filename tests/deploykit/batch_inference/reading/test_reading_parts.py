@@ -1,6 +1,7 @@
 """The rows of all parts together are the rows of the data, each once and in order."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from deploykit.batch_inference.reading import cutting
 from deploykit.batch_inference.reading.cutting import cut_parts
 from deploykit.batch_inference.reading.readers import reader_for
 from deploykit.input.reading import contents, line_values, records
+from deploykit.transforms.core.tfrecord import framed
 from tests.deploykit.input import made_up
 
 
@@ -48,6 +50,31 @@ def test_records(tmp_path, most, compression):
         for row, (_, content) in enumerate(contents(data, number))
     ]
     assert read(data) == expected
+
+
+@pytest.mark.parametrize("place", [2, 9, 14, -2])
+def test_a_damaged_record_is_a_bad_row_and_the_others_keep_their_numbers(tmp_path, most, place):
+    """The byte is of the length of a record, of its checksum, of its content, or of that one's."""
+    data = made_up.write_records(tmp_path, "")
+    path = Path(data.files[1])
+    whole = list(contents(data, 1))
+    struck = len(whole) // 2
+    content = bytearray(path.read_bytes())
+    begins = np.cumsum([0, *(len(framed(each)) for _, each in whole)])
+    content[begins[struck + (place < 0)] + place] ^= 0x41
+    path.write_bytes(bytes(content))
+    reader = reader_for(replace(data, files=(), counts=(), labels=()))
+    good, bad = [], []
+    for part in cut_parts(data, None):
+        batches = list(reader.batches(part, 5))
+        assert sum(len(each.rows) + len(each.bad) for each in batches) == part.rows
+        good += [(f, n) for each in batches for f, n in zip(each.files, each.rows, strict=True)]
+        bad += [(each.file, each.row) for batch in batches for each in batch.bad]
+    assert bad == [(path.name, struck)]
+    every = {(Path(f).name, n) for f, rows in zip(data.files, data.counts, strict=True)
+             for n in range(rows)}  # fmt: skip
+    assert set(good) == every - set(bad)
+    assert len(good) == len(every) - 1
 
 
 @pytest.mark.parametrize("header", [False, True])
