@@ -30,12 +30,14 @@ def correct_biases(
         keep_float: the name of a layer that stays float; may be given several times.
     """
     known, exact_sums = load_ranges(ranges), sums_exactly(isa)
-    for chain in plan(graph, known, keep_float).chains.values():
+    planned = plan(graph, known, keep_float)
+    for chain in planned.chains.values():
         layer = chain.nodes[0]
         found = known.tensors.get(normal(layer.data_inputs[0]))
         weights = weights_of(graph, layer)
         assert weights is not None
-        codes, steps = weight_codes(layer, weights.value, exact_sums)
+        signed = planned.reads[layer.name].signed
+        codes, steps = weight_codes(layer, weights.value, exact_sums, signed)
         lost = weights.value.astype(np.float64) - restored(layer, codes, steps)
         values = None if found is None else mean_answer(layer, lost, np.array(found.channel_mean))
         if values is None:

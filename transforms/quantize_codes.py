@@ -75,7 +75,7 @@ class _Rounding:
             source = self._read_rounded(source, reads)
         const = weights_of(graph, layer)
         assert const is not None
-        codes, steps = weight_codes(layer, const.value, self._exact_sums)
+        codes, steps = weight_codes(layer, const.value, self._exact_sums, reads.signed)
         name = self._with_rest_of_zero(chain, reads, codes, steps)
         inputs = [source, self._weights(layer, const, codes, steps)]
         graph.replace(graph[name], graph[name].with_data_inputs(*inputs))

@@ -54,7 +54,11 @@ def quantize_static(
     found = plan(graph, load_ranges(ranges), keep_float)
     for layer, reason in found.reasons.items():
         graph.skip(graph[layer], reason)
-    _Rewriting(graph, found, lambda node, floats: weight_codes(node, floats, exact_sums)).run()
+
+    def codes_of(layer: Node, floats: Array) -> tuple[Array, Array]:
+        return weight_codes(layer, floats, exact_sums, found.reads[layer.name].signed)
+
+    _Rewriting(graph, found, codes_of).run()
 
 
 def _from_codes(graph: Graph, exact_sums: bool, keep_float: Iterable[str]) -> None:

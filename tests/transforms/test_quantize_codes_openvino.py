@@ -1,4 +1,7 @@
-"""OpenVINO computes codes as TensorFlow does, in 8 bits, whatever lies around the layers."""
+"""OpenVINO computes codes as TensorFlow does, in 8 bits, whatever lies around the layers.
+
+The codes are those for this processor: where sums of pairs saturate, they do in OpenVINO as well.
+"""
 
 import numpy as np
 import pytest
@@ -22,7 +25,7 @@ IN_FLOAT = {"depthwise, multiplier 2", "depthwise, signed"}  # OpenVINO has no 8
 def in_codes(graph: Graph, folder, feeds) -> Graph:
     path = folder / "net.ranges.json"
     path.write_text(ranges_of(graph, feeds).text())
-    return transform(graph, f'quantize_codes(ranges="{path}", isa=vnni)')
+    return transform(graph, f'quantize_codes(ranges="{path}", isa=auto)')
 
 
 def agreement(codes: Graph, feeds) -> tuple[float, set[str]]:
@@ -135,8 +138,8 @@ def test_roundings_are_not_fused_where_that_is_wrong(name, tmp_path, monkeypatch
     assert found >= BAR_DB
     assert precisions == {"u8"}
     back, static = (
-        transform(codes, "quantize_static(isa=vnni)"),
-        transform(graph, f'quantize_static(ranges="{tmp_path}/net.ranges.json", isa=vnni)'),
+        transform(codes, "quantize_static(isa=auto)"),
+        transform(graph, f'quantize_static(ranges="{tmp_path}/net.ranges.json", isa=auto)'),
     )
     assert ops(back) == ops(static)
     monkeypatch.setattr("deploykit.transforms.quantize_codes.is_misfused", lambda *_: False)

@@ -9,10 +9,12 @@ import pytest
 from deploykit.rewriting.int8_graph import codes_graph, int8_graph, onednn_graph
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.int8.isa import sums_exactly
 from deploykit.transforms.core.int8.plan import OPS
 from deploykit.transforms.core.int8.ranges import Ranges, TensorRange
 from deploykit.transforms.core.int8.stored_codes import ROUNDS
 from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.running.differences import compare
 from tests.support import ops, random, run, transform
 from tests.transforms import test_quantize_static_inputs as of_inputs
@@ -123,11 +125,16 @@ def layers(graph: Graph) -> list[tuple[object, ...]]:
 
 
 def assert_same(graph: Graph, folder: Path, feeds: Sequence[dict[str, np.ndarray]], isa: str):
-    """Compare the form that codes become with that of the float graph, and its numbers."""
+    """Compare the form that codes become with that of the float graph, and its numbers.
+
+    Where sums of pairs saturate, a graph for vnni has the form alone: its numbers are wrong there.
+    """
     codes, eight = written(graph, folder, feeds, isa)
     again = onednn_graph(codes, isa)
     assert layers(again) == layers(eight) != []
     assert ops(again) == ops(eight)
+    if isa == "vnni" and not sums_exactly("auto"):
+        pytest.skip("the form is the same; of the numbers, sums of pairs saturate here")
     for feed in feeds:
         expected = run(eight, feed)
         assert min(each.sqnr_db for each in compare(expected, run(again, feed))) >= SAME_DB
@@ -152,19 +159,52 @@ def test_inputs_with_a_sign_and_bytes(source, window, tmp_path):
     """Where zero has no code, zeros around an image are one nevertheless."""
     graph = of_inputs.net(source, "conv", window)
     feeds = [of_inputs.feeds_of(graph, batch) for batch in (1, 4)]
-    assert_same(graph, tmp_path, feeds, "vnni")
+    assert_same(graph, tmp_path, feeds, "auto")
 
 
 def test_what_the_nearest_code_of_zero_stands_for_is_in_the_bias(tmp_path):
     """The check of numbers catches it where it is forgotten."""
     graph = of_inputs.net("bytes / 127.5 - 1", "conv", "SAME")
     feeds = [of_inputs.feeds_of(graph, batch) for batch in (1, 4)]
-    codes, eight = written(graph, tmp_path, feeds, "vnni")
+    codes, eight = written(graph, tmp_path, feeds, "auto")
     expected = run(eight, feeds[1])
     assert compare(expected, run(codes, feeds[1]))[0].sqnr_db >= SAME_DB
     bias = codes.constant(codes["layer/biased"].inputs[1])
     codes.replace(codes[bias.name], bias.with_value(graph.constant("layer/biased/bias").value))
     assert compare(expected, run(codes, feeds[1]))[0].sqnr_db < EQUAL_DB + 6
+
+
+def signed_read(kind: str) -> Graph:
+    """Return a layer that reads codes with a sign, which another one makes."""
+
+    def make():
+        import tensorflow as tf
+
+        y = layer("conv", image(), "first", padding="VALID", strides=[1, 2, 2, 1])
+        layer(kind, tf.reshape(y, [-1, 4 * 3 * C]) if kind == "matmul" else y, "second")
+
+    return net(make, outputs=("second/biased",))
+
+
+@pytest.mark.parametrize(("kind", "apart"), [("conv", 2), ("depthwise", 2), ("matmul", 1)])
+def test_what_reads_a_sign_has_weights_that_avx2_computes_with(kind, apart, tmp_path):
+    """The kernel is held to AVX2, where oneDNN's convolutions halve such weights' codes."""
+    graph = signed_read(kind)
+    feeds = feeds_of(graph, 3)
+    codes, eight = written(graph, tmp_path, [feeds], "avx2")
+    (last,) = (n for n in eight if n.op == OPS[graph["second"].op] and "first" not in n.name)
+    assert "qint8" in (last.attr("Tinput"), last.attr("T1"))
+    assert np.gcd.reduce(codes["second/weights/codes"].value, axis=None) == apart
+    content = b"".join(eight.serialized())
+    forced = {"ONEDNN_MAX_CPU_ISA": "AVX2"}
+    worker = Worker(
+        "deploykit.transforms.core.running.session:Session", content, False, forced=forced
+    )
+    try:
+        found = compare(worker.ask("run", list(eight.outputs), feeds), run(codes, feeds))
+    finally:
+        worker.close()
+    assert min(each.sqnr_db for each in found) >= EQUAL_DB
 
 
 def test_layers_in_branches(tmp_path):

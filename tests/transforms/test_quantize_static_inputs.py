@@ -88,15 +88,35 @@ def feeds_of(graph: Graph, batch: int) -> dict[str, np.ndarray]:
     return {"x": rng.uniform(-1, 1, shape).astype(np.float32)}
 
 
+def with_float_kernels(graph: Graph) -> Graph:
+    """Return the same numbers for any processor: zeros between weights instead of dilations.
+
+    TensorFlow computes dilated depthwise layers in float with oneDNN alone, which is off by default
+    on processors without VNNI; the 8-bit kernel needs no flag.
+    """
+    layer, same = graph["layer"], graph.copy()
+    rate = max(layer.attr("dilations") or (1,))
+    if layer.op != "DepthwiseConv2dNative" or rate == 1:
+        return same
+    weights = graph.constant(layer.inputs[1])
+    height, width, *channels = weights.shape
+    sizes = (height - 1) * rate + 1, (width - 1) * rate + 1, *channels
+    wide = np.zeros(sizes, np.float32)
+    wide[::rate, ::rate] = weights.value
+    same.replace(same[weights.name], Node.constant(weights.name, wide))
+    same.replace(same["layer"], layer.with_attrs(dilations=None))
+    return same
+
+
 def quantized(graph: Graph, folder) -> Graph:
-    path = folder / "net.ranges.json"
-    path.write_text(ranges_of(graph, [feeds_of(graph, batch) for batch in (1, 4)]).text())
+    path, floats = folder / "net.ranges.json", with_float_kernels(graph)
+    path.write_text(ranges_of(floats, [feeds_of(graph, batch) for batch in (1, 4)]).text())
     return transform(graph, f'quantize_static(ranges="{path}", isa=avx2)')
 
 
 def noise(graph: Graph, result: Graph) -> float:
-    fed = [feeds_of(graph, batch) for batch in (1, 4)]
-    return min(compare(run(graph, each), run(result, each))[0].sqnr_db for each in fed)
+    fed, floats = [feeds_of(graph, batch) for batch in (1, 4)], with_float_kernels(graph)
+    return min(compare(run(floats, each), run(result, each))[0].sqnr_db for each in fed)
 
 
 MATRIX = [

@@ -16,7 +16,7 @@ EQUAL_DB = 40.0  # a code that is rounded the other way here and there; one net'
 def test_codes_give_the_numbers_of_the_8_bit_form(make, in_process, tmp_path):
     graph = make()
     path, feeds = calibrated(graph, tmp_path), feeds_of(graph, 3)
-    codes, eight = codes_graph(graph, path, "vnni"), int8_graph(graph, path, "vnni")
+    codes, eight = codes_graph(graph, path), int8_graph(graph, path)  # for this processor
     assert holds_codes(codes)
     assert not holds_codes(eight)
     assert not holds_codes(graph)

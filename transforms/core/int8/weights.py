@@ -3,6 +3,10 @@
 Source of the limit on pairs: Intel's vpmaddubsw adds the products of two adjacent input channels in
 16 bits, which saturate. With unsigned inputs up to 255 they hold where the codes of one sign in a
 pair sum to at most 128, as 128 * 255 < 2^15.
+
+Where a convolution reads codes with a sign, oneDNN shifts them above zero, and on such a processor
+halves the codes of the weights, with rounding; so these are even there. A few of its kernels do not
+halve, which even codes do not mind; that of MatMul never does.
 """
 
 import numpy as np
@@ -15,20 +19,24 @@ LARGEST = 127
 _PAIR = 128
 
 
-def weight_codes(layer: Node, weights: Array, exact_sums: bool) -> tuple[Array, Array]:
+def weight_codes(
+    layer: Node, weights: Array, exact_sums: bool, reads_sign: bool = False
+) -> tuple[Array, Array]:
     """Return int8 codes in the shape of the weights, and float32 steps, one a channel.
 
-    Without exact sums, each channel of a Conv2D or MatMul has as many levels as its pairs allow.
+    Without exact sums, each channel of a Conv2D or MatMul has as many levels as its pairs allow,
+    and convolutions that read codes with a sign have even codes.
     """
+    apart = 2 if reads_sign and not exact_sums and layer.op != "MatMul" else 1
     axes = tuple(axis for axis in range(weights.ndim) if axis not in channel_axes(layer))
     peaks = np.abs(weights).max(axes).astype(np.float64).reshape(-1)
     peaks[peaks < np.finfo(np.float32).tiny * LARGEST] = 1  # all zero: any step serves
-    levels = np.full(peaks.shape, float(LARGEST))
+    levels = np.full(peaks.shape, float(LARGEST // apart))
     if not exact_sums and layer.op != "DepthwiseConv2dNative":
-        levels = _levels(_by_channel(layer, weights), peaks)
-    steps = (peaks / levels).astype(np.float32)
-    codes = np.rint(weights / steps.reshape(channel_shape(layer, weights.shape)))
-    return codes.astype(np.int8), steps
+        levels = _levels(_by_channel(layer, weights), peaks, apart)
+    steps = (peaks / (levels * apart)).astype(np.float32)
+    codes = np.rint(weights / (steps * apart).reshape(channel_shape(layer, weights.shape)))
+    return (codes * apart).astype(np.int8), steps
 
 
 def restored(layer: Node, codes: Array, steps: Array) -> Array:
@@ -51,15 +59,18 @@ def _by_channel(layer: Node, weights: Array) -> Array:
     return weights.reshape(-1, *weights.shape[-2:])
 
 
-def _levels(weights: Array, peaks: Array) -> Array:
-    """Return for each output channel the most levels at which no pair of inputs saturates."""
-    levels = np.full(peaks.shape, float(LARGEST))
+def _levels(weights: Array, peaks: Array, apart: int) -> Array:
+    """Return for each output channel the most levels at which no pair of inputs saturates.
+
+    They are as many codes apart.
+    """
+    levels, most = np.full(peaks.shape, float(LARGEST // apart)), _PAIR // apart
     open_ = np.arange(len(peaks))
     while open_.size:
         worst = _worst_pairs(np.rint(weights[..., open_] * (levels[open_] / peaks[open_])))
-        too_large = worst > _PAIR
+        too_large = worst > most
         open_, worst = open_[too_large], worst[too_large]
-        levels[open_] = np.minimum(levels[open_] - 1, np.ceil(levels[open_] * _PAIR / worst))
+        levels[open_] = np.minimum(levels[open_] - 1, np.ceil(levels[open_] * most / worst))
     return levels
 
 
