@@ -19,8 +19,11 @@ Outcome = tuple[str, Any]
 
 
 def own_version() -> str:
-    """Return which deploykit is installed here."""
-    return metadata.version("deploykit")
+    """Return which deploykit is installed here; of a clone that is only run, nothing."""
+    try:
+        return metadata.version("deploykit")
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 @dataclass(frozen=True)
