@@ -68,8 +68,8 @@ class Run:
 
     def ended(self) -> tuple[int, str]:
         """Wait for the end; return the status and what was said."""
-        stdout, stderr = self.process.communicate(timeout=EVER)
-        return self.process.returncode, stdout + stderr
+        self.stdout, stderr = self.process.communicate(timeout=EVER)
+        return self.process.returncode, self.stdout + stderr
 
     def kill(self) -> None:
         """Kill the command with what watches it, as no memory or a machine without power does."""

@@ -4,14 +4,17 @@ Each kind of death is died ten times: of processes of this machine, and on a clu
 machines of one CPU.
 """
 
+import json
 import random
 import time
 
 import pytest
 
+import deploykit
 from tests.deploykit.batch_inference.killing import (
     ACTOR,
     EVER,
+    FILES,
     WORKER,
     Run,
     descendants,
@@ -112,6 +115,23 @@ def test_a_full_object_store(work, expected, cluster, tmp_path):
         assert held
     finally:
         ray.shutdown()
+
+
+def test_a_program_that_is_connected_already_stays_so(work, expected, cluster, tmp_path):
+    import ray
+
+    model, data, _, preprocess, *_ = work
+    ray.init(cluster.address, log_to_driver=False)
+    try:
+        how = {"preprocess": json.loads(preprocess), "batch": 1}
+        found = deploykit.infer(model, data, tmp_path, engine="ray", **how)
+        assert (found.run.engine, found.run.workers) == ("ray", 3)
+        assert ray.is_initialized()
+    finally:
+        ray.shutdown()
+    parts = {name: digest for name, digest in digests(tmp_path).items() if name.endswith(".npz")}
+    assert parts == {name: expected[name] for name in parts}
+    assert len(parts) == FILES
 
 
 def test_a_cluster_without_a_cpu(work, tmp_path):
