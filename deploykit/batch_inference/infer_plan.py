@@ -67,7 +67,7 @@ def planned(
 
     FileError, GraphError: the data cannot be read, or do not fit the model.
     """
-    graph, path = opened.frozen, os.fspath(data)
+    graph, path = opened.frozen, os.path.abspath(data)  # workers may be in other folders
     if not graph.inputs:
         raise GraphError(f"{opened.source}: the model has no input, so there is nothing to feed")
     settings = _of_a_worker(opened, settings)

@@ -50,12 +50,12 @@ def digests(folder: Path) -> dict[str, str]:
 class Run:
     """A command that runs."""
 
-    def __init__(self, work: list[str], out: Path, *options: str) -> None:
+    def __init__(self, work: list[str], out: Path, *options: str, cwd: Path | None = None) -> None:
         model, data, *how = work
-        self.out = out
+        self.out = out if cwd is None else cwd / out
         self.process = subprocess.Popen(
             [sys.executable, "-m", "deploykit", "infer", model, data, str(out), *how, *options],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd,
         )  # fmt: skip
 
     def wait_for(self, parts: int) -> None:
@@ -99,13 +99,17 @@ ACTOR, WORKER = "ray::PartActor", f"-m {child.__name__} "
 
 @contextlib.contextmanager
 def nodes(count: int = 3) -> Iterator[object]:
-    """Yield a cluster of a head without CPUs and some machines of one CPU, all of them here."""
+    """Yield a cluster of a head without CPUs and some machines of one CPU, all of them here.
+
+    It runs in a folder of its own, as one does that is somewhere else.
+    """
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
-    try:
+    with contextlib.chdir("/"):
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
         for _ in range(count):
             cluster.add_node(num_cpus=1)
+    try:
         yield cluster
     finally:
         cluster.shutdown()

@@ -5,8 +5,10 @@ machines of one CPU.
 """
 
 import json
+import os
 import random
 import time
+from pathlib import Path
 
 import pytest
 
@@ -101,6 +103,14 @@ def test_a_machine(work, expected, cluster, tmp_path, number):
         check(run, expected)
     finally:
         cluster.add_node(num_cpus=1)
+
+
+def test_paths_below_the_folder_in_which_the_command_runs(work, expected, cluster, tmp_path):
+    folder = Path(work[0]).parent
+    model, data, *rest = work
+    near = [model, os.path.relpath(data, folder), *rest]
+    how = ["--engine", "ray", "--address", cluster.address]
+    check(Run(near, Path("near"), *how, cwd=folder), expected)
 
 
 def test_a_full_object_store(work, expected, cluster, tmp_path):

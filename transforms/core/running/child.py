@@ -191,8 +191,12 @@ class Worker:
         fatal = [line for line in lines if line.startswith("F") and _STAMP.match(line)]
         found = fatal or lines  # what ended it may go on for many lines, as a whole node does
         last = _STAMP.sub("", found[-1])[:300] if found else "it said nothing"
-        if says_no_memory(log) or status == -signal.SIGKILL:
+        if says_no_memory(log):
             return LimitError(f"{self._runs} ran out of memory on this graph (--memory-limit)")
+        if status == -signal.SIGKILL:
+            return LimitError(
+                f"{self._runs} was killed, as a rule because the machine ran out of memory"
+            )
         if status < 0:
             name = signal.Signals(-status).name
             return CrashError(f"{self._runs} died of {name} on this graph: {last}")
