@@ -19,7 +19,7 @@ from deploykit.records.conversion import check_apart
 from deploykit.records.index import index_path, shard_files, shard_name
 from deploykit.records.resuming import alone, check_name, is_whole, remove
 from deploykit.storage.files import check_output_folder, remove_leftovers, write
-from deploykit.transforms.core.errors import Error, FileError, GraphError
+from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.files.reading import MAX_BYTES, read_json
 
 logger = logging.getLogger("deploykit")
@@ -189,7 +189,7 @@ def results_folder(
         found = ResultsFolder(folder, name, made_of, force)
         try:
             yield found
-        except (Error, KeyboardInterrupt):
+        except BaseException:
             found.end_early()
             raise
 

@@ -109,8 +109,8 @@ class RowInputs:
             self._parse = batch_parser(self._pipeline)
         try:
             found = self._parse(contents)
-        except (tf.errors.InvalidArgumentError, tf.errors.DataLossError):
-            return None
+        except (tf.errors.InvalidArgumentError, tf.errors.DataLossError, UnicodeDecodeError):
+            return None  # the last one is of a message that quotes the record
         return found if all(len(each) == len(contents) for each in found.values()) else None
 
 

@@ -385,12 +385,15 @@ def _line(declared: Preprocessing, range_: PhotoRange) -> str:
 
 
 def _feature_for(names: tuple[str, ...], inputs: tuple[str, ...], data: Data) -> str:
-    """Return the feature of one of an input's names, or the only one that can be meant."""
+    """Return the feature of one of an input's names, or the only one that can be meant.
+
+    Arrays bear the names of inputs, as they do wherever they are given.
+    """
     for name in names:
         if name in data.features:
             return name
     values = [each for each in data.features if each not in ("label", "labels")]
-    if len(inputs) == len(values) == 1:
+    if data.kind != "arrays" and len(inputs) == len(values) == 1:
         return values[0]
     raise GraphError(
         f"{data.path}: there is no feature '{names[0]}' for the input of that name; there are: "

@@ -174,7 +174,7 @@ def _framed(file: IO[bytes], most: int) -> bytes | DamagedRecord | None:
 def _ends(file: IO[bytes], most: int) -> bool:
     try:
         return _next(file, most) is None
-    except _FramingError:  # which was counted
+    except _FramingError:  # of a packed file, all records of which are sound or were counted
         return True
 
 

@@ -10,8 +10,10 @@ import numpy as np
 from deploykit.batch_inference.reading.data_part import DataPart
 from deploykit.batch_inference.reading.line_ends import line_offsets
 from deploykit.input.data import Data
-from deploykit.transforms.core.files.reading import check_regular
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.files.reading import MOST_RATIO, MOST_UNPACKED, check_regular, said
 from deploykit.transforms.core.tensors import Array
+from deploykit.transforms.core.tfrecord import OVERHEAD
 
 MOST_ROWS, MOST_PHOTOS = 4096, 256
 PART_BYTES = 16 << 20  # of data
@@ -33,7 +35,8 @@ def cut_parts(data: Data, row_bytes: int | None) -> list[DataPart]:
         data: as `open_data` returns it.
         row_bytes: of the outputs of a row, of which a part has at most 64 MiB; None: not known.
 
-    FileError: a file cannot be read. GraphError: a CSV file is no text.
+    FileError: a file cannot be read. GraphError: a CSV file is no text, or a file has no room for
+    its records.
     """
     photos = any(each.content == "image" for each in data.features.values())
     most = MOST_PHOTOS if photos else MOST_ROWS
@@ -69,6 +72,11 @@ def _of_rows(data: Data, file: str, rows: int, most: int) -> Iterator[DataPart]:
     """Yield the parts of a shard or of a file of arrays."""
     held = check_regular(file).st_size
     size = held
+    if data.kind == "records":
+        unpacked = max(MOST_UNPACKED, MOST_RATIO * held) if data.compression else held
+        if rows * OVERHEAD > unpacked:
+            raise GraphError(f"{file}: {rows:,} records, of which the index tells, have no room in "
+                             f"a file of {said(held)}")  # fmt: skip
     if data.kind == "arrays":  # which may be packed
         size = max(size, rows * _sample_bytes(data))
         most = _shared(rows, LEAST_ROWS, most)

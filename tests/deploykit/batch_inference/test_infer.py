@@ -9,6 +9,7 @@ import pytest
 
 import deploykit
 from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.tfrecord import framed, read_records
 from tests.deploykit.batch_inference.tiny_models import scores_of, tiny_model
 
 
@@ -94,3 +95,25 @@ def test_of_damaged_photos_it_is_said_what_is_wrong(tmp_path):
     assert said["cut.png"].startswith("the record cannot be used: Invalid PNG")
     assert set(said) == {"cut.png", "empty.png", "text.png"}
     assert not any("Graph execution" in each for each in said.values())
+
+
+def test_a_record_that_is_no_example_is_a_bad_row(tmp_path):
+    rows = np.ones((20, 4), np.float32)
+    np.savez(tmp_path / "rows.npz", x=rows)
+    deploykit.convert_records(tmp_path / "rows.npz", tmp_path / "set")
+    (shard,) = (tmp_path / "set").glob("*.tfrecord")
+    records = list(read_records(shard, False))
+    records[6] = b"\xff" * len(records[6])
+    shard.write_bytes(b"".join(map(framed, records)))
+    with pytest.raises(GraphError, match=r"record 6: .*--on-error skip"):
+        deploykit.infer(tiny_model(), tmp_path / "set", tmp_path / "out", processes=1)
+    found = deploykit.infer(
+        tiny_model(), tmp_path / "set", tmp_path / "out", processes=1, on_error="skip"
+    )
+    assert (found.rows, [each["row"] for each in found.skipped]) == (19, [6])
+
+
+def test_arrays_bear_the_names_of_inputs(tmp_path):
+    np.savez(tmp_path / "rows.npz", y=np.ones((20, 4), np.float32))
+    with pytest.raises(GraphError, match="there is no feature 'x'"):
+        deploykit.infer(tiny_model(), tmp_path / "rows.npz", tmp_path / "out", processes=1)

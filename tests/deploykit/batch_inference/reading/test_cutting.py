@@ -1,5 +1,7 @@
 """Data are shared out among workers, and not into crumbs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,8 @@ from deploykit.batch_inference.reading import cutting
 from deploykit.batch_inference.reading.cutting import cut_parts
 from deploykit.input.data import Data, open_data
 from deploykit.records.features import Feature
+from deploykit.transforms.core.errors import GraphError
+from tests.deploykit.input import made_up
 
 
 @pytest.mark.parametrize(
@@ -34,10 +38,16 @@ def test_shards_stay_whole_where_they_are_not_large():
     data = Data(".", "records", ("a", "b"), {"x": Feature("float32")}, (3000, 5000))
 
     class Size:
-        st_size = 1
+        st_size = 1 << 20
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cutting, "check_regular", lambda file: Size)
         assert [(each.files, each.rows) for each in cut_parts(data, None)] == [
             (("a",), 3000), (("b",), 2500), (("b",), 2500)
         ]  # fmt: skip
+
+
+def test_an_index_that_counts_more_records_than_fit_is_refused(tmp_path):
+    data = replace(made_up.write_records(tmp_path, ""), counts=(3, 1 << 62, 3))
+    with pytest.raises(GraphError, match=r"00001-of-00003.*have no room in a file of"):
+        cut_parts(data, None)
