@@ -61,6 +61,11 @@ def is_gzip(path: str | os.PathLike[str]) -> bool:
     return head.startswith(_GZIP) and head[8:] != struct.pack("<I", masked_crc(head[:8]))
 
 
+def most_unpacked(size: int) -> int:
+    """Return how many bytes a packed file of a size holds at most."""
+    return max(MOST_UNPACKED, MOST_RATIO * size)
+
+
 @dataclass(frozen=True)
 class DamagedRecord:
     """What stands in the place of a record that cannot be read."""
@@ -78,7 +83,7 @@ def read_records(path: str | os.PathLike[str], compressed: bool) -> Iterator[byt
         try:
             while (record := _next(file, most)) is not None:
                 if isinstance(record, DamagedRecord):
-                    raise _FramingError(record.reason)
+                    raise _FramingError(f": {record.reason}")
                 yield record
                 number += 1
         except _FramingError as error:
@@ -114,7 +119,7 @@ def read_all_records(
                 break
             yield record
             number += 1
-        if number == count and _ends(file, most):
+        if number == count and _ends(file, most, compressed):
             return
     raise VerificationError(
         f"{path}: from record {number} on it cannot be told which of the {count} records of its "
@@ -134,7 +139,7 @@ def _unpacked(path: str | os.PathLike[str], compressed: bool) -> Iterator[tuple[
             if not compressed:
                 yield raw, MAX_RECORD
                 return
-            most = max(MOST_UNPACKED, MOST_RATIO * os.fstat(raw.fileno()).st_size)
+            most = most_unpacked(os.fstat(raw.fileno()).st_size)
             yield cast(IO[bytes], gzip.GzipFile(fileobj=raw)), most
     except OSError as error:
         raise FileError(f"{path}: {error.strerror or error}") from None
@@ -167,15 +172,16 @@ def _framed(file: IO[bytes], most: int) -> bytes | DamagedRecord | None:
     if len(body) < length + 4:
         raise _FramingError(f" is cut short: {len(body)} of {length + 4} bytes, checksum included")
     if struct.unpack_from("<I", body, length)[0] != masked_crc(body[:length]):
-        return DamagedRecord(": the checksum of its bytes is wrong")
+        return DamagedRecord("the checksum of its bytes is wrong")
     return body[:length]
 
 
-def _ends(file: IO[bytes], most: int) -> bool:
+def _ends(file: IO[bytes], most: int, compressed: bool) -> bool:
+    """Say whether nothing is behind the last record, or only the damaged end of a packed file."""
     try:
         return _next(file, most) is None
-    except _FramingError:  # of a packed file, all records of which are sound or were counted
-        return True
+    except _FramingError:
+        return compressed
 
 
 def _lost(file: IO[bytes], place: int, most: int, left: int) -> int:

@@ -20,7 +20,7 @@ LOCAL, AUTO = "local", "auto"
 ADDRESS = "RAY_ADDRESS"
 """Ray's own variable for the address of a cluster."""
 
-_PLACE = re.compile(r"(?P<host>[^\s/:@]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})")
+_PLACE = re.compile(r"([^\s/:@]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
 _SECONDS = 5.0
 """For a first answer of a cluster."""
 _TLS = "RAY_USE_TLS"

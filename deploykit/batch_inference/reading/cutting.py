@@ -11,9 +11,9 @@ from deploykit.batch_inference.reading.data_part import DataPart
 from deploykit.batch_inference.reading.line_ends import line_offsets
 from deploykit.input.data import Data
 from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.files.reading import MOST_RATIO, MOST_UNPACKED, check_regular, said
+from deploykit.transforms.core.files.reading import check_regular, said
 from deploykit.transforms.core.tensors import Array
-from deploykit.transforms.core.tfrecord import OVERHEAD
+from deploykit.transforms.core.tfrecord import OVERHEAD, most_unpacked
 
 MOST_ROWS, MOST_PHOTOS = 4096, 256
 PART_BYTES = 16 << 20  # of data
@@ -73,7 +73,7 @@ def _of_rows(data: Data, file: str, rows: int, most: int) -> Iterator[DataPart]:
     held = check_regular(file).st_size
     size = held
     if data.kind == "records":
-        unpacked = max(MOST_UNPACKED, MOST_RATIO * held) if data.compression else held
+        unpacked = most_unpacked(held) if data.compression else held
         if rows * OVERHEAD > unpacked:
             raise GraphError(f"{file}: {rows:,} records, of which the index tells, have no room in "
                              f"a file of {said(held)}")  # fmt: skip

@@ -46,7 +46,7 @@ class RecordReader:
 def _batch(key: str, rows: range, group: Sequence[bytes | DamagedRecord]) -> RowBatch:
     sound = {row: each for row, each in zip(rows, group, strict=True) if isinstance(each, bytes)}
     bad = tuple(
-        BadRow(key, row, each.reason.lstrip(": "))
+        BadRow(key, row, each.reason)
         for row, each in zip(rows, group, strict=True)
         if isinstance(each, DamagedRecord)
     )

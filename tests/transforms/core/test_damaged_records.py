@@ -107,6 +107,12 @@ def test_a_file_of_another_number_of_records_is_refused(tmp_path, count, compres
         whole(tmp_path / "f", gzip.compress(content) if compressed else content, count, compressed)
 
 
+def test_what_stands_behind_the_last_record_is_refused(tmp_path):
+    content = b"".join(map(framed, made_up(10)))
+    with pytest.raises(VerificationError, match="which of the 10 records of its index"):
+        whole(tmp_path / "f", content + b"more", 10)
+
+
 def test_the_check_sees_a_reader_that_loses_count(tmp_path, monkeypatch):
     right = tfrecord._lost
     monkeypatch.setattr(tfrecord, "_lost", lambda *given: min(right(*given), 1))
