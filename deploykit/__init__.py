@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from deploykit.api.loadtest import load_test
     from deploykit.api.optimize import optimize
     from deploykit.api.placement import placement
+    from deploykit.api.plan import plan
     from deploykit.api.predict import predict
     from deploykit.api.quantize import quantize
     from deploykit.api.record_options import RecordOptions
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from deploykit.freezing.interface import Source
     from deploykit.freezing.open_model import OpenedModel, open_model
     from deploykit.input.piping import Piping
+    from deploykit.planning.plan_options import PlanOptions
     from deploykit.quantization.requested import Quantization
     from deploykit.serving.client.client import Client
     from deploykit.serving.client.connection import Connection
@@ -70,6 +72,7 @@ _HOMES = {
     "Limits": "transforms.core.running.child",
     "OpenedModel": "freezing.open_model",
     "Piping": "input.piping",
+    "PlanOptions": "planning.plan_options",
     "Quantization": "quantization.requested",
     "RecordOptions": "api.record_options",
     "Samples": "verification.samples",
@@ -102,6 +105,7 @@ _HOMES = {
     "open_model": "freezing.open_model",
     "optimize": "api.optimize",
     "placement": "api.placement",
+    "plan": "api.plan",
     "predict": "api.predict",
     "quantize": "api.quantize",
     "report": "api.report",
@@ -126,6 +130,7 @@ __all__ = [
     "Limits",
     "OpenedModel",
     "Piping",
+    "PlanOptions",
     "Quantization",
     "RecordOptions",
     "Samples",
@@ -158,6 +163,7 @@ __all__ = [
     "open_model",
     "optimize",
     "placement",
+    "plan",
     "predict",
     "quantize",
     "report",

@@ -6,11 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from deploykit.load.arrivals import MOST_LATE
 from deploykit.serving.client.endpoint import Endpoint
 from deploykit.serving.client.load_generator import DIGITS, LONGEST_US, OK, LoadStep, Taken
 from deploykit.text.loads import failures, load_name
 from deploykit.transforms.core.running.child import Worker
+from deploykit.transforms.core.tensors import Array
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 _POLL_SECONDS = 0.2
@@ -80,13 +83,28 @@ class Generators:
 
     def measure(self, step: LoadStep, advance: Advance = lambda name, count: None) -> Load:
         """Return what a step measured. CrashError: a process of the generator died."""
+        return _load(step, self._taken(step, advance))
+
+    def trace(self, step: LoadStep, advance: Advance) -> tuple[Load, Array]:
+        """Return what a step measured, and when each answered call was due and ended.
+
+        The times are seconds of the machine's clock, float64 [calls, 2], by when they were due.
+        CrashError: a process of the generator died.
+        """
+        taken = self._taken(replace(step, keeps_calls=True), advance)
+        calls = np.frombuffer(b"".join(each.calls for each in taken)).reshape(-1, 3)
+        answered = calls[calls[:, 2] == 1, :2]
+        return _load(step, taken), answered[np.argsort(answered[:, 0], kind="stable")]
+
+    def _taken(self, step: LoadStep, advance: Advance) -> list[Taken]:
+        """Return what each process measured of a step."""
         shares = list(zip(self._workers, _shares(step, len(self._workers)), strict=False))
         for worker, share in shares:
             worker.ask("start", share)
         while True:
             taken: list[Taken] = [worker.ask("so_far") for worker, _ in shares]
             if all(each.over for each in taken):
-                return _load(step, taken)
+                return taken
             advance(_live_line(step, taken), 0)
             time.sleep(_POLL_SECONDS)
 

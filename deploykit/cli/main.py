@@ -18,7 +18,7 @@ COMMANDS = (
     "ship", "freeze", "inspect", "check", "diff", "transforms", "transform", "optimize",
     "calibrate", "sensitivity", "quantize", "verify", "accuracy", "label", "input", "benchmark",
     "compare", "tune", "placement", "records", "infer", "export", "serve", "predict",
-    "status", "load-test", "report", "doctor",
+    "status", "load-test", "plan", "report", "doctor",
 )  # fmt: skip
 
 

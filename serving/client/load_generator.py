@@ -11,6 +11,7 @@ import itertools
 import sys
 import threading
 import time
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ class LoadStep:
     callers: int = 0
     rate: float = 0.0
     seed: int = 0
+    keeps_calls: bool = False
+    """Whether each call is told, and not only how many took how long."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,10 @@ class Taken:
     """At the end, a histogram of latencies in microseconds, as hdrhistogram encodes it."""
     failed: bytes
     """The same, of calls that ended with another status than OK."""
+    calls: bytes = b""
+    """At the end, where they are kept, three doubles for each call, in the order of the answers:
+    when it was due and when it ended, in seconds of the machine's clock, and 1 if it was answered
+    or 0."""
 
 
 class Generator:
@@ -75,6 +82,7 @@ class Generator:
 
         self._statuses: Counter[str] = Counter()
         self._histograms = {ok: HdrHistogram(1, LONGEST_US, DIGITS) for ok in (True, False)}
+        self._calls = array("d") if step.keeps_calls else None
         self._late = 0
         self._ended: float | None = None
         self._began, self._cpu = time.perf_counter(), time.process_time()
@@ -92,7 +100,9 @@ class Generator:
                 self._late,
                 (time.process_time() - self._cpu) / max(seconds, 1e-9),
                 # To encode them while calls are sent would hold those up.
-                *(self._histograms[ok].encode() if self._ended else b"" for ok in (True, False)),
+                self._histograms[True].encode() if self._ended else b"",
+                self._histograms[False].encode() if self._ended else b"",
+                self._calls.tobytes() if self._ended and self._calls is not None else b"",
             )
 
     def _closed_loop(self, step: LoadStep) -> None:
@@ -137,6 +147,8 @@ class Generator:
         with self._lock:
             self._statuses[status] += 1
             self._histograms[status == OK].record_value(max(1, round(passed * 1e6)))
+            if self._calls is not None:
+                self._calls.extend((due, due + passed, status == OK))
 
     def _next(self) -> bytes:
         with self._lock:

@@ -163,6 +163,31 @@ class Finite(_Written):
         return found
 
 
+class Span(_Written):
+    """From one whole number to another one, `1..1000`; a single number is both."""
+
+    name = "N..N"
+
+    def __init__(self, least: int, most: int) -> None:
+        self._least, self._most = least, most
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        """Return the two numbers."""
+        if isinstance(value, tuple):
+            return value
+        first, dots, second = value.partition("..")
+        try:
+            low, high = int(first), int(second if dots else first)
+        except ValueError:
+            self.fail(f"{value!r} is not two whole numbers such as 1..10", param, ctx)
+        if not self._least <= low <= high <= self._most:
+            self.fail(f"{value} does not go up, from {self._least} or more to {self._most} at most",
+                      param, ctx)  # fmt: skip
+        return low, high
+
+
 class Blocktime(_Written):
     """Whole milliseconds, or `infinite`."""
 

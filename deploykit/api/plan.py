@@ -1,0 +1,234 @@
+"""How many replicas a load takes."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from deploykit.calling.request_inputs import chosen_signature, feeds_from_data
+from deploykit.calling.server_load import Generators
+from deploykit.exporting.replica_counts import ReplicaCounts, check_manifests, fill_manifests
+from deploykit.hardware.listening import cores_behind
+from deploykit.load.arrivals import MOST_LATE
+from deploykit.planning.checking_plan import PlanCheck, tried
+from deploykit.planning.forecast import Forecast
+from deploykit.planning.from_results import recorded
+from deploykit.planning.measuring import Measured, measure_server
+from deploykit.planning.plan_options import NOTHING, ZONE, PlanOptions
+from deploykit.planning.sizing import Size, sized
+from deploykit.serving.client.client import Client
+from deploykit.serving.client.connection import DEFAULT_CONNECTION, Connection
+from deploykit.serving.client.endpoint import Endpoint
+from deploykit.serving.client.requests import predict_request
+from deploykit.serving.protocol.signatures import Signature
+from deploykit.storage.parameters import with_options
+from deploykit.text.progress import working
+from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.errors import Error
+
+DEFAULT = PlanOptions()
+_MEASURE, _TRY = "measure the server", "try the plan"
+
+
+@dataclass(frozen=True)
+class Plan(AsHtml):
+    """How many replicas a load takes, and what that rests on."""
+
+    model: str
+    how: PlanOptions
+    forecast: Forecast
+    size: Size
+    check: PlanCheck | None
+    """None: nothing was at hand to compare it with."""
+    takes: Signature | None = None
+    """None: it was made from a file."""
+    own_cores: int | None = None
+    """Of the server, where that is known."""
+    notes: tuple[str, ...] = ()
+    filled: tuple[Path, ...] = ()
+    """Manifests whose numbers of replicas were filled."""
+    fed: Mapping[str, str] = field(default_factory=dict)
+    """What became of files on the way to each input, in words."""
+
+    @property
+    def measured(self) -> Measured:
+        """What is known of one replica."""
+        return self.forecast.measured
+
+    @property
+    def cores(self) -> int:
+        """Of one replica."""
+        return self.how.cores or self.own_cores or self.measured.slots
+
+    @property
+    def problem(self) -> str:
+        """Why it is no plan to go by; empty where it is one."""
+        limit = f"{self.how.p99_ms:g} ms"
+        if self.check is not None and not self.check.passed:
+            return (
+                f"this server does not do what was foreseen: at {self.check.rate:.4g} calls/s "
+                f"{self.check.failed} calls failed and p99 is {self.check.p99_ms:.3g} ms, where "
+                f"{self.check.foreseen_ms:.3g} ms were foreseen"
+            )
+        if not self.size.bears:
+            least = self.forecast.curve[0][1].high_ms
+            return (
+                f"no number of replicas answers 99 % of calls within {limit}: one that has hardly "
+                f"any load has a p99 of {least:.3g} ms"
+            )
+        needed, (low, high) = self.size.needed[self.how.survive], self.how.replicas
+        lost = "" if self.how.survive == NOTHING else f" when a {self.how.survive} is lost"
+        if needed is None:
+            return f"with one zone, nothing is left{lost} (--zones)"
+        if needed > high:
+            return (
+                f"{needed} replicas answer 99 % of {self.how.rate:g} calls/s within {limit}{lost}, "
+                f"and {low}..{high} are allowed (--replicas)"
+            )
+        return ""
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data; latencies are in milliseconds."""
+        measured = self.measured
+        return {
+            "model": self.model,
+            "measured": {
+                "source": measured.source,
+                "slots": measured.slots,
+                "highest_rate": round(measured.capacity, 4),
+                "lone_p50_ms": round(measured.lone_ms[0], 3),
+                "lone_p99_ms": round(measured.lone_ms[1], 3),
+                "front_end_ms": round(1e3 * measured.times.front_end, 4),
+                "generator_busy": round(measured.busy, 3),
+            },
+            "rate": self.how.rate,
+            "p99_limit_ms": self.how.p99_ms,
+            "survive": self.how.survive,
+            "zones": self.how.zones,
+            "cores": self.cores,
+            **self.size.document(),
+            "check": self.check and self.check.document(),
+            "curve": [
+                {
+                    "rate": round(rate, 4),
+                    "load": round(self.forecast.load(rate), 4),
+                    "p99_ms": round(each.ms, 3),
+                    "p99_low_ms": round(each.low_ms, 3),
+                    "p99_high_ms": round(each.high_ms, 3),
+                }
+                for rate, each in self.forecast.curve
+            ],
+            "notes": list(self.notes),
+            "filled": [str(each) for each in self.filled],
+            "problem": self.problem or None,
+        }
+
+
+def plan(
+    source: str | os.PathLike[str],
+    model: str | None = None,
+    data: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    how: PlanOptions = DEFAULT,
+    connection: Connection = DEFAULT_CONNECTION,
+    **options: Any,
+) -> Plan:
+    """Say how many replicas of a server answer a rate of calls within a p99.
+
+    The server is one replica, and should run on what each of them will have. It is measured under
+    light and heavy loads; queues before many of its kind are simulated (M/G/c, with the services
+    that were measured); and the load that the plan gives to one replica is then tried on the
+    server. A result has a `problem` where it is no plan to go by.
+
+    Args:
+        source: `host:port` of gRPC, or `unix:path`; or a file that `load-test` or `benchmark
+            --scenario server` wrote with `-o`, instead of a server.
+        model: the name under which it is served; of a file it may be left out.
+        data: samples that are sent in turn, as for `load_test`; of a file there are none.
+        how: the rate, the limit, and what else the plan is to know.
+        connection: how the server is spoken to.
+        options: fields of `PlanOptions`, such as `rate` (calls a second), `p99_ms` and `seconds`,
+            or of `Connection`, such as `timeout` (in seconds).
+
+    Error: what is asked for contradicts itself. CallError: there is no such server, model or
+    version, or the model refuses the first call. VerificationError: the server could not be
+    measured. FileError, GraphError: the data, the file or the manifests do not fit.
+
+    Example:
+        >>> with deploykit.serve("models", port=0) as server:
+        ...     how = deploykit.PlanOptions(rate=50, p99_ms=500, seconds=0.5)
+        ...     found = deploykit.plan(server.address, "half_plus_two", {"x": [[2.0]]}, how)
+        >>> found.size.replicas
+        1
+    """
+    how, connection = with_options("plan", options, how, connection)
+    how.check()
+    name = os.fspath(source)
+    if _is_file(name):
+        return _from_file(name, model, data, how)
+    if model is None or data is None:
+        raise Error(f"{name} is taken for a server's address, and a plan that measures one needs "
+                    "the model's name and data (MODEL, --data)")  # fmt: skip
+    if how.manifests is not None:
+        check_manifests(how.manifests, model)
+    return _from_server(name, model, data, how, connection)
+
+
+def _is_file(name: str) -> bool:
+    return Path(name).is_file() or name.endswith(".json")
+
+
+def _from_file(name: str, model: str | None, data: object, how: PlanOptions) -> Plan:
+    if data is not None:
+        raise Error(f"{name} is a file, whose calls were made already: leave out --data")
+    found = recorded(name, model)
+    if how.manifests is not None:
+        check_manifests(how.manifests, found.model)
+    with working("plan") as advance:
+        advance("simulating", 0)
+        forecast = Forecast(found.measured)
+        size = sized(forecast, how)
+        check = found.check(forecast, (how.rate or 0.0) / size.replicas)
+    notes = (found.note,)
+    return _finished(Plan(found.model, how, forecast, size, check, notes=notes))
+
+
+def _from_server(
+    address: str, model: str, data: Any, how: PlanOptions, connection: Connection
+) -> Plan:
+    asked: Any = {"version": how.version, "label": how.version_label}
+    with working("plan", _MEASURE, _TRY) as work:
+        with Client(address, connection) as client:
+            signature, takes = chosen_signature(client.metadata(model, **asked), how.signature)
+            feeds, fed = feeds_from_data(data, takes, how.preprocess, how.batch)
+            # What is wrong with it is said before the load.
+            client.predict(model, feeds[0], signature=signature, **asked)
+        requests = [
+            predict_request(model, feed, signature=signature, **asked).SerializeToString()
+            for feed in feeds
+        ]
+        endpoint = Endpoint(address, replace(connection, retries=0))
+        with Generators(endpoint, requests, how.processes) as generators:
+            work.begin(_MEASURE)
+            at = f"the server at {address}"
+            measured = measure_server(generators, how.seconds, at, work)
+            forecast, size, check = tried(generators, measured, how, work.begin(_TRY))
+    notes = []
+    if measured.late > MOST_LATE:
+        notes.append(
+            f"up to {100 * measured.late:.0f} % of the calls were sent late, so the machine that "
+            "sends them is in these figures; let another one send them"
+        )
+    cores = cores_behind(address)
+    return _finished(Plan(model, how, forecast, size, check, takes, cores, tuple(notes), fed=fed))
+
+
+def _finished(found: Plan) -> Plan:
+    """Fill the manifests of a plan that has no problem."""
+    if found.how.manifests is None or found.problem:
+        return found
+    size = found.size
+    most = max(size.replicas + 1, size.needed[ZONE] or 0)
+    busy = size.bears / found.measured.capacity * min(1.0, found.measured.slots / found.cores)
+    counts = ReplicaCounts(found.model, size.replicas, most, busy)
+    return replace(found, filled=tuple(fill_manifests(found.how.manifests, counts)))

@@ -1,0 +1,147 @@
+"""Numbers of replicas in Kubernetes and KServe files, filled where they stand: all else stays."""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deploykit.exporting.manifests import dns_label
+from deploykit.storage.files import write
+from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.files.reading import read_bytes
+
+if TYPE_CHECKING:
+    import yaml
+
+FILES = ("kubernetes.yaml", "kserve.yaml")
+_LEAST_CPU, _MOST_CPU = 10, 90  # percent
+
+
+@dataclass(frozen=True)
+class ReplicaCounts:
+    """How many replicas of a model there are to be."""
+
+    model: str
+    least: int
+    most: int
+    cpu: float
+    """The share of its cores at which a replica is as busy as it may be."""
+
+    @property
+    def percent(self) -> int:
+        """The use of CPU at which another replica is wanted."""
+        return min(max(int(100 * self.cpu), _LEAST_CPU), _MOST_CPU)
+
+
+def check_manifests(folder: str | os.PathLike[str], model: str) -> None:
+    """Raise FileError or GraphError now for files that could not be filled after a long run."""
+    list(_filled(Path(folder), ReplicaCounts(model, 1, 1, 1.0)))
+
+
+def fill_manifests(folder: str | os.PathLike[str], counts: ReplicaCounts) -> list[Path]:
+    """Write the numbers into the files of a folder, and return their paths.
+
+    The autoscaler of Kubernetes gets the fewest, the most, and the use of CPU at which it adds one;
+    a Deployment without one gets the fewest; KServe's service of the model the fewest and the most.
+    FileError: the folder has no such file, or one cannot be read or written. GraphError: a file
+    has no place for them.
+    """
+    changed = list(_filled(Path(folder), counts))
+    for path, text in changed:
+        write(path, [text.encode()], True)
+    return [path for path, _ in changed]
+
+
+def _filled(folder: Path, counts: ReplicaCounts) -> Iterator[tuple[Path, str]]:
+    """Yield the files that there are and their new text."""
+    there = [folder / name for name in FILES if (folder / name).is_file()]
+    if not there:
+        raise FileError(f"{folder}: there is neither {' nor '.join(FILES)}; deploykit export "
+                        "--manifests kubernetes,kserve writes them")  # fmt: skip
+    for path in there:
+        try:
+            text = read_bytes(path).decode()
+        except UnicodeDecodeError:
+            raise GraphError(f"{path}: this is no text of UTF-8") from None
+        yield path, _with_counts(path, text, counts)
+
+
+def _with_counts(path: Path, text: str, counts: ReplicaCounts) -> str:
+    import yaml
+
+    try:
+        documents = [each for each in yaml.compose_all(text, yaml.SafeLoader) if each is not None]
+    except yaml.YAMLError as error:
+        line = " ".join(str(error).split())
+        raise GraphError(f"{path}: this is no YAML: {line}") from None
+    places = _places(path, documents, counts)
+    found = text
+    for place, value in sorted(places, key=lambda each: each[0].start_mark.index, reverse=True):
+        found = found[: place.start_mark.index] + str(value) + found[place.end_mark.index :]
+    return found
+
+
+def _places(
+    path: Path, documents: "list[yaml.Node]", counts: ReplicaCounts
+) -> "list[tuple[yaml.Node, int]]":
+    """Return the numbers in a file, as nodes of YAML, and what each becomes."""
+    both = {"minReplicas": counts.least, "maxReplicas": counts.most}
+    if path.name == "kserve.yaml":
+        services = {_name(each): each for each in documents if _kind(each) == "InferenceService"}
+        label = dns_label(counts.model)
+        if label not in services:
+            known = ", ".join(services) or "none"
+            raise GraphError(f"{path}: there is no InferenceService {label}, but: {known}")
+        predictor = _at(services[label], "spec", "predictor")
+        return _numbers(path, predictor, both, f"the predictor of {label}")
+    for each in documents:
+        if _kind(each) == "HorizontalPodAutoscaler":
+            places = _numbers(path, _at(each, "spec"), both, "the HorizontalPodAutoscaler")
+            return places + [(node, counts.percent) for node in _targets(each)]
+    for each in documents:
+        if _kind(each) == "Deployment":
+            one = {"replicas": counts.least}
+            return _numbers(path, _at(each, "spec"), one, "the Deployment, without an autoscaler,")
+    raise GraphError(f"{path}: there is neither a HorizontalPodAutoscaler nor a Deployment")
+
+
+def _numbers(
+    path: Path, node: "yaml.Node | None", values: Mapping[str, int], what: str
+) -> "list[tuple[yaml.Node, int]]":
+    found = []
+    for name, value in values.items():
+        number = _at(node, name)
+        if not str(getattr(number, "value", "")).isdecimal():
+            raise GraphError(f"{path}: {what} has no number {name} to fill")
+        found.append((number, value))
+    return found
+
+
+def _targets(scaler: "yaml.Node") -> "Iterator[yaml.Node]":
+    """Yield the uses of CPU at which an autoscaler acts."""
+    for metric in getattr(_at(scaler, "spec", "metrics"), "value", ()):
+        target = _at(metric, "resource", "target", "averageUtilization")
+        if target is not None and _text(_at(metric, "resource", "name")) == "cpu":
+            yield target
+
+
+def _at(node: "yaml.Node | None", *names: str) -> "yaml.Node | None":
+    """Return what lies in a mapping under names, one inside the other; None: nothing does."""
+    for name in names:
+        pairs: Any = getattr(node, "value", ())
+        inside = pairs if getattr(node, "id", "") == "mapping" else ()
+        node = next((value for key, value in inside if key.value == name), None)
+    return node
+
+
+def _text(node: "yaml.Node | None") -> str:
+    return str(getattr(node, "value", ""))
+
+
+def _kind(document: "yaml.Node") -> str:
+    return _text(_at(document, "kind"))
+
+
+def _name(document: "yaml.Node") -> str:
+    return _text(_at(document, "metadata", "name"))

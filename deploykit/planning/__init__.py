@@ -1,0 +1,1 @@
+"""How many replicas a load takes: a server is measured, and a queue before several simulated."""

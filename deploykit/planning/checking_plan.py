@@ -1,0 +1,139 @@
+"""Whether a plan is true of the server that it was made from: what was foreseen beside what is.
+
+Both are for the same arrivals, so that what is left between them is not luck.
+"""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deploykit.calling.server_load import Advance, Generators
+from deploykit.planning.forecast import P99, Forecast
+from deploykit.planning.measuring import MOST_FAILED, Measured, traced
+from deploykit.planning.plan_options import PlanOptions
+from deploykit.planning.service_times import Trace
+from deploykit.planning.sizing import Size, sized
+from deploykit.serving.client.load_generator import LoadStep
+
+TRIES, RUNS = 3, 3
+BAR, TINY_BAR = 1.25, 1.35
+TINY_MS = 2.0
+"""Of calls that are quicker than this, what else a machine does is a larger part."""
+_LONGER = 2.0  # than a load while the server is measured
+_SEED = 1000
+
+
+@dataclass(frozen=True)
+class PlanCheck:
+    """A load that the plan gives to one replica, on the server itself."""
+
+    rate: float
+    calls: int
+    """That were answered."""
+    failed: int
+    seen_ms: Sequence[float]
+    """P99 of each run."""
+    foreseen: Sequence[P99]
+    """The same for the very arrivals of each run."""
+    bar: float
+    """How far both may be apart, as a ratio."""
+
+    @property
+    def p99_ms(self) -> float:
+        """What was seen in the run in the middle."""
+        return statistics.median(self.seen_ms)
+
+    @property
+    def foreseen_ms(self) -> float:
+        """What was foreseen of the runs, in the middle."""
+        return statistics.median(each.ms for each in self.foreseen)
+
+    @property
+    def ratio(self) -> float:
+        """What was foreseen over what was seen."""
+        return self.foreseen_ms / self.p99_ms
+
+    @property
+    def passed(self) -> bool:
+        """Whether the server does what was foreseen.
+
+        It does not where calls fail, or where not one run is within the bar of its range, and all
+        are on the same side of it.
+        """
+        runs = list(zip(self.seen_ms, self.foreseen, strict=True))
+        slower = all(seen > self.bar * each.high_ms for seen, each in runs)
+        quicker = all(self.bar * seen < each.low_ms for seen, each in runs)
+        return not (slower or quicker or self.failed > MOST_FAILED * self.calls)
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "rate": round(self.rate, 4),
+            "calls": self.calls,
+            "failed": self.failed,
+            "p99_ms": round(self.p99_ms, 3),
+            "foreseen_ms": round(self.foreseen_ms, 3),
+            "ratio": round(self.ratio, 3),
+            "bar": self.bar,
+            "passed": self.passed,
+            "runs": [
+                {
+                    "p99_ms": round(seen, 3),
+                    "foreseen_ms": round(each.ms, 3),
+                    "foreseen_low_ms": round(each.low_ms, 3),
+                    "foreseen_high_ms": round(each.high_ms, 3),
+                }
+                for seen, each in zip(self.seen_ms, self.foreseen, strict=True)
+            ],
+        }
+
+
+def bar_for(lone_ms: float) -> float:
+    """Return how far what is seen may be from what was foreseen, for calls that take so long."""
+    return TINY_BAR if lone_ms < TINY_MS else BAR
+
+
+def judged(traces: Sequence[Trace], failed: int, forecast: Forecast) -> PlanCheck:
+    """Return what runs at one rate say of a forecast."""
+    return PlanCheck(
+        traces[0].rate,
+        sum(len(each.calls) for each in traces),
+        failed,
+        [1e3 * each.p99() for each in traces],
+        [forecast.replayed(each.rate, each.calls[:, 0] - each.calls[0, 0]) for each in traces],
+        bar_for(forecast.measured.lone_ms[0]),
+    )
+
+
+def tried(
+    generators: Generators, measured: Measured, how: PlanOptions, advance: Advance
+) -> tuple[Forecast, Size, PlanCheck | None]:
+    """Return a plan that was tried on the server, with what it rests on.
+
+    Where the server does something else than was foreseen, what it did is added to what is known of
+    it, and the plan made anew: machines that are shared change within a minute. What does not hold
+    after TRIES of them is returned as it is. VerificationError: as `traced`.
+    """
+    check = None
+    for attempt in range(TRIES):
+        advance("simulating", 0)
+        forecast = Forecast(measured)
+        size = sized(forecast, how)
+        rate = (how.rate or 0.0) / size.replicas
+        if forecast.p99(rate) is None or not size.bears:
+            return forecast, size, None
+        traces, failed = [], 0
+        for number in range(RUNS):
+            advance(f"trying {rate:.4g} calls/s", TRIES * RUNS)
+            seed = _SEED + attempt * RUNS + number
+            step = LoadStep(_LONGER * how.seconds, rate=rate, seed=seed)
+            load, trace = traced(generators, step, advance)
+            traces.append(trace)
+            failed += load.failed
+        advance("comparing", 0)
+        check = judged(traces, failed, forecast)
+        if check.passed:
+            break
+        measured = measured.with_rounds(traces)
+    return forecast, size, check

@@ -1,0 +1,233 @@
+"""What one replica does, read from a result of `load-test` or of `benchmark --scenario server`."""
+
+import itertools
+import math
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deploykit.benchmarking.measurement import Measurement
+from deploykit.benchmarking.results import result_of
+from deploykit.benchmarking.scenarios.stage import SEED
+from deploykit.benchmarking.scenarios.timing import SERVER
+from deploykit.load.arrivals import poisson
+from deploykit.planning.checking_plan import PlanCheck, bar_for
+from deploykit.planning.forecast import MOST_LOAD, P99, Forecast
+from deploykit.planning.measuring import ALIKE, Measured, order_of, slots_of, summed_up
+from deploykit.planning.service_times import (
+    RESTS,
+    STATES,
+    Course,
+    Order,
+    Services,
+    ServiceTimes,
+    Trace,
+)
+from deploykit.text.loads import load_name
+from deploykit.transforms.core.errors import GraphError, nearest
+from deploykit.transforms.core.files.reading import read_json
+from deploykit.transforms.core.tensors import Array
+
+_MADE = 2000  # services that stand for a distribution of which percentiles are known
+_QUANTILES = (0, 50, 90, 99, 99.9, 100)
+_VARIES = (0.95, 1.05)  # what is measured once
+_PIECES = 5
+_LIGHT = 0.3  # of the capacity: so few calls hardly meet
+_FEWEST = 100
+_LUCKS = 8
+
+
+@dataclass(frozen=True)
+class RecordedLoad:
+    """Calls that came at random."""
+
+    rate: float
+    calls: int
+    p99_ms: float
+    due: Array | None = None
+    """Seconds at which they were due; None: that is not known."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a file tells of one replica."""
+
+    measured: Measured
+    loads: Sequence[RecordedLoad]
+    note: str
+    """What it does not tell, in words."""
+    model: str
+
+    def check(self, forecast: Forecast, rate: float) -> PlanCheck | None:
+        """Compare what is foreseen with the load in the file that is nearest to a rate."""
+        loads = [each for each in self.loads if forecast.load(each.rate) <= MOST_LOAD]
+        if not loads:
+            return None
+        near = min(loads, key=lambda each: abs(each.rate - rate))
+        bar = bar_for(self.measured.lone_ms[0])
+        foreseen = _foreseen(forecast, near)
+        return PlanCheck(near.rate, near.calls, 0, [near.p99_ms], [foreseen], bar)
+
+
+def _foreseen(forecast: Forecast, load: RecordedLoad) -> P99:
+    """Return what is foreseen of a load; where its arrivals are not known, of as many others."""
+    if load.due is not None:
+        return forecast.replayed(load.rate, load.due)
+    found = []
+    for seed in range(_LUCKS):
+        due = itertools.islice(poisson(load.rate, math.inf, seed), load.calls)
+        found.append(forecast.replayed(load.rate, np.array(list(due))))
+    return P99(
+        statistics.median(each.ms for each in found),
+        min(each.low_ms for each in found),
+        max(each.high_ms for each in found),
+    )
+
+
+def recorded(path: str | os.PathLike[str], model: str | None) -> Recorded:
+    """Read a file. GraphError: it is no such result, or does not tell enough."""
+    document = read_json(path, "result of load-test or benchmark")
+    kind = document.get("kind", document.get("command")) if isinstance(document, dict) else None
+    try:
+        if kind == "load-test":
+            return _from_load_test(document, path, model)
+        if kind == "benchmark":
+            return _from_benchmark(document, path, model)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise GraphError(f"{path}: this is no result of deploykit {kind}: {error!r}") from None
+    raise GraphError(
+        f"{path}: a plan is made from a result of deploykit load-test (-o) or of deploykit "
+        f"benchmark --scenario server (-o), and this is neither (its kind is {kind!r})"
+    )
+
+
+def _from_load_test(
+    document: Mapping[str, Any], path: str | os.PathLike[str], model: str | None
+) -> Recorded:
+    name = str(document["model"])
+    _check_model(path, model, [name])
+    loads = [each for each in document["loads"] if each["latency_ms"]]
+    for each in loads:
+        if each["generator_limited"]:
+            raise GraphError(f"{path}: at {load_name(each['callers'], each['rate'])} the generator "
+                             "was the limit, not the server, so it tells nothing")  # fmt: skip
+    several = [float(each["throughput"]) for each in loads if each["callers"] > 1]
+    if not several:
+        raise GraphError(f"{path}: {_wanted('how many calls several callers get answered')}")
+    capacity = max(several)
+    lone = [each for each in loads if each["callers"] == 1]
+    light = [each for each in loads if 0 < each["rate"] <= _LIGHT * capacity]
+    if not lone + light:
+        raise GraphError(f"{path}: {_wanted('how long a call takes that meets no other')}")
+    latency = (lone + light)[0]["latency_ms"]
+    alone = _like(latency)
+    slots = slots_of(float(latency["mean"]) / 1e3, capacity)
+    spread = float(latency["p90"]) > ALIKE * float(latency["p50"])
+    measured = Measured(
+        (float(latency["p50"]), float(latency["p99"])),
+        Order(slots, spread),
+        _made(alone, slots, capacity),
+        [_made(alone, slots, each * capacity) for each in _VARIES],
+        f"the server at {document['address']} ({path})",
+    )
+    at_random = [
+        RecordedLoad(
+            float(each["rate"]), int(each["statuses"]["OK"]), float(each["latency_ms"]["p99"])
+        )
+        for each in loads
+        if each["rate"] and not each["failed"]
+    ]
+    note = (
+        "a load test does not tell how the server differs when it rested or has a queue; a plan "
+        "that measures the server itself (plan ADDRESS MODEL) knows"
+    )
+    return Recorded(measured, at_random, note, name)
+
+
+def _made(alone: Array, slots: int, capacity: float) -> ServiceTimes:
+    """Return service times with the spread of a lone caller's calls, and the mean of a capacity."""
+    busy = alone * (slots / capacity / alone.mean())
+    states = [alone if state < len(RESTS) else busy for state in range(STATES)]
+    return ServiceTimes(slots, capacity, 0.0, [Course(1.0, states)])
+
+
+def _like(latency: Mapping[str, Any]) -> Array:
+    """Return seconds with these percentiles in milliseconds.
+
+    Those below p50 are taken to be as far from it as those above, up to p90.
+    """
+    p50, p90 = float(latency["p50"]), float(latency["p90"])
+    known = [max(2 * p50 - p90, p50 / 2), p50, p90, *map(float, (latency["p99"],
+             latency["p99.9"], latency["max"]))]  # fmt: skip
+    shares = (np.arange(_MADE) + 0.5) / _MADE * 100
+    found: Array = np.interp(shares, _QUANTILES, known) / 1e3
+    return found
+
+
+def _from_benchmark(
+    document: Mapping[str, Any], path: str | os.PathLike[str], model: str | None
+) -> Recorded:
+    found = [
+        each
+        for each in result_of(document, path).measurements
+        if each.scenario is not None and each.scenario.name == SERVER
+    ]
+    if not found:
+        raise GraphError(f"{path}: no model was measured in scenario server, whose calls come at "
+                         "random (benchmark --scenario server --rate R)")  # fmt: skip
+    _check_model(path, model, [each.name for each in found])
+    if model is None and len(found) > 1:
+        names = ", ".join(each.name for each in found)
+        raise GraphError(f"{path}: several were measured, so say which: {names}")
+    chosen = next(each for each in found if model in (None, each.name))
+    trace = _replayed(chosen, path)
+    slots = chosen.settings.concurrency
+    capacity = slots / float(Services.of(trace, slots).seconds.mean())
+    ended = np.maximum.accumulate(trace.calls[:, 1])
+    alone = np.concatenate([[True], trace.calls[1:, 0] > ended[:-1]])
+    lone = Trace(trace.rate, trace.calls[alone])
+    pieces = [
+        Trace(trace.rate, each) for each in np.array_split(trace.calls, _PIECES) if len(each) > 1
+    ]
+    measured = summed_up(
+        order_of(slots, lone.latencies),
+        [lone],
+        [[each] for each in pieces],
+        [capacity] * len(pieces),
+        f"one process, without a server ({path})",
+    )
+    load = RecordedLoad(trace.rate, len(trace.calls), 1e3 * trace.p99(), trace.calls[:, 0])
+    note = "what a server adds to a call is not in a benchmark of one process"
+    return Recorded(measured, [load], note, chosen.name)
+
+
+def _replayed(measurement: Measurement, path: str | os.PathLike[str]) -> Trace:
+    """Return when calls were due, which a seed tells, and when they ended."""
+    scenario, latencies = measurement.scenario, np.array(measurement.latencies_ms) / 1e3
+    assert scenario is not None
+    rate = scenario.rate_asked or 0.0
+    arrivals = poisson(rate, scenario.seconds + 1.0, SEED)
+    due = np.array(list(itertools.islice(arrivals, len(latencies))))
+    if len(due) < len(latencies) or len(due) < _FEWEST:
+        raise GraphError(f"{path}: {measurement.name} had {len(latencies)} calls, and {_FEWEST} "
+                         "are the least: let it last longer (--duration)")  # fmt: skip
+    return Trace(rate, np.stack([due, due + latencies], axis=1))
+
+
+def _check_model(path: str | os.PathLike[str], model: str | None, names: Sequence[str]) -> None:
+    if model is not None and model not in names:
+        raise GraphError(
+            f"{path}: it is not about {model}{nearest(model, list(names))}, but about: "
+            f"{', '.join(names)}"
+        )
+
+
+def _wanted(what: str) -> str:
+    return (
+        f"it does not tell {what}; deploykit load-test --concurrency 1,2,4,8 -o FILE does, or let "
+        "deploykit plan ADDRESS MODEL measure the server"
+    )

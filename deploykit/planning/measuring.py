@@ -1,0 +1,194 @@
+"""What one replica does under loads, measured at a real server."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from deploykit.calling.server_load import Advance, Generators, Load
+from deploykit.planning.service_times import Order, ServiceTimes, Trace
+from deploykit.serving.client.load_generator import LoadStep
+from deploykit.text.loads import failures
+from deploykit.transforms.core.errors import VerificationError
+from deploykit.transforms.core.tensors import Array
+
+ROUNDS = 5
+"""All loads are measured so often in turn: what differs between rounds is the machine."""
+RUNGS = (0.2, 0.4, 0.6, 0.8)
+"""Loads that come at random, as shares of what the server can answer."""
+STEPS = ROUNDS * (2 + len(RUNGS))
+_PROBE_SECONDS = 1.0
+_MOST_CALLERS = 64
+_GAIN = 1.1  # twice the callers that bring less bring nothing
+_CALLERS_A_SLOT = 4
+_NEARLY = 0.35
+MOST_FAILED = 0.01
+"""Of the calls."""
+_MOST_LOST = 0.2  # of the loads
+_FEWEST_CALLS = 20
+MOST_LATE = 0.1
+"""Of the calls; where a server shares its cores with the generator, some are."""
+ALIKE = 1.5
+"""Services differ no more than this, as a ratio, where calls do not overtake each other."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is known of one replica."""
+
+    lone_ms: tuple[float, float]
+    """Of a lone caller's calls: p50 and p99."""
+    order: Order
+    times: ServiceTimes
+    """Of all rounds together."""
+    rounds: Sequence[ServiceTimes]
+    """Of each alone."""
+    source: str
+    """Where it was measured, in words."""
+    busy: float = 0.0
+    """The share of a core that the generator took at most."""
+    late: float = 0.0
+    """The share of calls that it sent too late, at most."""
+
+    def with_rounds(self, traces: Sequence[Trace]) -> "Measured":
+        """Return it with more loads that came at random, each a round by itself."""
+        known, order = self.times, self.order
+        rounds = [ServiceTimes.of([each], order, self.capacity, known.front_end) for each in traces]
+        return replace(self, times=known.joined(*rounds), rounds=[*self.rounds, *rounds])
+
+    @property
+    def slots(self) -> int:
+        """How many calls are computed at the same time."""
+        return self.order.slots
+
+    @property
+    def capacity(self) -> float:
+        """Calls a second that it answers where it never waits for one."""
+        return self.times.capacity
+
+
+def measure_server(
+    generators: Generators, seconds: float, source: str, advance: Advance
+) -> Measured:
+    """Measure a server: a lone caller, several of them, and calls at random times.
+
+    Each load lasts for so many seconds, in each of ROUNDS rounds. VerificationError: calls failed,
+    or the generator was the limit.
+    """
+    slots, capacity = _probed(generators, advance)
+    rounds, lone, loads = [], [], []
+    for turn in range(ROUNDS):
+        steps = [
+            LoadStep(seconds, callers=1),
+            LoadStep(seconds, callers=_CALLERS_A_SLOT * slots),
+            *(
+                LoadStep(seconds, rate=share * capacity, seed=1 + turn * len(RUNGS) + number)
+                for number, share in enumerate(RUNGS)
+            ),
+        ]
+        traces = []
+        for step in steps:
+            advance("measuring", STEPS)
+            load, trace = traced(generators, step, advance)
+            loads.append(load)
+            traces.append(trace)
+        lone.append(traces[0])
+        rounds.append(traces[1:])
+    _check_answered(loads)
+    capacities = [first.throughput for first, *_ in rounds]
+    order = order_of(slots, np.concatenate([each.latencies for each in lone]))
+    found = summed_up(order, lone, rounds, capacities, source)
+    busy = max(each.generator_busy for each in loads)
+    late = max(each.sent_late / sum(each.statuses.values()) for each in loads)
+    return replace(found, busy=busy, late=late)
+
+
+def _check_answered(loads: Sequence[Load]) -> None:
+    """Raise VerificationError if calls failed at many loads, and not when the machine was busy."""
+    failing = [each for each in loads if each.failed > MOST_FAILED * sum(each.statuses.values())]
+    if len(failing) > _MOST_LOST * len(loads):
+        worst = max(failing, key=lambda each: each.failed)
+        raise VerificationError(
+            f"calls failed at {len(failing)} of {len(loads)} loads, such as {worst.failed} of "
+            f"{sum(worst.statuses.values())} at {worst.name} ({failures(worst.statuses)}), so "
+            "nothing can be planned: let the server answer them all first"
+        )
+
+
+def summed_up(
+    order: Order,
+    lone: Sequence[Trace],
+    rounds: Sequence[Sequence[Trace]],
+    capacities: Sequence[float],
+    source: str,
+) -> Measured:
+    """Return what the traces of rounds tell of a server that takes its calls in an order."""
+    every = [trace for each in rounds for trace in each]
+    alone = 1e3 * np.concatenate([each.latencies for each in lone])
+    times = ServiceTimes.of(every, order, float(np.median(capacities)))
+    return Measured(
+        (float(np.percentile(alone, 50)), float(np.percentile(alone, 99))),
+        order,
+        times,
+        [
+            ServiceTimes.of(traces, order, capacity, times.front_end)
+            for traces, capacity in zip(rounds, capacities, strict=True)
+        ],
+        source,
+    )
+
+
+def traced(generators: Generators, step: LoadStep, advance: Advance) -> tuple[Load, Trace]:
+    """Return what a load measured, and its calls.
+
+    VerificationError: too few were answered, or the generator was the limit.
+    """
+    load, calls = generators.trace(step, advance)
+    total = sum(load.statuses.values())
+    if len(calls) < _FEWEST_CALLS:
+        failed = f" ({failures(load.statuses)})" if load.failed else ""
+        raise VerificationError(
+            f"{load.name} brought {len(calls)} answers in {step.seconds:g} s{failed}, and "
+            f"{_FEWEST_CALLS} are the least: give each load longer (--seconds)"
+        )
+    if load.sent_late > MOST_LATE * total or (step.callers and load.generator_limited):
+        raise VerificationError(
+            f"the generator was the limit at {load.name}, not the server; give it more processes "
+            "(--processes) or another machine"
+        )
+    return load, Trace(step.rate or load.throughput, calls, open=not step.callers)
+
+
+def order_of(slots: int, lone: Array) -> Order:
+    """Return how calls are taken, of which those of a lone caller took so many seconds.
+
+    Where these are much alike, so are all, and one that ends before another that came first has
+    merely had more of a core.
+    """
+    quick, slow = np.percentile(lone, (10, 90))
+    return Order(slots, overtaking=bool(slow > ALIKE * quick))
+
+
+def slots_of(lone_seconds: float, capacity: float) -> int:
+    """Return how many calls a server computes at once: so many lone callers keep it busy.
+
+    What it does before and after it computes makes that a little more than it is.
+    """
+    return max(1, int(capacity * lone_seconds + _NEARLY))
+
+
+def _probed(generators: Generators, advance: Advance) -> tuple[int, float]:
+    """Return about how many calls are computed at once, and how many are answered in a second."""
+    advance("a first look", 0)
+    lone = generators.measure(LoadStep(_PROBE_SECONDS, callers=1), advance)
+    best, callers = lone.throughput, 1
+    while callers < _MOST_CALLERS:
+        callers *= 2
+        more = generators.measure(LoadStep(_PROBE_SECONDS, callers=callers), advance)
+        if more.throughput < _GAIN * best:
+            best = max(best, more.throughput)
+            break
+        best = more.throughput
+    if not (lone.latency_ms and best):
+        raise VerificationError(f"no call was answered ({failures(lone.statuses)})")
+    return slots_of(lone.latency_ms["mean"] / 1e3, best), best

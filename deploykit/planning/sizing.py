@@ -1,0 +1,138 @@
+"""So many replicas for a load: how many there have to be, and what they do when some are lost."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from deploykit.planning.forecast import MOST_LOAD, P99, Forecast
+from deploykit.planning.plan_options import LOSSES, NOTHING, REPLICA, PlanOptions
+
+MONTH_HOURS = 730
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What replicas do that are left when something is lost."""
+
+    lost: str
+    """`nothing`, a `replica` or a `zone`."""
+    replicas: int
+    """That are left."""
+    load: float
+    """The share of its capacity that each gives; more than 1: it cannot."""
+    p99: P99 | None
+    """Where calls are dealt out at random; None: the load is above MOST_LOAD."""
+    together_ms: float | None
+    """P99 where each call goes to a replica that has the fewest."""
+    holds: bool
+    """Whether p99 is within the limit, in all of its range."""
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        p99 = self.p99
+        return {
+            "lost": self.lost,
+            "replicas": self.replicas,
+            "load": round(self.load, 4) if math.isfinite(self.load) else None,
+            "p99_ms": p99 and round(p99.ms, 3),
+            "p99_low_ms": p99 and round(p99.low_ms, 3),
+            "p99_high_ms": p99 and round(p99.high_ms, 3),
+            "p99_least_busy_ms": self.together_ms and round(self.together_ms, 3),
+            "holds": self.holds,
+        }
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What replicas cost, in the currency of the price."""
+
+    hour: float
+    month: float
+    """Of 730 hours."""
+    million_calls: float
+    """At the planned rate."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many replicas, and what follows from that."""
+
+    replicas: int
+    """None of those allowed holds where `bears` is 0 or `needed` says more; then it is the most."""
+    bears: float
+    """Calls a second that one replica answers with p99 within the limit; 0: at no rate."""
+    needed: Mapping[str, int | None]
+    """By what may be lost: how many replicas hold then; None: no number does."""
+    outcomes: tuple[Outcome, ...]
+    cost: Cost | None
+
+    @property
+    def headroom(self) -> float:
+        """Calls a second that all replicas answer within the limit."""
+        return self.replicas * self.bears
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "replicas": self.replicas,
+            "rate_of_one": round(self.bears, 4),
+            "highest_rate": round(self.headroom, 4),
+            "needed": dict(self.needed),
+            "outcomes": [each.document() for each in self.outcomes],
+            "cost": self.cost and asdict(self.cost),
+        }
+
+
+def sized(forecast: Forecast, how: PlanOptions) -> Size:
+    """Return how many replicas a load takes, within the numbers that are allowed."""
+    assert how.rate is not None
+    assert how.p99_ms is not None
+    bears = forecast.bears(how.p99_ms)
+    needed: dict[str, int | None] = dict.fromkeys(LOSSES)
+    if bears:
+        least = math.ceil(how.rate / bears * (1 - 1e-9))
+        needed = {lost: _surviving(least, lost, how.zones) for lost in LOSSES}
+    wanted = needed[how.survive]
+    low, high = how.replicas
+    replicas = high if wanted is None else min(max(low, wanted), high)
+    outcomes = tuple(_outcome(forecast, how, replicas, lost) for lost in LOSSES)
+    cost = None
+    if how.price is not None:
+        hour = replicas * how.price
+        cost = Cost(hour, MONTH_HOURS * hour, 1e6 * hour / (3600 * how.rate))
+    return Size(replicas, bears, needed, outcomes, cost)
+
+
+def left(replicas: int, lost: str, zones: int) -> int:
+    """Return how many replicas are left; the largest zone is the one that is lost."""
+    if lost == NOTHING:
+        return replicas
+    return replicas - (1 if lost == REPLICA else math.ceil(replicas / zones))
+
+
+def _surviving(least: int, lost: str, zones: int) -> int | None:
+    """Return the fewest replicas of which so many are left; None: a loss leaves none."""
+    if lost == NOTHING:
+        return least
+    if lost == REPLICA:
+        return least + 1
+    if zones == 1:
+        return None
+    found = least + math.ceil(least / (zones - 1))  # of which one zone is lost
+    while left(found - 1, lost, zones) >= least:
+        found -= 1
+    return found
+
+
+def _outcome(forecast: Forecast, how: PlanOptions, replicas: int, lost: str) -> Outcome:
+    assert how.rate is not None
+    assert how.p99_ms is not None
+    count = left(replicas, lost, how.zones)
+    if not count:
+        return Outcome(lost, 0, math.inf, None, None, False)
+    rate = how.rate / count
+    p99, load = forecast.p99(rate), forecast.load(rate)
+    together = forecast.together(rate, count)
+    holds = p99 is not None and load <= MOST_LOAD and p99.high_ms <= how.p99_ms
+    return Outcome(lost, count, load, p99, together, holds)

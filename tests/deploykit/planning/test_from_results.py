@@ -1,0 +1,145 @@
+"""Plans from files: what load tests and benchmarks tell, and what they do not."""
+
+import json
+
+import numpy as np
+import pytest
+
+import deploykit
+from deploykit.benchmarking.scenarios.stage import SEED
+from deploykit.load.arrivals import poisson
+from deploykit.planning.from_results import recorded
+from deploykit.transforms.core.errors import Error, GraphError
+from tests.deploykit.planning.servers import traced
+
+SERVICE = 0.01
+
+
+def latency(milliseconds) -> dict[str, float]:
+    at = dict(zip(("p50", "p90", "p99", "p99.9"), np.percentile(milliseconds, (50, 90, 99, 99.9)),
+                  strict=True))  # fmt: skip
+    return {**at, "mean": float(np.mean(milliseconds)), "max": float(np.max(milliseconds))}
+
+
+def services(count: int):
+    return np.random.default_rng(1).gamma(100, SERVICE / 100, count)
+
+
+def load(callers: int = 0, rate: float = 0.0, slower: float = 1.0, calls: int = 3000):
+    """Return what a load test says of a server with one place."""
+    own = slower * services(calls)
+    if rate:
+        due = np.cumsum(np.random.default_rng(5).exponential(1 / rate, calls))
+        taken = 1e3 * traced(due, own).latencies
+    else:
+        taken = 1e3 * own * callers
+    return {
+        "callers": callers, "rate": rate, "statuses": {"OK": calls}, "failed": 0,
+        "throughput": rate or 1 / SERVICE, "latency_ms": latency(taken),
+        "generator_limited": False,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def write(tmp_path):
+    def written(*loads, **more) -> str:
+        document = {"command": "load-test", "address": "there:8500", "model": "net",
+                    "loads": list(loads), **more}  # fmt: skip
+        path = tmp_path / "load.json"
+        path.write_text(json.dumps(document))
+        return str(path)
+
+    return written
+
+
+def test_a_load_test_is_enough(write):
+    path = write(load(1), load(4), load(8))
+    found = deploykit.plan(path, rate=1000, p99_ms=60)
+    assert found.measured.capacity == pytest.approx(100)
+    assert (found.measured.slots, found.check, found.problem) == (1, None, "")
+    assert 15 <= found.size.replicas <= 18
+    outcome = found.size.outcomes[0]
+    assert outcome.p99.low_ms < outcome.p99.ms < outcome.p99.high_ms <= 60
+    assert "rested" in found.notes[0]
+
+
+def test_loads_at_random_are_compared(write):
+    closed = load(1), load(8)
+    assert deploykit.plan(write(*closed, load(rate=70.0)), rate=1000, p99_ms=60).check.passed
+    found = deploykit.plan(write(*closed, load(rate=70.0, slower=1.3)), rate=1000, p99_ms=60)
+    assert "does not do what was foreseen" in found.problem
+
+
+def test_several_places(write):
+    four = {**load(8), "throughput": 400.0}
+    assert deploykit.plan(write(load(1), four), rate=1000, p99_ms=60).measured.slots == 4
+
+
+@pytest.mark.parametrize(
+    ("loads", "says"),
+    [
+        ([load(1)], "several callers"),
+        ([load(8), load(rate=80.0)], "meets no other"),
+        ([load(1), {**load(8), "generator_limited": True}], "generator was the limit"),
+        ([], "several callers"),
+        ([{**load(8), "latency_ms": {}}], "several callers"),
+    ],
+)
+def test_what_is_not_enough(write, loads, says):
+    with pytest.raises(GraphError, match=says):
+        recorded(write(*loads), None)
+
+
+def test_files_that_are_something_else(write, tmp_path):
+    for text, says in (("[]", "neither"), ('{"command": "tune"}', "tune"), ("{", "JSON")):
+        (tmp_path / "x.json").write_text(text)
+        with pytest.raises(Error, match=says):
+            recorded(tmp_path / "x.json", None)
+    with pytest.raises(GraphError, match="no result of deploykit load-test"):
+        recorded(write({"callers": 1}), None)
+    with pytest.raises(GraphError, match="not about nett"):
+        recorded(write(load(1), load(8)), "nett")
+    with pytest.raises(Error, match="leave out --data"):
+        deploykit.plan(write(load(1), load(8)), data="x.npz", rate=1, p99_ms=1)
+    with pytest.raises(Error, match="MODEL, --data"):
+        deploykit.plan("localhost:8500", rate=1, p99_ms=1)
+
+
+def benchmark(rate: float, slower: float = 1.0) -> dict:
+    """Return a result of scenario server, whose arrivals are those of its seed."""
+    due = np.array(list(poisson(rate, 60.0, SEED)))
+    taken = (1e3 * traced(due, slower * services(len(due))).latencies).tolist()
+    settings = deploykit.Settings().document()
+    scenario = {
+        "name": "server", "figure": "p99 latency", "value": 1.0, "unit": "ms", "at_most": 1.0,
+        "valid": True, "why": [], "seconds": 60.0, "calls": len(taken), "left": 0,
+        "rate_asked": rate, "rate_reached": rate, "latency_limit": None,
+    }  # fmt: skip
+    return {
+        "format": 1, "kind": "benchmark", "started": "2026-11-24T12:00:00", "machine": {},
+        "measurements": [{
+            "name": "net.pb", "model": "net.pb", "sha256": "0", "settings": settings, "samples": 1,
+            "load_ms": 1.0, "first_run_ms": 1.0, "warm_up_ms": [], "settled": True,
+            "rounds_ms": [taken], "rounds_seconds": [60.0], "scenario": scenario,
+        }],
+    }  # fmt: skip
+
+
+def test_a_benchmark_of_scenario_server(tmp_path):
+    path = tmp_path / "server.json"
+    path.write_text(json.dumps(benchmark(50.0)))
+    found = deploykit.plan(path, rate=1000, p99_ms=60)
+    assert found.measured.capacity == pytest.approx(100, rel=0.02)
+    assert 15 <= found.size.replicas <= 18
+    assert found.check.passed
+    assert found.check.ratio == pytest.approx(1, abs=0.05)
+    assert "what a server adds" in found.notes[0]
+    assert deploykit.plan(path, "net.pb", rate=1000, p99_ms=60).size == found.size
+
+
+def test_a_benchmark_without_that_scenario(tmp_path):
+    document = benchmark(50.0)
+    del document["measurements"][0]["scenario"]
+    (tmp_path / "b.json").write_text(json.dumps(document))
+    with pytest.raises(GraphError, match="scenario server"):
+        recorded(tmp_path / "b.json", None)
