@@ -32,7 +32,7 @@ _MEASURE, _TRY = "measure the server", "try the plan"
 
 
 @dataclass(frozen=True)
-class Plan(AsHtml):
+class ReplicaPlan(AsHtml):
     """How many replicas a load takes, and what that rests on."""
 
     model: str
@@ -99,7 +99,7 @@ class Plan(AsHtml):
                 "highest_rate": round(measured.capacity, 4),
                 "lone_p50_ms": round(measured.lone_ms[0], 3),
                 "lone_p99_ms": round(measured.lone_ms[1], 3),
-                "front_end_ms": round(1e3 * measured.times.front_end, 4),
+                "front_end_ms": round(1e3 * measured.front_end, 4),
                 "generator_busy": round(measured.busy, 3),
             },
             "rate": self.how.rate,
@@ -132,7 +132,7 @@ def plan(
     how: PlanOptions = DEFAULT,
     connection: Connection = DEFAULT_CONNECTION,
     **options: Any,
-) -> Plan:
+) -> ReplicaPlan:
     """Say how many replicas of a server answer a rate of calls within a p99.
 
     The server is one replica, and should run on what each of them will have. It is measured under
@@ -155,11 +155,9 @@ def plan(
     measured. FileError, GraphError: the data, the file or the manifests do not fit.
 
     Example:
-        >>> with deploykit.serve("models", port=0) as server:
-        ...     how = deploykit.PlanOptions(rate=50, p99_ms=500, seconds=0.5)
-        ...     found = deploykit.plan(server.address, "half_plus_two", {"x": [[2.0]]}, how)
-        >>> found.size.replicas
-        1
+        >>> found = deploykit.plan("load.json", rate=5000, p99_ms=60)
+        >>> found.size.replicas, found.problem
+        (87, '')
     """
     how, connection = with_options("plan", options, how, connection)
     how.check()
@@ -178,7 +176,7 @@ def _is_file(name: str) -> bool:
     return Path(name).is_file() or name.endswith(".json")
 
 
-def _from_file(name: str, model: str | None, data: object, how: PlanOptions) -> Plan:
+def _from_file(name: str, model: str | None, data: object, how: PlanOptions) -> ReplicaPlan:
     if data is not None:
         raise Error(f"{name} is a file, whose calls were made already: leave out --data")
     found = recorded(name, model)
@@ -190,12 +188,12 @@ def _from_file(name: str, model: str | None, data: object, how: PlanOptions) -> 
         size = sized(forecast, how)
         check = found.check(forecast, (how.rate or 0.0) / size.replicas)
     notes = (found.note,)
-    return _finished(Plan(found.model, how, forecast, size, check, notes=notes))
+    return _finished(ReplicaPlan(found.model, how, forecast, size, check, notes=notes))
 
 
 def _from_server(
     address: str, model: str, data: Any, how: PlanOptions, connection: Connection
-) -> Plan:
+) -> ReplicaPlan:
     asked: Any = {"version": how.version, "label": how.version_label}
     with working("plan", _MEASURE, _TRY) as work:
         with Client(address, connection) as client:
@@ -220,10 +218,12 @@ def _from_server(
             "sends them is in these figures; let another one send them"
         )
     cores = cores_behind(address)
-    return _finished(Plan(model, how, forecast, size, check, takes, cores, tuple(notes), fed=fed))
+    return _finished(
+        ReplicaPlan(model, how, forecast, size, check, takes, cores, tuple(notes), fed=fed)
+    )
 
 
-def _finished(found: Plan) -> Plan:
+def _finished(found: ReplicaPlan) -> ReplicaPlan:
     """Fill the manifests of a plan that has no problem."""
     if found.how.manifests is None or found.problem:
         return found

@@ -1,5 +1,6 @@
 """The 99th percentile that a number of replicas would have, simulated."""
 
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +24,7 @@ _SEED = 7
 
 @dataclass(frozen=True)
 class P99:
-    """A 99th percentile in milliseconds: of all that was measured, and its range over rounds.
+    """A 99th percentile in milliseconds: the median of the rounds of a measurement, and its range.
 
     The best and the worst round are left out of the range, where there are five.
     """
@@ -62,12 +63,11 @@ class Forecast:
         return self._over(lambda times: answered(times, rate, due, _SEED))
 
     def _over(self, simulated: Callable[[ServiceTimes], Array]) -> P99:
-        found, *rounds = [
-            1e3 * float(np.percentile(simulated(times), 99))
-            for times in (self.measured.times, *self.measured.rounds)
-        ]
-        inner = sorted(rounds)[1:-1] if len(rounds) >= _ENOUGH_ROUNDS else rounds
-        return P99(found, min(found, *inner), max(found, *inner))
+        found = sorted(
+            1e3 * float(np.percentile(simulated(times), 99)) for times in self.measured.rounds
+        )
+        inner = found[1:-1] if len(found) >= _ENOUGH_ROUNDS else found
+        return P99(statistics.median(found), inner[0], inner[-1])
 
     def together(self, rate: float, replicas: int) -> float | None:
         """Return p99 in ms where each call goes to a replica that has the fewest; None: too many.
@@ -77,8 +77,7 @@ class Forecast:
         if self.load(rate) > MOST_LOAD + 1e-9:
             return None
         count = min(replicas, _TOGETHER)
-        found = latencies(self.measured.times, count * rate, _SEED, count)
-        return 1e3 * float(np.percentile(found, 99))
+        return self._over(lambda times: latencies(times, count * rate, _SEED, count)).ms
 
     @cached_property
     def curve(self) -> list[tuple[float, P99]]:

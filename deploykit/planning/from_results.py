@@ -21,8 +21,8 @@ from deploykit.planning.measuring import ALIKE, Measured, order_of, slots_of, su
 from deploykit.planning.service_times import (
     RESTS,
     STATES,
-    Course,
     Order,
+    ServiceCourse,
     Services,
     ServiceTimes,
     Trace,
@@ -34,7 +34,7 @@ from deploykit.transforms.core.tensors import Array
 
 _MADE = 2000  # services that stand for a distribution of which percentiles are known
 _QUANTILES = (0, 50, 90, 99, 99.9, 100)
-_VARIES = (0.95, 1.05)  # what is measured once
+_VARIES = (0.95, 1.0, 1.05)  # what is measured once
 _PIECES = 5
 _LIGHT = 0.3  # of the capacity: so few calls hardly meet
 _FEWEST = 100
@@ -130,7 +130,8 @@ def _from_load_test(
     measured = Measured(
         (float(latency["p50"]), float(latency["p99"])),
         Order(slots, spread),
-        _made(alone, slots, capacity),
+        capacity,
+        0.0,
         [_made(alone, slots, each * capacity) for each in _VARIES],
         f"the server at {document['address']} ({path})",
     )
@@ -152,7 +153,7 @@ def _made(alone: Array, slots: int, capacity: float) -> ServiceTimes:
     """Return service times with the spread of a lone caller's calls, and the mean of a capacity."""
     busy = alone * (slots / capacity / alone.mean())
     states = [alone if state < len(RESTS) else busy for state in range(STATES)]
-    return ServiceTimes(slots, capacity, 0.0, [Course(1.0, states)])
+    return ServiceTimes(slots, capacity, 0.0, [ServiceCourse(1.0, states)])
 
 
 def _like(latency: Mapping[str, Any]) -> Array:

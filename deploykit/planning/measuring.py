@@ -6,7 +6,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from deploykit.calling.server_load import Advance, Generators, Load
-from deploykit.planning.service_times import Order, ServiceTimes, Trace
+from deploykit.planning.service_times import (
+    Order,
+    Services,
+    ServiceTimes,
+    Trace,
+    front_end_of,
+)
 from deploykit.serving.client.load_generator import LoadStep
 from deploykit.text.loads import failures
 from deploykit.transforms.core.errors import VerificationError
@@ -39,10 +45,12 @@ class Measured:
     lone_ms: tuple[float, float]
     """Of a lone caller's calls: p50 and p99."""
     order: Order
-    times: ServiceTimes
-    """Of all rounds together."""
+    capacity: float
+    """Calls a second that it answers where it never waits for one."""
+    front_end: float
+    """By how many seconds a call that comes lengthens those in service."""
     rounds: Sequence[ServiceTimes]
-    """Of each alone."""
+    """What each round of the measurement tells."""
     source: str
     """Where it was measured, in words."""
     busy: float = 0.0
@@ -52,19 +60,15 @@ class Measured:
 
     def with_rounds(self, traces: Sequence[Trace]) -> "Measured":
         """Return it with more loads that came at random, each a round by itself."""
-        known, order = self.times, self.order
-        rounds = [ServiceTimes.of([each], order, self.capacity, known.front_end) for each in traces]
-        return replace(self, times=known.joined(*rounds), rounds=[*self.rounds, *rounds])
+        rounds = [
+            ServiceTimes.of([each], self.order, self.capacity, self.front_end) for each in traces
+        ]
+        return replace(self, rounds=[*self.rounds, *rounds])
 
     @property
     def slots(self) -> int:
         """How many calls are computed at the same time."""
         return self.order.slots
-
-    @property
-    def capacity(self) -> float:
-        """Calls a second that it answers where it never waits for one."""
-        return self.times.capacity
 
 
 def measure_server(
@@ -123,15 +127,21 @@ def summed_up(
     source: str,
 ) -> Measured:
     """Return what the traces of rounds tell of a server that takes its calls in an order."""
-    every = [trace for each in rounds for trace in each]
+    services = [
+        Services.of(trace, order.slots, order.overtaking)
+        for traces in rounds
+        for trace in traces
+        if trace.open
+    ]
+    front_end = front_end_of(services)
     alone = 1e3 * np.concatenate([each.latencies for each in lone])
-    times = ServiceTimes.of(every, order, float(np.median(capacities)))
     return Measured(
         (float(np.percentile(alone, 50)), float(np.percentile(alone, 99))),
         order,
-        times,
+        float(np.median(capacities)),
+        front_end,
         [
-            ServiceTimes.of(traces, order, capacity, times.front_end)
+            ServiceTimes.of(traces, order, capacity, front_end)
             for traces, capacity in zip(rounds, capacities, strict=True)
         ],
         source,

@@ -13,7 +13,7 @@ from deploykit.planning.service_times import (
     QUEUES,
     RESTS,
     STATES,
-    Course,
+    ServiceCourse,
     ServiceTimes,
 )
 from deploykit.transforms.core.tensors import Array
@@ -39,7 +39,7 @@ def latencies(times: ServiceTimes, rate: float, seed: int, replicas: int = 1) ->
 def answered(times: ServiceTimes, rate: float, due: Array, seed: int, replicas: int = 1) -> Array:
     """Return simulated latencies in seconds of calls that are due at these seconds."""
     load = rate / replicas / times.capacity
-    draws = times.at(load, seed)
+    draws = times.at(load)
     machines = [Machine(times, load, draws, seed + 1 + number) for number in range(replicas)]
     crowd = Crowd([Replica(each) for each in machines], times.slots, times.front_end)
     return np.asarray(crowd.ends(due.tolist())) - due
@@ -55,7 +55,7 @@ class Machine:
         self._draws, self._random = draws, random.Random(seed)
         below, above, self._above = times.near(load)
         self._decks = [[each for each in courses if each.seconds] for courses in (below, above)]
-        self._dealt: tuple[list[Course], ...] = ([], [])
+        self._dealt: tuple[list[ServiceCourse], ...] = ([], [])
         self._due = self._random.random()  # a course of the upper load is, from 1 on
         self._end = float("-inf")
 

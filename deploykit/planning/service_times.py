@@ -15,7 +15,7 @@ depend on what else happens, and each is found in the same measurement:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
@@ -25,7 +25,7 @@ from deploykit.transforms.core.tensors import Array
 
 RESTS = 1e-3 * np.array([0, 0.5, 1, 2, 4, 8, 16, 32, 64])
 """Seconds for which a server was idle, at least, of each state of a call that finds it idle."""
-QUEUES = np.array([1, 2, 3, 4, 8])
+QUEUES = np.array([1, 2])
 """Calls that a call finds, at least, of each state of a call that finds any."""
 STATES = len(RESTS) + len(QUEUES)
 FEWEST = 20
@@ -152,7 +152,7 @@ def front_end_of(services: Sequence[Services]) -> float:
 
 
 @dataclass(frozen=True)
-class Course:
+class ServiceCourse:
     """The services of one load, by state, in the order in which they were.
 
     A machine that is shared is slower for a while, and quicker for another: services that are drawn
@@ -168,7 +168,7 @@ class Course:
     """When each was, in seconds from the start; None: that is not known."""
 
     @classmethod
-    def of(cls, load: float, services: Services, front_end: float) -> "Course":
+    def of(cls, load: float, services: Services, front_end: float) -> "ServiceCourse":
         """Sort services by their states."""
         own = services.without(front_end)
         chosen = [services.states == state for state in range(STATES)]
@@ -195,46 +195,35 @@ class ServiceTimes:
     """Calls a second that it answers where it never waits for one."""
     front_end: float
     """By how many seconds a call that comes lengthens those in service."""
-    courses: Sequence[Course]
+    courses: Sequence[ServiceCourse]
 
     @classmethod
     def of(
-        cls, traces: Sequence[Trace], order: Order, capacity: float, front_end: float | None = None
+        cls, traces: Sequence[Trace], order: Order, capacity: float, front_end: float
     ) -> "ServiceTimes":
-        """Find them in traces of one server, and the front end's time too unless it is known."""
-        services = [(trace, Services.of(trace, order.slots, order.overtaking)) for trace in traces]
-        if front_end is None:
-            front_end = front_end_of([each for trace, each in services if trace.open])
-        courses = [
-            Course.of(
-                round(min(trace.rate / capacity, 1.0), 2) if trace.open else 1.0, each, front_end
-            )
-            for trace, each in services
-        ]
+        """Find them in traces of one server."""
+        courses = []
+        for trace in traces:
+            load = round(min(trace.rate / capacity, 1.0), 2) if trace.open else 1.0
+            services = Services.of(trace, order.slots, order.overtaking)
+            courses.append(ServiceCourse.of(load, services, front_end))
         return cls(order.slots, capacity, front_end, courses)
 
-    def joined(self, *others: "ServiceTimes") -> "ServiceTimes":
-        """Return it with the courses of others of the same replica."""
-        return replace(
-            self, courses=[course for each in (self, *others) for course in each.courses]
-        )
-
-    def near(self, load: float) -> tuple[Sequence[Course], Sequence[Course], float]:
+    def near(self, load: float) -> tuple[Sequence[ServiceCourse], Sequence[ServiceCourse], float]:
         """Return the courses of the two loads around one, and which share the second ones have."""
         (low, below), (high, above) = _around(self.by_load, load)
         return below, above, _share(low, high, load)
 
-    def at(self, load: float, seed: int) -> list[list[float]]:
+    def at(self, load: float) -> list[list[float]]:
         """Return for each state what its service may be at a load, so many draws of it.
 
         Between two loads that were measured, draws are of both, the more the nearer. A state that
         was not seen there takes what was seen of it elsewhere, or of the nearest one.
         """
-        random = np.random.default_rng(seed)
-        return [self._draws(state, load, random).tolist() for state in range(STATES)]
+        return [self._draws(state, load).tolist() for state in range(STATES)]
 
     @cached_property
-    def by_load(self) -> Sequence[tuple[float, Sequence[Course]]]:
+    def by_load(self) -> Sequence[tuple[float, Sequence[ServiceCourse]]]:
         """The courses of each load, from the least."""
         loads = sorted({each.load for each in self.courses})
         return [(load, [each for each in self.courses if each.load == load]) for load in loads]
@@ -248,7 +237,7 @@ class ServiceTimes:
             for load, courses in self.by_load
         ]  # fmt: skip
 
-    def _draws(self, state: int, load: float, random: np.random.Generator) -> Array:
+    def _draws(self, state: int, load: float) -> Array:
         for other in self._nearest[state]:
             known = [
                 (rung, each[other]) for rung, each in self._rungs if len(each[other]) >= FEWEST
@@ -256,10 +245,9 @@ class ServiceTimes:
             if known:
                 (low, first), (high, second) = _around(known, load)
                 count = round(_share(low, high, load) * DRAWS)
-                drawn = random.choice(first, DRAWS - count), random.choice(second, count)
-                return np.concatenate(drawn)
+                return np.concatenate([_spread(first, DRAWS - count), _spread(second, count)])
         every = np.concatenate([each for _, states in self._rungs for each in states])
-        return random.choice(every, DRAWS)
+        return _spread(every, DRAWS)
 
     @cached_property
     def _nearest(self) -> list[list[int]]:
@@ -281,3 +269,10 @@ def _around(known: Sequence[tuple[float, T]], load: float) -> tuple[tuple[float,
 def _share(low: float, high: float, load: float) -> float:
     """Return how much the upper one of two loads counts for one between them."""
     return min(1.0, max(0.0, (load - low) / (high - low))) if high > low else 0.0
+
+
+def _spread(values: Array, count: int) -> Array:
+    """Return so many values that are spread like these: their mean stays, unlike that of a draw."""
+    places = (np.arange(count) + 0.5) * len(values) / max(count, 1)
+    found: Array = np.sort(values)[places.astype(int)]
+    return found

@@ -12,7 +12,7 @@ MONTH_HOURS = 730
 
 
 @dataclass(frozen=True)
-class Outcome:
+class LossOutcome:
     """What replicas do that are left when something is lost."""
 
     lost: str
@@ -44,7 +44,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Cost:
+class ReplicaCost:
     """What replicas cost, in the currency of the price."""
 
     hour: float
@@ -64,8 +64,8 @@ class Size:
     """Calls a second that one replica answers with p99 within the limit; 0: at no rate."""
     needed: Mapping[str, int | None]
     """By what may be lost: how many replicas hold then; None: no number does."""
-    outcomes: tuple[Outcome, ...]
-    cost: Cost | None
+    outcomes: tuple[LossOutcome, ...]
+    cost: ReplicaCost | None
 
     @property
     def headroom(self) -> float:
@@ -100,7 +100,7 @@ def sized(forecast: Forecast, how: PlanOptions) -> Size:
     cost = None
     if how.price is not None:
         hour = replicas * how.price
-        cost = Cost(hour, MONTH_HOURS * hour, 1e6 * hour / (3600 * how.rate))
+        cost = ReplicaCost(hour, MONTH_HOURS * hour, 1e6 * hour / (3600 * how.rate))
     return Size(replicas, bears, needed, outcomes, cost)
 
 
@@ -125,14 +125,14 @@ def _surviving(least: int, lost: str, zones: int) -> int | None:
     return found
 
 
-def _outcome(forecast: Forecast, how: PlanOptions, replicas: int, lost: str) -> Outcome:
+def _outcome(forecast: Forecast, how: PlanOptions, replicas: int, lost: str) -> LossOutcome:
     assert how.rate is not None
     assert how.p99_ms is not None
     count = left(replicas, lost, how.zones)
     if not count:
-        return Outcome(lost, 0, math.inf, None, None, False)
+        return LossOutcome(lost, 0, math.inf, None, None, False)
     rate = how.rate / count
     p99, load = forecast.p99(rate), forecast.load(rate)
     together = forecast.together(rate, count)
     holds = p99 is not None and load <= MOST_LOAD and p99.high_ms <= how.p99_ms
-    return Outcome(lost, count, load, p99, together, holds)
+    return LossOutcome(lost, count, load, p99, together, holds)

@@ -15,6 +15,8 @@ def plot_plan(found: Mapping[str, Any], file_name: str) -> bytes:
     """
     column: Column = [("", lambda sheet, place: draw_replicas(sheet, place, found))]
     limit = f"p99 within {number(found['p99_limit_ms'])} ms"
-    answer = found["problem"] or f"{found['replicas']} replicas of {found['cores']} cores"
+    count, cores = found["replicas"], found["cores"]
+    answer = f"{count} replica{'s' * (count != 1)} of {cores} core{'s' * (cores != 1)}"
+    answer = found["problem"] or answer
     title = f"{found['model']}: {number(found['rate'])} calls/s with {limit}"
     return picture(title, answer, [column], file_name)

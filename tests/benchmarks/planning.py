@@ -72,7 +72,7 @@ def _beside(endpoint: Endpoint, sent: bytes, measured: Measured, load: float, na
     assert foreseen is not None
     _tell(
         f"{name}, load {load:g}, {rate:.1f}/s of {measured.capacity:.1f}, slots {measured.slots}, "
-        f"front end {1e3 * measured.times.front_end:.2f} ms, {what.statuses}, late "
+        f"front end {1e3 * measured.front_end:.2f} ms, {what.statuses}, late "
         f"{what.sent_late}: seen {seen:.2f}, foreseen {foreseen.ms:.2f} ({foreseen.low_ms:.2f} to "
         f"{foreseen.high_ms:.2f}) {foreseen.ms / seen:.2f}, for the same arrivals {same.ms:.2f} "
         f"({same.low_ms:.2f} to {same.high_ms:.2f}) {same.ms / seen:.2f}",

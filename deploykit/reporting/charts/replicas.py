@@ -30,7 +30,7 @@ def draw_replicas(sheet: Sheet, place: Place, found: Mapping[str, Any]) -> float
     marked = [each for each in found["outcomes"] if each["p99_ms"] is not None]
     spots = [plane.spot(found["rate"] / each["replicas"], each["p99_ms"]) for each in marked]
     sheet.marks(spots, series_colour(1), 8, SHAPES[1])
-    names = [f"{each['replicas']} replicas{_LOST[each['lost']]}" for each in marked]
+    names = [_named(each) for each in marked]
     wanted = list(zip(spots, names, strict=True))
     entries = [
         (series_colour(0), SHAPES[0], ["foreseen, with its range; dashes: the limit"]),
@@ -46,11 +46,16 @@ def draw_replicas(sheet: Sheet, place: Place, found: Mapping[str, Any]) -> float
         for colour, shape, lines in entries
     ])  # fmt: skip
     told = [
-        f"{each['replicas']} replicas{_LOST[each['lost']]}: overloaded"
+        f"{_named(each)}: overloaded"
         for each in found["outcomes"]
         if each["p99_ms"] is None and each["replicas"]
     ]
     return sheet.write_lines(place.below(bottom), told, size=SMALL, colour=MUTED)
+
+
+def _named(outcome: Mapping[str, Any]) -> str:
+    count = outcome["replicas"]
+    return f"{count} replica{'s' * (count != 1)}{_LOST[outcome['lost']]}"
 
 
 def _draw_curve(

@@ -5,11 +5,7 @@ from typing import Any
 
 from deploykit.text.tables import Table, new_table, number
 
-_LOST = {
-    "nothing": "all there",
-    "replica": "one replica lost",
-    "zone": "one zone lost",
-}
+_LOST = {"nothing": "all there", "replica": "one lost", "zone": "zone lost"}
 _SMALL = 1000
 """Calls of which a 99th percentile says little."""
 
@@ -41,7 +37,7 @@ def lines(found: Mapping[str, Any]) -> Iterator[str | Table]:
 
 
 def _outcomes(outcomes: Sequence[Mapping[str, Any]]) -> Table:
-    table = new_table("with", "replicas", "load", "p99 ms", "range", "to the least busy", "holds",
+    table = new_table("with", "replicas", "load", "p99 ms", "range", "least busy", "holds",
                       texts=("range",))  # fmt: skip
     for each in outcomes:
         load = "-" if each["load"] is None else f"{100 * each['load']:.0f} %"

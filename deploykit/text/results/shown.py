@@ -110,7 +110,7 @@ DRAWN: Mapping[str, Callable[[Any], Text]] = {
     "ModelVersions": _of_document("text.server_status", "version_tables"),
     "OpenedModel": _by("text.results.models", "opened_text"),
     "Placement": _by("text.results.placement"),
-    "Plan": _of_document("text.results.plan"),
+    "ReplicaPlan": _of_document("text.results.plan"),
     "Prediction": lambda value: _by("text.answers", "prediction_lines")(
         value.outputs, value.classes, value.sources
     ),

@@ -5,7 +5,14 @@ import heapq
 import numpy as np
 
 from deploykit.planning.measuring import Measured
-from deploykit.planning.service_times import RESTS, STATES, Course, Order, ServiceTimes, Trace
+from deploykit.planning.service_times import (
+    RESTS,
+    STATES,
+    Order,
+    ServiceCourse,
+    ServiceTimes,
+    Trace,
+)
 
 
 def poisson(rate: float, calls: int, seed: int = 0):
@@ -57,12 +64,14 @@ def times_of(services, slots: int = 1, first=None, front_end: float = 0.0) -> Se
     idle = services if first is None else np.resize(np.asarray(first, float), 100)
     states = [idle if state < len(RESTS) else services for state in range(STATES)]
     capacity = slots / float(services.mean() + slots * front_end)
-    return ServiceTimes(slots, capacity, front_end, [Course(1.0, states)])
+    return ServiceTimes(slots, capacity, front_end, [ServiceCourse(1.0, states)])
 
 
 def measured_of(*times: ServiceTimes, lone_ms: float = 10.0) -> Measured:
     """Return what a measurement would tell that found these times in its rounds."""
-    return Measured((lone_ms, lone_ms), Order(times[0].slots), times[0], list(times), "a server")
+    first = times[0]
+    return Measured((lone_ms, lone_ms), Order(first.slots), first.capacity, first.front_end,
+                    list(times), "a server")  # fmt: skip
 
 
 def exponential(mean: float, count: int = 20_000):

@@ -8,45 +8,23 @@ import pytest
 import deploykit
 from deploykit.benchmarking.scenarios.stage import SEED
 from deploykit.load.arrivals import poisson
+from deploykit.planning import queueing
 from deploykit.planning.from_results import recorded
 from deploykit.transforms.core.errors import Error, GraphError
+from tests.deploykit.planning.load_tests import document, load, services
 from tests.deploykit.planning.servers import traced
 
-SERVICE = 0.01
 
-
-def latency(milliseconds) -> dict[str, float]:
-    at = dict(zip(("p50", "p90", "p99", "p99.9"), np.percentile(milliseconds, (50, 90, 99, 99.9)),
-                  strict=True))  # fmt: skip
-    return {**at, "mean": float(np.mean(milliseconds)), "max": float(np.max(milliseconds))}
-
-
-def services(count: int):
-    return np.random.default_rng(1).gamma(100, SERVICE / 100, count)
-
-
-def load(callers: int = 0, rate: float = 0.0, slower: float = 1.0, calls: int = 3000):
-    """Return what a load test says of a server with one place."""
-    own = slower * services(calls)
-    if rate:
-        due = np.cumsum(np.random.default_rng(5).exponential(1 / rate, calls))
-        taken = 1e3 * traced(due, own).latencies
-    else:
-        taken = 1e3 * own * callers
-    return {
-        "callers": callers, "rate": rate, "statuses": {"OK": calls}, "failed": 0,
-        "throughput": rate or 1 / SERVICE, "latency_ms": latency(taken),
-        "generator_limited": False,
-    }  # fmt: skip
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(queueing, "CALLS", 20_000)
 
 
 @pytest.fixture
 def write(tmp_path):
     def written(*loads, **more) -> str:
-        document = {"command": "load-test", "address": "there:8500", "model": "net",
-                    "loads": list(loads), **more}  # fmt: skip
         path = tmp_path / "load.json"
-        path.write_text(json.dumps(document))
+        path.write_text(json.dumps(document(*loads, **more)))
         return str(path)
 
     return written
@@ -138,8 +116,8 @@ def test_a_benchmark_of_scenario_server(tmp_path):
 
 
 def test_a_benchmark_without_that_scenario(tmp_path):
-    document = benchmark(50.0)
-    del document["measurements"][0]["scenario"]
-    (tmp_path / "b.json").write_text(json.dumps(document))
+    other = benchmark(50.0)
+    del other["measurements"][0]["scenario"]
+    (tmp_path / "b.json").write_text(json.dumps(other))
     with pytest.raises(GraphError, match="scenario server"):
         recorded(tmp_path / "b.json", None)

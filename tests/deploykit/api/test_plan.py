@@ -1,0 +1,145 @@
+"""A plan made from a real server: what it prints, draws and fills, and where it says no."""
+
+import json
+
+import numpy as np
+import pytest
+
+import deploykit as api
+from deploykit.exporting.manifests import manifests
+from deploykit.planning import checking_plan, measuring, queueing
+from deploykit.reporting.plan_plot import plot_plan
+from tests.deploykit.api.defaults import assert_same_defaults
+from tests.deploykit.exporting.test_replica_counts import BOTH
+from tests.deploykit.planning.load_tests import document, load
+from tests.serving.official import Official
+
+X = {"x": np.ones((3, 2), np.float32)}
+NO_CLOCK = 1e9
+
+
+@pytest.fixture
+def official():
+    server = Official()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def address(official):
+    return f"127.0.0.1:{official.listen()}"
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Let neither a busy machine nor short loads decide, and simulate few calls."""
+    monkeypatch.setattr(checking_plan, "bar_for", lambda lone_ms: NO_CLOCK)
+    monkeypatch.setattr(measuring, "MOST_LATE", 1.0)
+    monkeypatch.setattr(measuring, "_FEWEST_CALLS", 1)
+    monkeypatch.setattr(measuring, "_PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(measuring, "ROUNDS", 2)
+    monkeypatch.setattr(queueing, "CALLS", 3000)
+
+
+def test_a_server_is_measured_tried_and_drawn(deploykit, quick, address, tmp_path):
+    np.savez(tmp_path / "x.npz", **X)
+    written = manifests(BOTH, ["kubernetes", "kserve"])
+    both = ["kubernetes.yaml", "kserve.yaml"]
+    for name in both:
+        (tmp_path / name).write_text(written[name].replace("half-plus-two", "echo"))
+    found = deploykit("plan", address, "echo", "--data", tmp_path / "x.npz", "--rate=20",
+                      "--p99=9000", "--seconds=0.2", "--price=0.5", "--json", "--survive=replica",
+                      "--plot", tmp_path / "plan.png", "--manifests", tmp_path)  # fmt: skip
+    assert found.status == 0, found.stderr
+    told = found.document
+    assert (told["replicas"], told["needed"]["nothing"], told["problem"]) == (2, 1, None)
+    assert [each["lost"] for each in told["outcomes"]] == ["nothing", "replica", "zone"]
+    assert told["check"]["passed"]
+    assert told["check"]["rate"] == 10
+    assert told["cost"]["hour"] == 1.0
+    assert told["measured"]["highest_rate"] > 20
+    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
+    assert [each.rpartition("/")[2] for each in told["filled"]] == both
+    assert "minReplicas: 2\n  maxReplicas: 3\n" in (tmp_path / "kubernetes.yaml").read_text()
+
+
+def test_a_server_that_is_not_as_foreseen_is_no_plan(deploykit, quick, address, monkeypatch):
+    """After three attempts it says so, shows what it has, and fills nothing."""
+    tries = []
+
+    def never(traces, failed, forecast):
+        tries.append(len(forecast.measured.rounds))
+        found = judged(traces, failed, forecast)
+        low = [api_p99(0.001) for _ in found.foreseen]
+        return checking_plan.PlanCheck(found.rate, found.calls, 0, found.seen_ms, low, 1.01)
+
+    judged, api_p99 = checking_plan.judged, lambda ms: checking_plan.P99(ms, ms, ms)
+    monkeypatch.setattr(checking_plan, "judged", never)
+    found = api.plan(address, "echo", X, rate=20, p99_ms=9000, seconds=0.2)
+    assert "does not do what was foreseen" in found.problem
+    assert tries == [2, 5, 8]  # rounds: what was seen is added to what is known
+    assert found.document()["check"]["passed"] is False
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"p99_ms": 5}, "no number of replicas"),
+        ({"p99_ms": 60, "replicas": (1, 3)}, "1..3 are allowed"),
+        ({"p99_ms": 60, "survive": "zone", "zones": 1}, "nothing is left"),
+    ],
+)
+def test_no_number_will_do(deploykit, quick, tmp_path, options, says):
+    path = tmp_path / "load.json"
+    path.write_text(json.dumps(document(load(1), load(8))))
+    found = api.plan(path, rate=1000, **options)
+    assert says in found.problem
+    flags = {"p99_ms": "--p99", "replicas": "--replicas", "survive": "--survive",
+             "zones": "--zones"}  # fmt: skip
+    values = {"replicas": "1..3"}
+    given = [f"{flags[name]}={values.get(name, value)}" for name, value in options.items()]
+    printed = deploykit("plan", path, "--rate=1000", *given, "--json")
+    assert printed.status == 5
+    assert says in printed.stderr
+    assert printed.document["problem"] == found.problem
+
+
+def test_manifests_are_looked_at_before_the_server_is(deploykit, address, tmp_path):
+    np.savez(tmp_path / "x.npz", **X)
+    found = deploykit("plan", address, "echo", "--data", tmp_path / "x.npz", "--rate=20",
+                      "--p99=90", "--manifests", tmp_path)  # fmt: skip
+    assert found.status == 4
+    assert "neither kubernetes.yaml nor kserve.yaml" in found.stderr
+
+
+def test_options_are_fields_with_the_defaults_of_the_command():
+    assert_same_defaults("plan", api.PlanOptions(), api.Connection())
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [("0..3", "does not go up"), ("4..3", "does not go up"), ("x", "1..10"), ("1..y", "1..10")],
+)
+def test_numbers_of_replicas(deploykit, value, says):
+    found = deploykit("plan", "x.json", "--rate=1", "--p99=1", "--replicas", value)
+    assert found.status == 2
+    assert says in found.stderr
+
+
+def test_a_single_number_is_both(deploykit, quick, tmp_path):
+    path = tmp_path / "load.json"
+    path.write_text(json.dumps(document(load(1), load(8))))
+    found = deploykit("plan", path, "--rate=40", "--p99=100", "--replicas=7", "--json")
+    assert (found.status, found.document["replicas"]) == (0, 7)
+
+
+def test_what_people_read(deploykit, quick, tmp_path):
+    path = tmp_path / "load.json"
+    path.write_text(json.dumps(document(load(1), load(8), load(rate=60.0))))
+    found = deploykit("plan", path, "--rate=1000", "--p99=60", "--price=0.2")
+    assert found.status == 0, found.stderr
+    for words in ("replicas of 1 core", "zone lost", "headroom", "an hour", "compared at 60"):
+        assert words in found.stdout
+    drawn = plot_plan(api.plan(path, rate=1000, p99_ms=60).document(), "plan.svg").decode()
+    for words in ("replicas, one lost", "measured on one replica", "calls a second to each"):
+        assert words in drawn
