@@ -10,11 +10,10 @@ from typing import Any
 
 from deploykit.calling.server_load import Advance, Generators
 from deploykit.planning.forecast import P99, Forecast
-from deploykit.planning.measuring import MOST_FAILED, Measured, traced
+from deploykit.planning.measuring import MOST_FAILED, RUNGS, Measured, at_random, traced
 from deploykit.planning.plan_options import PlanOptions
 from deploykit.planning.service_times import Trace
 from deploykit.planning.sizing import Size, sized
-from deploykit.serving.client.load_generator import LoadStep
 
 TRIES, RUNS = 3, 3
 BAR, TINY_BAR = 1.25, 1.35
@@ -120,14 +119,15 @@ def tried(
         advance("simulating", 0)
         forecast = Forecast(measured)
         size = sized(forecast, how)
-        rate = (how.rate or 0.0) / size.replicas
+        # So few calls that they never meet would say nothing.
+        rate = max((how.rate or 0.0) / size.replicas, RUNGS[0] * measured.capacity)
         if forecast.p99(rate) is None or not size.bears:
             return forecast, size, None
         traces, failed = [], 0
         for number in range(RUNS):
             advance(f"trying {rate:.4g} calls/s", TRIES * RUNS)
             seed = _SEED + attempt * RUNS + number
-            step = LoadStep(_LONGER * how.seconds, rate=rate, seed=seed)
+            step = at_random(_LONGER * how.seconds, rate, seed)
             load, trace = traced(generators, step, advance)
             traces.append(trace)
             failed += load.failed

@@ -30,8 +30,7 @@ _CALLERS_A_SLOT = 4
 _NEARLY = 0.35
 MOST_FAILED = 0.01
 """Of the calls."""
-_MOST_LOST = 0.2  # of the loads
-_FEWEST_CALLS = 20
+_SOME_CALLS, _FEWEST_CALLS = 25, 5
 MOST_LATE = 0.1
 """Of the calls; where a server shares its cores with the generator, some are."""
 ALIKE = 1.5
@@ -86,7 +85,7 @@ def measure_server(
             LoadStep(seconds, callers=1),
             LoadStep(seconds, callers=_CALLERS_A_SLOT * slots),
             *(
-                LoadStep(seconds, rate=share * capacity, seed=1 + turn * len(RUNGS) + number)
+                at_random(seconds, share * capacity, 1 + turn * len(RUNGS) + number)
                 for number, share in enumerate(RUNGS)
             ),
         ]
@@ -98,25 +97,49 @@ def measure_server(
             traces.append(trace)
         lone.append(traces[0])
         rounds.append(traces[1:])
-    _check_answered(loads)
+    _check_loads(loads)
     capacities = [first.throughput for first, *_ in rounds]
     order = order_of(slots, np.concatenate([each.latencies for each in lone]))
     found = summed_up(order, lone, rounds, capacities, source)
     busy = max(each.generator_busy for each in loads)
-    late = max(each.sent_late / sum(each.statuses.values()) for each in loads)
+    late = max(each.sent_late / calls_of(each) for each in loads)
     return replace(found, busy=busy, late=late)
 
 
-def _check_answered(loads: Sequence[Load]) -> None:
-    """Raise VerificationError if calls failed at many loads, and not when the machine was busy."""
-    failing = [each for each in loads if each.failed > MOST_FAILED * sum(each.statuses.values())]
-    if len(failing) > _MOST_LOST * len(loads):
-        worst = max(failing, key=lambda each: each.failed)
-        raise VerificationError(
-            f"calls failed at {len(failing)} of {len(loads)} loads, such as {worst.failed} of "
-            f"{sum(worst.statuses.values())} at {worst.name} ({failures(worst.statuses)}), so "
-            "nothing can be planned: let the server answer them all first"
-        )
+def at_random(seconds: float, rate: float, seed: int) -> LoadStep:
+    """Return a load that comes at random, for so long, or until there are some calls."""
+    return LoadStep(max(seconds, _SOME_CALLS / rate), rate=rate, seed=seed)
+
+
+def _check_loads(loads: Sequence[Load]) -> None:
+    """Raise VerificationError where a load failed in most rounds, and not as a machine was busy."""
+    kinds = len(loads) // ROUNDS
+    for kind in range(kinds):
+        rounds = loads[kind::kinds]
+        failing = [each for each in rounds if each.failed > MOST_FAILED * calls_of(each)]
+        if len(failing) > ROUNDS / 2:
+            worst = max(failing, key=lambda each: each.failed)
+            raise VerificationError(
+                f"{worst.failed} of {calls_of(worst)} calls failed at {worst.name} "
+                f"({failures(worst.statuses)}), so nothing can be planned: let the server answer "
+                "them all first"
+            )
+        limited = [each for each in rounds if _is_limited(each)]
+        if len(limited) > ROUNDS / 2:
+            raise VerificationError(
+                f"the generator was the limit at {limited[0].name}, not the server; give it more "
+                "processes (--processes) or another machine"
+            )
+
+
+def _is_limited(load: Load) -> bool:
+    """Say whether a load was its generator's limit; of those at random, some may be late."""
+    return load.sent_late > MOST_LATE * calls_of(load) if load.rate else load.generator_limited
+
+
+def calls_of(load: Load) -> int:
+    """Return how many calls a load made."""
+    return sum(load.statuses.values())
 
 
 def summed_up(
@@ -151,20 +174,14 @@ def summed_up(
 def traced(generators: Generators, step: LoadStep, advance: Advance) -> tuple[Load, Trace]:
     """Return what a load measured, and its calls.
 
-    VerificationError: too few were answered, or the generator was the limit.
+    VerificationError: too few were answered.
     """
     load, calls = generators.trace(step, advance)
-    total = sum(load.statuses.values())
     if len(calls) < _FEWEST_CALLS:
         failed = f" ({failures(load.statuses)})" if load.failed else ""
         raise VerificationError(
             f"{load.name} brought {len(calls)} answers in {step.seconds:g} s{failed}, and "
             f"{_FEWEST_CALLS} are the least: give each load longer (--seconds)"
-        )
-    if load.sent_late > MOST_LATE * total or (step.callers and load.generator_limited):
-        raise VerificationError(
-            f"the generator was the limit at {load.name}, not the server; give it more processes "
-            "(--processes) or another machine"
         )
     return load, Trace(step.rate or load.throughput, calls, open=not step.callers)
 

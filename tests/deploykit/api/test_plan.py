@@ -36,6 +36,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(checking_plan, "bar_for", lambda lone_ms: NO_CLOCK)
     monkeypatch.setattr(measuring, "MOST_LATE", 1.0)
     monkeypatch.setattr(measuring, "_FEWEST_CALLS", 1)
+    monkeypatch.setattr(measuring, "_SOME_CALLS", 1)
     monkeypatch.setattr(measuring, "_PROBE_SECONDS", 0.2)
     monkeypatch.setattr(measuring, "ROUNDS", 2)
     monkeypatch.setattr(queueing, "CALLS", 3000)
@@ -55,7 +56,7 @@ def test_a_server_is_measured_tried_and_drawn(deploykit, quick, address, tmp_pat
     assert (told["replicas"], told["needed"]["nothing"], told["problem"]) == (2, 1, None)
     assert [each["lost"] for each in told["outcomes"]] == ["nothing", "replica", "zone"]
     assert told["check"]["passed"]
-    assert told["check"]["rate"] == 10
+    assert told["check"]["rate"] >= 10
     assert told["cost"]["hour"] == 1.0
     assert told["measured"]["highest_rate"] > 20
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")

@@ -11,7 +11,7 @@ import pytest
 from deploykit.cli.main import cli
 
 FILES = re.compile(r"\b[Ww]rite|^Draw")
-VALUES = {"transforms": "remove_device", "name": "fold_constants"}
+VALUES = {"transforms": "remove_device", "name": "fold_constants", "rate": "1", "p99_ms": "1"}
 
 
 def leaves(group=cli, path=()):
@@ -97,7 +97,9 @@ def test_outputs_are_found():
         )
     }  # fmt: skip
     assert len(OUTPUTS) >= 23
-    assert {("benchmark",), ("load-test",)} == {w for w, n in OUTPUTS if n == "plot_file"}
+    assert {("benchmark",), ("load-test",), ("plan",)} == {
+        w for w, n in OUTPUTS if n == "plot_file"
+    }
     assert {words[0] for words in DEFAULTS} == {
         "freeze", "optimize", "quantize", "calibrate", "tune",
     }  # fmt: skip

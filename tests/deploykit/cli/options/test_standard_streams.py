@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from deploykit.cli.options.types import PathName, TextOutput
-from tests.deploykit.cli.options.test_outputs import LEAVES, filled, shown
+from tests.deploykit.cli.options.test_outputs import LEAVES, VALUES, filled, shown
 
 PATH = re.compile(r"FILE|DIR\b|DATA|MODEL|PATH|SOURCE|IMAGE|FIRST|SECOND\b|REFERENCE|RESULT|\.json")
-ON_A_SERVER = {("predict",), ("status",), ("load-test",)}
+ON_A_SERVER = {("predict",), ("status",), ("load-test",), ("plan",)}
 NO_PATHS = {"manifests", "metric", "caller_thread", "unusable"}
 PARAMETERS = [(words, each) for words, command in LEAVES.items() for each in command.params]
 PATHS = [(words, each.name) for words, each in PARAMETERS if isinstance(each.type, PathName)]
@@ -56,10 +56,7 @@ def line_with(words, name, value, other):
         elif parameter.name == name:
             line += [parameter.opts[0], value]
         elif parameter.required:
-            line += [
-                parameter.opts[0],
-                "remove_device" if parameter.name == "transforms" else other,
-            ]
+            line += [parameter.opts[0], VALUES.get(parameter.name, other)]
     return line
 
 

@@ -1,0 +1,82 @@
+"""What a server is asked for, and when that tells nothing."""
+
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from deploykit.calling.server_load import Generators, Load
+from deploykit.planning import measuring
+from deploykit.planning.measuring import ROUNDS, _check_loads, at_random, order_of, slots_of
+from deploykit.serving.client.connection import Connection
+from deploykit.serving.client.endpoint import Endpoint
+from deploykit.serving.client.load_generator import LoadStep
+from deploykit.serving.client.requests import predict_request
+from deploykit.transforms.core.errors import VerificationError
+from tests.serving.official import Official
+
+
+def load(rate: float = 0.0, failed: int = 0, late: int = 0, limited: bool = False) -> Load:
+    statuses = {"OK": 1000 - failed, "RESOURCE_EXHAUSTED": failed}
+    callers = 0 if rate else 4
+    return Load(callers, rate, 5.0, statuses, 200.0, {}, {}, 0.5, late, limited)
+
+
+def rounds(bad: Load, count: int) -> list[Load]:
+    """Return a lone load and another one in each round, of which so many are bad."""
+    found = []
+    for number in range(ROUNDS):
+        found += [load(rate=100.0), bad if number < count else load(rate=200.0)]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (load(rate=200.0, failed=500), "500 of 1000 calls failed at 200 calls/s"),
+        (load(rate=200.0, late=300), "generator was the limit at 200 calls/s"),
+        (load(limited=True), "generator was the limit at 4 callers"),
+    ],
+)
+def test_what_goes_wrong_in_most_rounds_is_said(bad, says):
+    _check_loads(rounds(bad, ROUNDS // 2))
+    with pytest.raises(VerificationError, match=says):
+        _check_loads(rounds(bad, ROUNDS // 2 + 1))
+
+
+def test_some_late_calls_of_a_shared_machine_are_taken():
+    _check_loads(rounds(load(rate=200.0, late=90), ROUNDS))
+
+
+@pytest.mark.parametrize(
+    ("lone_ms", "capacity", "slots"),
+    [(10, 100, 1), (10, 130, 1), (10, 190, 2), (10, 215, 2), (3, 1200, 3), (10, 5, 1)],
+)
+def test_calls_at_once(lone_ms, capacity, slots):
+    assert slots_of(lone_ms / 1e3, capacity) == slots
+
+
+def test_calls_overtake_where_lone_ones_differ():
+    even, varied = np.linspace(1, 1.3, 100), np.geomspace(1, 10, 100)
+    assert not order_of(2, even).overtaking
+    assert order_of(2, varied).overtaking
+
+
+def test_slow_models_have_longer_loads():
+    assert at_random(5, 100.0, 0).seconds == 5
+    assert at_random(5, 0.5, 0).seconds == measuring._SOME_CALLS / 0.5
+
+
+def test_a_trace_is_when_calls_were_due_and_ended():
+    with closing(Official()) as official:
+        endpoint = Endpoint(f"127.0.0.1:{official.listen()}", Connection(retries=0))
+        sent = predict_request("echo", {"x": np.ones((1, 2), np.float32)}).SerializeToString()
+        with Generators(endpoint, [sent], 2) as generators:
+            for step in (LoadStep(0.5, rate=80.0, seed=3), LoadStep(0.5, callers=3)):
+                found, calls = generators.trace(step, lambda line, count: None)
+                assert len(calls) == found.statuses["OK"] > 10
+                assert (np.diff(calls[:, 0]) >= 0).all()
+                latencies = 1e3 * (calls[:, 1] - calls[:, 0])
+                assert latencies.min() > 0
+                assert np.mean(latencies) == pytest.approx(found.latency_ms["mean"], rel=0.05)
+            assert not generators._taken(LoadStep(0.2, callers=2), lambda *_: None)[0].calls
