@@ -8,16 +8,10 @@ import pytest
 import deploykit
 from deploykit.benchmarking.scenarios.stage import SEED
 from deploykit.load.arrivals import poisson
-from deploykit.planning import queueing
 from deploykit.planning.from_results import recorded
 from deploykit.transforms.core.errors import Error, GraphError
 from tests.deploykit.planning.load_tests import document, load, services
 from tests.deploykit.planning.servers import traced
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(queueing, "CALLS", 20_000)
 
 
 @pytest.fixture
