@@ -66,7 +66,11 @@ class Callers:
     def __init__(self, replicas: list[Replica], label: str = "") -> None:
         addresses = ",".join(f"127.0.0.1:{each.port}" for each in replicas)
         self.channel = grpc.insecure_channel(
-            f"ipv4:{addresses}", [("grpc.service_config", json.dumps(IN_TURN))]
+            f"ipv4:{addresses}",
+            [
+                ("grpc.service_config", json.dumps(IN_TURN)),
+                ("grpc.max_reconnect_backoff_ms", 1000),
+            ],
         )
         self.statuses: Counter[str] = Counter()
         self.versions: list[int] = []
@@ -136,7 +140,11 @@ def test_a_canary_becomes_stable_and_goes_back(tmp_path):
         written.rename(config)
 
     name_stable(1)
-    flags = f"--model_config_file={config}", "--model_config_file_poll_wait_seconds=1"
+    flags = (
+        f"--model_config_file={config}",
+        "--model_config_file_poll_wait_seconds=1",
+        "--allow_version_labels_for_unavailable_models=true",
+    )
     with ExitStack() as stack:
         replica = stack.enter_context(closing(Replica(*flags)))
         canary = stack.enter_context(closing(Callers([replica], "canary")))
