@@ -78,32 +78,52 @@ def measure_server(
     Each load lasts for so many seconds, in each of ROUNDS rounds. VerificationError: calls failed,
     or the generator was the limit.
     """
-    slots, capacity = _probed(generators, advance)
-    rounds, lone, loads = [], [], []
-    for turn in range(ROUNDS):
-        steps = [
-            LoadStep(seconds, callers=1),
-            LoadStep(seconds, callers=_CALLERS_A_SLOT * slots),
-            *(
-                at_random(seconds, share * capacity, 1 + turn * len(RUNGS) + number)
-                for number, share in enumerate(RUNGS)
-            ),
-        ]
-        traces = []
-        for step in steps:
-            advance("measuring", STEPS)
-            load, trace = traced(generators, step, advance)
-            loads.append(load)
-            traces.append(trace)
-        lone.append(traces[0])
-        rounds.append(traces[1:])
+    server = probed(generators, advance)
+    rounds = [measured_round(generators, seconds, server, turn, advance) for turn in range(ROUNDS)]
+    return measured_of(rounds, source)
+
+
+def measured_of(rounds: Sequence[Sequence[tuple[Load, Trace]]], source: str) -> Measured:
+    """Return what rounds tell, each as `measured_round` gave it. VerificationError: too little."""
+    loads = [load for each in rounds for load, _ in each]
     _check_loads(loads)
-    capacities = [first.throughput for first, *_ in rounds]
+    lone = [each[0][1] for each in rounds]
+    traces = [[trace for _, trace in each[1:]] for each in rounds]
+    capacities = [first.throughput for first, *_ in traces]
+    pairs = zip(lone, capacities, strict=True)  # of one time, as a machine's speed drifts
+    slots = int(np.median([slots_of(float(each.latencies.mean()), rate) for each, rate in pairs]))
     order = order_of(slots, np.concatenate([each.latencies for each in lone]))
-    found = summed_up(order, lone, rounds, capacities, source)
+    found = summed_up(order, lone, traces, capacities, source)
     busy = max(each.generator_busy for each in loads)
     late = max(each.sent_late / calls_of(each) for each in loads)
     return replace(found, busy=busy, late=late)
+
+
+def measured_round(
+    generators: Generators,
+    seconds: float,
+    server: tuple[int, float],
+    turn: int,
+    advance: Advance,
+) -> list[tuple[Load, Trace]]:
+    """Return each load of a round and its calls: of a lone caller, of several, and at random.
+
+    `server` is what `probed` found. VerificationError: as `traced`.
+    """
+    slots, capacity = server
+    steps = [
+        LoadStep(seconds, callers=1),
+        LoadStep(seconds, callers=_CALLERS_A_SLOT * slots),
+        *(
+            at_random(seconds, share * capacity, 1 + turn * len(RUNGS) + number)
+            for number, share in enumerate(RUNGS)
+        ),
+    ]
+    found = []
+    for step in steps:
+        advance("measuring", STEPS)
+        found.append(traced(generators, step, advance))
+    return found
 
 
 def at_random(seconds: float, rate: float, seed: int) -> LoadStep:
@@ -204,7 +224,7 @@ def slots_of(lone_seconds: float, capacity: float) -> int:
     return max(1, int(capacity * lone_seconds + _NEARLY))
 
 
-def _probed(generators: Generators, advance: Advance) -> tuple[int, float]:
+def probed(generators: Generators, advance: Advance) -> tuple[int, float]:
     """Return about how many calls are computed at once, and how many are answered in a second."""
     advance("a first look", 0)
     lone = generators.measure(LoadStep(_PROBE_SECONDS, callers=1), advance)

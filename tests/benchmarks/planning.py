@@ -1,21 +1,31 @@
 """What `deploykit plan` foresees of p99 beside what long loads on the same server bring.
 
-Each server is measured as `plan` does it; then loads come at random, at shares of what it can
-answer, until at least a hundred calls are beyond p99. With one worker the server has a core for
-itself and the generator the other one; with two, all share both.
+Each server is measured as `plan` does it; between its rounds loads come at random, at shares of
+what it can answer, until at least a hundred calls are beyond p99. With one worker the server has a
+core for itself and the generator the other one; with two, all share both.
 """
 
 import contextlib
 import os
+import statistics
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from deploykit.calling.server_load import Generators
+import numpy as np
+
+from deploykit.calling.server_load import Generators, Load
 from deploykit.planning.checking_plan import bar_for
 from deploykit.planning.forecast import Forecast
-from deploykit.planning.measuring import Measured, measure_server
+from deploykit.planning.measuring import (
+    ROUNDS,
+    Measured,
+    measured_of,
+    measured_round,
+    probed,
+    traced,
+)
 from deploykit.planning.service_times import Trace
 from deploykit.serving.client.connection import Connection
 from deploykit.serving.client.endpoint import Endpoint
@@ -32,6 +42,7 @@ LOADS = {"tiny": (0.5, 0.65, 0.8, 0.9), "conv": (0.5, 0.65, 0.8, 0.9), "lite0": 
 WORKERS = 1, 2
 PARTS = tuple(f"{model}-{workers}" for model in MODELS for workers in WORKERS)
 CALLS = 10_000
+MOST = 0.8
 SECONDS = 5.0  # of each load that a plan measures
 
 
@@ -52,33 +63,53 @@ def _measured(base: Path, model: str, workers: int) -> list[Figure]:
         sent = request(model, INPUTS[model], sample(MODELS[model])).SerializeToString()
         endpoint = Endpoint(server.address, Connection(retries=0))
         name = f"{model}, {workers} worker{'s' * (workers > 1)}"
-        with Generators(endpoint, [sent], 1) as generators:
-            try:
-                measured = measure_server(generators, SECONDS, name, _tell)
-            except VerificationError as error:
-                _tell(f"{name}: refused: {error}", 0)
-                return []
-        return [_beside(endpoint, sent, measured, load, name) for load in LOADS[model]]
+        try:
+            measured, seen = _in_turn(endpoint, sent, LOADS[model], name)
+        except VerificationError as error:
+            _tell(f"{name}: refused: {error}")
+            return []
+        forecast = Forecast(measured)
+        figures = [_beside(forecast, seen[load], load, name) for load in LOADS[model]]
+        return [each for each in figures if each is not None]
 
 
-def _beside(endpoint: Endpoint, sent: bytes, measured: Measured, load: float, name: str) -> Figure:
-    forecast, rate = Forecast(measured), load * measured.capacity
-    with Generators(endpoint, [sent], 1) as generators:
-        step = LoadStep(CALLS / rate, rate=rate, seed=round(1000 * load))
-        what, calls = generators.trace(step, lambda line, count: None)
-    seen = 1e3 * Trace(rate, calls).p99()
+def _in_turn(
+    endpoint: Endpoint, sent: bytes, loads: Sequence[float], name: str
+) -> tuple[Measured, dict[float, list[Trace]]]:
+    """Measure as a plan does, and between its rounds what is to be foreseen: machines drift."""
+    rounds: list[list[tuple[Load, Trace]]] = []
+    seen: dict[float, list[Trace]] = {load: [] for load in loads}
+    with Generators(endpoint, [sent], 1) as ours, Generators(endpoint, [sent], 1) as others:
+        server = probed(ours, _quiet)
+        for turn in range(ROUNDS):
+            rounds.append(measured_round(ours, SECONDS, server, turn, _quiet))
+            for number, (load, traces) in enumerate(seen.items()):
+                rate = load * server[1]
+                step = LoadStep(CALLS / ROUNDS / rate, rate=rate, seed=1000 + 10 * turn + number)
+                what, trace = traced(others, step, _quiet)
+                traces.append(trace)
+                _tell(f"{name}, {turn}, {rate:.1f}/s: p99 {1e3 * trace.p99():.1f} {what.statuses}")
+    return measured_of(rounds, name), seen
+
+
+def _beside(forecast: Forecast, traces: Sequence[Trace], load: float, name: str) -> Figure | None:
+    """Return both, or None where the load came out above what a plan foresees."""
+    measured, rate = forecast.measured, traces[0].rate
+    seen = 1e3 * float(np.percentile(np.concatenate([each.latencies for each in traces]), 99))
     foreseen = forecast.p99(rate)
-    same = forecast.replayed(rate, calls[:, 0] - calls[0, 0])
-    assert foreseen is not None
+    if foreseen is None:
+        _tell(f"{name}: {rate:.1f}/s are too near to {measured.capacity:.1f}; p99 {seen:.2f}")
+        return None
+    same = [forecast.replayed(rate, each.calls[:, 0] - each.calls[0, 0]) for each in traces]
+    ratios = [each.ms / (1e3 * trace.p99()) for each, trace in zip(same, traces, strict=True)]
     _tell(
         f"{name}, load {load:g}, {rate:.1f}/s of {measured.capacity:.1f}, slots {measured.slots}, "
-        f"front end {1e3 * measured.front_end:.2f} ms, {what.statuses}, late "
-        f"{what.sent_late}: seen {seen:.2f}, foreseen {foreseen.ms:.2f} ({foreseen.low_ms:.2f} to "
-        f"{foreseen.high_ms:.2f}) {foreseen.ms / seen:.2f}, for the same arrivals {same.ms:.2f} "
-        f"({same.low_ms:.2f} to {same.high_ms:.2f}) {same.ms / seen:.2f}",
-        0,
+        f"front end {1e3 * measured.front_end:.2f} ms, {sum(len(e.calls) for e in traces)} calls: "
+        f"seen {seen:.2f}, foreseen {foreseen.ms:.2f} ({foreseen.low_ms:.2f} to "
+        f"{foreseen.high_ms:.2f}) {foreseen.ms / seen:.2f}; for the same arrivals "
+        f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
     )
-    bar = bar_for(measured.lone_ms[0]) if load <= 0.8 else None
+    bar = bar_for(measured.lone_ms[0]) if load <= MOST else None
     shown = f"{name}, {100 * load:.0f} % load: p99 foreseen beside seen"
     return Figure(shown, "ms", [foreseen.ms], [seen], at_most_ratio=bar)
 
@@ -100,5 +131,9 @@ def _served(base: Path, model: str, workers: int) -> Iterator[Server]:
         os.sched_setaffinity(0, cores)
 
 
-def _tell(line: str, count: int) -> None:
+def _tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
+
+
+def _quiet(line: str, count: int) -> None:
+    pass
