@@ -2,17 +2,14 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from deploykit.calling.call_options import LoadTestOptions
-from deploykit.calling.request_inputs import chosen_signature, feeds_from_data
+from deploykit.calling.prepared_calls import prepared_calls
 from deploykit.calling.server_load import Generators, Load, search
-from deploykit.serving.client.client import Client
 from deploykit.serving.client.connection import DEFAULT_CONNECTION, Connection
-from deploykit.serving.client.endpoint import Endpoint
 from deploykit.serving.client.load_generator import LoadStep
-from deploykit.serving.client.requests import predict_request
 from deploykit.serving.protocol.signatures import Signature
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import Work, working
@@ -90,21 +87,11 @@ def load_test(
         raise Error(
             "give one of --concurrency, --rate and --search-latency-limit, each makes its own load"
         )
-    asked: Any = {"version": how.version, "label": how.version_label}
     with working("load-test") as advance:
-        with Client(address, connection) as client:
-            signature, takes = chosen_signature(client.metadata(model, **asked), how.signature)
-            feeds, fed = feeds_from_data(data, takes, how.preprocess, how.batch)
-            # What is wrong with it is said before the load.
-            client.predict(model, feeds[0], signature=signature, **asked)
-        requests = [
-            predict_request(model, feed, signature=signature, **asked).SerializeToString()
-            for feed in feeds
-        ]
-        endpoint = Endpoint(address, replace(connection, retries=0))
-        with Generators(endpoint, requests, how.processes) as generators:
+        calls = prepared_calls(address, model, data, how, connection)
+        with Generators(calls.endpoint, calls.requests, how.processes) as generators:
             loads, highest = _measured(generators, how, advance)
-    return LoadTest(address, model, signature, takes, how, loads, highest, fed)
+    return LoadTest(address, model, calls.signature, calls.takes, how, loads, highest, calls.fed)
 
 
 def _measured(

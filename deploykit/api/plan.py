@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from deploykit.calling.request_inputs import chosen_signature, feeds_from_data
+from deploykit.calling.prepared_calls import prepared_calls
 from deploykit.calling.server_load import Generators
 from deploykit.exporting.replica_counts import ReplicaCounts, check_manifests, fill_manifests
 from deploykit.hardware.listening import cores_behind
@@ -17,10 +17,7 @@ from deploykit.planning.from_results import recorded
 from deploykit.planning.measuring import Measured, measure_server
 from deploykit.planning.plan_options import NOTHING, ZONE, PlanOptions
 from deploykit.planning.sizing import Size, sized
-from deploykit.serving.client.client import Client
 from deploykit.serving.client.connection import DEFAULT_CONNECTION, Connection
-from deploykit.serving.client.endpoint import Endpoint
-from deploykit.serving.client.requests import predict_request
 from deploykit.serving.protocol.signatures import Signature
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
@@ -194,19 +191,9 @@ def _from_file(name: str, model: str | None, data: object, how: PlanOptions) -> 
 def _from_server(
     address: str, model: str, data: Any, how: PlanOptions, connection: Connection
 ) -> ReplicaPlan:
-    asked: Any = {"version": how.version, "label": how.version_label}
     with working("plan", _MEASURE, _TRY) as work:
-        with Client(address, connection) as client:
-            signature, takes = chosen_signature(client.metadata(model, **asked), how.signature)
-            feeds, fed = feeds_from_data(data, takes, how.preprocess, how.batch)
-            # What is wrong with it is said before the load.
-            client.predict(model, feeds[0], signature=signature, **asked)
-        requests = [
-            predict_request(model, feed, signature=signature, **asked).SerializeToString()
-            for feed in feeds
-        ]
-        endpoint = Endpoint(address, replace(connection, retries=0))
-        with Generators(endpoint, requests, how.processes) as generators:
+        calls = prepared_calls(address, model, data, how, connection)
+        with Generators(calls.endpoint, calls.requests, how.processes) as generators:
             work.begin(_MEASURE)
             at = f"the server at {address}"
             measured = measure_server(generators, how.seconds, at, work)
@@ -219,7 +206,9 @@ def _from_server(
         )
     cores = cores_behind(address)
     return _finished(
-        ReplicaPlan(model, how, forecast, size, check, takes, cores, tuple(notes), fed=fed)
+        ReplicaPlan(
+            model, how, forecast, size, check, calls.takes, cores, tuple(notes), fed=calls.fed
+        )
     )
 
 

@@ -12,22 +12,9 @@ from deploykit.reporting.plan_plot import plot_plan
 from tests.deploykit.api.defaults import assert_same_defaults
 from tests.deploykit.exporting.test_replica_counts import BOTH
 from tests.deploykit.planning.load_tests import document, load
-from tests.serving.official import Official
 
 X = {"x": np.ones((3, 2), np.float32)}
 NO_CLOCK = 1e9
-
-
-@pytest.fixture
-def official():
-    server = Official()
-    yield server
-    server.close()
-
-
-@pytest.fixture
-def address(official):
-    return f"127.0.0.1:{official.listen()}"
 
 
 @pytest.fixture

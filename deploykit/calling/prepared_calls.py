@@ -1,0 +1,69 @@
+"""Calls of a load, made from data and tried once: what is wrong is said before the load."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from deploykit.calling.request_inputs import chosen_signature, feeds_from_data
+from deploykit.serving.client.client import Client
+from deploykit.serving.client.connection import Connection
+from deploykit.serving.client.endpoint import Endpoint
+from deploykit.serving.client.requests import predict_request
+from deploykit.serving.protocol.signatures import Signature
+
+
+class CallOptions(Protocol):
+    """Which version of a model is called, and with what."""
+
+    @property
+    def version(self) -> int | None: ...  # noqa: D102
+
+    @property
+    def version_label(self) -> str: ...  # noqa: D102
+
+    @property
+    def signature(self) -> str | None: ...  # noqa: D102
+
+    @property
+    def preprocess(self) -> Any: ...  # noqa: D102
+
+    @property
+    def batch(self) -> int: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class PreparedCalls:
+    """What a load sends in turn, and to whom; no call is repeated."""
+
+    signature: str
+    takes: Signature
+    requests: Sequence[bytes]
+    endpoint: Endpoint
+    fed: Mapping[str, str]
+    """What became of files on the way to each input, in words."""
+
+
+def prepared_calls(
+    address: str,
+    model: str,
+    data: str | os.PathLike[str] | Mapping[str, Any],
+    how: CallOptions,
+    connection: Connection,
+) -> PreparedCalls:
+    """Make the calls of a load, and make one of them.
+
+    CallError: there is no such server, model or version, or the model refuses the call. FileError,
+    GraphError: the data do not fit.
+    """
+    asked: Any = {"version": how.version, "label": how.version_label}
+    with Client(address, connection) as client:
+        signature, takes = chosen_signature(client.metadata(model, **asked), how.signature)
+        feeds, fed = feeds_from_data(data, takes, how.preprocess, how.batch)
+        client.predict(model, feeds[0], signature=signature, **asked)
+    requests = [
+        predict_request(model, feed, signature=signature, **asked).SerializeToString()
+        for feed in feeds
+    ]
+    endpoint = Endpoint(address, replace(connection, retries=0))
+    return PreparedCalls(signature, takes, requests, endpoint, fed)
