@@ -22,7 +22,6 @@ CALLS = 60_000
 """Calls that are simulated."""
 _STARTING = 0.05  # of them, which find queues that are not filled yet
 _NOTHING: tuple[list[list[float]], list[list[float]]] = [[]] * STATES, [[]] * STATES
-_MOST_QUEUED = 64  # states are looked up by the number of calls found, up to this
 
 
 def latencies(times: ServiceTimes, rate: float, seed: int, replicas: int = 1) -> Array:
@@ -94,13 +93,12 @@ class Crowd:
     def __init__(self, replicas: "Sequence[Replica]", slots: int, front_end: float) -> None:
         """Begin; each replica computes so many calls at once."""
         self._replicas, self._slots, self._front_end = list(replicas), slots, front_end
-        places = np.searchsorted(QUEUES, np.arange(_MOST_QUEUED + 1), side="right") - 1
-        self._by_queue = [len(RESTS) + max(0, int(each)) for each in places]
 
     def ends(self, due: Sequence[float]) -> list[float]:
         """Return when each call ends."""
         done = [0.0] * len(due)
         rests: list[float] = RESTS.tolist()
+        queues: list[int] = QUEUES.tolist()
         replicas, count = self._replicas, len(self._replicas)
         for number, now in enumerate(due):
             for each in replicas:
@@ -112,7 +110,7 @@ class Crowd:
             found = replica.calls()
             if found:
                 replica.shift += self._front_end
-                state = self._by_queue[min(found, _MOST_QUEUED)]
+                state = len(rests) + bisect.bisect_right(queues, found) - 1
             else:
                 state = max(0, bisect.bisect_right(rests, now - replica.last) - 1)
             service = replica.machine.service(state, now)

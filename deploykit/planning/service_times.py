@@ -10,8 +10,8 @@ depend on what else happens, and each is found in the same measurement:
   while another call is computed, and holds that one up where they share a core: each call that
   comes lengthens those in service by the same time, the front end's. It is what the service of a
   call grows by for each arrival during it.
-* A queue makes a server a little slower or quicker. So calls that wait are kept apart, by how many
-  they find.
+* A queue makes a server a little slower or quicker. So calls that find another one are kept apart
+  from those that find several.
 """
 
 from collections.abc import Sequence
