@@ -195,7 +195,7 @@ def _from_benchmark(
         Trace(trace.rate, each) for each in np.array_split(trace.calls, _PIECES) if len(each) > 1
     ]
     measured = summed_up(
-        order_of(slots, lone.latencies),
+        order_of(slots, [lone.latencies]),
         [lone],
         [[each] for each in pieces],
         [capacity] * len(pieces),

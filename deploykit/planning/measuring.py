@@ -33,6 +33,9 @@ MOST_FAILED = 0.01
 _SOME_CALLS, _FEWEST_CALLS = 25, 5
 MOST_LATE = 0.1
 """Of the calls; where a server shares its cores with the generator, some are."""
+MOST_OVERTAKEN = 0.03
+"""Of the calls of a load, by others that came later and yet ended long before them."""
+_LONG = 3.0  # times p99 of a lone caller
 ALIKE = 1.5
 """Services differ no more than this, as a ratio, where calls do not overtake each other."""
 
@@ -78,22 +81,23 @@ def measure_server(
     Each load lasts for so many seconds, in each of ROUNDS rounds. VerificationError: calls failed,
     or the generator was the limit.
     """
-    server = probed(generators, advance)
-    rounds = [measured_round(generators, seconds, server, turn, advance) for turn in range(ROUNDS)]
+    slots = probed(generators, advance)
+    rounds = [measured_round(generators, seconds, slots, turn, advance) for turn in range(ROUNDS)]
     return measured_of(rounds, source)
 
 
 def measured_of(rounds: Sequence[Sequence[tuple[Load, Trace]]], source: str) -> Measured:
     """Return what rounds tell, each as `measured_round` gave it. VerificationError: too little."""
-    loads = [load for each in rounds for load, _ in each]
-    _check_loads(loads)
+    _check_loads([[load for load, _ in each] for each in rounds])
     lone = [each[0][1] for each in rounds]
     traces = [[trace for _, trace in each[1:]] for each in rounds]
-    capacities = [first.throughput for first, *_ in traces]
+    capacities = [capacity_in(each) for each in rounds]
     pairs = zip(lone, capacities, strict=True)  # of one time, as a machine's speed drifts
     slots = int(np.median([slots_of(float(each.latencies.mean()), rate) for each, rate in pairs]))
-    order = order_of(slots, np.concatenate([each.latencies for each in lone]))
+    order = order_of(slots, [each.latencies for each in lone])
+    _check_one_queue(order, lone, [each[-1] for each in traces])
     found = summed_up(order, lone, traces, capacities, source)
+    loads = [load for each in rounds for load, _ in each]
     busy = max(each.generator_busy for each in loads)
     late = max(each.sent_late / calls_of(each) for each in loads)
     return replace(found, busy=busy, late=late)
@@ -102,28 +106,31 @@ def measured_of(rounds: Sequence[Sequence[tuple[Load, Trace]]], source: str) -> 
 def measured_round(
     generators: Generators,
     seconds: float,
-    server: tuple[int, float],
+    slots: int,
     turn: int,
     advance: Advance,
+    capacity: float | None = None,
 ) -> list[tuple[Load, Trace]]:
     """Return each load of a round and its calls: of a lone caller, of several, and at random.
 
-    `server` is what `probed` found. VerificationError: as `traced`.
+    `slots` is what `probed` found, and `capacity` what the loads at random are shares of; None:
+    what the server answers in this round. VerificationError: as `traced`.
     """
-    slots, capacity = server
-    steps = [
-        LoadStep(seconds, callers=1),
-        LoadStep(seconds, callers=_CALLERS_A_SLOT * slots),
-        *(
-            at_random(seconds, share * capacity, 1 + turn * len(RUNGS) + number)
-            for number, share in enumerate(RUNGS)
-        ),
-    ]
     found = []
-    for step in steps:
+    for callers in (1, _CALLERS_A_SLOT * slots):
         advance("measuring", STEPS)
+        found.append(traced(generators, LoadStep(seconds, callers=callers), advance))
+    capacity = capacity or capacity_in(found)
+    for number, share in enumerate(RUNGS):
+        advance("measuring", STEPS)
+        step = at_random(seconds, share * capacity, 1 + turn * len(RUNGS) + number)
         found.append(traced(generators, step, advance))
     return found
+
+
+def capacity_in(found: Sequence[tuple[Load, Trace]]) -> float:
+    """Return how many calls a second a server answered in a round, of callers that never wait."""
+    return found[1][0].throughput
 
 
 def at_random(seconds: float, rate: float, seed: int) -> LoadStep:
@@ -131,25 +138,47 @@ def at_random(seconds: float, rate: float, seed: int) -> LoadStep:
     return LoadStep(max(seconds, _SOME_CALLS / rate), rate=rate, seed=seed)
 
 
-def _check_loads(loads: Sequence[Load]) -> None:
+def _check_loads(rounds: Sequence[Sequence[Load]]) -> None:
     """Raise VerificationError where a load failed in most rounds, and not as a machine was busy."""
-    kinds = len(loads) // ROUNDS
-    for kind in range(kinds):
-        rounds = loads[kind::kinds]
-        failing = [each for each in rounds if each.failed > MOST_FAILED * calls_of(each)]
-        if len(failing) > ROUNDS / 2:
+    for alike in zip(*rounds, strict=True):
+        failing = [each for each in alike if each.failed > MOST_FAILED * calls_of(each)]
+        if len(failing) > len(alike) / 2:
             worst = max(failing, key=lambda each: each.failed)
             raise VerificationError(
                 f"{worst.failed} of {calls_of(worst)} calls failed at {worst.name} "
                 f"({failures(worst.statuses)}), so nothing can be planned: let the server answer "
                 "them all first"
             )
-        limited = [each for each in rounds if _is_limited(each)]
-        if len(limited) > ROUNDS / 2:
+        limited = [each for each in alike if _is_limited(each)]
+        if len(limited) > len(alike) / 2:
             raise VerificationError(
                 f"the generator was the limit at {limited[0].name}, not the server; give it more "
                 "processes (--processes) or another machine"
             )
+
+
+def _check_one_queue(order: Order, lone: Sequence[Trace], traces: Sequence[Trace]) -> None:
+    """Raise VerificationError where calls wait in several queues, each for a place of its own.
+
+    A call that waits in one queue begins before all that came after it, so none of these ends
+    earlier than it by more than what it takes itself. `lone` and `traces` are those of a lone
+    caller and of the largest load, of each round.
+    """
+    pairs = zip(lone, traces, strict=True)
+    share = float(np.median([overtaken(each, _LONG * alone.p99()) for alone, each in pairs]))
+    if order.slots > 1 and share > MOST_OVERTAKEN:
+        raise VerificationError(
+            f"calls wait in several queues there: {100 * share:.0f} % of them were answered "
+            "long after others that came later, as behind a balancer, or where deploykit "
+            "serve has --workers; measure one server with one process, and count each as a replica"
+        )
+
+
+def overtaken(trace: Trace, seconds: float) -> float:
+    """Return the share of calls that ended so many seconds after another one that came later."""
+    ended = trace.calls[:, 1]
+    first_later = np.minimum.accumulate(ended[::-1])[::-1]
+    return float(np.mean(ended - first_later > seconds))
 
 
 def _is_limited(load: Load) -> bool:
@@ -206,14 +235,14 @@ def traced(generators: Generators, step: LoadStep, advance: Advance) -> tuple[Lo
     return load, Trace(step.rate or load.throughput, calls, open=not step.callers)
 
 
-def order_of(slots: int, lone: Array) -> Order:
-    """Return how calls are taken, of which those of a lone caller took so many seconds.
+def order_of(slots: int, lone: Sequence[Array]) -> Order:
+    """Return how calls are taken, of which those of a lone caller took so many seconds, by round.
 
     Where these are much alike, so are all, and one that ends before another that came first has
-    merely had more of a core.
+    merely had more of a core. From one round to the next it is the machine that differs.
     """
-    quick, slow = np.percentile(lone, (10, 90))
-    return Order(slots, overtaking=bool(slow > ALIKE * quick))
+    ratios = [slow / quick for quick, slow in (np.percentile(each, (10, 90)) for each in lone)]
+    return Order(slots, overtaking=bool(np.median(ratios) > ALIKE))
 
 
 def slots_of(lone_seconds: float, capacity: float) -> int:
@@ -224,8 +253,8 @@ def slots_of(lone_seconds: float, capacity: float) -> int:
     return max(1, int(capacity * lone_seconds + _NEARLY))
 
 
-def probed(generators: Generators, advance: Advance) -> tuple[int, float]:
-    """Return about how many calls are computed at once, and how many are answered in a second."""
+def probed(generators: Generators, advance: Advance) -> int:
+    """Return about how many calls are computed at once."""
     advance("a first look", 0)
     lone = generators.measure(LoadStep(_PROBE_SECONDS, callers=1), advance)
     best, callers = lone.throughput, 1
@@ -238,4 +267,4 @@ def probed(generators: Generators, advance: Advance) -> tuple[int, float]:
         best = more.throughput
     if not (lone.latency_ms and best):
         raise VerificationError(f"no call was answered ({failures(lone.statuses)})")
-    return slots_of(lone.latency_ms["mean"] / 1e3, best), best
+    return slots_of(lone.latency_ms["mean"] / 1e3, best)

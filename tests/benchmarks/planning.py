@@ -1,8 +1,10 @@
 """What `deploykit plan` foresees of p99 beside what long loads on the same server bring.
 
 Each server is measured as `plan` does it; between its rounds loads come at random, at shares of
-what it can answer, until at least a hundred calls are beyond p99. With one worker the server has a
-core for itself and the generator the other one; with two, all share both.
+what it can answer, until at least a hundred calls are beyond p99. Both come in many short turns: a
+call costs half as much CPU time again in one minute as in the next on a host that is shared, and so
+it does for both. A server that computes one call at a time has a core for itself and the generator
+the other one; with two, all share both.
 """
 
 import contextlib
@@ -17,15 +19,15 @@ import numpy as np
 
 from deploykit.calling.server_load import Generators, Load
 from deploykit.planning.checking_plan import bar_for
-from deploykit.planning.forecast import Forecast
 from deploykit.planning.measuring import (
-    ROUNDS,
     Measured,
     measured_of,
     measured_round,
     probed,
+    summed_up,
     traced,
 )
+from deploykit.planning.queueing import answered
 from deploykit.planning.service_times import Trace
 from deploykit.serving.client.connection import Connection
 from deploykit.serving.client.endpoint import Endpoint
@@ -38,92 +40,107 @@ from tests.benchmarks.serving import IMAGE, ROW, SMALL, lite0, mlp, small_conv_n
 
 MODELS = {"tiny": ROW, "conv": SMALL, "lite0": IMAGE}
 INPUTS = {"tiny": "x", "conv": "input_layer", "lite0": "images"}
-LOADS = {"tiny": (0.5, 0.65, 0.8, 0.9), "conv": (0.5, 0.65, 0.8, 0.9), "lite0": (0.5, 0.8)}
-WORKERS = 1, 2
-PARTS = tuple(f"{model}-{workers}" for model in MODELS for workers in WORKERS)
+LOADS = {"tiny": (0.5, 0.65, 0.8, 0.9), "conv": (0.5, 0.65, 0.8, 0.9), "lite0": (0.5, 0.65, 0.8)}
+SLOTS = 1, 2
+PARTS = tuple(f"{model}-{slots}" for model in MODELS for slots in SLOTS)
 CALLS = 10_000
 MOST = 0.8
-SECONDS = 5.0  # of each load that a plan measures
+TURNS = {"tiny": 20, "conv": 20, "lite0": 12}
+SECONDS = {"tiny": 1.5, "conv": 1.5, "lite0": 4.0}
+"""Of each load that a plan measures, in a turn."""
+LOOKS = 5
+Round = Sequence[tuple[Load, Trace]]
 
 
 def figures(part: str = "") -> list[Figure]:
-    """Measure all, or one model on a server with so many workers."""
+    """Measure all, or one model on a server that computes so many calls at a time."""
     found = []
     for each in [part] if part else PARTS:
-        model, _, workers = each.partition("-")
+        model, _, slots = each.partition("-")
         with tempfile.TemporaryDirectory() as folder:
-            found += _measured(Path(folder), model, int(workers))
+            found += _measured(Path(folder), model, int(slots))
     return found
 
 
-def _measured(base: Path, model: str, workers: int) -> list[Figure]:
+def _measured(base: Path, model: str, slots: int) -> list[Figure]:
     graph = {"tiny": lambda: mlp("tiny", 64), "conv": small_conv_net, "lite0": lite0}[model]()
     run(deploykit("export", str(graph), str(base), "--name", model))
-    with _served(base, model, workers) as server:
+    with _served(base, model, slots) as server:
         sent = request(model, INPUTS[model], sample(MODELS[model])).SerializeToString()
         endpoint = Endpoint(server.address, Connection(retries=0))
-        name = f"{model}, {workers} worker{'s' * (workers > 1)}"
+        name = f"{model}, {slots} at a time"
         try:
-            measured, seen = _in_turn(endpoint, sent, LOADS[model], name)
+            rounds, seen, capacity = _in_turn(endpoint, sent, model, name)
+            known = _pooled(rounds, capacity, name)
         except VerificationError as error:
             _tell(f"{name}: refused: {error}")
             return []
-        forecast = Forecast(measured)
-        figures = [_beside(forecast, seen[load], load, name) for load in LOADS[model]]
-        return [each for each in figures if each is not None]
+    return [_beside(known, each, load, name) for load, each in seen.items()]
 
 
 def _in_turn(
-    endpoint: Endpoint, sent: bytes, loads: Sequence[float], name: str
-) -> tuple[Measured, dict[float, list[Trace]]]:
-    """Measure as a plan does, and between its rounds what is to be foreseen: machines drift."""
-    rounds: list[list[tuple[Load, Trace]]] = []
-    seen: dict[float, list[Trace]] = {load: [] for load in loads}
+    endpoint: Endpoint, sent: bytes, model: str, name: str
+) -> tuple[list[Round], dict[float, list[Trace]], float]:
+    """Measure as a plan does, and what is to be foreseen, in short turns of both."""
+    rounds: list[Round] = []
+    seen: dict[float, list[Trace]] = {load: [] for load in LOADS[model]}
+    turns = TURNS[model]
     with Generators(endpoint, [sent], 1) as ours, Generators(endpoint, [sent], 1) as others:
-        server = probed(ours, _quiet)
-        for turn in range(ROUNDS):
-            rounds.append(measured_round(ours, SECONDS, server, turn, _quiet))
+        slots = probed(ours, _quiet)
+        looks = [traced(ours, LoadStep(2.0, callers=4 * slots), _quiet) for _ in range(LOOKS)]
+        capacity = statistics.median(load.throughput for load, _ in looks)
+        for turn in range(turns):
+            rounds.append(measured_round(ours, SECONDS[model], slots, turn, _quiet, capacity))
             for number, (load, traces) in enumerate(seen.items()):
-                rate = load * server[1]
-                step = LoadStep(CALLS / ROUNDS / rate, rate=rate, seed=1000 + 10 * turn + number)
+                rate = load * capacity
+                seed = 1000 + len(seen) * turn + number
+                step = LoadStep(CALLS / turns / rate, rate=rate, seed=seed)
                 what, trace = traced(others, step, _quiet)
                 traces.append(trace)
                 _tell(f"{name}, {turn}, {rate:.1f}/s: p99 {1e3 * trace.p99():.1f} {what.statuses}")
-    return measured_of(rounds, name), seen
+    return rounds, seen, capacity
 
 
-def _beside(forecast: Forecast, traces: Sequence[Trace], load: float, name: str) -> Figure | None:
-    """Return both, or None where the load came out above what a plan foresees."""
-    measured, rate = forecast.measured, traces[0].rate
-    seen = 1e3 * float(np.percentile(np.concatenate([each.latencies for each in traces]), 99))
-    foreseen = forecast.p99(rate)
-    if foreseen is None:
-        _tell(f"{name}: {rate:.1f}/s are too near to {measured.capacity:.1f}; p99 {seen:.2f}")
-        return None
-    same = [forecast.replayed(rate, each.calls[:, 0] - each.calls[0, 0]) for each in traces]
-    ratios = [each.ms / (1e3 * trace.p99()) for each, trace in zip(same, traces, strict=True)]
+def _pooled(rounds: Sequence[Round], capacity: float, name: str) -> Measured:
+    """Return what all turns tell together, as one round: each has a part of what the host did."""
+    order = measured_of(rounds, name).order
+    lone = [each[0][1] for each in rounds]
+    traces = [trace for each in rounds for _, trace in each[1:]]
+    return summed_up(order, lone, [traces], [capacity], name)
+
+
+def _beside(known: Measured, traces: Sequence[Trace], load: float, name: str) -> Figure:
+    """Return p99 as foreseen for the very arrivals of a load, beside what it was."""
+    rate, (times,) = traces[0].rate, known.rounds
+    replayed = [
+        answered(times, rate, trace.calls[:, 0] - trace.calls[0, 0], number)
+        for number, trace in enumerate(traces)
+    ]
+    p99s = [
+        1e3 * float(np.percentile(np.concatenate(each), 99))
+        for each in (replayed, [trace.latencies for trace in traces])
+    ]
+    foreseen, seen = p99s
     _tell(
-        f"{name}, load {load:g}, {rate:.1f}/s of {measured.capacity:.1f}, slots {measured.slots}, "
-        f"front end {1e3 * measured.front_end:.2f} ms, {sum(len(e.calls) for e in traces)} calls: "
-        f"seen {seen:.2f}, foreseen {foreseen.ms:.2f} ({foreseen.low_ms:.2f} to "
-        f"{foreseen.high_ms:.2f}) {foreseen.ms / seen:.2f}; for the same arrivals "
-        f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        f"{name}, load {load:g}, {rate:.1f}/s of {known.capacity:.1f}, {known.order}, front end "
+        f"{1e3 * known.front_end:.2f} ms, {sum(map(len, replayed))} calls: p99 {seen:.2f} ms, "
+        f"foreseen {foreseen:.2f} ms, {foreseen / seen:.2f}"
     )
-    bar = bar_for(measured.lone_ms[0]) if load <= MOST else None
-    shown = f"{name}, {100 * load:.0f} % load: p99 foreseen beside seen"
-    return Figure(shown, "ms", [foreseen.ms], [seen], at_most_ratio=bar)
+    bar = bar_for(known.lone_ms[0]) if load <= MOST else None
+    off = max(foreseen / seen, seen / foreseen)
+    return Figure(f"{name}, {100 * load:.0f} % load: p99 is off by", "x", [off], at_most=bar)
 
 
 @contextlib.contextmanager
-def _served(base: Path, model: str, workers: int) -> Iterator[Server]:
-    """Serve a model, on a core of its own where there is one worker."""
+def _served(base: Path, model: str, slots: int) -> Iterator[Server]:
+    """Serve a model, on a core of its own where it computes one call at a time."""
     cores = os.sched_getaffinity(0)
     first, *rest = sorted(cores)
-    if workers == 1:
+    if slots == 1:
         os.sched_setaffinity(0, {first})
     try:
-        server = Server(base, f"--workers={workers}")
-        os.sched_setaffinity(0, set(rest) if workers == 1 else cores)
+        server = Server(base, f"--slots={slots}")
+        os.sched_setaffinity(0, set(rest) if slots == 1 else cores)
         server.ready(model)
         yield server
         server.close()

@@ -7,12 +7,21 @@ import pytest
 
 from deploykit.calling.server_load import Generators, Load
 from deploykit.planning import measuring
-from deploykit.planning.measuring import ROUNDS, _check_loads, at_random, order_of, slots_of
+from deploykit.planning.measuring import (
+    ROUNDS,
+    _check_loads,
+    _check_one_queue,
+    at_random,
+    order_of,
+    slots_of,
+)
+from deploykit.planning.service_times import Order, Trace
 from deploykit.serving.client.connection import Connection
 from deploykit.serving.client.endpoint import Endpoint
 from deploykit.serving.client.load_generator import LoadStep
 from deploykit.serving.client.requests import predict_request
 from deploykit.transforms.core.errors import VerificationError
+from tests.deploykit.planning.servers import poisson, traced
 from tests.serving.official import Official
 
 
@@ -22,12 +31,11 @@ def load(rate: float = 0.0, failed: int = 0, late: int = 0, limited: bool = Fals
     return Load(callers, rate, 5.0, statuses, 200.0, {}, {}, 0.5, late, limited)
 
 
-def rounds(bad: Load, count: int) -> list[Load]:
+def rounds(bad: Load, count: int) -> list[list[Load]]:
     """Return a lone load and another one in each round, of which so many are bad."""
-    found = []
-    for number in range(ROUNDS):
-        found += [load(rate=100.0), bad if number < count else load(rate=200.0)]
-    return found
+    return [
+        [load(rate=100.0), bad if number < count else load(rate=200.0)] for number in range(ROUNDS)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -58,8 +66,39 @@ def test_calls_at_once(lone_ms, capacity, slots):
 
 def test_calls_overtake_where_lone_ones_differ():
     even, varied = np.linspace(1, 1.3, 100), np.geomspace(1, 10, 100)
-    assert not order_of(2, even).overtaking
-    assert order_of(2, varied).overtaking
+    assert not order_of(2, [even]).overtaking
+    assert order_of(2, [varied]).overtaking
+    assert not order_of(2, [even, 2 * even, 3 * even, varied]).overtaking
+
+
+LONE = Trace(50.0, np.stack([np.arange(0, 2, 0.02), np.arange(0, 2, 0.02) + 0.01], axis=1))
+
+
+def dealt(load: float, queues: int, places: int, spread: float) -> list[Trace]:
+    """Return rounds of one load on so many queues of places, to which calls go at random."""
+    found = []
+    for number in range(ROUNDS):
+        due = poisson(load * queues * places / 0.01, 2000, number)
+        services = 0.01 * np.random.default_rng(number).uniform(1 - spread, 1 + spread, len(due))
+        to = np.random.default_rng(number).integers(0, queues, len(due))
+        parts = [traced(due[to == n], services[to == n], places).calls for n in range(queues)]
+        calls = np.concatenate(parts)
+        found.append(Trace(1 / 0.01, calls[np.argsort(calls[:, 0], kind="stable")]))
+    return found
+
+
+@pytest.mark.parametrize("load", [0.6, 0.8])
+@pytest.mark.parametrize("spread", [0.0, 0.5])
+@pytest.mark.parametrize("places", [2, 3])
+def test_one_queue_of_several_places_is_taken(load, spread, places):
+    _check_one_queue(Order(places), [LONE] * ROUNDS, dealt(load, 1, places, spread))
+
+
+@pytest.mark.parametrize("queues", [2, 3])
+@pytest.mark.parametrize("spread", [0.0, 0.3])
+def test_several_queues_are_refused(queues, spread):
+    with pytest.raises(VerificationError, match="calls wait in several queues there: "):
+        _check_one_queue(Order(queues), [LONE] * ROUNDS, dealt(0.8, queues, 1, spread))
 
 
 def test_slow_models_have_longer_loads():
