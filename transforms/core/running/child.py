@@ -70,7 +70,8 @@ limits = Limits()
 
 _STACK = re.compile(r"\*\*\* |@ +0x")
 _STAMP = re.compile(r"^[IWEF]\d{4} \S+ +\d+ ")  # severity, time and thread of a line of the log
-_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+_NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}  # whichever the user shows: a GPU is asked for
 
 
 def call(
@@ -110,7 +111,8 @@ class Worker:
         """Start the child; it works while the caller goes on, and `created` or `ask` wait for it.
 
         `env` is what the user may have set otherwise, `forced` what was asked for on the command
-        line: it wins, and None removes a variable. `runs` is what runs there, as errors call it.
+        line: it wins, and None removes a variable. The child sees a GPU only where
+        CUDA_VISIBLE_DEVICES is in `forced`. `runs` is what runs there, as errors call it.
         """
         self._runs = runs
         read_questions, write_questions = os.pipe()
@@ -204,7 +206,8 @@ class Worker:
 
 
 def _environment(defaults: Mapping[str, str], forced: Mapping[str, str | None]) -> dict[str, str]:
-    given = {**_QUIET, **defaults, **os.environ, **forced, "PYTHONPATH": python_path()}
+    own = {**_QUIET, **defaults, **os.environ, **_NO_GPU}
+    given = {**own, **forced, "PYTHONPATH": python_path()}
     return {name: value for name, value in given.items() if value is not None}
 
 

@@ -115,6 +115,18 @@ def test_the_environment_is_given_and_what_the_user_has_set_wins(monkeypatch):
     assert child.call(f"{HERE}:variables", *names) == [None, "user", "0"]
 
 
+def test_a_child_has_a_gpu_where_it_is_asked_for_alone(monkeypatch):
+    """What the user shows to TensorFlow is for runs on a GPU: to verify is none of them."""
+    name = "CUDA_VISIBLE_DEVICES"
+    for shown in ("0", "-1", None):
+        monkeypatch.delenv(name, raising=False)
+        if shown is not None:
+            monkeypatch.setenv(name, shown)
+        assert child.call(f"{HERE}:variables", name) == ["-1"]
+        assert child.call(f"{HERE}:variables", name, env={name: "1"}) == ["-1"]
+        assert child.call(f"{HERE}:variables", name, forced={name: shown}) == [shown]
+
+
 def test_a_child_imports_this_deploykit_and_no_installed_package_for_a_module_of_python(
     monkeypatch,
 ):
