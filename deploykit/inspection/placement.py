@@ -147,7 +147,7 @@ def find_placement(
         try:
             seen = worker.created()
         except GraphError as error:
-            raise _in_a_sentence(error) from None
+            raise _in_a_sentence(error, soft_placement) from None
     if "executed" not in seen:
         raise GraphError(gpu_refusal() or "TensorFlow sees no GPU")
     return _placement(model, seen)
@@ -186,12 +186,13 @@ def _asked(graph: Graph, name: str) -> str | None:
     return "" if graph.is_input(name) else graph[name].device  # what is fed comes from the host
 
 
-def _in_a_sentence(error: GraphError) -> GraphError:
+def _in_a_sentence(error: GraphError, soft_placement: bool) -> GraphError:
     found = re.search(r"Cannot assign a device for operation [^:]+: (.*)", str(error))
     if found is None:
         return error
     why = found[1].partition(". Make sure")[0].replace("{{", "").replace("}}", "")
+    leave_out = "" if soft_placement else "leave out --no-soft-placement, or "
     return GraphError(
-        f"{why}; leave out --no-soft-placement, or change what the model asks for with "
-        "deploykit transform (set_device, remove_device)"
+        f"{why}; {leave_out}change what the model asks for with deploykit transform (set_device, "
+        "remove_device)"
     )

@@ -331,6 +331,35 @@ def test_the_document(deploykit, tmp_path):
     assert copy["bytes"] == math.prod(copy["shape"]) * 4
 
 
+def of_a_cluster() -> Graph:
+    """A graph whose weights lie on a parameter server, as such training leaves it."""
+    import tensorflow as tf
+
+    def make():
+        x = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
+        with tf.device("/job:ps/task:0"):
+            weights = tf.constant(np.ones((4, 2), np.float32), name="weights")
+        with tf.device("/job:worker/replica:0/task:3/device:GPU:0"):
+            tf.matmul(x, weights, name="out")
+
+    return build(make, ["x"], ["out"])
+
+
+@pytest.mark.parametrize("options", [(), ("--no-soft-placement",)])
+def test_a_graph_of_a_cluster_says_what_takes_its_processes_out(deploykit, tmp_path, options):
+    path = written(of_a_cluster(), tmp_path)
+    found = deploykit("placement", path, "--outputs=out", *options)
+    assert (found.status, found.stdout) == (2, "")
+    assert "/job:" in found.stderr
+    assert "a process of the cluster that trained the model" in found.stderr
+    assert "deploykit transform --transforms remove_device takes that out" in found.stderr
+    assert "soft-placement" not in found.stderr
+    free = tmp_path / "free.pb"
+    arguments = (f"--in_graph={path}", f"--out_graph={free}", "--inputs=x", "--outputs=out")
+    assert deploykit("transform", *arguments, "--transforms=remove_device").status == 0
+    assert deploykit("placement", free, "--outputs=out").status == 0
+
+
 def test_no_soft_placement(deploykit, tmp_path):
     path = written(two_devices(), tmp_path)
     arguments = ("placement", path, "--outputs=out", "--cpu-devices=2")

@@ -9,6 +9,11 @@ from deploykit.transforms.core.errors import GraphError, LoadError, failed, lack
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.tensors import Array
 
+_OF_A_CLUSTER = re.compile(
+    r"Cannot assign a device for operation (?P<node>[^:\s]+): .*?"
+    r"(?P<device>/job:(?!localhost)\w+[^\s,'\"]*)"
+)
+
 
 class Session:
     """A TensorFlow session that holds one graph; Grappler is off unless asked for."""
@@ -123,6 +128,11 @@ def refusal(said: str) -> str:
 def sentence(error: Any) -> str:
     """Return the line of TensorFlow's message that says what is wrong, and with which node."""
     text = str(getattr(error, "message", error)).strip()
+    if (found := _OF_A_CLUSTER.search(text)) is not None:
+        return (
+            f"node '{found['node']}' is assigned to {found['device']}, a process of the cluster "
+            "that trained the model; deploykit transform --transforms remove_device takes that out"
+        )
     lines = [line.strip() for line in text.splitlines()]
     at = max((i for i, line in enumerate(lines) if line.startswith("Node: ")), default=-1)
     if 0 <= at < len(lines) - 1:  # below "Graph execution error:" and where it was detected
