@@ -11,6 +11,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+from deploykit.hardware.gpu_tools import CUPTI, xla_tools
 from deploykit.hardware.machine import environment, machine, versions
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.running.child import Worker, limits
@@ -36,6 +37,8 @@ def examine() -> dict[str, Any]:
     tensorflow = _in_child("tensorflow_facts")
     driver = _in_child("driver_facts")
     libraries = _in_child("load", LIBRARIES, _pip_folders())
+    cupti = _in_child("load", (CUPTI,), _pip_folders())
+    tools = xla_tools(_pip_folders(), os.environ, tensorflow.get("cuda_version"))
     found = machine()
     threads = len(found["affinity"] or ()) or found["cpus"]
     return {
@@ -54,6 +57,8 @@ def examine() -> dict[str, Any]:
             "seen": tensorflow.get("gpus", []),
             "driver": driver,
             "libraries": libraries,
+            "tools": tools,
+            "cupti": cupti.get(CUPTI, cupti.get("error")),
             "refusal": refusal(tensorflow, driver, libraries, os.environ, versions()),
         },
     }

@@ -5,6 +5,12 @@ from typing import Any
 
 from deploykit.text.tables import size
 
+_WITHOUT = {
+    "ptxas": "XLA compiles nothing for a GPU without it",
+    "libdevice": "XLA compiles no exp, tanh and the like for a GPU without it",
+    "CUPTI": "a profile tells no kernel's time on a GPU without it",
+}
+
 
 def lines(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield what was found as text; the last line is about the GPU."""
@@ -69,6 +75,10 @@ def _gpu_lines(found: Mapping[str, Any]) -> Iterator[str]:
     for library, why in found["libraries"].items():
         name = "libraries" if library == "error" else library  # nothing could be tried
         yield _row(name, "loads" if why is None else f"does not load: {why}")
+    for tool, path in found["tools"].items():
+        yield _row(tool, path or f"not found: {_WITHOUT[tool]}")
+    why = found["cupti"]
+    yield _row("CUPTI", "loads" if why is None else f"does not load ({_WITHOUT['CUPTI']}): {why}")
     for gpu in found["seen"]:
         yield (
             f"TensorFlow sees {gpu['name']}: {gpu['model']}, compute capability "

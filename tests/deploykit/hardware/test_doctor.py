@@ -6,7 +6,9 @@ from importlib import metadata
 
 import pytest
 
+from deploykit.hardware import gpu_tools
 from deploykit.hardware.doctor import LIBRARIES, examine, gpu_refusal, load, refusal
+from deploykit.hardware.gpu_tools import xla_tools
 from deploykit.text.machine_lines import lines
 
 TENSORFLOW = {"gpus": [], "cuda_build": True, "cuda_version": "12.5.1"}
@@ -72,6 +74,34 @@ def test_libraries_are_tried(tmp_path):
     assert load(["libfolder.so.1"], [])["libfolder.so.1"] is not None
 
 
+def test_the_tools_of_xla_are_found_where_xla_looks(monkeypatch, tmp_path):
+    named, wheels, path = tmp_path / "named", tmp_path / "nvidia", tmp_path / "path"
+    flags = {"XLA_FLAGS": f"--xla_dump_to=x --xla_gpu_cuda_data_dir={named}", "PATH": str(path)}
+    libraries = [str(wheels / "cublas" / "lib"), str(wheels / "cudnn" / "lib")]
+    monkeypatch.setattr(gpu_tools, "SYSTEM", tmp_path / "local")
+    assert xla_tools(libraries, {"PATH": ""}, "12.5.1") == {"ptxas": None, "libdevice": None}
+
+    def make(root, place, mode=0o644):
+        (root / place).parent.mkdir(parents=True, exist_ok=True)
+        (root / place).write_text("")
+        (root / place).chmod(mode)
+        return str(root / place)
+
+    in_path = make(path, "ptxas", 0o755)
+    assert xla_tools(libraries, flags)["ptxas"] == in_path
+    any_version = make(tmp_path / "local" / "cuda", "bin/ptxas")
+    assert xla_tools(libraries, flags, "12.5.1")["ptxas"] == any_version
+    of_version = make(tmp_path / "local" / "cuda-12.5", "bin/ptxas")
+    assert xla_tools(libraries, flags, "12.5.1")["ptxas"] == of_version
+    device = "nvvm/libdevice/libdevice.10.bc"
+    of_wheel = {"ptxas": make(wheels / "cuda_nvcc", "bin/ptxas"),
+                "libdevice": make(wheels / "cuda_nvcc", device)}  # fmt: skip
+    assert xla_tools(libraries, flags) == of_wheel
+    assert xla_tools(libraries, {"PATH": str(path)}) == of_wheel
+    first = make(named, device)
+    assert xla_tools(libraries, flags) == of_wheel | {"libdevice": first}
+
+
 def test_the_document(deploykit, monkeypatch, tmp_path):
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "7")
@@ -88,6 +118,8 @@ def test_the_document(deploykit, monkeypatch, tmp_path):
     assert document["environment"]["TF_ENABLE_ONEDNN_OPTS"] == "0"
     gpu = document["gpu"]
     assert set(gpu["libraries"]) == set(LIBRARIES)
+    assert set(gpu["tools"]) == {"ptxas", "libdevice"}
+    assert gpu["cupti"] is None or "libcupti" in gpu["cupti"]
     assert (gpu["refusal"] is None) == bool(gpu["seen"])
 
 
@@ -102,6 +134,9 @@ def test_in_words(deploykit, monkeypatch):
     assert last.startswith(("TensorFlow sees no GPU: ", "TensorFlow sees /physical_device:GPU:"))
     for library in LIBRARIES:
         assert rows[library].startswith(("loads", "does not load: "))
+    assert rows["CUPTI"].startswith(("loads", "does not load (a profile tells no kernel"))
+    for tool in ("ptxas", "libdevice"):
+        assert rows[tool].startswith(("/", "not found: XLA compiles no"))
 
 
 @pytest.mark.parametrize(
