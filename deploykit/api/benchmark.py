@@ -12,7 +12,7 @@ from deploykit.benchmarking.profiling.traced_calls import RUNS
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.scenarios.acting import measure_scenario
 from deploykit.benchmarking.scenarios.timing import Timing
-from deploykit.benchmarking.settings import Settings, Sweep
+from deploykit.benchmarking.settings import Settings, Sweep, beside_resident
 from deploykit.freezing.interface import Source
 from deploykit.freezing.open_model import OpenedModel, open_models
 from deploykit.input.input_benchmark import ROUNDS as INPUT_ROUNDS
@@ -89,7 +89,7 @@ def benchmark(
         for each in every.values():
             each.refuse_effects(feeding.allowed_ops)
         feeding, fed = read_feeding(feeding, *(each.graph for each in every.values()))
-        several = _settings_of(every, chosen, settings, options)
+        several = _settings_of(every, chosen, settings, options, timing)
         runs = RUNS if profile else 0
         return replace(_measured(every, several, feeding, timing, runs, advance), fed=fed)
 
@@ -118,11 +118,16 @@ def _settings_of(
     chosen: tuple[Settings, ...],
     settings: Any,
     options: Mapping[str, Any],
+    timing: Timing,
 ) -> Mapping[str, Sequence[Settings]]:
     """Return the settings of each model: in its own engine, where no other is named.
 
+    What is fed to a GPU has resident inputs beside it, where nobody says how inputs come.
     GraphError: a mapping names other models than there are.
     """
+    is_open = isinstance(settings, Sweep) and options.get("input", settings.input) is None
+    if is_open and timing.scenario is None:
+        chosen = beside_resident(chosen)
     if isinstance(settings, Mapping):
         if set(settings) != set(models):
             raise GraphError(f"settings are given for {', '.join(settings)}, but the models are "

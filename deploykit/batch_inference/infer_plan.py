@@ -135,7 +135,8 @@ def _of_a_worker(opened: OpenedModel, settings: Settings) -> Settings:
                        opened.source, title, why)  # fmt: skip
         return found
     logger.info("%s was written for %s, which computes it", opened.source, title)
-    return replace(found, engine=use.engine, bf16=use.precision == "bf16").in_engine
+    precision = "bf16" if use.precision == "bf16" else None
+    return replace(found, engine=use.engine, precision=precision).in_engine
 
 
 def _row_bytes(graph: Graph, how: InferOptions) -> int | None:

@@ -1,28 +1,46 @@
 """Which devices a benchmark runs on: what was asked for, and what TensorFlow sees."""
 
 import contextlib
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from deploykit.benchmarking.settings import Settings
 from deploykit.hardware.doctor import gpu_refusal
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.child import Worker
 
+logger = logging.getLogger("deploykit")
+
 CPU = "/CPU:0"
 
 
-def check_devices(asked: Iterable[str]) -> None:
+def check_devices(asked: Iterable[str]) -> Sequence[str]:
     """See that the GPUs that are asked for are there, before anything is measured on the others.
 
-    GraphError: they are not.
+    All GPUs that TensorFlow sees are returned, none where none is asked for. GraphError: one that
+    is asked for is not there.
     """
     wanted = [each for each in asked if each != "cpu"]
-    if wanted:
-        seen = visible_gpus()
-        if not seen:
-            raise GraphError(f"--device {wanted[0]}: {gpu_refusal()}")
-        for each in wanted:
-            devices_for(each, seen)
+    if not wanted:
+        return []
+    seen = visible_gpus()
+    if not seen:
+        raise GraphError(f"--device {wanted[0]}: {gpu_refusal()}")
+    for each in wanted:
+        devices_for(each, seen)
+    return seen
+
+
+def once_each(settings: Sequence[Settings], seen: Sequence[str]) -> tuple[Settings, ...]:
+    """Return settings without those on all GPUs that are the same on the first, if it is alone."""
+    if len(seen) != 1 or not any(each.device == "all" for each in settings):
+        return tuple(settings)
+    logger.warning("TensorFlow sees one GPU, %s, so that all of them are it: it is measured once",
+                   seen[0])  # fmt: skip
+    first = [replace(each, device="gpu:0") if each.device == "all" else each for each in settings]
+    return tuple(dict.fromkeys(first))
 
 
 def visible_gpus() -> list[str]:
@@ -45,6 +63,33 @@ def gpus() -> list[str]:
     return [each.get("device_name", "GPU") for each in details]
 
 
+def gpu_bytes_peak() -> list[int]:
+    """Return what TensorFlow's allocator held at most on each GPU in this process, in bytes.
+
+    It is none where TensorFlow does not tell.
+    """
+    import tensorflow as tf
+
+    found = []
+    with contextlib.suppress(ValueError, RuntimeError, tf.errors.OpError):
+        for number in range(len(tf.config.list_physical_devices("GPU"))):
+            found.append(int(tf.config.experimental.get_memory_info(f"GPU:{number}")["peak"]))
+    return found
+
+
+def capabilities(config: Any) -> list[tuple[int, int] | None]:
+    """Return the compute capabilities of the GPUs that a session sees; None: it is not known."""
+    if config.device_count.get("GPU") == 0:
+        return []
+    import tensorflow as tf
+
+    there = tf.config.list_physical_devices("GPU")
+    shown = config.gpu_options.visible_device_list
+    seen = [there[int(number)] for number in shown.split(",")] if shown else there
+    details = [tf.config.experimental.get_device_details(each) for each in seen]
+    return [each.get("compute_capability") for each in details]
+
+
 def devices_for(asked: str, seen: Sequence[str]) -> tuple[str, ...]:
     """Return TensorFlow's names of the devices for `cpu`, `gpu`, `gpu:N` or `all`.
 
@@ -64,6 +109,24 @@ def devices_for(asked: str, seen: Sequence[str]) -> tuple[str, ...]:
             f"so the last one is gpu:{len(seen) - 1}"
         )
     return ("/GPU:0",)
+
+
+def check_on_gpu(device: str, on_cpu: Mapping[str, int], on_gpu: int) -> None:
+    """Raise GraphError where a model's layers run on the CPU, though a GPU was asked for.
+
+    `on_cpu` says how many of which op run there, `on_gpu` how many layers run on GPUs. One or the
+    other float layer may be kept back, but not all, and none in 8 bits.
+    """
+    in_8_bits = any("Quantized" in op for op in on_cpu)
+    if device == "cpu" or not on_cpu or (on_gpu and not in_8_bits):
+        return
+    ops = ", ".join(sorted(on_cpu))
+    raise GraphError(
+        f"--device {device}: TensorFlow has no kernel of {ops} for a GPU, so "
+        f"{sum(on_cpu.values())} of {on_gpu + sum(on_cpu.values())} layers would be measured on the "
+        "CPU; graphs in 8 bits are for the "
+        "CPU, so give the float graph, with --precision fp16"
+    )
 
 
 def gpu_number(asked: str) -> int | None:

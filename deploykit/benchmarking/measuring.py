@@ -11,13 +11,14 @@ from typing import Any
 
 from deploykit.benchmarking.comparison.speed_verdict import decided_beside_the_first
 from deploykit.benchmarking.conditions import Watch
-from deploykit.benchmarking.devices import check_devices
+from deploykit.benchmarking.devices import check_devices, once_each
 from deploykit.benchmarking.engines.same_answers import check_answers
 from deploykit.benchmarking.feeding import MADE_UP, Feeding
+from deploykit.benchmarking.gpu_counters import open_devices
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.playing import SLICES, TURNS_EACH, Decided, Play
 from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.benchmarking.sampling import Sampler, open_devices
+from deploykit.benchmarking.sampling import Sampler
 from deploykit.benchmarking.seating import MOST_SESSIONS, Contestant, Seating
 from deploykit.benchmarking.settings import SECONDS, Settings
 from deploykit.freezing.open_model import OpenedModel
@@ -108,6 +109,9 @@ def performed(
             course.facts = {**course.facts, "cpu_use": course.cpu_use} | (
                 seen_by if seen_by["devices"] else {"devices": []}
             )
+            if course.contestant.job.settings.device != "cpu":
+                peaks = course.seats[0].ask("gpu_bytes_peak")
+                course.facts = {**course.facts, "gpu_bytes_peak": peaks}
         found = tuple(course.measurement() for course in courses)
     return BenchmarkResult(found, seen, start, interrupted, profiles, conditions=conditions)
 
@@ -155,7 +159,8 @@ def contestants_of(
     `everything` means that all data are fed, not some. Errors are those of `measure_models`.
     """
     chosen = settings if isinstance(settings, Mapping) else dict.fromkeys(models, tuple(settings))
-    check_devices(each.device for several in chosen.values() for each in several)
+    seen = check_devices(each.device for several in chosen.values() for each in several)
+    chosen = {name: once_each(several, seen) for name, several in chosen.items()}
     feeding = feeding.read()
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
         contestants = []

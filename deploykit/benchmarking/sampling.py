@@ -3,63 +3,13 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from deploykit.benchmarking.gpu_counters import Device, Sample
 
 SECONDS = 0.25  # between two looks; a driver updates its figures 1 to 6 times a second
 _SHORTEST = 0.05  # the kernel counts a process's time in ticks of 10 ms
-
-Sample = dict[str, float]
-
-
-class Device(Protocol):
-    """A GPU that tells what it does."""
-
-    @property
-    def name(self) -> str:
-        """What it is, such as `NVIDIA H200`."""
-
-    def sample(self) -> Sample:
-        """Return what it does now, without what its driver does not tell.
-
-        utilisation_percent: share of the driver's last period (1/6 to 1 s) in which a kernel ran.
-        memory_bytes: in use by all processes. power_watts. sm_mhz, memory_mhz: clocks.
-        """
-
-
-class _Gpu:
-    """A GPU behind NVML."""
-
-    def __init__(self, nvml: Any, number: int) -> None:
-        self._nvml = nvml
-        self._handle = nvml.nvmlDeviceGetHandleByIndex(number)
-        self.name = str(nvml.nvmlDeviceGetName(self._handle))
-
-    def sample(self) -> Sample:
-        nvml, gpu = self._nvml, self._handle
-        asked: Mapping[str, Callable[[], float]] = {
-            "utilisation_percent": lambda: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
-            "memory_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(gpu).used,
-            "power_watts": lambda: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
-            "sm_mhz": lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
-            "memory_mhz": lambda: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
-        }
-        found = {}
-        for name, ask in asked.items():
-            with contextlib.suppress(nvml.NVMLError):
-                found[name] = float(ask())
-        return found
-
-
-def open_devices() -> Sequence[Device]:
-    """Return all GPUs of the machine, in NVML's order; none where there is no NVML."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-        return [_Gpu(pynvml, number) for number in range(pynvml.nvmlDeviceGetCount())]
-    except pynvml.NVMLError:
-        return []
 
 
 class Sampler:
@@ -81,17 +31,24 @@ class Sampler:
 
     @contextlib.contextmanager
     def watching(self, name: str, pid: int) -> Iterator[None]:
-        """Look at the devices and a process inside this block; what is found is added to a name."""
+        """Look at the devices and a process inside this block; what is found is added to a name.
+
+        Where drivers keep what they saw with its time, their utilisation is that of this block
+        alone, and not of what ran on a device before it.
+        """
         gpus = self._gpus.setdefault(name, [[] for _ in self._devices])
         uses = self._processes.setdefault(name, [])
         process = _Process(pid)
-        done = threading.Event()
+        done, here = threading.Event(), [len(each) for each in gpus]
+        since = time.time()
+        for device in self._devices:
+            device.begin()
 
         def look() -> None:
             at = {"at_seconds": round(time.perf_counter() - self._start, 3)}
             uses.extend(at | use for use in process.use())
             if self._devices:
-                samples = [device.sample() for device in self._devices]
+                samples = [device.sample(pid) for device in self._devices]
                 for found, sample in zip(gpus, samples, strict=True):
                     found.append(at | sample)
                 self._live(f"{name}: {live_line(samples)}")
@@ -111,6 +68,22 @@ class Sampler:
         finally:
             done.set()
             thread.join()
+            for device, found, start in zip(self._devices, gpus, here, strict=True):
+                self._add_history(device, found[start:], found, since)
+
+    def _add_history(
+        self, device: Device, looks: Sequence[Sample], found: list[Sample], since: float
+    ) -> None:
+        """Take the utilisation that a driver kept, in place of what it said at each look."""
+        until = time.time()
+        seen = device.history(since, until)
+        for look in looks if seen else ():
+            look.pop("utilisation_percent", None)
+        now = time.perf_counter() - self._start
+        found += (
+            {"at_seconds": round(now - (until - at), 3), "utilisation_percent": percent}
+            for at, percent in seen
+        )
 
     def facts(self, name: str) -> dict[str, Any]:
         """Return what was found under a name: `devices`, GPU by GPU, and `cpu_use`.
@@ -134,7 +107,7 @@ def _summary(samples: Sequence[Sample]) -> dict[str, Any]:
     for figure in figures:
         values = [sample[figure] for sample in samples if figure in sample]
         found[figure] = {"mean": sum(values) / len(values), "max": max(values)}
-    return found | {"samples": list(samples)}
+    return found | {"samples": sorted(samples, key=lambda each: each["at_seconds"])}
 
 
 def live_line(samples: Sequence[Sample]) -> str:

@@ -49,7 +49,7 @@ class Contestant:
         """What those who share a process agree in."""
         alone = replace(self.job.settings, batch=None, concurrency=1, executor=None)
         if alone.engine == OPENVINO:  # each graph is compiled for its own threads
-            alone = replace(alone, threads=None, bf16=False)
+            alone = replace(alone, threads=None, precision=None)
         return alone, self.job.devices
 
 

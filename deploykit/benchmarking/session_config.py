@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from deploykit.benchmarking.devices import gpu_number
+from deploykit.benchmarking.precision import set_up
 from deploykit.benchmarking.settings import Settings
 
 _LOGICAL_CPU = re.compile(r"/CPU:(\d+)")
@@ -17,7 +18,6 @@ def config(settings: Settings, devices: Sequence[str] = ()) -> Any:
     What has no kernel on its device runs on the CPU (soft placement). GPU memory grows with need.
     """
     import tensorflow as tf
-    from tensorflow.core.protobuf import rewriter_config_pb2
 
     result = tf.compat.v1.ConfigProto(allow_soft_placement=True)
     if settings.device == "cpu":
@@ -35,21 +35,23 @@ def config(settings: Settings, devices: Sequence[str] = ()) -> Any:
         result.experimental.executor_type = "SINGLE_THREADED_EXECUTOR"
     if settings.xla:
         result.graph_options.optimizer_options.global_jit_level = tf.compat.v1.OptimizerOptions.ON_2
-    if settings.bf16:
-        rewriter = result.graph_options.rewrite_options
-        rewriter.auto_mixed_precision_onednn_bfloat16 = rewriter_config_pb2.RewriterConfig.ON
+    set_up(settings.precision, settings.device, result)
     return result
 
 
 def in_callers_thread(session: Any, fetches: Sequence[Any], fed: Sequence[Any]) -> Any:
-    """Return a function of the arrays to feed that runs all ops in the thread that calls it."""
+    """Return a function of the arrays to feed that runs all ops in the thread that calls it.
+
+    What is fetched is tensors, or ops, of which nothing is returned.
+    """
     import tensorflow as tf
     from tensorflow.core.protobuf import config_pb2
 
     run_options = tf.compat.v1.RunOptions(inter_op_thread_pool=-1)
     options = config_pb2.CallableOptions(
         feed=[tensor.name for tensor in fed],
-        fetch=[tensor.name for tensor in fetches],
+        fetch=[each.name for each in fetches if isinstance(each, tf.Tensor)],
+        target=[each.name for each in fetches if isinstance(each, tf.Operation)],
         run_options=run_options,
     )
     return session._make_callable_from_options(options)

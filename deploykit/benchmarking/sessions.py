@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from deploykit.benchmarking.devices import gpu_bytes_peak
 from deploykit.benchmarking.engines.opening import opened
 from deploykit.benchmarking.engines.runner import Runner, status
 from deploykit.benchmarking.job import Job
@@ -80,6 +81,10 @@ class Sessions:
     def stop(self) -> None:
         """End the load early."""
         self._stage.stop()
+
+    def gpu_bytes_peak(self) -> list[int]:
+        """Return what TensorFlow held at most on each GPU that this process sees, in bytes."""
+        return gpu_bytes_peak()
 
     def profile(self, number: int, runs: int) -> Any:
         """Find what the time of a session goes to."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from deploykit.benchmarking.precision import PRECISIONS, check_precision, variables
 from deploykit.hardware import allocators
 from deploykit.hardware.allocators import ALLOCATORS
 from deploykit.transforms.core.display.as_html import AsHtml
@@ -29,7 +30,8 @@ KEEP_MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": "4000000000",
     "MALLOC_TOP_PAD_": "268435456",
 }
-INPUTS = ("feed", "tfdata")
+FEED, RESIDENT = "feed", "resident"
+INPUTS = (FEED, "tfdata", RESIDENT)
 EXECUTORS = ("caller", "single")
 """Who runs the ops of a call, besides TensorFlow's default, which hands them to other threads."""
 CPU_DEVICES = 1
@@ -48,11 +50,13 @@ _NAMED = {
     "engine": ENGINES,
     "executor": ("default", *EXECUTORS),
     "allocator": ("default", *ALLOCATORS),
+    "precision": PRECISIONS,
 }
-"""What each of these is called; the first one is what None means."""
+"""What each of these is called. None means the default, and TensorFlow."""
 _OF_TENSORFLOW = ("onednn", "caller_thread", "kmp_blocktime", "kmp_affinity", "omp_num_threads",
                   "xla", "input", "executor")  # fmt: skip
 _ALLOCATORS_OF_TENSORFLOW = ("tcmalloc",)
+_XLA = "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
 _OPENMP = {
     "kmp_blocktime": "KMP_BLOCKTIME",
     "kmp_affinity": "KMP_AFFINITY",
@@ -83,11 +87,14 @@ class Settings(AsHtml):
     kmp_affinity: str | None = None
     omp_num_threads: int | None = None
     xla: bool = False
-    bf16: bool = False
+    precision: str | None = None
+    """`fp32`, `tf32`, `fp16` or `bf16`; None: what the engine takes for float32, which is TF32 on
+    newer GPUs of NVIDIA. `tf32` and `fp16` are theirs, `bf16` the CPU's."""
     concurrency: int = 1
     """Calls in flight."""
     input: str = "feed"
-    """feed or tfdata."""
+    """feed or tfdata; or resident: the inputs lie on the device, and no output leaves it, so that
+    what is timed is computing alone."""
     device: str = "cpu"
     """cpu, gpu, gpu:N or all."""
     executor: str | None = None
@@ -121,7 +128,12 @@ class Settings(AsHtml):
         if self.engine == OPENVINO and allocators.PRELOAD in allocators.held(os.environ):
             found[allocators.PRELOAD] = None  # it dies of what is in the C library's place
         if self.xla:
-            found["TF_XLA_FLAGS"] = "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
+            flags = [
+                os.environ.get("TF_XLA_FLAGS", ""),
+                _XLA,
+            ]  # of one given twice, the last counts
+            found["TF_XLA_FLAGS"] = " ".join(filter(None, flags))
+        found |= variables(self.precision, self.device)
         if self.device != "cpu":
             found["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES")
         return found
@@ -129,6 +141,7 @@ class Settings(AsHtml):
     def check_here(self) -> None:
         """Raise GraphError for an engine or an allocator that cannot be had on this machine."""
         check_engine(self.engine or TENSORFLOW)
+        check_precision(self.precision, self.device)
         if self.engine is not None and self.device != "cpu":
             raise GraphError(f"{TITLES[self.engine]} is run on the CPU alone, not on {self.device}")
         if self.in_engine != self:
@@ -151,6 +164,8 @@ class Settings(AsHtml):
             other["allocator"] = None
         if self.threads is not None and self.threads[1] != self.concurrency:
             other["threads"] = (self.threads[0], 1)
+        if self.precision in ("tf32", "fp16"):
+            other["precision"] = None
         return replace(self, **other)
 
     @property
@@ -175,6 +190,7 @@ class Settings(AsHtml):
     def of(cls, document: Mapping[str, Any]) -> "Settings":
         """Read what `document` gave. GraphError: it names what cannot be set."""
         known = [field.name for field in fields(cls)]
+        document = _renamed(document)
         if unknown := [name for name in document if name not in known]:
             raise GraphError(f"there is no setting '{unknown[0]}'; there are: {', '.join(known)}")
         for name, value in document.items():
@@ -197,7 +213,7 @@ class Settings(AsHtml):
         words += [
             f"{v}={getattr(self, f)}" for f, v in _OPENMP.items() if getattr(self, f) is not None
         ]
-        words += [word for word in ("xla", "bf16") if getattr(self, word)]
+        words += ["xla"] * self.xla + ([] if self.precision is None else [self.precision])
         if self.concurrency > 1:
             words.append(f"{self.concurrency} in flight")
         words += [each for each in (self.input, self.device) if each not in ("feed", "cpu")]
@@ -208,6 +224,16 @@ class Settings(AsHtml):
         return ", ".join(words) or "TensorFlow's defaults"
 
 
+def _renamed(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a document of settings with what older ones called otherwise."""
+    found = {name: value for name, value in document.items() if name != "bf16"}
+    if document.get("bf16") is True:
+        found["precision"] = "bf16"
+    elif document.get("bf16", False) is not False:
+        raise GraphError(f"the setting bf16 cannot be {document['bf16']!r}")
+    return found
+
+
 def _can_be(name: str, value: Any) -> bool:
     """Return whether a value that was read from a file can be that of a setting."""
     if value is None:
@@ -216,7 +242,7 @@ def _can_be(name: str, value: Any) -> bool:
         return isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_count, value))
     if name in ("batch", "concurrency", "omp_num_threads"):
         return _is_count(value)
-    if name in ("xla", "bf16", "keep_memory", *_SWITCHES):
+    if name in ("xla", "keep_memory", *_SWITCHES):
         return isinstance(value, bool)
     if (names := _NAMED.get(name, INPUTS if name == "input" else None)) is not None:
         return value in names and value != "default"
@@ -259,10 +285,13 @@ class Sweep:
     omp_num_threads: int | None = None
     xla: bool = False
     """Whether XLA compiles (auto-clustering)."""
+    precision: Sequence[str] | str = ()
+    """`fp32`, `tf32`, `fp16` or `bf16`."""
     bf16: bool = False
-    """Whether oneDNN computes in bfloat16."""
+    """The same as precision `bf16`."""
     input: str | None = None
-    """`feed` or `tfdata`; over files also `queue`, or `all`, which is the default there."""
+    """`feed`, `tfdata` or `resident`; by default the first, and on a GPU the last too. Over files
+    `feed`, `tfdata`, `queue`, or `all`, which is the default there."""
     device: str | None = None
     """`cpu`, `gpu`, `gpu:N` or `all`: every GPU, and one alone to compare."""
     base: Settings | None = None
@@ -290,12 +319,16 @@ class Sweep:
 
     def _combinations(self) -> list[Settings]:
         several = ("batch", "engine", "threads", "onednn", "caller_thread", "keep_memory",
-                   "concurrency", "executor", "allocator")  # fmt: skip
+                   "concurrency", "executor", "allocator", "precision")  # fmt: skip
         values_of = {name: _listed(name, getattr(self, name)) for name in several}
+        if self.bf16:
+            if self.precision and values_of["precision"] != ("bf16",):
+                raise GraphError("bf16 is a precision; give one of both: bf16, or precision")
+            values_of["precision"] = ("bf16",)
         given = {name: values for name, values in values_of.items() if values}
         single = {
             name: value
-            for name in (*_OPENMP, "xla", "bf16", "input", "device")
+            for name in (*_OPENMP, "xla", "input", "device")
             if (value := getattr(self, name)) not in (None, False)
         }
         found = [
@@ -311,6 +344,19 @@ class Sweep:
         return found
 
 
+def beside_resident(settings: Sequence[Settings]) -> tuple[Settings, ...]:
+    """Return settings, and after each on a GPU that is fed, the same with resident inputs.
+
+    What is fed is copied to the GPU, and the outputs back; the other line is computing alone.
+    """
+    found = []
+    for each in settings:
+        found.append(each)
+        if each.device != "cpu" and each.input == FEED:
+            found.append(replace(each, input=RESIDENT))
+    return tuple(dict.fromkeys(found))
+
+
 def _listed(name: str, values: Any) -> Sequence[Any]:
     """Return the values of a setting, of which one may stand for itself."""
     if isinstance(values, int) or (name == "threads" and values and isinstance(values[0], int)):
@@ -320,5 +366,5 @@ def _listed(name: str, values: Any) -> Sequence[Any]:
         for each in named:
             if each not in names:
                 raise GraphError(f"there is no {name} {each!r}; there are: {', '.join(names)}")
-        return tuple(None if each == names[0] else each for each in named)
+        return tuple(None if each in ("default", TENSORFLOW) else each for each in named)
     return tuple(values)

@@ -4,7 +4,7 @@ import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict, judge
@@ -12,7 +12,7 @@ from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.scaling import scaling_efficiency, thread_lines
 from deploykit.benchmarking.scenarios.scenario_tables import scenario_row, scenario_tables
-from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.settings import FEED, RESIDENT, Settings
 from deploykit.benchmarking.statistics import Summary, summary
 from deploykit.text.tables import new_table, number, size
 from deploykit.transforms.core.engines.engines import ENGINES, TENSORFLOW, TITLES
@@ -33,7 +33,8 @@ def tables(result: BenchmarkResult) -> "list[str | Table]":
     compared = len(found) > 1 and not result.is_scenario
     lines = [*_verdict_lines(result), _RATIO] if compared else []
     lines += [_COST, machine_line(result), _warm_up_line(found), *_unstable_lines(result, found)]
-    lines += [*openmp_lines(result), *_device_lines(result), *_scaling_lines(result)]
+    lines += [*openmp_lines(result), *_precision_lines(result), *_copy_lines(result)]
+    lines += [*_device_lines(result), *_scaling_lines(result)]
     lines += thread_lines(result)
     if result.conditions is not None and result.conditions.busy:
         lines.append(f"{result.conditions.busy}: latencies hold for such a machine")
@@ -151,7 +152,11 @@ def _unstable_lines(result: BenchmarkResult, found: Sequence[Summary]) -> list[s
 
 def _device_lines(result: BenchmarkResult) -> list[str]:
     """Say what each GPU did while each measurement had its rounds."""
-    words = {"utilisation_percent": "{:.0f} % busy", "memory_bytes": "{:.2e} bytes",
+    words = {"utilisation_percent": "a kernel ran {:.0f} % of the time",
+             "sm_percent": "{:.0f} % of its multiprocessors worked",
+             "tensor_percent": "{:.0f} % of its tensor cores",
+             "memory_bandwidth_percent": "{:.0f} % of its memory's bandwidth",
+             "memory_bytes": "{:.2e} bytes", "process_memory_bytes": "{:.2e} of this process",
              "power_watts": "{:.0f} W", "sm_mhz": "{:.0f} MHz"}  # fmt: skip
     return [
         f"{each.name}, GPU {place} {device['name']}: "
@@ -159,6 +164,37 @@ def _device_lines(result: BenchmarkResult) -> list[str]:
         for each in result.measurements
         for place, device in enumerate(each.facts.get("devices", ()))
     ]
+
+
+def _precision_lines(result: BenchmarkResult) -> list[str]:
+    """Say in what layers were computed, where that is no matter of course."""
+    lines = []
+    for each in result.measurements:
+        on_gpu = each.settings.device != "cpu"
+        if "precision" in each.facts and (on_gpu or each.settings.precision is not None):
+            elsewhere = sum(each.facts.get("layers_on_cpu", {}).values()) if on_gpu else 0
+            said = f"; {elsewhere} of its layers run on the CPU" if elsewhere else ""
+            lines.append(f"{each.name}: computed in {each.facts['precision']}{said}")
+    return lines
+
+
+def _copy_lines(result: BenchmarkResult) -> list[str]:
+    """Say how much of a call on a GPU is copying: beside the same with resident inputs."""
+    resident = {
+        (each.model, replace(each.settings, input=FEED)): each
+        for each in result.measurements
+        if each.settings.input == RESIDENT
+    }
+    lines = []
+    for each in result.measurements:
+        other = resident.get((each.model, each.settings))
+        if other is not None and each.settings.device != "cpu":
+            fed, alone = summary(each).p50, summary(other).p50
+            lines.append(
+                f"{each.name}: {number(alone)} ms of {number(fed)} ms are computing; the others "
+                "are copies of inputs to the GPU and of outputs back, and what feeding costs"
+            )
+    return lines
 
 
 def _scaling_lines(result: BenchmarkResult) -> list[str]:

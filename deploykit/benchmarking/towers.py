@@ -1,4 +1,4 @@
-"""Copies of a graph in one session, one a device, and the dataset that feeds them all."""
+"""Copies of a graph in one session, one a device, and what gives them their inputs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ class Tower:
 
 
 @dataclass(frozen=True)
-class Dataset:
-    """Batches in tf.data: an element for each device, and what starts it with what."""
+class Supply:
+    """Inputs that no call feeds: an element for each device, and what starts it with what."""
 
     elements: list[tuple[Any, ...]]
     initializers: list[Any]
@@ -37,11 +37,11 @@ def towers(
     inputs: Sequence[str],
     outputs: Sequence[str],
     devices: Sequence[str],
-    dataset: Dataset | None = None,
+    supply: Supply | None = None,
 ) -> list[Tower]:
     """Import a GraphDef once for each device, into the current graph; its constants come along.
 
-    A node with a device of its own keeps it. With a dataset, the inputs are its elements. A graph
+    A node with a device of its own keeps it. With a supply, the inputs are its elements. A graph
     that is alone keeps its names, else each is in a scope `tower_N`. ValueError, OpError:
     TensorFlow does not accept the graph.
     """
@@ -50,7 +50,7 @@ def towers(
     names = [full_name(name) for name in (*inputs, *outputs)]
     found = []
     for number, device in enumerate(devices):
-        fed = {} if dataset is None else dict(zip(names, dataset.elements[number], strict=False))
+        fed = {} if supply is None else dict(zip(names, supply.elements[number], strict=False))
         with tf.device(device):
             tensors = tf.import_graph_def(
                 graph_def,
@@ -64,7 +64,7 @@ def towers(
 
 def dataset_of(
     graph_def: Any, inputs: Sequence[str], batches: Batches, devices: Sequence[str]
-) -> Dataset:
+) -> Supply:
     """Return a dataset that gives the batches again and again, each to the next of the devices.
 
     The arrays are fed once, to its initializers: as constants they would be part of the graph. An
@@ -73,15 +73,12 @@ def dataset_of(
     """
     import tensorflow as tf
 
-    declared = _placeholders(graph_def, inputs)
     elements, initializers = [], []
     with tf.name_scope(_SCOPE), tf.device(CPU):
         feeds, stacks = {}, []
-        for tensor, arrays in zip(inputs, zip(*batches, strict=True), strict=True):
-            stack = np.stack(arrays)
-            type_, shape = declared.get(tensor, (stack.dtype, None))
-            if shape is None or len(shape) != stack.ndim - 1:
-                shape = stack.shape[1:]
+        several = [np.stack(arrays) for arrays in zip(*batches, strict=True)]
+        declared = _declared(graph_def, inputs, batches[0])
+        for stack, (type_, shape) in zip(several, declared, strict=True):
             stacks.append(tf.compat.v1.placeholder(type_, (None, *shape)))
             feeds[stacks[-1]] = stack
         dataset = tf.data.Dataset.from_tensor_slices(tuple(stacks)).repeat()
@@ -97,7 +94,34 @@ def dataset_of(
                 iterator = tf.compat.v1.data.make_initializable_iterator(share)
                 elements.append(iterator.get_next())
             initializers.append(iterator.initializer)
-    return Dataset(elements, initializers, feeds)
+    return Supply(elements, initializers, feeds)
+
+
+def resident(
+    graph_def: Any, inputs: Sequence[str], batches: Batches, devices: Sequence[str]
+) -> Supply:
+    """Return variables that hold a batch on each of the devices, which are fed once.
+
+    They too have the shapes that the graph's placeholders declare. Text stays on the CPU.
+    """
+    import tensorflow as tf
+
+    elements: list[tuple[Any, ...]] = []
+    initializers, feeds = [], {}
+    with tf.name_scope(_SCOPE):
+        for number, device in enumerate(devices):
+            batch, held = batches[number % len(batches)], []
+            declared = _declared(graph_def, inputs, batch)
+            for array, (type_, shape) in zip(batch, declared, strict=True):
+                with tf.device(CPU):
+                    given = tf.compat.v1.placeholder(type_, array.shape)
+                with tf.device(CPU if type_ == tf.string else device):
+                    variable = tf.Variable(given, trainable=False, shape=tf.TensorShape(shape))
+                    held.append(variable.read_value())
+                feeds[given] = array
+                initializers.append(variable.initializer)
+            elements.append(tuple(held))
+    return Supply(elements, initializers, feeds)
 
 
 def fed_together(batches: Batches, count: int) -> list[tuple[Array, ...]]:
@@ -106,6 +130,20 @@ def fed_together(batches: Batches, count: int) -> list[tuple[Array, ...]]:
         sum((tuple(batches[(call * count + n) % len(batches)]) for n in range(count)), ())
         for call in range(len(batches))
     ]
+
+
+def _declared(
+    graph_def: Any, inputs: Sequence[str], batch: tuple[Array, ...]
+) -> list[tuple[Any, Sequence[int | None]]]:
+    """Return type and shape that a graph declares for each input, or else those of what it gets."""
+    known = _placeholders(graph_def, inputs)
+    found = []
+    for tensor, array in zip(inputs, batch, strict=True):
+        type_, shape = known.get(tensor, (array.dtype, None))
+        if shape is None or len(shape) != array.ndim:
+            shape = array.shape
+        found.append((type_, shape))
+    return found
 
 
 def _placeholders(graph_def: Any, inputs: Sequence[str]) -> dict[str, tuple[Any, Any]]:

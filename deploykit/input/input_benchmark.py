@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.benchmarking.devices import check_devices
+from deploykit.benchmarking.gpu_counters import open_devices
 from deploykit.benchmarking.measuring import spill
-from deploykit.benchmarking.sampling import Sampler, open_devices
+from deploykit.benchmarking.sampling import Sampler
 from deploykit.benchmarking.settings import SECONDS, Settings
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.hardware.machine import machine, usable_cores

@@ -83,5 +83,5 @@ def compiling(settings: Settings) -> Compiling:
     """
     streams = min(settings.concurrency, usable_cores())
     inside = 0 if settings.threads is None else settings.threads[0]
-    precision = "bf16" if settings.bf16 else "f32"
+    precision = "bf16" if settings.precision == "bf16" else "f32"
     return Compiling(min(inside * streams, usable_cores()), streams, precision)

@@ -28,7 +28,8 @@ def in_own_engine(model: OpenedModel, settings: Sequence[Settings]) -> tuple[Set
                 "TensorFlow makes of it", model.source, title)  # fmt: skip
     found = []
     for each in settings:
-        own = replace(each, engine=use.engine, bf16=each.bf16 or use.precision == "bf16")
+        precision = each.precision or ("bf16" if use.precision == "bf16" else None)
+        own = replace(each, engine=use.engine, precision=precision)
         if own.left_out:
             raise GraphError(f"{model.source} was written for {title}: {own.left_out}; give "
                              "--engine tensorflow to measure it there")  # fmt: skip

@@ -29,7 +29,7 @@ def check_answers(jobs: Iterable[Job], graph: Graph, name: str) -> None:
     compared = set()
     for job in jobs:
         settings = job.settings
-        asked = settings.engine, settings.bf16, settings.batch
+        asked = settings.engine, settings.precision, settings.batch
         if settings.engine is None or asked in compared:
             continue
         compared.add(asked)

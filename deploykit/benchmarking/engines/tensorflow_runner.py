@@ -8,17 +8,27 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deploykit.benchmarking.devices import devices_for, gpus
+from deploykit.benchmarking.devices import capabilities, check_on_gpu, devices_for, gpus
 from deploykit.benchmarking.engines.runner import Runner, status
 from deploykit.benchmarking.job import Job
+from deploykit.benchmarking.precision import check_computed, float32_of, in_words
 from deploykit.benchmarking.session_config import config, gpu_options, in_callers_thread
-from deploykit.benchmarking.towers import Dataset, Tower, dataset_of, fed_together, towers
+from deploykit.benchmarking.settings import FEED, RESIDENT
+from deploykit.benchmarking.towers import (
+    Supply,
+    Tower,
+    dataset_of,
+    fed_together,
+    resident,
+    towers,
+)
 from deploykit.hardware.allocators import check_in_force
 from deploykit.transforms.core.errors import GraphError, failed
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.running.session import sentence
 
 if TYPE_CHECKING:
+    from deploykit.benchmarking.profiling.execution import Layers
     from deploykit.benchmarking.profiling.profile import Profile
 
 _OPENMP = re.compile(r"/lib(?:iomp5|gomp|omp)[.-]")
@@ -32,7 +42,7 @@ class TensorFlowRunner(Runner):
     """
 
     def __init__(self, job: Job, like: "TensorFlowRunner | None" = None) -> None:
-        """Load TensorFlow, then the graph and its dataset, which is what `load` times.
+        """Load TensorFlow, then the graph and what gives its inputs, which is what `load` times.
 
         A further session may share the graph of another one; each has weights of its own.
         """
@@ -50,18 +60,20 @@ class TensorFlowRunner(Runner):
         try:
             self.session = tf.compat.v1.Session(graph=self.graph, config=self.config)
             self._check(devices)
-            dataset = None
+            supply = None
             if like is None:
-                dataset, self.towers = self._imported(devices)
+                supply, self.towers = self._imported(devices)
             else:
                 self.towers = like.towers
             self.fetches = [tensor for tower in self.towers for tensor in tower.outputs]
-            if dataset is None:
+            if job.settings.input == RESIDENT:  # no output leaves the device
+                self.fetches = [*dict.fromkeys(tensor.op for tensor in self.fetches)]
+            if supply is None:
                 self.fed = [tensor for tower in self.towers for tensor in tower.inputs]
                 self.batches = fed_together(job.batches, len(self.towers))
             else:
                 self.fed, self.batches = [], [()]
-                self.session.run(dataset.initializers, dict(dataset.feeds))
+                self.session.run(supply.initializers, dict(supply.feeds))
             ready = self.session.make_callable
             if job.settings.executor is not None:
                 ready = functools.partial(in_callers_thread, self.session)
@@ -70,17 +82,18 @@ class TensorFlowRunner(Runner):
             raise failed(f"TensorFlow cannot load the graph: {sentence(error)}", error) from None
         self.load = time.perf_counter_ns() - start
 
-    def _imported(self, devices: Sequence[str]) -> tuple[Dataset | None, list[Tower]]:
-        """Build the graph, with the dataset that feeds it if one does."""
-        job, dataset = self.job, None
+    def _imported(self, devices: Sequence[str]) -> tuple[Supply | None, list[Tower]]:
+        """Build the graph, with what gives its inputs where no call does."""
+        job, supply = self.job, None
+        supplied = {"tfdata": dataset_of, RESIDENT: resident}.get(job.settings.input)
         with self.graph.as_default():
             graph_def = GraphDef.FromString(Path(job.model).read_bytes())
-            if job.inputs and job.settings.input == "tfdata":
-                dataset = dataset_of(graph_def, job.inputs, job.batches, devices)
-            return dataset, towers(graph_def, job.inputs, job.outputs, devices, dataset)
+            if job.inputs and supplied is not None:
+                supply = supplied(graph_def, job.inputs, job.batches, devices)
+            return supply, towers(graph_def, job.inputs, job.outputs, devices, supply)
 
     def is_graph_of(self, job: Job) -> bool:
-        """Say whether the session of a job may have this graph; one with a dataset has its own."""
+        """Say whether the session of a job may have this graph; one with a supply has its own."""
         mine, other = (
             (
                 each.model,
@@ -92,7 +105,7 @@ class TensorFlowRunner(Runner):
             )
             for each in (self.job, job)
         )
-        return bool(self.fed) and job.settings.input != "tfdata" and mine == other
+        return bool(self.fed) and job.settings.input == FEED and mine == other
 
     def _check(self, devices: Sequence[str]) -> None:
         """See that the devices are there: soft placement would take another without a word."""
@@ -114,9 +127,14 @@ class TensorFlowRunner(Runner):
             for line in Path("/proc/self/maps").read_text().splitlines()
             if _OPENMP.search(line)
         }
-        threads = self.config
+        threads, asked = self.config, self.job.settings.precision
+        float32, layers = float32_of(capabilities(self.config)), self._layers()
+        check_computed(asked, layers.types, float32)
+        check_on_gpu(self.job.settings.device, layers.on_cpu, layers.on_gpu)
         return {
             "tensorflow": tf.__version__,
+            "precision": in_words(asked, float32, layers.types),
+            "layers_on_cpu": dict(layers.on_cpu),
             "onednn": bool(port.IsMklEnabled()),
             "intra_op_threads": threads.intra_op_parallelism_threads,
             "inter_op_threads": threads.inter_op_parallelism_threads,
@@ -125,6 +143,18 @@ class TensorFlowRunner(Runner):
             "soft_placement": threads.allow_soft_placement,
             "gpu_options": gpu_options(self.config),
         }
+
+    def _layers(self) -> "Layers":
+        """Return the layers as they ran, where TensorFlow chooses their types or their devices."""
+        import tensorflow as tf
+
+        from deploykit.benchmarking.profiling.execution import Layers
+
+        settings = self.job.settings
+        if settings.precision not in ("fp16", "bf16") and settings.device == "cpu":
+            return Layers({}, {}, 0)
+        options = tf.compat.v1.RunOptions(output_partition_graphs=True)
+        return Layers.of(self.run_once(options)[1].partition_graphs)
 
     def go_on_with(self, job: Job) -> None:
         """Take other batches and another number of calls in flight, in the session as it is."""
@@ -154,4 +184,4 @@ class TensorFlowRunner(Runner):
         """Find what the time goes to, in a pass of its own of so many traced calls."""
         from deploykit.benchmarking.profiling.traced_calls import profile
 
-        return profile(self.run_once, self.job, runs)
+        return profile(self.run_once, self.job, runs, float32_of(capabilities(self.config)))

@@ -1,5 +1,9 @@
 """What TensorFlow executed in one call: which node when, what it moved and what it computed.
 
+A node on a GPU is two things: the host launches it, and its kernels run on a stream some time
+later. TensorFlow traces the kernels by CUPTI, NVIDIA's library, and gives each twice: on the stream
+that it ran on, and on one of all streams.
+
 The graph that runs is not the model's: Grappler and oneDNN fuse layers with what follows them, and
 give the result the name of the last node. So operations are counted on the executed graph alone,
 once for each of its layers, from the shapes that its tensors had in the call.
@@ -7,7 +11,8 @@ once for each of its layers, from the shapes that its tensors had in the call.
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,6 +39,14 @@ _CALLS = frozenset(
     }
 )  # fmt: skip
 _ENDS = ("_SOURCE", "_SINK")  # of the executor, no nodes of the graph
+_STREAM = re.compile(
+    r"/device:GPU:\d+/(?:stream:(?P<stream>\w*)(?:<(?P<copy>\w+)>)?|(?P<other>\w+))$"
+)
+_OF_NODE = re.compile(r"(?P<node>[^:\s]+):(?P<op>\w+)$")
+_DETAILS = re.compile(r" (?=[a-z_]+:[^:\s])")
+_SIZE = re.compile(r"\bsize:(\d+)")
+_OTHER_CLOCK = 3600 * 10**9  # nanoseconds between host and streams, which no call lasts
+_OF_HOST = ("node", "launch")
 
 
 @dataclass(frozen=True)
@@ -51,12 +64,32 @@ class Event:
     """Bytes of all that it reads and writes."""
     flops: int | None = 0
     """Of a layer; None where its shapes are not known."""
+    type: str = ""
+    """Of a layer: the numbers that it computes in, such as `float32`."""
+    label: str = ""
+    """Of what runs on a stream: what it is called there."""
 
     @property
-    def on_stream(self) -> bool:
-        """Whether it is no run of a node, but of what a node gave to a GPU."""
-        of_node = self.device.startswith("/job:")
-        return not of_node or "/stream:" in self.device or "/memcpy" in self.device
+    def kind(self) -> str:
+        """What it is, as of its device.
+
+        `node`: a run of a node on the CPU. `launch`: the host gives a node to a GPU. On a stream of
+        that: `kernel`, `copy`, whose op is its kind, such as `MemcpyH2D`, or `again`, which is one
+        of these a second time. `wait`: the host waits for a stream.
+        """
+        found = _STREAM.search(self.device)
+        if found is None:
+            return "launch" if "/device:GPU:" in self.device else "node"
+        if found["other"] is not None:
+            return "again" if found["other"] == "memcpy" else "wait"
+        if found["stream"] == "all":
+            return "again"
+        return "kernel" if found["copy"] is None else "copy"
+
+    @property
+    def ms(self) -> float:
+        """How long it took."""
+        return (self.end - self.start) / 1e6
 
 
 class ExecutedGraph:
@@ -86,15 +119,15 @@ class ExecutedGraph:
         events = []
         for device, stats in runs:
             event = _event(stats, device.device)
-            if event.node in _ENDS:
+            if event.node in _ENDS or event.kind == "again":
                 continue
-            if not event.on_stream:
+            if event.kind in _OF_HOST:
                 event = self._with_work(event, stats, shapes, sizes)
             events.append(event)
-        inside = any(e.node not in self._nodes for e in events if not e.on_stream)
+        inside = any(e.node not in self._nodes for e in events if e.kind in _OF_HOST)
         if inside:  # what a function runs is told apart: its call would count that time again
             events = [event for event in events if event.op not in _CALLS]
-        return sorted(events, key=lambda event: (event.start, event.end))
+        return sorted(_by_one_clock(events), key=lambda event: (event.start, event.end))
 
     def _with_work(
         self, event: Event, stats: Any, shapes: dict[str, Shape], sizes: dict[str, int]
@@ -111,6 +144,7 @@ class ExecutedGraph:
             event,
             moved=_moved(event.op, bytes_read, bytes_written),
             flops=_flops(node, [shapes.get(tensor) for tensor in read], shapes.get(event.node)),
+            type=_type(node),
         )
 
     def _read(self, node: Node) -> list[str]:
@@ -133,6 +167,33 @@ def layer_of(op: str) -> str | None:
     return "DepthwiseConv2dNative" if layer == "DepthwiseConv2D" else layer
 
 
+@dataclass(frozen=True)
+class Layers:
+    """The layers of a model as it ran."""
+
+    types: Mapping[str, int]
+    """How many compute in which type of numbers, as far as they say."""
+    on_cpu: Mapping[str, int]
+    """How many of each op ran on the CPU."""
+    on_gpu: int
+
+    @classmethod
+    def of(cls, partition_graphs: Iterable[Any]) -> "Layers":
+        """Find them in the graphs of a call's RunMetadata."""
+        nodes = [Node.from_proto(node) for graph in partition_graphs for node in graph.node]
+        layers = [node for node in nodes if layer_of(node.op)]
+        on_cpu = Counter(node.op for node in layers if "/device:GPU:" not in node.device)
+        types = Counter(type_ for node in layers if (type_ := _type(node)))
+        return cls(types, on_cpu, len(layers) - on_cpu.total())
+
+
+def _type(node: Node) -> str:
+    """Return the numbers that a layer computes in; empty: it is no layer, or does not say."""
+    if layer_of(node.op) is None or "T" not in node.attrs:
+        return ""
+    return str(node.attr("T"))
+
+
 def _flops(node: Node, read: Sequence[Shape | None], result: Shape | None) -> int | None:
     """Return the operations of a layer, None where a shape is unknown; 0 for other ops."""
     layer = layer_of(node.op)
@@ -152,16 +213,49 @@ def _moved(op: str, read: int, written: int) -> int:
     return 2 * written if op in _READ_A_PART else read + written
 
 
+def _by_one_clock(events: Sequence[Event]) -> list[Event]:
+    """Return events whose streams begin with their launches, where they have another clock."""
+    streams = [event for event in events if event.kind not in _OF_HOST]
+    host = [event for event in events if event.kind in _OF_HOST]
+    if not streams or not host:
+        return list(events)
+    launches = [event for event in host if event.kind == "launch"] or host
+    shift = min(event.start for event in launches) - min(event.start for event in streams)
+    if abs(shift) < _OTHER_CLOCK:
+        return list(events)
+    return host + [replace(e, start=e.start + shift, end=e.end + shift) for e in streams]
+
+
 def _event(stats: Any, device: str) -> Event:
     label = _LABEL.match(stats.timeline_label)
     start = stats.all_start_nanos or stats.all_start_micros * 1000
     end = start + (stats.op_end_rel_nanos or stats.op_end_rel_micros * 1000)
     start += stats.op_start_rel_nanos
-    return Event(
+    found = Event(
         node=stats.node_name,
         op=label["op"] if label else stats.timeline_label,
         device=device,
         start=start,
         end=max(start, end),
         allocated=sum(each.peak_bytes for each in stats.memory),
+    )
+    return found if found.kind in _OF_HOST else _on_stream(found, stats.timeline_label)
+
+
+def _on_stream(event: Event, label: str) -> Event:
+    """Return what runs on a stream with the node that it runs for, and the bytes of a copy.
+
+    TensorFlow calls it `NODE:OP` where it knows the node, and else as the kernel is called.
+    """
+    of_node, stream, size = (
+        _OF_NODE.match(event.node), _STREAM.search(event.device), _SIZE.search(label)
+    )  # fmt: skip
+    assert stream is not None
+    is_copy = event.kind == "copy"
+    return replace(
+        event,
+        node=of_node["node"] if of_node else "",
+        op=stream["copy"] if is_copy else of_node["op"] if of_node else event.node,
+        label=_DETAILS.split(label, 1)[0],
+        moved=int(size[1]) if size and is_copy else 0,
     )

@@ -34,6 +34,8 @@ class NodeCost(Cost):
     name: str
     op: str
     device: str
+    launch_ms: float
+    """Of a node on a GPU: how long the host took to give it to the GPU; 0 on the CPU."""
     share_of_peak: float | None
     """The time that the measured peak needs, of its time; above 1 where caches or 8 bits help."""
     bound: str
@@ -48,8 +50,26 @@ class OpCost(Cost):
 
 
 @dataclass(frozen=True)
+class StreamCost:
+    """What the streams of all GPUs did in a call, of one kind: kernels, or copies of a direction.
+
+    TensorFlow tells when it began and ended in whole microseconds.
+    """
+
+    kind: str
+    """`kernel`, or NVIDIA's name of a copy: MemcpyH2D is into the GPU, MemcpyD2H out of it."""
+    calls: int
+    ms: float
+    moved: int
+    """Bytes that were copied; 0 for kernels."""
+
+
+@dataclass(frozen=True)
 class Profile:
-    """What a call's time goes to. Nodes and ops are in the order of their time."""
+    """What a call's time goes to. Nodes and ops are in the order of their time.
+
+    A node on a GPU takes the time of its kernels, not that of its launch.
+    """
 
     runs: int
     samples: int
@@ -72,11 +92,23 @@ class Profile:
     """Layers that ran, but whose shapes are not known."""
     events: tuple[Event, ...]
     """The traced call that took the median time."""
+    streams: tuple[StreamCost, ...] = ()
+    """Of GPUs; empty: none computed, or CUPTI, by which TensorFlow traces them, gave nothing."""
 
     @cached_property
     def total(self) -> Cost:
         """The sum of all nodes."""
         return sum_of(self.nodes)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether nodes were given to a GPU."""
+        return any(event.kind == "launch" for event in self.events)
+
+    @property
+    def launch_ms(self) -> float:
+        """How long the host took to give all nodes to GPUs."""
+        return sum(node.launch_ms for node in self.nodes)
 
     @property
     def idle_share(self) -> float:
@@ -132,6 +164,8 @@ def document(found: Profile) -> dict[str, Any]:
         "uncounted": list(found.uncounted),
         "gflops_per_second": found.gflops_per_second,
         "share_of_peak": found.gflops_per_second / found.peak.gflops,
+        "launch_ms": found.launch_ms,
+        "streams": [asdict(each) for each in found.streams],
         "total": _cost_document(found, total),
         "ops": [_cost_document(found, cost) for cost in found.ops],
         "nodes": [_cost_document(found, cost) for cost in found.nodes],

@@ -29,9 +29,12 @@ def _lines(profile: "Profile") -> Iterator[str]:
     if profile.overlap > 1.05:
         yield f"        {profile.overlap:.2f} ran at once; shares are of the sum of their times"
     yield (
-        f"peak:   {peak.gflops:.1f} GFLOP/s (float32 matrices of {peak.matrix}), "
+        f"peak:   {peak.gflops:.1f} GFLOP/s ({peak.precision} matrices of {peak.matrix}), "
         f"{peak.gigabytes:.1f} GB/s (arrays of {peak.array_bytes >> 20} MiB)"
     )
+    if len(peak.by_precision) > 1:
+        rates = (f"{name} {rate / 1e3:.1f}" for name, rate in peak.by_precision.items())
+        yield f"        matrices in other precisions, TFLOP/s: {', '.join(rates)}"
     if total.flops:
         yield (
             f"layers: {total.flops / 1e9:.3g} GFLOP, {profile.gflops_per_second:.1f} GFLOP/s in a "
@@ -46,8 +49,26 @@ def _lines(profile: "Profile") -> Iterator[str]:
     if profile.uncounted:
         names = ", ".join(profile.uncounted[:3]) + ", ..." * (len(profile.uncounted) > 3)
         yield f"        not counted, of unknown shape: {len(profile.uncounted)} layers ({names})"
-    if any("device:GPU" in node.device for node in profile.nodes):
-        yield "        a node on a GPU is timed while it is launched; the trace has the streams"
+    if profile.on_gpu:
+        yield from _gpu_lines(profile)
+
+
+def _gpu_lines(profile: "Profile") -> Iterator[str]:
+    """Say what the streams of GPUs did, apart from what launching it took."""
+    launched = f"the host took {profile.launch_ms:.2f} ms to launch it"
+    if not profile.streams:
+        yield (
+            "GPU:    no kernel was traced, so nodes on it have no time here: TensorFlow could not "
+            f"use CUPTI, NVIDIA's library for that (deploykit doctor says why); {launched}"
+        )
+        return
+    names = {"kernel": "kernels", "MemcpyH2D": "copies in", "MemcpyD2H": "copies out"}
+    words = [
+        f"{names.get(each.kind, each.kind)} {each.ms:.2f} ms"
+        + (f" ({each.moved / 1e6:.1f} MB)" if each.moved else "")
+        for each in profile.streams
+    ]
+    yield f"GPU:    {', '.join(words)}; {launched}"
 
 
 def _by_op(profile: "Profile") -> "Table":

@@ -36,8 +36,8 @@ def trace(calls: Mapping[str, Iterable[Event]]) -> dict[str, Any]:
             ends[lane] = event.end
             found.append(
                 {
-                    "name": event.op,
-                    "cat": "stream" if event.on_stream else "node",
+                    "name": event.label or event.op,
+                    "cat": event.kind,
                     "ph": "X",
                     "ts": (event.start - ordered[0].start) / 1e3,
                     "dur": (event.end - event.start) / 1e3,

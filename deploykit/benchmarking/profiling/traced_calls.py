@@ -2,13 +2,13 @@
 
 A trace slows the call that it watches, so nothing here is a latency of the model. A node's time is
 the median of its time in the traced calls, from the start of its kernel to the end of it, all
-threads inside it together. Nodes that run at once each have their whole time: shares are shares of
-the sum of all nodes' times.
+threads inside it together; on a GPU that of its kernels on the streams. Nodes that run at once each
+have their whole time: shares are shares of the sum of all nodes' times.
 """
 
 import statistics
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,21 +17,31 @@ from deploykit.benchmarking.inputs import samples_in
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.profiling.costs import flops
 from deploykit.benchmarking.profiling.execution import Event, ExecutedGraph
-from deploykit.benchmarking.profiling.profile import NodeCost, OpCost, Profile, sum_of
+from deploykit.benchmarking.profiling.profile import (
+    NodeCost,
+    OpCost,
+    Profile,
+    StreamCost,
+    sum_of,
+)
 from deploykit.benchmarking.profiling.roofline import Peak, peak
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.shapes.known_shapes import Shapes
 
 RUNS = 10
+_TIMED = ("node", "kernel")
+_BUSY = (*_TIMED, "copy")
 _WARM_UP_RUNS = 3
 
 
-def profile(run_once: Callable[..., tuple[int, Any]], job: Job, runs: int = RUNS) -> Profile:
+def profile(
+    run_once: Callable[..., tuple[int, Any]], job: Job, runs: int = RUNS, float32: str = "fp32"
+) -> Profile:
     """Trace so many calls of a job, and measure what its process could do at most.
 
     `run_once` runs the job's first batch with RunOptions, and returns the nanoseconds that the call
-    took and its RunMetadata.
+    took and its RunMetadata. `float32` is what float32 is multiplied in.
 
     GraphError: TensorFlow cannot run the graph. LimitError: there is no memory for the peak.
     """
@@ -50,10 +60,10 @@ def profile(run_once: Callable[..., tuple[int, Any]], job: Job, runs: int = RUNS
         untraced.append(run_once()[0] / 1e6)
         time, metadata = run_once(options)
         traced.append((time / 1e6, executed.events(metadata.step_stats)))
-    limit = peak(job.settings)
-    per_run = [[event for event in events if not event.on_stream] for _, events in traced]
+    limit = peak(job.settings, float32)
+    per_run = [events for _, events in traced]
     nodes = _nodes(per_run, limit)
-    times = [_times(events) for events in per_run]
+    times = [_times([e for e in events if e.kind in _BUSY]) for events in per_run]
     median_run = sorted(traced, key=lambda run: run[0])[len(traced) // 2]
     return Profile(
         runs=runs,
@@ -69,30 +79,29 @@ def profile(run_once: Callable[..., tuple[int, Any]], job: Job, runs: int = RUNS
         model_flops=_model_flops(job),
         uncounted=tuple(sorted({e.node for e in per_run[-1] if e.flops is None})),
         events=tuple(median_run[1]),
+        streams=_streams(per_run),
     )
 
 
 def _nodes(runs: Sequence[Sequence[Event]], limit: Peak) -> tuple[NodeCost, ...]:
     """Return what each node costs, the median of the runs; the costliest first."""
-    times: dict[str, list[float]] = defaultdict(list)
-    for run in runs:
-        in_run: Counter[str] = Counter()
-        for event in run:
-            in_run[event.node] += event.end - event.start
-        for node, time in in_run.items():
-            times[node].append(time / 1e6)
+    times, launches = _medians(runs, _TIMED), _medians(runs, ("launch",))
     events: dict[str, list[Event]] = defaultdict(list)
     for event in runs[-1]:  # what is no time is the same in all runs
-        events[event.node].append(event)
+        if event.kind in (*_TIMED, "launch"):
+            events[event.node or event.op].append(event)
     found = []
-    for node, each in events.items():
-        ms = statistics.median(times[node])
+    for node, every in events.items():
+        # A kernel that runs for no node of the graph is all that is known of what it computes.
+        each = [event for event in every if event.kind != "kernel"] or every
+        ms = times.get(node, 0.0)
         moved, operations = sum(e.moved for e in each), sum(e.flops or 0 for e in each)
-        least, bound = limit.milliseconds(operations, moved)
+        least, bound = limit.milliseconds(operations, moved, each[0].type)
         found.append(
             NodeCost(
                 calls=len(each),
                 ms=ms,
+                launch_ms=launches.get(node, 0.0),
                 allocated=sum(e.allocated for e in each),
                 moved=moved,
                 flops=operations,
@@ -104,6 +113,37 @@ def _nodes(runs: Sequence[Sequence[Event]], limit: Peak) -> tuple[NodeCost, ...]
             )
         )
     return tuple(sorted(found, key=lambda cost: (-cost.ms, cost.name)))
+
+
+def _medians(runs: Sequence[Sequence[Event]], kinds: Collection[str]) -> dict[str, float]:
+    """Return how many ms events of these kinds took for each node, the median of the runs."""
+    times: dict[str, list[float]] = defaultdict(list)
+    for run in runs:
+        in_run: dict[str, float] = defaultdict(float)
+        for event in run:
+            if event.kind in kinds:
+                in_run[event.node or event.op] += event.ms
+        for node, time in in_run.items():
+            times[node].append(time)
+    return {node: statistics.median(each) for node, each in times.items()}
+
+
+def _streams(runs: Sequence[Sequence[Event]]) -> tuple[StreamCost, ...]:
+    """Return what the streams of GPUs did: the kernels, then the copies, the longest first."""
+    every = [[e for e in run if e.kind in ("kernel", "copy")] for run in runs]
+    kinds = dict.fromkeys(e.kind if e.kind == "kernel" else e.op for run in every for e in run)
+    found = []
+    for kind in kinds:
+        of_kind = [[e for e in run if kind in (e.kind, e.op)] for run in every]
+        found.append(
+            StreamCost(
+                kind=kind,
+                calls=int(statistics.median(map(len, of_kind))),
+                ms=statistics.median(sum(e.ms for e in run) for run in of_kind),
+                moved=int(statistics.median(sum(e.moved for e in run) for run in of_kind)),
+            )
+        )
+    return tuple(sorted(found, key=lambda each: (each.kind != "kernel", -each.ms)))
 
 
 def _ops(nodes: Iterable[NodeCost]) -> tuple[OpCost, ...]:

@@ -21,7 +21,8 @@ def check_served(
     besides TensorFlow.
     """
     device = settings.device == "cpu" or (gpu and settings.device in _ONE_GPU)
-    refused = {"bf16": settings.bf16, "input": settings.input != "feed", "device": not device,
+    plain = settings.precision is None or (settings.precision, settings.device) == ("fp32", "cpu")
+    refused = {"precision": not plain, "input": settings.input != "feed", "device": not device,
                "engine": settings.engine not in (None, *engines)}  # fmt: skip
     for field, is_refused in refused.items():
         if is_refused:

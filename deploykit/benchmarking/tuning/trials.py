@@ -72,7 +72,7 @@ class Trials:
 
     def _check_answers(self, settings: Settings) -> None:
         """Compare the engine's answers with TensorFlow's, once for each batch."""
-        key = settings.engine, settings.bf16, settings.batch
+        key = settings.engine, settings.precision, settings.batch
         if key not in self._compared:
             self._compared[key] = None
             try:

@@ -2,6 +2,7 @@
 
 import click
 
+from deploykit.benchmarking.precision import PRECISIONS
 from deploykit.benchmarking.scenarios.timing import SCENARIOS, Timing
 from deploykit.benchmarking.settings import EXECUTORS, INPUTS, SECONDS, Settings, Sweep
 from deploykit.cli.options.grouping import as_one
@@ -64,11 +65,16 @@ sweep = as_one(
     _setting("--omp-num-threads", type=Whole(1), metavar="N",
              help="Set OMP_NUM_THREADS, likewise."),
     _setting("--xla", is_flag=True, help="Compile with XLA (auto-clustering)."),
-    _setting("--bf16", is_flag=True, help="Let oneDNN compute in bfloat16."),
+    _setting("--precision", type=OneOrMore(PRECISIONS), default=(), help="In what layers are "
+             "computed; each of several is measured: fp32, tf32 or fp16 on a GPU, fp32 or bf16 on "
+             "the CPU [default: what TensorFlow takes for float32, which newer GPUs multiply in "
+             "tf32]."),
+    _setting("--bf16", is_flag=True, help="The same as --precision bf16."),
     _setting("--input", type=click.Choice((*INPUTS, "queue", "pipeline", "all")),
-             help="How data reach the model: fed with each call, or through tf.data with prefetch "
-             "[default: feed]. From files (--data DIR) also through queues, or all in turn "
-             "[default: all], or through --pipeline alone."),
+             help="How data reach the model: fed with each call, through tf.data with prefetch, or "
+             "not at all: resident inputs lie on the device, and no output leaves it [default: "
+             "feed, and on a GPU resident too]. From files (--data DIR) also through queues, or "
+             "all in turn [default: all], or through --pipeline alone."),
     _setting("--device", type=DeviceName(), help="Device to run on; all: a copy of the model on "
              "every GPU, compared with gpu:0 alone [default: cpu]. To compare layouts, use "
              "deploykit transform --transforms 'convert_layout(to=NCHW)'."),

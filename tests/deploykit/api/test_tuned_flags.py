@@ -20,10 +20,10 @@ from tests.serving.small_models import half_plus
 RECOMMENDED = {
     "batch": 8, "threads": (2, 3), "onednn": False, "caller_thread": False, "keep_memory": True,
     "kmp_blocktime": "0", "kmp_affinity": "compact", "omp_num_threads": 3, "xla": True,
-    "bf16": True, "concurrency": 5, "input": "tfdata", "device": "all", "executor": "caller",
+    "precision": "bf16", "concurrency": 5, "input": "tfdata", "device": "all", "executor": "caller",
     "allocator": "tcmalloc", "engine": "openvino",
 }  # fmt: skip
-REFUSED = ("bf16", "input", "device")
+REFUSED = ("precision", "input", "device")
 BY_OPTION = {
     "batch": {"enable_batching": False},
     "threads": {"tensorflow_session_parallelism": 1},

@@ -6,7 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from deploykit.benchmarking.devices import check_devices, devices_for, visible_gpus
+from deploykit.benchmarking.devices import (
+    check_devices,
+    check_on_gpu,
+    devices_for,
+    once_each,
+    visible_gpus,
+)
 from deploykit.benchmarking.engines.tensorflow_runner import TensorFlowRunner
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.measurement import Measurement
@@ -97,7 +103,7 @@ def test_outputs_are_those_of_the_graph_and_batches_go_round(graph, job, way, de
             np.testing.assert_allclose(ours, reference, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("way", ["feed", "tfdata"])
+@pytest.mark.parametrize("way", ["feed", "tfdata", "resident"])
 def test_each_device_runs_a_tower(graph, job, way):
     runner = job(graph, devices=TWO, input=way)
     found = devices_of(runner)
@@ -125,6 +131,56 @@ def test_arrays_reach_the_graph_through_tfdata_on_its_own_device_and_not_as_cons
 def test_a_graph_sees_no_more_of_the_shape_than_it_declares(graph, job):
     runner = job(graph, input="tfdata")
     assert runner.towers[0].inputs[0].shape.as_list() == [None, 8]
+
+
+@pytest.mark.parametrize("executor", [None, "caller", "single"])
+def test_resident_inputs_are_computed_with_and_nothing_is_given_back(graph, job, executor):
+    runner = job(graph, devices=TWO, input="resident", executor=executor)
+    assert (runner.fed, runner.batches) == ([], [()])
+    assert not any(runner._call() or ())
+    found = runner.session.run([each for tower in runner.towers for each in tower.outputs])
+    for number in range(2):  # each device has a batch of its own
+        x, y = BATCHES[number % len(BATCHES)]
+        ours = found[2 * number : 2 * number + 2]
+        for out, reference in zip(ours, run(graph, {"x": x, "y": y}), strict=True):
+            np.testing.assert_allclose(out, reference, rtol=1e-6, atol=1e-6)
+    assert runner.towers[0].inputs[0].shape.as_list() == [None, 8]
+    on_it = devices_of(runner)
+    assert {f"tower_{number}/hidden" in on_it[f"CPU:{number}"] for number in range(2)} == {True}
+
+
+def test_resident_text_and_single_numbers(job):
+    import tensorflow as tf
+
+    def make():
+        text = tf.compat.v1.placeholder(tf.string, [None], name="text")
+        rate = tf.compat.v1.placeholder(tf.float32, [], name="rate")
+        tf.multiply(tf.cast(tf.strings.length(text), tf.float32), rate, name="out")
+
+    batches = ((np.array([b"a", b"four"], object), np.float32(2)),)
+    runner = job(build(make, ["text", "rate"], ["out"]), batches, input="resident")
+    assert runner.session.run(runner.towers[0].outputs)[0].tolist() == [2, 8]
+    assert len(runner.run(60, 3)[0]) == 3
+
+
+def test_one_gpu_is_measured_once(caplog):
+    several = Sweep(device="all", batch=(1, 8)).settings()
+    assert once_each(several, ["H200", "H200"]) == tuple(several)
+    assert once_each([Settings()], ["H200"]) == (Settings(),)
+    found = once_each(several, ["H200"])
+    assert found == (Settings(1, device="gpu:0"), Settings(8, device="gpu:0"))
+    (said,) = caplog.messages
+    assert said.startswith("TensorFlow sees one GPU, H200, ")
+
+
+def test_layers_without_a_kernel_for_gpus_are_no_measurement_of_one():
+    check_on_gpu("cpu", {"Conv2D": 3}, 0)
+    check_on_gpu("gpu", {"MatMul": 1}, 5)  # TensorFlow keeps some back, such as those of strings
+    check_on_gpu("gpu", {}, 0)
+    with pytest.raises(
+        GraphError, match=r"no kernel of MatMul, QuantizedConv2D for a GPU, so all 4"
+    ):
+        check_on_gpu("gpu:1", {"QuantizedConv2D": 3, "MatMul": 1}, 0)
 
 
 def test_strings_and_single_numbers_go_through_tfdata(job):
@@ -159,7 +215,7 @@ def test_a_node_keeps_its_own_device_and_one_that_is_not_there_becomes_the_cpu(j
     assert set(devices_of(job(graph, batches))) == {"CPU:0"}
 
 
-@pytest.mark.parametrize("way", ["feed", "tfdata"])
+@pytest.mark.parametrize("way", ["feed", "tfdata", "resident"])
 @pytest.mark.parametrize("devices", [(), TWO], ids=["one", "two"])
 def test_several_calls_in_flight(graph, job, way, devices):
     latencies, total = job(graph, devices=devices, input=way, concurrency=2).run(60, 6)

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from deploykit.benchmarking.sampling import Sampler, live_line, open_devices
+from deploykit.benchmarking.gpu_counters import open_devices
+from deploykit.benchmarking.sampling import Sampler, live_line
 
 WAIT = 60  # seconds that nothing here comes near
 
@@ -22,7 +23,16 @@ class FakeGpu:
         self.looks = 0
         self.third = threading.Event()
 
-    def sample(self):
+    def begin(self):
+        """It has no counters."""
+
+    def history(self, since, until):
+        return self.kept(since, until)
+
+    def kept(self, since, until):
+        return []
+
+    def sample(self, pid):
         self.looks += 1
         if self.looks == 3:
             self.third.set()
@@ -39,6 +49,9 @@ def nvml(monkeypatch):
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
         return 310_400
 
+    def unsupported(*arguments):
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
     fakes = {
         "nvmlInit": lambda: None,
         "nvmlDeviceGetCount": lambda: 2,
@@ -51,6 +64,12 @@ def nvml(monkeypatch):
             pynvml.NVML_CLOCK_SM: 1980,
             pynvml.NVML_CLOCK_MEM: 3201,
         }[kind],
+        "nvmlDeviceGetComputeRunningProcesses": lambda handle: [
+            SimpleNamespace(pid=77, usedGpuMemory=5_000_000_000),
+            SimpleNamespace(pid=78, usedGpuMemory=None),
+        ],
+        "nvmlGpmQueryDeviceSupport": unsupported,
+        "nvmlDeviceGetSamples": unsupported,
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(pynvml, name, fake)
@@ -59,16 +78,100 @@ def nvml(monkeypatch):
 def test_gpus_are_read_in_units_that_people_know(nvml):
     first, second = open_devices()
     assert (first.name, second.name) == ("GPU of kind 0", "GPU of kind 1")
-    assert first.sample() == {
+    assert first.sample(1) == {
         "utilisation_percent": 61,
         "memory_bytes": 7.9e9,
         "power_watts": 310.4,
         "sm_mhz": 1980,
         "memory_mhz": 3201,
     }
-    assert set(first.sample()) - set(second.sample()) == {"power_watts"}
-    line = live_line([first.sample(), second.sample()])
+    assert set(first.sample(1)) - set(second.sample(1)) == {"power_watts"}
+    line = live_line([first.sample(1), second.sample(1)])
     assert line == "GPU 0 61 %, 7.9 GB, 310 W; GPU 1 61 %, 7.9 GB"
+
+
+def test_memory_of_a_process_is_told_where_nvml_knows_the_process(nvml):
+    gpu, _ = open_devices()
+    assert gpu.sample(77)["process_memory_bytes"] == 5e9
+    assert "process_memory_bytes" not in gpu.sample(78) | gpu.sample(79)
+
+
+def test_parts_of_a_gpu_are_counted_from_one_look_to_the_next(nvml, monkeypatch):
+    """ "A kernel ran" is no use: the multiprocessors, tensor cores and memory are told apart."""
+    import pynvml
+
+    shares = {
+        pynvml.NVML_GPM_METRIC_SM_UTIL: 40.0,
+        pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL: 25.0,
+    }
+    given, freed = [], []
+
+    def allocate():
+        given.append(pynvml.c_nvmlGpmSample_t())
+        return given[-1]
+
+    def get(asked):
+        assert asked.version == pynvml.NVML_GPM_METRICS_GET_VERSION
+        for metric in asked.metrics[: asked.numMetrics]:
+            known = metric.metricId in shares
+            metric.nvmlReturn = pynvml.NVML_SUCCESS if known else pynvml.NVML_ERROR_NOT_SUPPORTED
+            metric.value = shares.get(metric.metricId, 99.0)
+        return asked
+
+    fakes = {
+        "nvmlGpmQueryDeviceSupport": lambda handle: SimpleNamespace(isSupportedDevice=1),
+        "nvmlGpmSampleAlloc": allocate,
+        "nvmlGpmSampleGet": lambda handle, sample: sample,
+        "nvmlGpmMetricsGet": get,
+        "nvmlGpmSampleFree": freed.append,
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setattr(pynvml, name, fake)
+    gpu, _ = open_devices()
+    gpu.begin()
+    found = gpu.sample(1)
+    assert (found["sm_percent"], found["memory_bandwidth_percent"]) == (40, 25)
+    assert "tensor_percent" not in found  # which this driver does not tell
+    gpu.sample(1)
+    assert len(given) == 3
+    assert len(freed) == 2
+
+
+def test_what_a_driver_kept_is_of_the_time_that_is_asked_for(nvml, monkeypatch):
+    import pynvml
+
+    looks = [(9.9, 90), (10.1, 80), (10.3, 30), (10.5, 40), (11.1, 70)]
+    found = [
+        SimpleNamespace(timeStamp=int(at * 1e6), sampleValue=SimpleNamespace(uiVal=percent))
+        for at, percent in looks
+    ]
+
+    def samples(handle, kind, since):
+        assert kind == pynvml.NVML_GPU_UTILIZATION_SAMPLES
+        return 1, [each for each in found if each.timeStamp > since]
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetSamples", samples)
+    gpu, _ = open_devices()
+    # The look at 10.1 is of the time since 9.9, which is before.
+    assert gpu.history(10.0, 11.0) == [(10.3, 30), (10.5, 40)]
+    assert gpu.history(12.0, 13.0) == []
+
+
+def test_utilisation_is_that_of_the_turn_where_the_driver_keeps_it(monkeypatch):
+    """What a driver says at a look is of up to a second before it, which may be another's turn."""
+    gpu = FakeGpu()
+    monkeypatch.setattr(gpu, "kept", lambda since, until: [(since, 5.0), (until, 7.0)])
+    sampler = Sampler([gpu], seconds=0.01)
+    with sampler.watching("a model", os.getpid()):
+        assert gpu.third.wait(WAIT)
+    (found,) = sampler.facts("a model")["devices"]
+    assert found["utilisation_percent"] == {"mean": 6, "max": 7}
+    assert found["power_watts"]["max"] == 300
+    kept = [each for each in found["samples"] if "utilisation_percent" in each]
+    assert len(kept) == 2
+    times = [each["at_seconds"] for each in found["samples"]]
+    assert times == sorted(times)
+    assert 0 <= kept[0]["at_seconds"] <= kept[1]["at_seconds"]
 
 
 def test_without_nvml_there_are_no_devices(monkeypatch):

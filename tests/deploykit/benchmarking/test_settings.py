@@ -5,13 +5,13 @@ from dataclasses import fields
 
 import pytest
 
-from deploykit.benchmarking.settings import KEEP_MEMORY, Settings, Sweep
+from deploykit.benchmarking.settings import KEEP_MEMORY, Settings, Sweep, beside_resident
 from deploykit.hardware import allocators
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.child import Worker
 
 ALL = Settings(
-    8, (2, 1), True, False, True, "0", "compact", 2, True, True, 4, "tfdata", "gpu:1", "single",
+    8, (2, 1), True, False, True, "0", "compact", 2, True, "bf16", 4, "tfdata", "gpu:1", "single",
     "huge-pages", "openvino",
 )  # fmt: skip
 
@@ -33,7 +33,7 @@ def test_nothing_is_set_unless_it_is_asked_for():
         (Settings(kmp_blocktime="0"), {"KMP_BLOCKTIME": "0"}),
         (Settings(kmp_affinity=""), {"KMP_AFFINITY": ""}),
         (Settings(omp_num_threads=2), {"OMP_NUM_THREADS": "2"}),
-        (Settings(batch=8, threads=(1, 1), bf16=True, concurrency=2, input="tfdata"), {}),
+        (Settings(batch=8, threads=(1, 1), precision="bf16", concurrency=2, input="tfdata"), {}),
     ],
 )
 def test_the_environment(settings, environment):
@@ -42,6 +42,13 @@ def test_the_environment(settings, environment):
 
 def test_xla_is_a_flag_of_tensorflow():
     assert "--tf_xla_auto_jit=2" in Settings(xla=True).environment["TF_XLA_FLAGS"]
+
+
+def test_flags_of_xla_that_the_user_has_set_stay(monkeypatch):
+    monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_min_cluster_size=2 --tf_xla_auto_jit=1")
+    found = Settings(xla=True).environment["TF_XLA_FLAGS"].split()
+    assert found[:2] == ["--tf_xla_min_cluster_size=2", "--tf_xla_auto_jit=1"]
+    assert found[2] == "--tf_xla_auto_jit=2"  # which is what was asked for; the last one counts
 
 
 def test_a_gpu_run_sees_the_gpus_that_the_user_shows(monkeypatch):
@@ -107,6 +114,8 @@ def test_a_document_read_back_is_equal(settings):
         ({"xla": None}, "the setting xla cannot be None"),
         ({"concurrency": 0}, "the setting concurrency cannot be 0"),
         ({"kmp_blocktime": 5}, "the setting kmp_blocktime cannot be 5"),
+        ({"precision": "int8"}, "the setting precision cannot be 'int8'"),
+        ({"bf16": "on"}, "the setting bf16 cannot be 'on'"),
         ({"input": "queue"}, "the setting input cannot be 'queue'"),
         ({"input": ["feed"]}, "the setting input cannot be"),
         ({"device": "tpu"}, "the setting device cannot be 'tpu'"),
@@ -144,6 +153,12 @@ def test_openmp_variables_are_compared_with_their_absence():
         Settings(8),
         Settings(8, kmp_blocktime="0", omp_num_threads=2),
     ]
+
+
+def test_what_is_fed_to_a_gpu_is_measured_beside_resident_inputs():
+    found = beside_resident([Settings(1, device="gpu"), Settings(1), Settings(8, input="tfdata")])
+    assert found == (Settings(1, device="gpu"), Settings(1, device="gpu", input="resident"),
+                     Settings(1), Settings(8, input="tfdata"))  # fmt: skip
 
 
 def test_all_gpus_are_compared_with_one():
@@ -217,8 +232,8 @@ OF_TENSORFLOW = {
     "omp_num_threads": 2, "xla": True, "input": "tfdata", "executor": "caller",
     "allocator": "tcmalloc", "threads": (2, 2),
 }  # fmt: skip
-OF_BOTH = {"batch": 8, "keep_memory": True, "bf16": True, "concurrency": 2, "threads": (2, 1),
-           "allocator": "huge-pages"}  # fmt: skip
+OF_BOTH = {"batch": 8, "keep_memory": True, "precision": "bf16", "concurrency": 2,
+           "threads": (2, 1), "allocator": "huge-pages"}  # fmt: skip
 
 
 def test_each_setting_is_of_both_engines_or_of_one():

@@ -87,7 +87,7 @@ def test_threads_are_those_of_an_op_in_each_of_as_many_streams_as_there_are_call
         ({"threads": (2, 1), "concurrency": 3}, Compiling(6, 3)),
         ({"threads": (4, 3), "concurrency": 3}, Compiling(8, 3)),
         ({"threads": (1, 1), "concurrency": 20}, Compiling(8, 8)),
-        ({"concurrency": 2, "bf16": True}, Compiling(0, 2, "bf16")),
+        ({"concurrency": 2, "precision": "bf16"}, Compiling(0, 2, "bf16")),
     ):
         assert compiling(Settings(engine="openvino", **settings)) == wanted
 

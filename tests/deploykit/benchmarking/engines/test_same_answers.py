@@ -74,7 +74,7 @@ def instead(monkeypatch):
 
 
 def test_right_answers_are_passed_over_in_silence(graph, started, caplog):
-    several = ({}, {"threads": (1, 1)}, {"batch": 8}, {"bf16": True})
+    several = ({}, {"threads": (1, 1)}, {"batch": 8}, {"precision": "bf16"})
     every = jobs(graph, Settings(), *(Settings(engine="openvino", **each) for each in several))
     check_answers(every, graph, "net.pb")
     assert [each.precision for each in started] == ["f32", "f32", "bf16"]

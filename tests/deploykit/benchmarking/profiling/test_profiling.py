@@ -329,7 +329,7 @@ def test_a_trace_holds_each_model_apart():
     assert names == {0: "a CPU:0", 1: "b CPU:0", 2: "b GPU:0/stream:13"}
     runs = [(each["pid"], each["ts"], each["dur"], each["cat"]) for each in document["traceEvents"]
             if each["ph"] == "X"]  # fmt: skip
-    assert runs == [(0, 0, 1, "node"), (1, 0, 1, "node"), (2, 4, 0.5, "stream")]
+    assert runs == [(0, 0, 1, "node"), (1, 0, 1, "node"), (2, 4, 0.5, "kernel")]
 
 
 def test_time_without_a_node():

@@ -433,7 +433,7 @@ RECOMMENDED = {
     "kmp_affinity": ("compact", 'KMP_AFFINITY="compact"'),
     "omp_num_threads": (3, 'OMP_NUM_THREADS="3"'),
     "xla": (True, "--tf_xla_auto_jit=2"),
-    "bf16": (True, ""),
+    "precision": ("bf16", ""),
     "concurrency": (5, ""),
     "input": ("tfdata", ""),
     "device": ("gpu", ""),
@@ -454,7 +454,7 @@ def test_nothing_that_is_recommended_is_left_out_without_a_word(
     tuned, base = tmp_path / "tuned.json", tmp_path / "base"
     tuned.write_text(json.dumps({"format": 1, "kind": "tuned", "settings": {name: value}}))
     found = deploykit("export", small, base, "--tuned", tuned, *filter(None, [manifests]))
-    if name in ("bf16", "input", "device", "engine") or not manifests:
+    if name in ("precision", "input", "device", "engine") or not manifests:
         assert found.status == 2
         assert str(tuned) in found.stderr
         assert not base.exists()
