@@ -121,11 +121,11 @@ def check_on_gpu(device: str, on_cpu: Mapping[str, int], on_gpu: int) -> None:
     if device == "cpu" or not on_cpu or (on_gpu and not in_8_bits):
         return
     ops = ", ".join(sorted(on_cpu))
+    count = sum(on_cpu.values())
     raise GraphError(
-        f"--device {device}: TensorFlow has no kernel of {ops} for a GPU, so "
-        f"{sum(on_cpu.values())} of {on_gpu + sum(on_cpu.values())} layers would be measured on the "
-        "CPU; graphs in 8 bits are for the "
-        "CPU, so give the float graph, with --precision fp16"
+        f"--device {device}: TensorFlow has no kernel of {ops} for a GPU, so {count} of "
+        f"{on_gpu + count} layers would be measured on the CPU; graphs in 8 bits are for the CPU, "
+        "so give the float graph, with --precision fp16"
     )
 
 

@@ -56,7 +56,7 @@ _NAMED = {
 _OF_TENSORFLOW = ("onednn", "caller_thread", "kmp_blocktime", "kmp_affinity", "omp_num_threads",
                   "xla", "input", "executor")  # fmt: skip
 _ALLOCATORS_OF_TENSORFLOW = ("tcmalloc",)
-_XLA = "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
+_XLA = ("--tf_xla_auto_jit=2", "--tf_xla_cpu_global_jit")
 _OPENMP = {
     "kmp_blocktime": "KMP_BLOCKTIME",
     "kmp_affinity": "KMP_AFFINITY",
@@ -128,11 +128,9 @@ class Settings(AsHtml):
         if self.engine == OPENVINO and allocators.PRELOAD in allocators.held(os.environ):
             found[allocators.PRELOAD] = None  # it dies of what is in the C library's place
         if self.xla:
-            flags = [
-                os.environ.get("TF_XLA_FLAGS", ""),
-                _XLA,
-            ]  # of one given twice, the last counts
-            found["TF_XLA_FLAGS"] = " ".join(filter(None, flags))
+            # Of a flag that is given twice, the last one counts.
+            given = os.environ.get("TF_XLA_FLAGS", "").split()
+            found["TF_XLA_FLAGS"] = " ".join([*given, *(f for f in _XLA if f not in given)])
         found |= variables(self.precision, self.device)
         if self.device != "cpu":
             found["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES")

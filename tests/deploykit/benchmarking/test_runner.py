@@ -178,9 +178,11 @@ def test_layers_without_a_kernel_for_gpus_are_no_measurement_of_one():
     check_on_gpu("gpu", {"MatMul": 1}, 5)  # TensorFlow keeps some back, such as those of strings
     check_on_gpu("gpu", {}, 0)
     with pytest.raises(
-        GraphError, match=r"no kernel of MatMul, QuantizedConv2D for a GPU, so all 4"
+        GraphError, match=r"no kernel of MatMul, QuantizedConv2D for a GPU, so 4 of 4"
     ):
         check_on_gpu("gpu:1", {"QuantizedConv2D": 3, "MatMul": 1}, 0)
+    with pytest.raises(GraphError, match="no kernel of _QuantizedMatMul for a GPU, so 1 of 6"):
+        check_on_gpu("gpu", {"_QuantizedMatMul": 1}, 5)
 
 
 def test_strings_and_single_numbers_go_through_tfdata(job):
