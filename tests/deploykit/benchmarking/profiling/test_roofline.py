@@ -4,6 +4,7 @@ import pytest
 
 from deploykit.benchmarking.profiling import roofline
 from deploykit.benchmarking.profiling.roofline import Peak, peak
+from deploykit.benchmarking.session_config import config
 from deploykit.benchmarking.settings import Settings
 from deploykit.transforms.core.errors import LimitError
 from deploykit.transforms.core.running.child import call
@@ -25,6 +26,52 @@ def test_it_leaves_no_graph_behind():
     before = len(tf.compat.v1.get_default_graph().as_graph_def().node)
     assert peak(Settings()).matrix
     assert len(tf.compat.v1.get_default_graph().as_graph_def().node) == before
+
+
+def rates(precision: str, count: int):
+    """Measure this machine as a GPU is: several operations a call, and arrays as large as fit."""
+    import tensorflow as tf
+
+    with tf.Graph().as_default(), tf.compat.v1.Session(config=config(Settings())) as session:
+        memory = roofline._gpu_memory_rate(session)
+        return roofline._matmul_rate(session, precision, count), memory
+
+
+def test_several_operations_a_call_have_the_rate_of_one(monkeypatch):
+    """A call that costs more than its operation would say less than the device does."""
+    import tensorflow as tf
+
+    monkeypatch.setattr(roofline, "_SIZES", (256,))
+    monkeypatch.setattr(roofline, "_GPU_ARRAY_BYTES", (64 << 20, 32 << 20))
+
+    def in_a_second(call, seconds):
+        call()
+        return 1.0
+
+    monkeypatch.setattr(roofline, "_best", in_a_second)
+    for count in (1, 10):
+        (gflops, matrix), (gigabytes, size) = rates("fp32", count)
+        assert (matrix, size) == (256, 64 << 20)
+        assert gflops == pytest.approx(2 * count * 256**3 / 1e9)
+        assert gigabytes == pytest.approx(3 * roofline._GPU_OPS * size / 1e9)
+    tried = []
+
+    def out_of_memory(session, size, count, seconds):
+        tried.append(size)
+        if size > 32 << 20:
+            raise tf.errors.ResourceExhaustedError(None, None, "no memory")
+        return 7.0
+
+    monkeypatch.setattr(roofline, "_sums", out_of_memory)
+    assert rates("fp32", 1)[1] == (7.0, 32 << 20)
+    assert tried == [64 << 20, 32 << 20]
+
+
+def test_which_precisions_are_measured():
+    assert roofline._precisions(Settings(), "fp32") == ["fp32"]
+    assert roofline._precisions(Settings(precision="bf16"), "fp32") == ["fp32", "bf16"]
+    assert roofline._precisions(Settings(device="gpu"), "tf32") == ["fp32", "tf32", "fp16", "bf16"]
+    assert roofline._precisions(Settings(device="gpu"), "fp32") == ["fp32", "fp16", "bf16"]
 
 
 @pytest.mark.slow  # TensorFlow waits 10 seconds for memory
