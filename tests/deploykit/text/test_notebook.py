@@ -9,6 +9,7 @@ import pytest
 from deploykit.text import notebook, progress
 from deploykit.text.notebook import Cell, in_kernel
 from deploykit.text.progress import unseen, working
+from tests.waiting import until
 
 
 class Display:
@@ -46,8 +47,7 @@ def showing(monkeypatch):
 
 
 def wait_for(display, text):
-    while not any(text in line for output in display.outputs for line in output):
-        pass
+    until(lambda: any(text in line for output in display.outputs for line in output))
 
 
 def test_a_cell_shows_one_line_that_is_changed_in_place(display, monkeypatch):

@@ -1,5 +1,4 @@
 import threading
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +12,7 @@ from deploykit.serving.protocol.batching_parameters import Batching
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.protos import SignatureDef
 from deploykit.serving.protocol.signatures import Signature, Tensor
+from tests.waiting import until
 
 MODEL = object()
 
@@ -73,14 +73,6 @@ class Calls:
 
 def waiting(batches):
     return sum(len(queue.tasks) for queue in list(batches._queues.values()))
-
-
-def until(true):
-    for _ in range(2000):
-        if true():
-            return
-        time.sleep(0.005)
-    raise AssertionError("it never came true")
 
 
 def held(batching=None, threads=1):

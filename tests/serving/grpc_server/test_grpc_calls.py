@@ -12,16 +12,9 @@ import pytest
 from deploykit.serving.grpc_server.grpc_calls import ENDING, GrpcCall, GrpcCalls, Method
 from deploykit.serving.grpc_server.threads import CallThreads
 from deploykit.serving.protocol.errors import ServingError
+from tests.waiting import until
 
 IN_FLIGHT = 2
-
-
-def until(condition: Callable[[], object]) -> None:
-    for _ in range(300):
-        if condition():
-            return
-        threading.Event().wait(0.1)
-    raise AssertionError("it never came about")
 
 
 @pytest.fixture

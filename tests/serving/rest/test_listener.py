@@ -15,6 +15,7 @@ from deploykit.serving.rest.connection import Response
 from deploykit.serving.rest.http_requests import HttpLimits, Parser, Request
 from deploykit.serving.rest.listener import Listener
 from deploykit.transforms.core.errors import Error
+from tests.waiting import until
 
 POST = b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
 CHUNKED = (
@@ -55,12 +56,6 @@ def until_closed(client: socket.socket) -> bytes:
     while data := client.recv(65536):
         found += data
     return found
-
-
-def until(condition) -> None:
-    """Wait for what other threads bring about; the test's own time limit is the end of it."""
-    while not condition():
-        time.sleep(0.005)
 
 
 def parsed(data: bytes, *cuts: int) -> list[tuple]:

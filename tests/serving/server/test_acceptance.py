@@ -7,7 +7,6 @@ TensorFlow Lite models, the profiler's service and the ops of tf_text.
 import http.client
 import json
 import signal
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,6 +28,7 @@ from deploykit.serving.protocol.signatures import CLASSIFY, REGRESS
 from tests.serving import acceptance_models
 from tests.serving.served import Served, free_port
 from tests.serving.server.test_status_codes import ask, spec, tasks
+from tests.waiting import until
 
 METRICS = "/monitoring/prometheus/metrics"
 CHANNEL_ARGUMENTS = "grpc.max_connection_age_ms=2000,grpc.lb_policy_name=grpclb"
@@ -229,22 +229,15 @@ def test_a_changed_list_is_read_again_where_it_is_polled_alone(served):
         call = server.predictions.Predict.future(predict(model), timeout=20)
         return call.code().name
 
-    def until(model, wanted) -> None:
-        for _ in range(600):
-            if code(polling, model) == wanted:
-                return
-            threading.Event().wait(0.05)
-        raise AssertionError(f"{model} was never {wanted}")
-
     try:
         assert code(polling, "half_plus_two") == "OK"
         write_config(config, base, renamed="half_plus_three")
-        until("renamed", "OK")
-        until("half_plus_two", "NOT_FOUND")
+        until(lambda: code(polling, "renamed") == "OK")
+        until(lambda: code(polling, "half_plus_two") == "NOT_FOUND")
         answer = polling.predictions.Predict(predict("renamed"), timeout=20)
         assert list(answer.outputs["y"].float_val) == [4]
         write_config(config, base, renamed="half_plus_three", again="half_plus_two")
-        until("again", "OK")
+        until(lambda: code(polling, "again") == "OK")
         assert code(served.server, "renamed") == "NOT_FOUND"
         assert code(served.server, "half_plus_two") == "OK"
         status, said = polling.end(signal.SIGTERM)

@@ -12,6 +12,7 @@ import pytest
 
 from deploykit.serving.protocol.protos import GetModelStatusRequest
 from tests.serving.served import Served, free_port
+from tests.waiting import until
 
 CALLS = 200
 ALONE = [("grpc.use_local_subchannel_pool", 1)]
@@ -25,11 +26,6 @@ def arguments(tmp_path_factory):
     (folder / "monitoring.config").write_text('prometheus_config { enable: true path: "/page" }')
     return [f"--model_config_file={folder}/models.config",
             f"--monitoring_config_file={folder}/monitoring.config"]  # fmt: skip
-
-
-def until(condition):
-    while not condition():
-        time.sleep(0.01)
 
 
 def ask(server, count=1):

@@ -16,6 +16,7 @@ from tests.serving.served import Served, free_port
 from tests.serving.server.test_operations import HELLO, SETTINGS
 from tests.serving.server.test_server import half
 from tests.serving.small_models import half_plus
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -83,14 +84,6 @@ def answered(ask, served) -> bool:
     except grpc.RpcError:
         return False
     return True
-
-
-def until(condition) -> None:
-    for _ in range(300):
-        if condition():
-            return
-        threading.Event().wait(0.1)
-    raise AssertionError("it never came about")
 
 
 @contextlib.contextmanager

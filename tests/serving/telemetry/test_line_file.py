@@ -1,19 +1,13 @@
 """A file of lines: nobody waits for it, whole lines alone, and what is missing is counted."""
 
 import os
-import time
 
 import pytest
 
 from deploykit.serving.telemetry import line_file
 from deploykit.serving.telemetry.line_file import LineFile
 from deploykit.transforms.core.errors import FileError
-
-
-def until(condition):
-    """Wait for what another thread brings about; the test's own time limit is the end of it."""
-    while not condition():
-        time.sleep(0.005)
+from tests.waiting import until
 
 
 class Kept(LineFile):
