@@ -14,7 +14,6 @@ from deploykit.benchmarking.conditions import Watch
 from deploykit.benchmarking.devices import check_devices, once_each
 from deploykit.benchmarking.engines.same_answers import check_answers
 from deploykit.benchmarking.feeding import MADE_UP, Feeding
-from deploykit.benchmarking.gpu_counters import open_devices
 from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.playing import SLICES, TURNS_EACH, Decided, Play
 from deploykit.benchmarking.results import BenchmarkResult
@@ -22,6 +21,7 @@ from deploykit.benchmarking.sampling import Sampler
 from deploykit.benchmarking.seating import MOST_SESSIONS, Contestant, Seating
 from deploykit.benchmarking.settings import SECONDS, Settings
 from deploykit.freezing.open_model import OpenedModel
+from deploykit.hardware.gpu_counters import open_devices
 from deploykit.hardware.machine import machine
 from deploykit.transforms.core.engines.engines import TENSORFLOW, TITLES
 from deploykit.transforms.core.graph import Graph

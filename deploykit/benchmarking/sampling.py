@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from deploykit.benchmarking.gpu_counters import Device, Sample
+from deploykit.hardware.gpu_counters import Device, Sample
 
 SECONDS = 0.25  # between two looks; a driver updates its figures 1 to 6 times a second
 _SHORTEST = 0.05  # the kernel counts a process's time in ticks of 10 ms

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.benchmarking.devices import check_devices
-from deploykit.benchmarking.gpu_counters import open_devices
 from deploykit.benchmarking.measuring import spill
 from deploykit.benchmarking.sampling import Sampler
 from deploykit.benchmarking.settings import SECONDS, Settings
 from deploykit.freezing.open_model import OpenedModel
+from deploykit.hardware.gpu_counters import open_devices
 from deploykit.hardware.machine import machine, usable_cores
 from deploykit.hardware.own_use import wait_for_quiet
 from deploykit.hardware.page_cache import forget, not_in_memory
