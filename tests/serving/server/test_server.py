@@ -148,7 +148,7 @@ def test_each_model_has_a_health(served):
 
 
 def test_calls_beyond_the_limit_are_refused_at_once_and_probes_are_not(served):
-    calls = [served.predict.future(count(LONG), timeout=60) for _ in range(IN_FLIGHT + 1)]
+    calls = [served.predict.future(count(LONG), timeout=10) for _ in range(IN_FLIGHT + 1)]
     until(lambda: any(each.done() for each in calls))
     [refused] = [each for each in calls if each.done()]
     assert refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
