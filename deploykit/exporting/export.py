@@ -16,7 +16,7 @@ from deploykit.exporting.limits import MOST_PIXELS
 from deploykit.exporting.named_model import NamedModel, open_named_model
 from deploykit.exporting.photo_inputs import PhotoSides, photos_in_front
 from deploykit.exporting.signatures import signatures_for
-from deploykit.exporting.warm_up import KNOWN, aliases_of, samples_for, warm_up
+from deploykit.exporting.warm_up import KNOWN, Samples, aliases_of, samples_for, warm_up
 from deploykit.freezing.interface import Source
 from deploykit.freezing.model_path import locate
 from deploykit.freezing.open_model import OpenedModel
@@ -127,8 +127,11 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
     assert not isinstance(how.labels, str | os.PathLike)  # the interface has read it
     labels = how.labels or (_known_labels(callee) if photos else ())
     signatures = signatures_for(callee, how.method, photos, labels)
-    part = engine_part(how.engine, plain, signatures, _samples(callee, inputs, how, photos))
-    found, fed = _warm_up(name, callee, inputs, signatures, how, photos)
+    samples = None
+    if how.warmup is not None:
+        samples = samples_for(how.warmup, callee, inputs, how.preprocess, photos)
+    part = engine_part(how.engine, plain, signatures, _of_the_model(samples, callee))
+    found, fed = _warm_up(name, samples, signatures, how)
     written = saved_model(callee.graph, signatures)
     document = {
         "format": FORMAT,
@@ -194,29 +197,24 @@ def _known_labels(callee: NamedModel) -> Sequence[str]:
 
 def _warm_up(
     name: str,
-    callee: NamedModel,
-    inputs: Graph,
+    samples: Samples | None,
     signatures: Mapping[str, SignatureDef],
     how: ExportOptions,
-    photos: PhotoSides | None,
 ) -> tuple[list[bytes], Mapping[str, str]]:
     """Return the requests of a version's warm-up, as they are written, and what became of files."""
-    if how.warmup is None:
+    if samples is None:
         return [], {}
-    chosen, feeds, fed = samples_for(how.warmup, callee, inputs, how.preprocess, photos)
+    chosen, feeds, fed = samples
     if how.method is not None and how.method in signatures and chosen != TENSORS:
         chosen = how.method
     return warm_up(name, signatures, chosen, feeds, how.warmup_samples), fed
 
 
-def _samples(
-    callee: NamedModel, inputs: Graph, how: ExportOptions, photos: PhotoSides | None
-) -> Mapping[str, Array] | None:
+def _of_the_model(samples: Samples | None, callee: NamedModel) -> Mapping[str, Array] | None:
     """Return samples of what the model itself takes, by alias, where some are given."""
-    if how.warmup is None or callee.method != PREDICT:
+    if samples is None or samples[0] not in (callee.signature, TENSORS):
         return None
-    chosen, feeds, _ = samples_for(how.warmup, callee, inputs, how.preprocess, photos)
-    return samples_of(feeds) if chosen in (callee.signature, TENSORS) else None
+    return samples_of(samples[1])
 
 
 def default_name(model: Any) -> str:

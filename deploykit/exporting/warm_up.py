@@ -21,6 +21,8 @@ from deploykit.transforms.core.node import Node, normal, producer_name
 from deploykit.transforms.core.tensors import Array, DType
 
 Feeds = Iterable[Mapping[str, Array]]
+Samples = tuple[str, Feeds, Mapping[str, str]]
+"""The signature that takes them, they themselves by alias, what becomes of files, in words."""
 KNOWN = "known"
 """Stands for what is known of a model, in place of a preprocessing."""
 
@@ -57,8 +59,8 @@ def warm_up(
 
 def samples_for(
     data: Any, callee: NamedModel, fed: Graph, preprocess: Any, photos: PhotoSides | None
-) -> tuple[str, Feeds, Mapping[str, str]]:
-    """Return samples by alias, the signature that takes them, and what becomes of files, in words.
+) -> Samples:
+    """Return samples by alias, with the signature that takes them.
 
     They are one at a time where the model leaves that open. Files of photos go where such are
     taken, and arrays where tensors are.
