@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from deploykit.benchmarking.feeding import Feeding
     from deploykit.benchmarking.results import load_result, load_tuned
     from deploykit.benchmarking.scenarios.timing import Timing
-    from deploykit.benchmarking.settings import Settings, Sweep
+    from deploykit.benchmarking.settings import Settings
+    from deploykit.benchmarking.sweep import Sweep
     from deploykit.benchmarking.tuning.tune_options import TuneOptions
     from deploykit.freezing.graph_files import load_graph, save_graph
     from deploykit.freezing.interface import Source
@@ -79,7 +80,7 @@ _HOMES = {
     "Settings": "benchmarking.settings",
     "ShipOptions": "shipping.ship_options",
     "Source": "freezing.interface",
-    "Sweep": "benchmarking.settings",
+    "Sweep": "benchmarking.sweep",
     "Timing": "benchmarking.scenarios.timing",
     "TransformGraph": "api.transform",
     "TuneOptions": "benchmarking.tuning.tune_options",

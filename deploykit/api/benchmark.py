@@ -12,7 +12,8 @@ from deploykit.benchmarking.profiling.traced_calls import RUNS
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.scenarios.acting import measure_scenario
 from deploykit.benchmarking.scenarios.timing import Timing
-from deploykit.benchmarking.settings import Settings, Sweep, beside_resident
+from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.sweep import Sweep, beside_resident
 from deploykit.freezing.interface import Source
 from deploykit.freezing.open_model import OpenedModel, open_models
 from deploykit.input.input_benchmark import ROUNDS as INPUT_ROUNDS

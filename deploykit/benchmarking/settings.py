@@ -1,10 +1,8 @@
 """How a model is run: in which engine, what its process starts with, and the loop around it."""
 
-import itertools
-import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -20,8 +18,6 @@ from deploykit.transforms.core.engines.engines import (
     check_engine,
 )
 from deploykit.transforms.core.errors import GraphError
-
-logger = logging.getLogger("deploykit")
 
 # Activations of large batches go back to the kernel after every run, unless the C library keeps
 # them: 1.5 times faster at batch 8 where TensorFlow runs without oneDNN.
@@ -46,7 +42,7 @@ _SWITCHES = {
     "onednn": "TF_ENABLE_ONEDNN_OPTS",
     "caller_thread": "TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD",
 }
-_NAMED = {
+NAMED = {
     "engine": ENGINES,
     "executor": ("default", *EXECUTORS),
     "allocator": ("default", *ALLOCATORS),
@@ -57,7 +53,7 @@ _OF_TENSORFLOW = ("onednn", "caller_thread", "kmp_blocktime", "kmp_affinity", "o
                   "xla", "input", "executor")  # fmt: skip
 _ALLOCATORS_OF_TENSORFLOW = ("tcmalloc",)
 _XLA = ("--tf_xla_auto_jit=2", "--tf_xla_cpu_global_jit")
-_OPENMP = {
+OPENMP = {
     "kmp_blocktime": "KMP_BLOCKTIME",
     "kmp_affinity": "KMP_AFFINITY",
     "omp_num_threads": "OMP_NUM_THREADS",
@@ -118,7 +114,7 @@ class Settings(AsHtml):
         for field, variable in _SWITCHES.items():
             if (value := getattr(self, field)) is not None:
                 found[variable] = str(int(value))
-        for field, variable in _OPENMP.items():
+        for field, variable in OPENMP.items():
             if (value := getattr(self, field)) is not None:
                 found[variable] = str(value)
         if self.keep_memory is not None:
@@ -209,7 +205,7 @@ class Settings(AsHtml):
             if (value := getattr(self, field)) is not None:
                 words.append(f"{word} {'on' if value else 'off'}")
         words += [
-            f"{v}={getattr(self, f)}" for f, v in _OPENMP.items() if getattr(self, f) is not None
+            f"{v}={getattr(self, f)}" for f, v in OPENMP.items() if getattr(self, f) is not None
         ]
         words += ["xla"] * self.xla + ([] if self.precision is None else [self.precision])
         if self.concurrency > 1:
@@ -242,127 +238,10 @@ def _can_be(name: str, value: Any) -> bool:
         return _is_count(value)
     if name in ("xla", "keep_memory", *_SWITCHES):
         return isinstance(value, bool)
-    if (names := _NAMED.get(name, INPUTS if name == "input" else None)) is not None:
+    if (names := NAMED.get(name, INPUTS if name == "input" else None)) is not None:
         return value in names and value != "default"
     return isinstance(value, str) and (name != "device" or bool(DEVICE.fullmatch(value)))
 
 
 def _is_count(value: Any) -> bool:
     return type(value) is int and value > 0
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """Several values of some settings, of which every combination is measured.
-
-    One value may stand for itself: `batch=8`, `threads=(2, 1)`, `onednn=False`.
-    """
-
-    batch: Sequence[int] | int = ()
-    """Samples at once."""
-    engine: Sequence[str] | str = ()
-    """What computes: `tensorflow` or `openvino`. Where neither this nor `base` is given, it is the
-    engine that the model was written for."""
-    threads: Sequence[tuple[int, int]] | tuple[int, int] = ()
-    """Threads inside an op, and ops at once."""
-    onednn: Sequence[bool] | bool = ()
-    """Whether oneDNN's kernels are used."""
-    caller_thread: Sequence[bool] | bool = ()
-    """Whether the thread that calls oneDNN takes a share of the work."""
-    keep_memory: Sequence[bool] | bool = ()
-    """Whether the C library keeps freed memory."""
-    concurrency: Sequence[int] | int = ()
-    """Calls in flight."""
-    executor: Sequence[str] | str = ()
-    """Who runs the ops of a call: `default`, `caller` or `single`."""
-    allocator: Sequence[str] | str = ()
-    """What gives memory: `default`, `tcmalloc` or `huge-pages`."""
-    kmp_blocktime: str | None = None
-    """A variable of old guides, as are the next two; also measured without."""
-    kmp_affinity: str | None = None
-    omp_num_threads: int | None = None
-    xla: bool = False
-    """Whether XLA compiles (auto-clustering)."""
-    precision: Sequence[str] | str = ()
-    """`fp32`, `tf32`, `fp16` or `bf16`."""
-    bf16: bool = False
-    """The same as precision `bf16`."""
-    input: str | None = None
-    """`feed`, `tfdata` or `resident`; by default the first, and on a GPU the last too. Over files
-    `feed`, `tfdata`, `queue`, or `all`, which is the default there."""
-    device: str | None = None
-    """`cpu`, `gpu`, `gpu:N` or `all`: every GPU, and one alone to compare."""
-    base: Settings | None = None
-    """Whatever is not given here, such as what `deploykit.tune` found."""
-
-    @property
-    def names_engine(self) -> bool:
-        """Whether it says what computes, and does not leave that to the model."""
-        return bool(self.engine) or self.base is not None
-
-    def settings(self) -> list[Settings]:
-        """Return every combination, and what it is compared with.
-
-        That is the same without the OpenMP variables, and on one GPU instead of all. What an engine
-        does not have is left out of its combinations, with a warning. GraphError: no engine that is
-        asked for has it.
-        """
-        found = self._combinations()
-        is_chosen = self.base is None and all(each.engine for each in found)
-        for said in dict.fromkeys(each.left_out for each in found if each.left_out):
-            if is_chosen:
-                raise GraphError(said)
-            logger.warning("%s: it is measured without", said)
-        return [*dict.fromkeys(each.in_engine for each in found)]
-
-    def _combinations(self) -> list[Settings]:
-        several = ("batch", "engine", "threads", "onednn", "caller_thread", "keep_memory",
-                   "concurrency", "executor", "allocator", "precision")  # fmt: skip
-        values_of = {name: _listed(name, getattr(self, name)) for name in several}
-        if self.bf16:
-            if self.precision and values_of["precision"] != ("bf16",):
-                raise GraphError("bf16 is a precision; give one of both: bf16, or precision")
-            values_of["precision"] = ("bf16",)
-        given = {name: values for name, values in values_of.items() if values}
-        single = {
-            name: value
-            for name in (*_OPENMP, "xla", "input", "device")
-            if (value := getattr(self, name)) not in (None, False)
-        }
-        found = [
-            replace(self.base or Settings(), **single, **dict(zip(given, values, strict=True)))
-            for values in itertools.product(*given.values())
-        ]
-        if any(name in single for name in _OPENMP):
-            without = [each.without_openmp for each in found]
-            found = [each for pair in zip(without, found, strict=True) for each in pair]
-        if any(each.device == "all" for each in found):  # one GPU too, to see how they scale
-            alone = [replace(each, device="gpu:0") for each in found]
-            found = [each for pair in zip(alone, found, strict=True) for each in pair]
-        return found
-
-
-def beside_resident(settings: Sequence[Settings]) -> tuple[Settings, ...]:
-    """Return settings, and after each on a GPU that is fed, the same with resident inputs.
-
-    What is fed is copied to the GPU, and the outputs back; the other line is computing alone.
-    """
-    found = []
-    for each in settings:
-        found.append(each)
-        if each.device != "cpu" and each.input == FEED:
-            found.append(replace(each, input=RESIDENT))
-    return tuple(dict.fromkeys(found))
-
-
-def _listed(name: str, values: Any) -> Sequence[Any]:
-    """Return the values of a setting, of which one may stand for itself."""
-    if isinstance(values, int) or (name == "threads" and values and isinstance(values[0], int)):
-        return (values,)
-    if (names := _NAMED.get(name)) is not None:
-        named = (values,) if isinstance(values, str) else values
-        for each in named:
-            if each not in names:
-                raise GraphError(f"there is no {name} {each!r}; there are: {', '.join(names)}")
-        return tuple(None if each in ("default", TENSORFLOW) else each for each in named)
-    return tuple(values)

@@ -6,7 +6,7 @@ import click
 
 from deploykit.benchmarking.feeding import Feeding
 from deploykit.benchmarking.scenarios.timing import Timing
-from deploykit.benchmarking.settings import Sweep
+from deploykit.benchmarking.sweep import Sweep
 from deploykit.cli import options
 from deploykit.cli.options.types import PathName, TextOutput, Whole
 from deploykit.freezing.interface import Interface, Source

@@ -4,7 +4,8 @@ import click
 
 from deploykit.benchmarking.precision import PRECISIONS
 from deploykit.benchmarking.scenarios.timing import SCENARIOS, Timing
-from deploykit.benchmarking.settings import EXECUTORS, INPUTS, SECONDS, Settings, Sweep
+from deploykit.benchmarking.settings import EXECUTORS, INPUTS, SECONDS, Settings
+from deploykit.benchmarking.sweep import Sweep
 from deploykit.cli.options.grouping import as_one
 from deploykit.cli.options.headings import under
 from deploykit.cli.options.types import (

@@ -19,7 +19,8 @@ from deploykit.benchmarking.measurement import Measurement
 from deploykit.benchmarking.results import BenchmarkResult
 from deploykit.benchmarking.scaling import scaling_efficiency
 from deploykit.benchmarking.sessions import Sessions
-from deploykit.benchmarking.settings import Settings, Sweep
+from deploykit.benchmarking.settings import Settings
+from deploykit.benchmarking.sweep import Sweep
 from deploykit.transforms.core.errors import GraphError
 from tests.support import build, random, run
 

@@ -5,7 +5,8 @@ from dataclasses import fields
 
 import pytest
 
-from deploykit.benchmarking.settings import KEEP_MEMORY, Settings, Sweep, beside_resident
+from deploykit.benchmarking.settings import KEEP_MEMORY, Settings
+from deploykit.benchmarking.sweep import Sweep, beside_resident
 from deploykit.hardware import allocators
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.child import Worker

@@ -9,8 +9,9 @@ from deploykit.benchmarking.comparison.speed_verdict import judge
 from deploykit.benchmarking.conditions import Conditions
 from deploykit.benchmarking.measurement import Turn
 from deploykit.benchmarking.results import BenchmarkResult
-from deploykit.benchmarking.settings import Settings, Sweep
+from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.statistics import summary
+from deploykit.benchmarking.sweep import Sweep
 from deploykit.benchmarking.tables import (
     csv_lines,
     machine_line,
