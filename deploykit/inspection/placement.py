@@ -141,7 +141,7 @@ def find_placement(
         settings,
         cpu_devices,
         soft_placement,
-        forced={"CUDA_VISIBLE_DEVICES": "-1"} | settings.environment,
+        forced=settings.environment,
     )
     with closing(worker):
         try:

@@ -127,13 +127,12 @@ class TensorFlowRunner(Runner):
             for line in Path("/proc/self/maps").read_text().splitlines()
             if _OPENMP.search(line)
         }
-        threads, asked = self.config, self.job.settings.precision
-        float32, layers = float32_of(capabilities(self.config)), self._layers()
-        check_computed(asked, layers.types, float32)
+        threads, asked, layers = self.config, self.job.settings.precision, self._layers()
+        check_computed(asked, layers.types, self._float32)
         check_on_gpu(self.job.settings.device, layers.on_cpu, layers.on_gpu)
         return {
             "tensorflow": tf.__version__,
-            "precision": in_words(asked, float32, layers.types),
+            "precision": in_words(asked, self._float32, layers.types),
             "layers_on_cpu": dict(layers.on_cpu),
             "onednn": bool(port.IsMklEnabled()),
             "intra_op_threads": threads.intra_op_parallelism_threads,
@@ -143,6 +142,11 @@ class TensorFlowRunner(Runner):
             "soft_placement": threads.allow_soft_placement,
             "gpu_options": gpu_options(self.config),
         }
+
+    @functools.cached_property
+    def _float32(self) -> str:
+        """What float32 is multiplied in."""
+        return float32_of(capabilities(self.config))
 
     def _layers(self) -> "Layers":
         """Return the layers as they ran, where TensorFlow chooses their types or their devices."""
@@ -184,4 +188,4 @@ class TensorFlowRunner(Runner):
         """Find what the time goes to, in a pass of its own of so many traced calls."""
         from deploykit.benchmarking.profiling.traced_calls import profile
 
-        return profile(self.run_once, self.job, runs, float32_of(capabilities(self.config)))
+        return profile(self.run_once, self.job, runs, self._float32)
