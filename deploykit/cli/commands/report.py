@@ -18,8 +18,8 @@ def report(results: tuple[str, ...], output: str | None, force: bool, as_json: b
     """Show what was found as one HTML page.
 
     DIR is what deploykit ship wrote. RESULT.json is a document that a
-    command wrote with --json or -o: of benchmark, tune, quantize, load-test, placement, accuracy,
-    verify, optimize, check or export. Several are shown one after another.
+    command wrote with --json or -o: of benchmark, tune, quantize, load-test, plan, placement,
+    accuracy, verify, optimize, check or export. Several are shown one after another.
 
     The page is one file that loads nothing else. It is light or dark as its reader has it, it
     prints, and it is at most 2 MB: what it leaves out of long tables stands in the JSON, and it

@@ -15,6 +15,7 @@ makes an `<svg>` element of a figure, and `inline.CSS` holds the colours that pa
 * `roofline.roofline(profile)`: what nodes reach of what the machine can do, or None.
 * `layers.layer_noise(quantized)`: noise by layer, in the order of execution, or None.
 * `layers.layer_times(quantized)`: time by layer in float and in 8 bits, or None.
+* `replicas.replicas(plan)`: p99 of a replica over the calls that it gets, and the planned ones.
 * `classes.classes(accuracy)`: how right models are by class, or None.
 
 `figures.chart(draw)` makes a figure of anything that is drawn on a sheet; `plots.picture` puts

@@ -1,16 +1,25 @@
 """P99 of a replica over the calls that it gets, and where a plan lies on it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from deploykit.reporting.charts.figures import chart
 from deploykit.reporting.charts.lettering import wrapped
 from deploykit.reporting.charts.scale import Scale
 from deploykit.reporting.charts.sheet import LEGEND_INDENT, SHAPES, Place, Sheet, Spot
 from deploykit.reporting.charts.style import INK, MUTED, SMALL, series_colour
 from deploykit.reporting.charts.value_plane import ValuePlane, draw_plane, write_labels
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 _HIGH = 240.0  # points
 _LOST = {"nothing": "", "replica": ", one lost", "zone": ", one zone lost"}
+
+
+def replicas(found: Mapping[str, Any]) -> "Figure":
+    """Return p99 over the calls of a replica, of a plan's document."""
+    return chart(lambda sheet, place: draw_replicas(sheet, place, found))
 
 
 def draw_replicas(sheet: Sheet, place: Place, found: Mapping[str, Any]) -> float:

@@ -21,6 +21,7 @@ from deploykit.reporting.page.sections.layers import layers
 from deploykit.reporting.page.sections.machine import machine
 from deploykit.reporting.page.sections.others import calibration, exported, served, soundness
 from deploykit.reporting.page.sections.placement import placement
+from deploykit.reporting.page.sections.plan import plan
 from deploykit.reporting.page.sections.profile import profiles
 from deploykit.reporting.page.sections.settings import tuned
 from deploykit.reporting.page.sections.speed import load, speed
@@ -53,6 +54,7 @@ KINDS: Mapping[str, DocumentKind] = {
     "tuned": _kind("Settings", tuned, machine),
     "quantize": _kind("Quantization", judged, verification, layers, keys=("int8_layers layers",)),
     "load-test": _kind("Load test", load, keys=("loads address",)),
+    "plan": _kind("Plan", plan, keys=("outcomes needed",)),
     "placement": _kind(
         "Placement", placement, keys=("devices model_nodes", "devices ops_by_precision")
     ),

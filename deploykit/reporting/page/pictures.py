@@ -9,6 +9,7 @@ from deploykit.reporting.charts.inline import svg
 from deploykit.reporting.charts.latencies import latencies
 from deploykit.reporting.charts.layers import layer_noise, layer_times
 from deploykit.reporting.charts.profiles import nodes, ops
+from deploykit.reporting.charts.replicas import replicas
 from deploykit.reporting.charts.roofline import roofline
 from deploykit.reporting.charts.throughput import loads, throughput
 from deploykit.reporting.charts.warm_ups import warm_ups
@@ -29,6 +30,7 @@ _DRAWN: Mapping[str, tuple[str, Draw]] = {
     "layer noise": ("Noise by layer, each alone in 8 bits", layer_noise),
     "layer times": ("Time by layer", layer_times),
     "loads": ("Throughput over latency under load", loads),
+    "replicas": ("p99 of a replica over its calls", replicas),
     "classes": ("By class", classes),
 }
 

@@ -16,6 +16,7 @@ from deploykit.reporting.charts.inline import svg
 from deploykit.reporting.charts.latencies import latencies
 from deploykit.reporting.charts.layers import layer_noise, layer_times
 from deploykit.reporting.charts.profiles import nodes, ops
+from deploykit.reporting.charts.replicas import replicas
 from deploykit.reporting.charts.roofline import roofline
 from deploykit.reporting.charts.throughput import loads, throughput, trials
 from deploykit.reporting.charts.warm_ups import warm_ups
@@ -46,6 +47,7 @@ def of_layers(rng: np.random.Generator) -> Charts:
 
 def of_others(rng: np.random.Generator) -> Charts:
     yield loads(made_up.a_load_test(rng))
+    yield replicas(made_up.a_plan(rng))
     tuned = made_up.a_tuned(rng)
     yield from (trials(tuned), gains(tuned))
     yield gains(made_up.a_shipment(rng))
