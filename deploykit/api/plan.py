@@ -96,6 +96,7 @@ class ReplicaPlan(AsHtml):
                 "highest_rate": round(measured.capacity, 4),
                 "lone_p50_ms": round(measured.lone_ms[0], 3),
                 "lone_p99_ms": round(measured.lone_ms[1], 3),
+                "most_load": measured.most_load,
                 "front_end_ms": round(1e3 * measured.front_end, 4),
                 "generator_busy": round(measured.busy, 3),
             },
@@ -199,6 +200,11 @@ def _from_server(
             measured = measure_server(generators, how.seconds, at, work)
             forecast, size, check = tried(generators, measured, how, work.begin(_TRY))
     notes = []
+    if measured.limit:
+        notes.append(
+            f"{measured.limit}, so a replica is given {100 * measured.most_load:.0f} % of its "
+            f"calls/s at most, {measured.most_load * measured.capacity:.4g}"
+        )
     if measured.late > MOST_LATE:
         notes.append(
             f"up to {100 * measured.late:.0f} % of the calls were sent late, so the machine that "

@@ -10,7 +10,8 @@ from typing import Any
 
 from deploykit.calling.server_load import Advance, Generators
 from deploykit.planning.forecast import P99, Forecast
-from deploykit.planning.measuring import MOST_FAILED, RUNGS, Measured, at_random, traced
+from deploykit.planning.held_loads import MOST_FAILED
+from deploykit.planning.measuring import RUNGS, Measured, at_random, traced
 from deploykit.planning.plan_options import PlanOptions
 from deploykit.planning.service_times import Trace
 from deploykit.planning.sizing import Size, sized

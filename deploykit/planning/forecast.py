@@ -7,13 +7,11 @@ from functools import cached_property
 
 import numpy as np
 
-from deploykit.planning.measuring import Measured
+from deploykit.planning.measuring import MOST_LOAD, Measured
 from deploykit.planning.queueing import answered, latencies
 from deploykit.planning.service_times import ServiceTimes
 from deploykit.transforms.core.tensors import Array
 
-MOST_LOAD = 0.9
-"""Of what a replica can answer; beyond it a small error of that changes everything."""
 LOADS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, MOST_LOAD)
 _TOGETHER = 8
 """Replicas behind one balancer that are simulated; more are no worse."""
@@ -46,9 +44,13 @@ class Forecast:
         """Return which share of its capacity a replica gives at a rate of its own."""
         return rate / self.measured.capacity
 
+    def allows(self, rate: float) -> bool:
+        """Say whether a replica may be given so many calls a second."""
+        return self.load(rate) <= self.measured.most_load + 1e-9
+
     def p99(self, rate: float) -> P99 | None:
         """Return p99 of a replica that has so many calls a second, at random; None: too many."""
-        if self.load(rate) > MOST_LOAD + 1e-9:
+        if not self.allows(rate):
             return None
         if rate not in self._known:
             self._known[rate] = self._over(lambda times: latencies(times, rate, _SEED))
@@ -74,7 +76,7 @@ class Forecast:
 
         `rate` is that of one replica.
         """
-        if self.load(rate) > MOST_LOAD + 1e-9:
+        if not self.allows(rate):
             return None
         count = min(replicas, _TOGETHER)
         return self._over(lambda times: latencies(times, count * rate, _SEED, count)).ms

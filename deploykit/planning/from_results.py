@@ -16,7 +16,7 @@ from deploykit.benchmarking.scenarios.stage import SEED
 from deploykit.benchmarking.scenarios.timing import SERVER
 from deploykit.load.arrivals import poisson
 from deploykit.planning.checking_plan import PlanCheck, bar_for
-from deploykit.planning.forecast import MOST_LOAD, P99, Forecast
+from deploykit.planning.forecast import P99, Forecast
 from deploykit.planning.measuring import ALIKE, Measured, order_of, slots_of, summed_up
 from deploykit.planning.service_times import (
     RESTS,
@@ -64,7 +64,7 @@ class Recorded:
 
     def check(self, forecast: Forecast, rate: float) -> PlanCheck | None:
         """Compare what is foreseen with the load in the file that is nearest to a rate."""
-        loads = [each for each in self.loads if forecast.load(each.rate) <= MOST_LOAD]
+        loads = [each for each in self.loads if forecast.allows(each.rate)]
         if not loads:
             return None
         near = min(loads, key=lambda each: abs(each.rate - rate))
@@ -129,7 +129,7 @@ def _from_load_test(
     spread = float(latency["p90"]) > ALIKE * float(latency["p50"])
     measured = Measured(
         (float(latency["p50"]), float(latency["p99"])),
-        Order(slots, spread),
+        Order(slots, overtaking=slots > 1 and spread),
         capacity,
         0.0,
         [_made(alone, slots, each * capacity) for each in _VARIES],

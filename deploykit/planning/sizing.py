@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from deploykit.planning.forecast import MOST_LOAD, P99, Forecast
+from deploykit.planning.forecast import P99, Forecast
 from deploykit.planning.plan_options import LOSSES, NOTHING, REPLICA, PlanOptions
 
 MONTH_HOURS = 730
@@ -22,7 +22,7 @@ class LossOutcome:
     load: float
     """The share of its capacity that each gives; more than 1: it cannot."""
     p99: P99 | None
-    """Where calls are dealt out at random; None: the load is above MOST_LOAD."""
+    """Where calls are dealt out at random; None: the load is more than it is given."""
     together_ms: float | None
     """P99 where each call goes to a replica that has the fewest."""
     holds: bool
@@ -134,5 +134,5 @@ def _outcome(forecast: Forecast, how: PlanOptions, replicas: int, lost: str) -> 
     rate = how.rate / count
     p99, load = forecast.p99(rate), forecast.load(rate)
     together = forecast.together(rate, count)
-    holds = p99 is not None and load <= MOST_LOAD and p99.high_ms <= how.p99_ms
+    holds = p99 is not None and p99.high_ms <= how.p99_ms
     return LossOutcome(lost, count, load, p99, together, holds)

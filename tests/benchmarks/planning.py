@@ -13,6 +13,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +76,10 @@ def _measured(base: Path, model: str, slots: int) -> list[Figure]:
         except VerificationError as error:
             _tell(f"{name}: refused: {error}")
             return []
-    return [_beside(known, each, load, name) for load, each in seen.items()]
+    if known.limit:
+        _tell(f"{name}: {known.limit}, so it is given {known.most_load:g} of its calls/s at most")
+    held = {load: each for load, each in seen.items() if load <= known.most_load}
+    return [_beside(known, each, load, name) for load, each in held.items()]
 
 
 def _in_turn(
@@ -103,10 +107,12 @@ def _in_turn(
 
 def _pooled(rounds: Sequence[Round], capacity: float, name: str) -> Measured:
     """Return what all turns tell together, as one round: each has a part of what the host did."""
-    order = measured_of(rounds, name).order
+    told = measured_of(rounds, name)
     lone = [each[0][1] for each in rounds]
-    traces = [trace for each in rounds for _, trace in each[1:]]
-    return summed_up(order, lone, [traces], [capacity], name)
+    most = told.most_load * capacity
+    traces = [trace for each in rounds for load, trace in each[1:] if load.rate <= most]
+    known = summed_up(told.order, lone, [traces], [capacity], name)
+    return replace(known, most_load=told.most_load, limit=told.limit)
 
 
 def _beside(known: Measured, traces: Sequence[Trace], load: float, name: str) -> Figure:

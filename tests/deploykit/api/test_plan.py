@@ -7,7 +7,7 @@ import pytest
 
 import deploykit as api
 from deploykit.exporting.manifests import manifests
-from deploykit.planning import checking_plan, measuring, queueing
+from deploykit.planning import checking_plan, held_loads, measuring, queueing
 from deploykit.reporting.plan_plot import plot_plan
 from tests.deploykit.api.defaults import assert_same_defaults
 from tests.deploykit.exporting.test_replica_counts import BOTH
@@ -21,7 +21,7 @@ NO_CLOCK = 1e9
 def quick(monkeypatch):
     """Let neither a busy machine nor short loads decide, and simulate few calls."""
     monkeypatch.setattr(checking_plan, "bar_for", lambda lone_ms: NO_CLOCK)
-    monkeypatch.setattr(measuring, "MOST_LATE", 1.0)
+    monkeypatch.setattr(held_loads, "MOST_LATE", 1.0)
     monkeypatch.setattr(measuring, "_FEWEST_CALLS", 1)
     monkeypatch.setattr(measuring, "_SOME_CALLS", 1)
     monkeypatch.setattr(measuring, "_PROBE_SECONDS", 0.2)

@@ -48,6 +48,30 @@ def traced(due, services, slots: int = 1, front_end: float = 0.0, rate: float = 
     return Trace(rate or len(due) / due[-1], np.stack([due, done], axis=1))
 
 
+def sharing(due, work, places: int, cores: float, rate: float) -> Trace:
+    """Serve calls in their order, of which several share cores: none has more than one."""
+    done = np.empty(len(due))
+    running: dict[int, float] = {}
+    coming, begun, now = 0, 0, 0.0
+    while coming < len(due) or running:
+        speed = min(1.0, cores / max(len(running), 1))
+        first = min(running, key=running.__getitem__) if running else None
+        end = np.inf if first is None else now + running[first] / speed
+        arrival = due[coming] if coming < len(due) else np.inf
+        since, now = now, min(end, arrival)
+        for each in running:
+            running[each] -= (now - since) * speed
+        if first is not None and end <= arrival:
+            done[first] = now
+            del running[first]
+        else:
+            coming += 1
+        if begun < coming and len(running) < places:
+            running[begun] = work[begun]
+            begun += 1
+    return Trace(rate, np.stack([due, done], axis=1))
+
+
 def simple(due, services, slots: int):
     """Return when calls end, by the recursion of Kiefer and Wolfowitz."""
     free = [0.0] * slots
@@ -72,6 +96,14 @@ def measured_of(*times: ServiceTimes, lone_ms: float = 10.0) -> Measured:
     first = times[0]
     return Measured((lone_ms, lone_ms), Order(first.slots), first.capacity, first.front_end,
                     list(times), "a server")  # fmt: skip
+
+
+def gamma(mean: float, spread: float, count: int, seed: int = 1):
+    """Return draws of a gamma distribution, whose deviation is so many times its mean."""
+    if not spread:
+        return np.full(count, mean)
+    shape = 1 / spread**2
+    return np.random.default_rng(seed).gamma(shape, mean / shape, count)
 
 
 def exponential(mean: float, count: int = 20_000):

@@ -1,19 +1,24 @@
 """What a server is asked for, and when that tells nothing."""
 
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from deploykit.calling.server_load import Generators, Load
 from deploykit.planning import measuring
+from deploykit.planning.forecast import Forecast
+from deploykit.planning.held_loads import HeldLoads, held
 from deploykit.planning.measuring import (
     ROUNDS,
-    _check_loads,
+    RUNGS,
     _check_one_queue,
     at_random,
+    measured_of,
     order_of,
     slots_of,
+    slots_seen,
 )
 from deploykit.planning.service_times import Order, Trace
 from deploykit.serving.client.connection import Connection
@@ -21,7 +26,7 @@ from deploykit.serving.client.endpoint import Endpoint
 from deploykit.serving.client.load_generator import LoadStep
 from deploykit.serving.client.requests import predict_request
 from deploykit.transforms.core.errors import VerificationError
-from tests.deploykit.planning.servers import poisson, traced
+from tests.deploykit.planning.servers import gamma, poisson, sharing, traced
 from tests.serving.official import Official
 
 
@@ -31,11 +36,13 @@ def load(rate: float = 0.0, failed: int = 0, late: int = 0, limited: bool = Fals
     return Load(callers, rate, 5.0, statuses, 200.0, {}, {}, 0.5, late, limited)
 
 
+good = load()
+
+
 def rounds(bad: Load, count: int) -> list[list[Load]]:
-    """Return a lone load and another one in each round, of which so many are bad."""
-    return [
-        [load(rate=100.0), bad if number < count else load(rate=200.0)] for number in range(ROUNDS)
-    ]
+    """Return three loads of each round; in so many, the second one is bad."""
+    good = [load(rate=100.0), load(rate=200.0), load(rate=300.0)]
+    return [[good[0], bad, good[2]] if number < count else good for number in range(ROUNDS)]
 
 
 @pytest.mark.parametrize(
@@ -47,13 +54,47 @@ def rounds(bad: Load, count: int) -> list[list[Load]]:
     ],
 )
 def test_what_goes_wrong_in_most_rounds_is_said(bad, says):
-    _check_loads(rounds(bad, ROUNDS // 2))
-    with pytest.raises(VerificationError, match=says):
-        _check_loads(rounds(bad, ROUNDS // 2 + 1))
+    """Without the loads that are needed there is no plan, else what lies below is taken."""
+    assert held(rounds(bad, ROUNDS // 2), 2) == HeldLoads(3, "")
+    found = held(rounds(bad, ROUNDS // 2 + 1), 1)
+    assert found.count == 1
+    assert says in found.why
+    with pytest.raises(VerificationError, match=f"{says}.*, so nothing can be planned: "):
+        held(rounds(bad, ROUNDS // 2 + 1), 2)
 
 
 def test_some_late_calls_of_a_shared_machine_are_taken():
-    _check_loads(rounds(load(rate=200.0, late=90), ROUNDS))
+    assert held(rounds(load(rate=200.0, late=90), ROUNDS), 2) == HeldLoads(3, "")
+
+
+@pytest.mark.parametrize("refused", range(len(RUNGS)))
+def test_a_replica_is_given_what_it_held(refused):
+    """Where a server refuses calls from a load on, that is no load for a replica."""
+    measured = [a_round(refused, seed) for seed in range(ROUNDS)]
+    if not refused:
+        with pytest.raises(VerificationError, match="calls failed at 20 calls/s"):
+            measured_of(measured, "a server")
+        return
+    found = measured_of(measured, "a server")
+    assert found.most_load == RUNGS[refused - 1]
+    assert f"calls failed at {100 * RUNGS[refused]:g} calls/s" in found.limit
+    assert [len(times.courses) for times in found.rounds] == [1 + refused] * ROUNDS
+    forecast = Forecast(found)
+    assert forecast.p99(found.most_load * found.capacity) is not None
+    assert forecast.p99(1.01 * found.most_load * found.capacity) is None
+    assert max(rate for rate, _ in forecast.curve) <= found.most_load * found.capacity + 1e-6
+
+
+def a_round(refused: int, seed: int) -> list[tuple[Load, Trace]]:
+    """Return a round at a server of one place and 100 calls/s, that refuses from a load on."""
+    due = np.arange(0, 2, 0.01)
+    callers = Trace(100.0, np.stack([due, due + 0.01], axis=1), open=False)
+    found = [(replace(load(), throughput=100.0), callers)] * 2
+    for number, share in enumerate(RUNGS):
+        rate = 100.0 * share
+        trace = traced(poisson(rate, 200, seed), np.full(200, 0.01), rate=rate)
+        found.append((load(rate, failed=100 if number >= refused else 0), trace))
+    return found
 
 
 @pytest.mark.parametrize(
@@ -69,6 +110,44 @@ def test_calls_overtake_where_lone_ones_differ():
     assert not order_of(2, [even]).overtaking
     assert order_of(2, [varied]).overtaking
     assert not order_of(2, [even, 2 * even, 3 * even, varied]).overtaking
+    assert not order_of(1, [varied]).overtaking
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3, 1.0])
+def test_calls_that_wait_for_a_single_place_never_overtake(spread):
+    due = poisson(80, 3000)
+    found = traced(due, gamma(0.01, spread, len(due)))
+    assert slots_seen(found, 0.0) == 1
+    late = np.random.default_rng(1).exponential(0.0005, (len(due), 1)) * [0, 1]  # of what reports
+    assert slots_seen(Trace(80.0, found.calls + late), 0.005) == 1
+
+
+@pytest.mark.parametrize("cores", [1.0, 1.3, 2.0])
+@pytest.mark.parametrize("spread", [0.6, 1.0])
+def test_two_places_that_share_cores_are_two(cores, spread):
+    """Of what they answer, two on one core are one: that would foresee p99 up to 1.7 times."""
+    rate = 100 * cores
+
+    def load(share: float, seed: int, calls: int = 2000) -> Trace:
+        due = poisson(share * rate, calls, seed)
+        return sharing(due, gamma(0.01, spread, calls, seed), 2, cores, share * rate)
+
+    due = np.arange(0, 5, 0.05)
+    lone = Trace(20.0, np.stack([due, due + gamma(0.01, spread, len(due))], axis=1), open=False)
+    callers = Trace(rate, sharing(due, gamma(0.01, spread, len(due)), 2, cores, rate).calls, False)
+    found = measured_of(
+        [
+            [(good, lone), (replace(good, throughput=rate), callers),
+             *((replace(good, rate=share * rate), load(share, 10 * seed + number))
+               for number, share in enumerate(RUNGS))]
+            for seed in range(ROUNDS)
+        ],
+        "a server",
+    )  # fmt: skip
+    assert found.order == Order(2, overtaking=True)
+    tried = load(0.7, 99, 6000)
+    foreseen = Forecast(found).replayed(tried.rate, tried.calls[:, 0]).ms
+    assert foreseen == pytest.approx(1e3 * tried.p99(), rel=0.25)
 
 
 LONE = Trace(50.0, np.stack([np.arange(0, 2, 0.02), np.arange(0, 2, 0.02) + 0.01], axis=1))

@@ -16,14 +16,9 @@ from deploykit.planning.service_times import (
     front_end_of,
     state_of,
 )
-from tests.deploykit.planning.servers import poisson, times_of, traced
+from tests.deploykit.planning.servers import gamma, poisson, times_of, traced
 
 MS = 1e-3
-
-
-def gamma(mean: float, spread: float, count: int, seed: int = 1):
-    shape = 1 / spread**2
-    return np.random.default_rng(seed).gamma(shape, mean / shape, count)
 
 
 def p99(seconds) -> float:

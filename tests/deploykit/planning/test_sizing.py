@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploykit.planning.forecast import LOADS, MOST_LOAD, Forecast
+from deploykit.planning.forecast import LOADS, Forecast
+from deploykit.planning.measuring import MOST_LOAD
 from deploykit.planning.plan_options import LOSSES, NOTHING, REPLICA, ZONE, PlanOptions
 from deploykit.planning.sizing import _surviving, left, sized
 from deploykit.transforms.core.errors import Error
