@@ -36,8 +36,6 @@ _SOME_CALLS, _FEWEST_CALLS = 25, 5
 MOST_OVERTAKEN = 0.03
 """Of the calls of a load, by others that came later and yet ended long before them."""
 _LONG = 3.0  # times p99 of a lone caller
-_SURELY = 0.5  # times p50 of a lone caller: threads may tell of two ends in the wrong order
-_SEEN_OFTEN = 0.03  # of the calls of a load
 ALIKE = 1.5
 """Services differ no more than this, as a ratio, where calls do not overtake each other."""
 
@@ -101,9 +99,7 @@ def measured_of(rounds: Sequence[Sequence[tuple[Load, Trace]]], source: str) -> 
     capacities = [capacity_in(each) for each in rounds]
     pairs = zip(lone, capacities, strict=True)  # of one time, as a machine's speed drifts
     slots = int(np.median([slots_of(float(each.latencies.mean()), rate) for each, rate in pairs]))
-    surely = _SURELY * float(np.median([np.median(each.latencies) for each in lone]))
-    seen = int(np.median([slots_seen(each[-1], surely) for each in traces]))
-    order = order_of(max(slots, seen), [each.latencies for each in lone])
+    order = order_of(slots, [each.latencies for each in lone])
     _check_one_queue(order, lone, [each[-1] for each in traces])
     found = summed_up(order, lone, traces, capacities, source)
     loads = [load for each in rounds for load, _ in each]
@@ -231,25 +227,9 @@ def slots_of(lone_seconds: float, capacity: float) -> int:
     """Return how many calls a server computes at once: so many lone callers keep it busy.
 
     What it does before and after it computes makes that a little more than it is. Calls that share
-    a core are computed at once too, and bring no more: see `slots_seen`.
+    a core count as one: they bring no more than one after another.
     """
     return max(1, int(capacity * lone_seconds + _NEARLY))
-
-
-def slots_seen(trace: Trace, seconds: float) -> int:
-    """Return how many calls a server computes at once at least, as calls overtake others.
-
-    They begin in the order in which they come. So those before a call that end so many seconds
-    after it, or later, are computed when it ends.
-    """
-    ended = trace.calls[:, 1]
-    together = np.ones(len(ended), int)
-    for before in range(1, min(_MOST_CALLERS, len(ended))):
-        together[before:] += ended[:-before] > ended[before:] + seconds
-    slots = 1
-    while np.mean(together > slots) > _SEEN_OFTEN:
-        slots += 1
-    return slots
 
 
 def probed(generators: Generators, advance: Advance) -> int:
