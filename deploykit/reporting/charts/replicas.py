@@ -55,7 +55,7 @@ def draw_replicas(sheet: Sheet, place: Place, found: Mapping[str, Any]) -> float
         for colour, shape, lines in entries
     ])  # fmt: skip
     told = [
-        f"{_named(each)}: overloaded"
+        f"{_named(each)}: too much load"
         for each in found["outcomes"]
         if each["p99_ms"] is None and each["replicas"]
     ]

@@ -42,7 +42,7 @@ def _outcomes(outcomes: Sequence[Mapping[str, Any]]) -> Table:
     for each in outcomes:
         load = "-" if each["load"] is None else f"{100 * each['load']:.0f} %"
         known = each["p99_ms"] is not None
-        p99 = number(each["p99_ms"]) if known else "overloaded"
+        p99 = number(each["p99_ms"]) if known else "too much"
         low, high = each["p99_low_ms"], each["p99_high_ms"]
         between = f"{number(low)} to {number(high)}" if known else "-"
         together = each["p99_least_busy_ms"]
