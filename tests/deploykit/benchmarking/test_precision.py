@@ -143,7 +143,7 @@ def has_bf16(tmp_path) -> bool:
 def test_the_graph_that_ran_says_in_what(tmp_path):
     """One of its layers is in bfloat16 as it is, the other one where the CPU has that."""
     expected = (
-        "bf16 (2 of 2 layers)" if has_bf16(tmp_path) else ("bf16 (1 of 2 layers), the others fp32")
+        "bf16 (2 of 2 layers)" if has_bf16(tmp_path) else "bf16 (1 of 2 layers), the others fp32"
     )
     assert runner(tmp_path, in_bfloats, precision="bf16").facts()["precision"] == expected
     assert runner(tmp_path, dense).facts()["precision"] == "fp32"

@@ -100,8 +100,6 @@ def measured_of(*times: ServiceTimes, lone_ms: float = 10.0) -> Measured:
 
 def gamma(mean: float, spread: float, count: int, seed: int = 1):
     """Return draws of a gamma distribution, whose deviation is so many times its mean."""
-    if not spread:
-        return np.full(count, mean)
     shape = 1 / spread**2
     return np.random.default_rng(seed).gamma(shape, mean / shape, count)
 

@@ -35,13 +35,10 @@ def load(rate: float = 0.0, failed: int = 0, late: int = 0, limited: bool = Fals
     return Load(callers, rate, 5.0, statuses, 200.0, {}, {}, 0.5, late, limited)
 
 
-good = load()
-
-
 def rounds(bad: Load, count: int) -> list[list[Load]]:
     """Return three loads of each round; in so many, the second one is bad."""
-    good = [load(rate=100.0), load(rate=200.0), load(rate=300.0)]
-    return [[good[0], bad, good[2]] if number < count else good for number in range(ROUNDS)]
+    first, second, third = (load(rate=rate) for rate in (100.0, 200.0, 300.0))
+    return [[first, bad if number < count else second, third] for number in range(ROUNDS)]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +115,7 @@ def test_two_places_that_share_a_core_are_foreseen_as_one(cores, slots, spread):
     """As one of which calls overtake each other, p99 would come out up to 1.7 times too high."""
     rate = 100 * cores
 
-    def load(share: float, seed: int, calls: int = 2000) -> Trace:
+    def shared(share: float, seed: int, calls: int = 2000) -> Trace:
         due = poisson(share * rate, calls, seed)
         return sharing(due, gamma(0.01, spread, calls, 1000 + seed), 2, cores, share * rate)
 
@@ -127,15 +124,15 @@ def test_two_places_that_share_a_core_are_foreseen_as_one(cores, slots, spread):
     callers = Trace(rate, sharing(due, gamma(0.01, spread, len(due)), 2, cores, rate).calls, False)
     found = measured_of(
         [
-            [(good, lone), (replace(good, throughput=rate), callers),
-             *((replace(good, rate=share * rate), load(share, 10 * seed + number))
+            [(load(), lone), (replace(load(), throughput=rate), callers),
+             *((load(share * rate), shared(share, 10 * seed + number))
                for number, share in enumerate(RUNGS))]
             for seed in range(ROUNDS)
         ],
         "a server",
     )  # fmt: skip
     assert found.order.slots == slots
-    tried = load(0.7, 99, 6000)
+    tried = shared(0.7, 99, 6000)
     foreseen = Forecast(found).replayed(tried.rate, tried.calls[:, 0]).ms
     assert foreseen == pytest.approx(1e3 * tried.p99(), rel=0.25)
 
