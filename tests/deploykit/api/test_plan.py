@@ -22,6 +22,7 @@ def quick(monkeypatch):
     """Let neither a busy machine nor short loads decide, and simulate few calls."""
     monkeypatch.setattr(checking_plan, "bar_for", lambda lone_ms: NO_CLOCK)
     monkeypatch.setattr(held_loads, "MOST_LATE", 1.0)
+    monkeypatch.setattr(measuring, "MOST_OVERTAKEN", 1.0)
     monkeypatch.setattr(measuring, "_FEWEST_CALLS", 1)
     monkeypatch.setattr(measuring, "_SOME_CALLS", 1)
     monkeypatch.setattr(measuring, "_PROBE_SECONDS", 0.2)
