@@ -12,7 +12,9 @@ import click
 from deploykit import __version__
 from deploykit.cli.progress import watcher
 from deploykit.text.progress import watch_with
-from deploykit.transforms.core.errors import BugError, Error, FileError, lacks_memory
+from deploykit.transforms.core.display.escaped import escaped
+from deploykit.transforms.core.display.log_format import log_to_stderr
+from deploykit.transforms.core.errors import BugError, Error, FileError, PipelineError, lacks_memory
 
 COMMANDS = (
     "ship", "freeze", "inspect", "check", "diff", "transforms", "transform", "optimize",
@@ -62,27 +64,10 @@ def cli() -> None:
     """  # noqa: D301  click reads the backslash
 
 
-class _Lines(logging.Formatter):
-    """`deploykit: warning: ...`; notes and debug lines without a level."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        level = "warning: " if record.levelno >= logging.WARNING else ""
-        return f"deploykit: {level}{record.getMessage()}"
-
-
-def _log_to_stderr() -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Lines())
-    logger = logging.getLogger("deploykit")
-    logger.handlers = [handler]
-    logger.propagate = False
-    logger.setLevel(logging.INFO)
-
-
 def main() -> NoReturn:
     """Run the command line and end the process."""
     arguments = sys.argv[1:]
-    _log_to_stderr()
+    log_to_stderr()
     watch_with(watcher())
     if arguments[:1] == ["serve"] or _READING_NOTHING & set(arguments):  # a server has its own end
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -98,7 +83,7 @@ def run(arguments: list[str]) -> int:
         cli.main(arguments, prog_name="deploykit", standalone_mode=False)
         sys.stdout.flush()
     except Error as error:
-        _complain(f"error: {error}")
+        _complain(f"error: {error}", keep="\n" if isinstance(error, PipelineError) else "")
         return error.exit_status
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
@@ -131,5 +116,5 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
-def _complain(message: str) -> None:
-    click.echo(f"deploykit: {message}", err=True)
+def _complain(message: str, keep: str = "") -> None:
+    click.echo(f"deploykit: {escaped(message, keep)}", err=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from deploykit.cli.options.outputs import standard_output_is_taken
 from deploykit.text.tables import drawn
+from deploykit.transforms.core.display.escaped import escaped
 
 if TYPE_CHECKING:
     from deploykit.freezing.open_model import OpenedModel
@@ -113,7 +114,8 @@ def show(
     if as_json:
         print(document)
         return
-    for line in drawn(own_text(report) if text is None else text, _width()):
+    for drawn_line in drawn(own_text(report) if text is None else text, _width()):
+        line = escaped(drawn_line, keep="\n")
         try:
             print(line)
         except UnicodeEncodeError:

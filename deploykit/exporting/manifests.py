@@ -145,4 +145,5 @@ def dns_label(name: str) -> str:
 
 def _quoted(value: object) -> str:
     """Return a value as JSON, which YAML, Docker and protobuf's text format read too."""
-    return json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(value)

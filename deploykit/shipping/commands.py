@@ -1,7 +1,6 @@
 """What one does next with a shipped folder, as commands that can be copied."""
 
 import os
-import shlex
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -11,13 +10,14 @@ from deploykit.freezing.interface import Source
 from deploykit.freezing.open_model import path_of
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import Shipment
+from deploykit.transforms.core.display.escaped import shell_command, shell_word
 
 _OPTIONS = {"evaluation": "eval", "allowed_ops": "allow-op", "pins": "pin"}
 
 
 def commands(shipment: Shipment) -> list[dict[str, str]]:
     """Return how a folder is served, asked, looked at, and made again."""
-    folder = shlex.quote(os.fspath(shipment.folder))
+    folder = shell_word(os.fspath(shipment.folder))
     return [
         {"what": "serve it", "command": f"deploykit serve {folder}"},
         {"what": "ask it", "command": _ask(shipment)},
@@ -31,7 +31,7 @@ def _ask(shipment: Shipment) -> str:
     served = shipment.document("serve")
     photo = served.get("photo")
     inputs = [photo["file"]] if photo else served.get("inputs") or ["INPUT"]
-    return shlex.join(["deploykit", "predict", "localhost:8500", shipment.name, *inputs])
+    return shell_command("deploykit", "predict", "localhost:8500", shipment.name, *inputs)
 
 
 def _again(shipment: Shipment) -> str:
@@ -47,7 +47,7 @@ def _again(shipment: Shipment) -> str:
             words += _words(option, value)
     if not paths or shipment.name != default_name(*paths):
         words += ["--name", shipment.name]
-    return shlex.join([*words, "-o", os.fspath(shipment.folder)])
+    return shell_command(*words, "-o", os.fspath(shipment.folder))
 
 
 def _words(option: str, value: Any) -> list[str]:

@@ -5,6 +5,7 @@ from html import escape
 from typing import TypeVar
 
 from deploykit.text.tables import Table, shortened
+from deploykit.transforms.core.display.escaped import escaped
 
 MOST = 200
 """So many rows of a table, and lines in a row, are shown: the first and the last of them."""
@@ -71,8 +72,7 @@ def _row(kind: str, cells: Sequence[str], texts: Sequence[int]) -> str:
 
 
 def _cell(text: str) -> str:
-    shown = (each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in text)
-    return escape("".join(shown)).replace("\n", "<br>")
+    return escape(escaped(text, keep="\n")).replace("\n", "<br>")
 
 
 def _more(count: int, what: str) -> str:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from deploykit.text.durations import clock_time, rounded_up
 from deploykit.text.notebook import Cell, in_kernel
+from deploykit.transforms.core.display.escaped import escaped
 
 OVERRUN = 0.1
 """A step that takes longer than expected is taken to need at least so much of its time more."""
@@ -105,7 +106,7 @@ class Work:
     def said(self) -> str:
         """What is being done, such as `[4/6] time: load model.pb`."""
         said = ": ".join(each for each in (self.place or self.title, self.part) if each)
-        return "".join(each if each.isprintable() else " " for each in said)
+        return escaped(said)
 
     @property
     def times(self) -> str:

@@ -26,6 +26,7 @@ from deploykit.serving.server.process import Ready, RunningServer, next_of, own_
 from deploykit.serving.server.process import start as start_alone
 from deploykit.serving.server.settings import ServerSettings
 from deploykit.serving.server.signals import at_hangup, forget_hangup
+from deploykit.transforms.core.display.log_format import log_to_stderr
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.running.child import python_path
 
@@ -230,7 +231,7 @@ class _Worker:
 
 def _work(number: str, status: int) -> None:
     """Be a worker: serve by the settings on standard input, until that ends with the parent."""
-    _log_to_stderr(number)
+    log_to_stderr(f"worker {number}")
     own_process()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     settings = pickle.load(sys.stdin.buffer)
@@ -260,13 +261,6 @@ def _end_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(_ORPHAN_SECONDS)
     os._exit(128 + signal.SIGTERM)
-
-
-def _log_to_stderr(number: str) -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter(f"deploykit: worker {number}: %(message)s"))
-    logger.handlers, logger.propagate = [handler], False
-    logger.setLevel(logging.INFO)
 
 
 if __name__ == "__main__":

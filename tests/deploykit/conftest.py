@@ -15,6 +15,7 @@ from deploykit.calling import label_image
 from deploykit.cli import main
 from deploykit.exporting import photo_inputs
 from deploykit.freezing import initializers, resaving, updates
+from deploykit.transforms.core.display.log_format import log_to_stderr
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Limits
 from deploykit.verification import verify
@@ -38,7 +39,7 @@ class Outcome:
 
 
 def _run(*arguments: object) -> int:
-    main._log_to_stderr()
+    log_to_stderr()
     environment = dict(os.environ)  # which `serve` sets for TensorFlow
     try:
         with (

@@ -9,6 +9,7 @@ from deploykit.reporting.charts.inline import CSS
 from deploykit.reporting.page.blocks import Pictures, Section, Words
 from deploykit.reporting.page.chapters import KINDS, Chapter, chapter
 from deploykit.reporting.page.part import shown
+from deploykit.transforms.core.display.escaped import escaped
 
 if TYPE_CHECKING:
     import jinja2
@@ -105,6 +106,7 @@ def _environment() -> "jinja2.Environment":
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         undefined=jinja2.StrictUndefined,
         autoescape=True,
+        finalize=lambda value: escaped(value, keep="\n") if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,

@@ -1,6 +1,5 @@
 """What tuning recommends: a table, and settings to copy."""
 
-import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from deploykit.benchmarking.statistics import summary
 from deploykit.benchmarking.tuning.recommendation import Recommendation
 from deploykit.benchmarking.tuning.searching import GOALS
 from deploykit.text.tables import new_table
+from deploykit.transforms.core.display.escaped import shell_word
 
 if TYPE_CHECKING:
     from deploykit.text.tables import Table
@@ -79,7 +79,7 @@ def to_copy(model: str, settings: Settings) -> Iterator[str]:
         intra, inter = settings.threads
         yield f"  ConfigProto  intra_op_parallelism_threads={intra}"
         yield f"               inter_op_parallelism_threads={inter}"
-    yield f"  or           deploykit benchmark {shlex.quote(model)} {options(settings)}"
+    yield f"  or           deploykit benchmark {shell_word(model)} {options(settings)}"
 
 
 def _table(found: Recommendation) -> "Table":

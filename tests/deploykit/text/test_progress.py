@@ -182,7 +182,7 @@ def test_an_error_ends_work_and_what_is_around_it(seen):
 def test_names_cannot_break_the_line(seen):
     with working("ship") as work:
         work("a\nb\x1b[31m\rc", 0)
-        assert work.line == "ship: a b [31m c  0:00"
+        assert work.line == r"ship: a\nb\x1b[31m\rc  0:00"
 
 
 SECONDS = st.floats(0, 5000)

@@ -15,6 +15,7 @@ from deploykit.transforms.core.checks.edges import Edges, no_such_output
 from deploykit.transforms.core.checks.graph_parts import FunctionParts, GraphParts
 from deploykit.transforms.core.checks.node_rules import NodeRules
 from deploykit.transforms.core.checks.wire import decoded
+from deploykit.transforms.core.display.escaped import escaped
 from deploykit.transforms.core.errors import GraphError, nearest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, split
@@ -66,8 +67,7 @@ def printable() -> Iterator[None]:
     try:
         yield
     except GraphError as error:
-        sentence = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(error)[:1000])
-        raise GraphError(sentence) from None
+        raise GraphError(escaped(str(error)[:1000])) from None
 
 
 def _check(parts: GraphParts, see: See | None) -> Expansion:
