@@ -14,6 +14,7 @@ from deploykit.photos.class_names import read_labels
 from deploykit.rewriting.rewrite import OutputFiles, Rewriting
 from deploykit.text.progress import working
 from deploykit.transforms.core.graph import Graph
+from deploykit.verification.live_keras import check_against_live
 from deploykit.verification.verify import Verification
 
 
@@ -72,7 +73,10 @@ def freeze(
 
         def check(path: Path | None) -> Verification:
             work("run the file", 0)
-            return proof.checked(graph, path)
+            found = proof.checked(graph, path)
+            if path is not None and found.verified:
+                check_against_live(model, graph, str(path))
+            return found
 
         size, found = target.write(graph, check)
     graph.report = Rewriting(model, model.nodes, verification=found, bytes=size)

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from deploykit.freezing.interface import Source
 from deploykit.freezing.keras.keras_files import read_keras
 from deploykit.freezing.meta_graphs import answering_graph, whole_graph
 from deploykit.freezing.model_files import ModelFiles
-from deploykit.freezing.resaving import read_again, saved_again
+from deploykit.freezing.resaving import Resaved, read_again, saved_again
 from deploykit.freezing.saved_models import function_to_load
 from deploykit.freezing.training_switches import is_training_switch, tell_what_hides_batch_norms
 from deploykit.freezing.updates import settle_updates
@@ -57,11 +57,9 @@ def freeze_graph(graph: Graph, source: Source) -> Graph:
     return _frozen(graph, Initialisers(graph.copy(), files=Vocabularies(folder=folder)), source)
 
 
-def freeze_written(
-    folder: str, inputs: Sequence[str], outputs: Sequence[str], source: Source
-) -> Graph:
-    """Return a model that was just written as a SavedModel; the names are those of its callers."""
-    graph, initialisers = read_again(folder, inputs, outputs)
+def freeze_written(folder: str, written: Resaved, source: Source) -> Graph:
+    """Return a model that was just written as a SavedModel."""
+    graph, initialisers = read_again(folder, written)
     return _frozen(source.interface.put_on(graph), initialisers, source)
 
 

@@ -18,13 +18,13 @@ from deploykit.transforms.core.running.quiet import quiet
 
 def is_live(model: Any) -> bool:
     """Say whether an object is a model of Keras or a function of TensorFlow; imports neither."""
-    return _is_keras(model) or _is_function(model)
+    return is_keras(model) or _is_function(model)
 
 
 def name_of(model: Any) -> str:
     """Return what to call a live model."""
     name = getattr(model, "name", None) or getattr(model, "__name__", None)
-    kind = "keras.Model" if _is_keras(model) else "tf.function"
+    kind = "keras.Model" if is_keras(model) else "tf.function"
     return f"{kind} '{name}'" if isinstance(name, str) else kind
 
 
@@ -34,17 +34,18 @@ def freeze_live(model: Any, source: Source) -> Graph:
     GraphError: it has not seen an input yet, or a function has no one input signature.
     """
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder, quiet():
-        if not _is_keras(model):
+        if not is_keras(model):
             traced, kept = _traced(model)
-            return freeze_written(folder, *write_function(folder, traced, kept), source)
+            return freeze_written(folder, write_function(folder, traced, kept), source)
         if getattr(model, "inputs", None):
-            return freeze_written(folder, *write_model(folder, model), source)
+            return freeze_written(folder, write_model(folder, model), source)
         _export_subclassed(folder, model)
         written = Source(folder, source.inputs, source.outputs, pins=source.pins)
         return freeze_files(ModelFiles(written), written)
 
 
-def _is_keras(model: Any) -> bool:
+def is_keras(model: Any) -> bool:
+    """Return whether an object is a model of Keras; Keras is not imported."""
     return any(
         each.__name__ == "Model" and each.__module__.split(".")[0] in ("keras", "tf_keras")
         for each in type(model).__mro__
@@ -58,7 +59,9 @@ def _is_function(model: Any) -> bool:
 def _export_subclassed(folder: str, model: Any) -> None:
     """Write a model whose inputs no graph of layers tells, with what it was called on."""
     try:
-        is_quiet = package_of(model) == "keras"  # tf_keras has no such switch, and says nothing
+        is_quiet = (
+            package_of(model).__name__ == "keras"
+        )  # tf_keras has no such switch, and says nothing
         model.export(folder, **({"verbose": False} if is_quiet else {}))
     except Exception as error:  # Keras raises whatever the model happens to cause
         text = " ".join(str(error).split())[:300]

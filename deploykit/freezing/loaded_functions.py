@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from deploykit.freezing.resaving import input_name, named_outputs, writing
+from deploykit.freezing.resaving import Resaved, input_name, named_outputs, writing
 from deploykit.transforms.core.errors import GraphError, failed
 
 
-def resave(folder: str, path: str, tags: list[str], name: str) -> tuple[list[str], list[str]]:
-    """Write a function of a SavedModel as one of its own; return names of inputs and outputs.
+def resave(folder: str, path: str, tags: list[str], name: str) -> Resaved:
+    """Write a function of a SavedModel as one of its own.
 
     This is done in a child process.
     GraphError: it cannot be loaded, or is not one function of tensors.
@@ -24,8 +24,8 @@ def resave(folder: str, path: str, tags: list[str], name: str) -> tuple[list[str
     return write_function(folder, _inference(name, function.concrete_functions), loaded)
 
 
-def write_function(folder: str, traced: Any, kept: Any) -> tuple[list[str], list[str]]:
-    """Write a traced function as a SavedModel; return the names of its inputs and outputs.
+def write_function(folder: str, traced: Any, kept: Any) -> Resaved:
+    """Write a traced function as a SavedModel.
 
     `kept` are the variables and tables that it reads, or what holds them.
     """
@@ -58,7 +58,7 @@ def write_function(folder: str, traced: Any, kept: Any) -> tuple[list[str], list
     outputs = traced.structured_outputs
     flat = tf.nest.flatten(outputs, expand_composites=True)
     keys = sorted(outputs) if isinstance(outputs, dict) and len(outputs) == len(flat) else None
-    return inputs, keys or list(named_outputs(flat))
+    return Resaved(inputs, keys or list(named_outputs(flat)))
 
 
 def _inference(name: str, traced: Sequence[Any]) -> Any:

@@ -5,9 +5,11 @@ variables, tables and functions have one way into a frozen graph, whatever kept 
 """
 
 import contextlib
+import logging
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,21 @@ from deploykit.transforms.core.running.child import call
 from deploykit.transforms.inline_functions import inline_functions
 from deploykit.transforms.remove_unused_functions import remove_unused_functions
 
+logger = logging.getLogger("deploykit")
+
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.\\/-]")
 _CALLS = re.compile(r"(StatefulPartitionedCall(_\d+)?/)+")  # what TensorFlow calls a signature's
+
+
+@dataclass(frozen=True)
+class Resaved:
+    """A model that was written as a SavedModel, as its users know it."""
+
+    inputs: Sequence[str]
+    """Names in the user's order; those of the signature are numbered."""
+    outputs: Sequence[str]
+    notes: Sequence[str] = ()
+    """What users should know of it, each in one line."""
 
 
 @contextlib.contextmanager
@@ -35,23 +50,24 @@ def saved_again(function: str, *arguments: Any) -> Iterator[tuple[Graph, Initial
     """Yield a model's graph without calls, and what gives its variables and tables their contents.
 
     `function` ("package.module:name") is run in a child process: it takes a folder to write into
-    and the arguments, and returns the names of the inputs and outputs in the user's order.
+    and the arguments, and returns a `Resaved`.
     """
     with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
-        inputs, outputs = call(function, folder, *arguments, forced={"KERAS_BACKEND": "tensorflow"})
-        yield read_again(folder, inputs, outputs)
+        written = call(function, folder, *arguments, forced={"KERAS_BACKEND": "tensorflow"})
+        yield read_again(folder, written)
 
 
-def read_again(
-    folder: str, inputs: Sequence[str], outputs: Sequence[str]
-) -> tuple[Graph, Initialisers]:
-    """Return what `saved_again` yields, of a folder that was written and what users call its ends.
+def read_again(folder: str, written: Resaved) -> tuple[Graph, Initialisers]:
+    """Return what `saved_again` yields, of a folder that was written.
 
     The folder is read once more when the variables are filled.
     """
+    for note in written.notes:
+        logger.info("%s", note)
     meta = parse_saved_model(Path(folder) / "saved_model.pb")
-    names = _legal([*inputs, *outputs])
-    interface = Interface(tuple(names[: len(inputs)]), tuple(names[len(inputs) :]))
+    names = _legal([*written.inputs, *written.outputs])
+    count = len(written.inputs)
+    interface = Interface(tuple(names[:count]), tuple(names[count:]))
     _give_names(meta, interface)
     whole = whole_graph(meta)
     graph = answering_graph(whole, meta, interface)

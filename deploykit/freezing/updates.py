@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from deploykit.freezing.function_updates import FunctionUses
+from deploykit.freezing.random_draws import draw_without_seeds
 from deploykit.freezing.variables import needs_variable
 from deploykit.transforms.core.control_flow import pass_on
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, producer_name, tensor_name
+from deploykit.transforms.core.layers.affine import FUSED_BATCH_NORM_OPS
+from deploykit.transforms.core.node import Node, producer_name, split, tensor_name
 from deploykit.transforms.core.ops import FEEDABLE_OPS, REF_VARIABLE_OPS, VARIABLE_OPS, input_types
 from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.stateful_ops import (
@@ -108,9 +110,9 @@ def settle_updates(graph: Graph) -> Updates:
 
     GraphError: an answer depends on what an earlier call left behind.
     """
-    functions = FunctionUses(graph)
-    held = [_Held(graph, node, functions) for node in graph if node.op in FILLED_OPS]
-    held = [each for each in held if each.updates or each.updates_inside]
+    held = _updated(graph)
+    if draw_without_seeds(graph, [each.node.name for each in held if each.updates]):
+        held = _updated(graph)
     found = Updates()
     waiting, needed = held, _needed(graph) if held else set()
     while now := [each for each in waiting if each.is_needed(needed)]:
@@ -127,17 +129,35 @@ def settle_updates(graph: Graph) -> Updates:
     return found
 
 
+def _updated(graph: Graph) -> "list[_Held]":
+    """Return the variables and tables that something updates."""
+    functions = FunctionUses(graph)
+    held = [_Held(graph, node, functions) for node in graph if node.op in FILLED_OPS]
+    return [each for each in held if each.updates or each.updates_inside]
+
+
 def _needed(graph: Graph) -> set[str]:
     """Return the names of the nodes whose values the graph's outputs depend on."""
-    found = {producer_name(tensor) for tensor in graph.outputs}
-    waiting = list(found)
+    found: set[str] = set()
+    waiting, seen = list(graph.outputs), set(graph.outputs)
     while waiting:
-        for tensor in graph[waiting.pop()].data_inputs:
-            name = producer_name(tensor)
-            if name not in found:
-                found.add(name)
-                waiting.append(name)
+        name, port = split(waiting.pop())
+        found.add(name)
+        new = set(_inputs_of(graph[name], port)) - seen
+        seen |= new
+        waiting += new
     return found
+
+
+def _inputs_of(node: Node, port: int) -> tuple[str, ...]:
+    """Return the data inputs that an output of a node depends on.
+
+    A batch norm in training mode normalises with the statistics of the batch; it reads the moving
+    averages only to update them, in its outputs 1 and 2.
+    """
+    if node.op in FUSED_BATCH_NORM_OPS and node.attr("is_training", True) and port not in (1, 2):
+        return node.data_inputs[:3]
+    return node.data_inputs
 
 
 class _Held:

@@ -7,7 +7,7 @@ import json
 import re
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ from deploykit.freezing.keras.keras_2_archives import (
     write_archive,
     write_weights,
 )
+from deploykit.freezing.keras.layer_calls import Call, layer_calls
 from deploykit.freezing.model_path import KERAS_FOLDER
-from deploykit.freezing.resaving import input_name, named_outputs, saved_again, writing
+from deploykit.freezing.resaving import Resaved, input_name, named_outputs, saved_again, writing
 from deploykit.storage.archives import open_archive
 from deploykit.storage.files import read_bytes
 from deploykit.storage.hdf5 import check_hdf5
@@ -54,49 +55,44 @@ def read_keras(
     return saved_again("deploykit.freezing.keras.keras_files:resave", str(path), description)
 
 
-def resave(folder: str, path: str, architecture: bytes | None) -> tuple[list[str], list[str]]:
-    """Write a Keras file as a SavedModel; return the names of its inputs and outputs.
+def resave(folder: str, path: str, architecture: bytes | None) -> Resaved:
+    """Write a Keras file as a SavedModel.
 
     This is done in a child process. RefusedError: the file holds code (a Lambda layer).
     GraphError: it is damaged, lacks a custom layer's code, or cannot be run.
     """
+    return write_model(folder, load_model(path, architecture))
+
+
+def load_model(path: str, architecture: bytes | None) -> Any:
+    """Return the model in a Keras file; this is done in a child process, and raises likewise."""
     with ExitStack() as files:
         try:
-            keras, model = _load(Path(path), architecture, files)
+            return _load(Path(path), architecture, files)
         except Error:
             raise
         except Exception as error:  # Keras raises whatever the damage happens to cause
             raise failed(f"Keras cannot load the model: {_text(error)}", error) from None
-    return write_model(folder, model, keras)
 
 
-def write_model(folder: str, model: Any, keras: Any = None) -> tuple[list[str], list[str]]:
-    """Write a model of Keras as a SavedModel; return the names of its inputs and outputs.
+def write_model(folder: str, model: Any) -> Resaved:
+    """Write a model of Keras as a SavedModel.
 
-    `keras` is the package that it is of. GraphError: it cannot be run, or its inputs are open.
+    GraphError: it cannot be run, or its inputs are open.
     """
     import tensorflow as tf
 
-    if keras is None:
-        keras = importlib.import_module(package_of(model))
+    keras = package_of(model)
     if not getattr(model, "inputs", None):
         raise GraphError(
             "the model was saved before it saw an input, so its shapes are open; give it an Input, "
             "or call it on data, and save it again"
         )
-    structure = model.inputs[0] if isinstance(model, keras.Sequential) else model.input
     counts: list[int] = []
-    places = {id(tensor): place for place, tensor in enumerate(model.inputs)}
+    run = caller(model)
 
     def answer(*tensors: Any) -> dict[str, Any]:
-        given = tf.nest.map_structure(lambda tensor: tensors[places[id(tensor)]], structure)
-        try:
-            answers = model(given, training=False)
-        except Exception as error:  # likewise
-            raise failed(
-                f"Keras loads the model but cannot run it: {_text(error)}", error
-            ) from None
-        parts = [tf.nest.flatten(each, expand_composites=True) for each in tf.nest.flatten(answers)]
+        parts = run(tensors)
         counts[:] = map(len, parts)  # a ragged tensor consists of several
         return named_outputs(tf.identity(part) for each in parts for part in each)
 
@@ -106,7 +102,8 @@ def write_model(folder: str, model: Any, keras: Any = None) -> tuple[list[str], 
         for tensor, name in zip(model.inputs, map(input_name, itertools.count()), strict=False)
     ]
     serve = tf.function(answer, input_signature=specs, autograph=False)
-    serve.get_concrete_function()
+    with layer_calls(keras) as calls:
+        serve.get_concrete_function()
     keras.utils.disable_interactive_logging()
     archive = keras.export.ExportArchive()
     archive.track(model)
@@ -115,13 +112,41 @@ def write_model(folder: str, model: Any, keras: Any = None) -> tuple[list[str], 
         archive.write_out(folder)
     named = zip(_output_names(keras, model), counts, strict=True)
     outputs = [name for name, count in named for _ in range(count)]
-    return [tensor.name for tensor in model.inputs], outputs
+    ignored = "" if keras.__name__ == "tf_keras" else "; Keras' predict() ignores it"
+    notes = [f"layer '{name}': training=True kept{ignored}" for name in calls.in_training]
+    return Resaved([tensor.name for tensor in model.inputs], outputs, notes)
 
 
-def package_of(model: Any) -> str:
-    """Return the Keras whose class a model is."""
+def caller(model: Any) -> Call:
+    """Return a function of the model's inputs, in their order, that calls it as its author would.
+
+    No `training` is given: layers that the author calls with training=True stay in that mode, as in
+    `model.export`. The function returns the tensors of each output. GraphError: Keras cannot run
+    the model.
+    """
+    import tensorflow as tf
+
+    is_sequential = isinstance(model, package_of(model).Sequential)
+    structure = model.inputs[0] if is_sequential else model.input
+    places = {id(tensor): place for place, tensor in enumerate(model.inputs)}
+
+    def call(tensors: Sequence[Any]) -> list[list[Any]]:
+        given = tf.nest.map_structure(lambda tensor: tensors[places[id(tensor)]], structure)
+        try:
+            answers = model(given)
+        except Exception as error:  # Keras raises whatever the model happens to cause
+            raise failed(
+                f"Keras loads the model but cannot run it: {_text(error)}", error
+            ) from None
+        return [tf.nest.flatten(each, expand_composites=True) for each in tf.nest.flatten(answers)]
+
+    return call
+
+
+def package_of(model: Any) -> Any:
+    """Return the Keras whose class a model is: the package `keras` or `tf_keras`."""
     names = [each.__module__.split(".")[0] for each in type(model).__mro__]
-    return "tf_keras" if "tf_keras" in names else "keras"
+    return importlib.import_module("tf_keras" if "tf_keras" in names else "keras")
 
 
 def _takes_any_batch(keras: Any, model: Any) -> bool:
@@ -142,8 +167,8 @@ def _output_names(keras: Any, model: Any) -> list[str]:
     return list(model.output_names)
 
 
-def _load(path: Path, architecture: bytes | None, files: ExitStack) -> tuple[Any, Any]:
-    """Return the Keras that wrote a file, and its model; raises whatever that Keras raises.
+def _load(path: Path, architecture: bytes | None, files: ExitStack) -> Any:
+    """Return a model as the Keras that wrote it reads it; raises whatever that Keras raises.
 
     RefusedError: the file holds code. GraphError: it lacks code that the model needs.
     """
@@ -159,8 +184,8 @@ def _load(path: Path, architecture: bytes | None, files: ExitStack) -> tuple[Any
         if source.name.endswith(".weights.h5"):
             model = keras.models.model_from_json(json.dumps(config))
             model.load_weights(source)
-            return keras, model
-        return keras, keras.models.load_model(source, compile=False, safe_mode=True)
+            return model
+        return keras.models.load_model(source, compile=False, safe_mode=True)
     except Exception as error:
         unknown = _UNKNOWN.search(str(error))
         custom = f"{unknown[1]} '{unknown[2]}'" if unknown else _custom_part(config)

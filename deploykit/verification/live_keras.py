@@ -1,0 +1,194 @@
+"""A graph that was frozen of a Keras model against the live model, called eagerly.
+
+Keras can trace a model into something else than it computes: a graph that was frozen of the trace
+agrees with the trace. So the live model runs as well, at two batch sizes and lengths.
+"""
+
+import contextlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from deploykit.freezing.graph_files import parse_graph_def
+from deploykit.freezing.keras.keras_files import caller, load_model, package_of
+from deploykit.freezing.keras.layer_calls import differing_layer, variables_restored
+from deploykit.freezing.live_models import is_keras
+from deploykit.freezing.open_model import OpenedModel
+from deploykit.storage.files import read_bytes
+from deploykit.transforms.core.errors import GraphError, VerificationError
+from deploykit.transforms.core.files.reading import MOST_TEXT
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.running.child import call
+from deploykit.transforms.core.running.differences import QualityBar, compare
+from deploykit.transforms.core.running.session import Session
+from deploykit.transforms.core.tensors import Array
+from deploykit.verification.sample_inputs import made_up_feeds, type_and_shape
+from deploykit.verification.tolerance import default_tolerance
+
+logger = logging.getLogger("deploykit")
+
+Feed = Sequence[Array]
+"""Values of all inputs, in their order."""
+
+SLACK = 10
+"""Times the tolerance of a rewrite: an eager call may take other kernels than a graph."""
+
+
+@dataclass(frozen=True)
+class KerasFile:
+    """A model in a file, loaded where it runs."""
+
+    path: str
+    architecture: bytes | None = None
+
+
+@dataclass(frozen=True)
+class FrozenFile:
+    """The file of a frozen graph, and its ends in the order of the model's."""
+
+    path: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+
+
+@dataclass(frozen=True)
+class LiveComparison:
+    """How the outputs of a graph differ from those of the live model."""
+
+    failure: str = ""
+    """The first difference above the tolerance; an empty string: there is none."""
+    layer: str = ""
+    """The layer whose traced call gives other values than its eager one."""
+    not_possible: str = ""
+    """Why the live model was not run."""
+
+
+def check_against_live(
+    model: OpenedModel, graph: Graph, path: str, input_range: tuple[float, float] = (-1.0, 1.0)
+) -> None:
+    """Raise VerificationError where a frozen graph differs from the Keras model it was made of.
+
+    Nothing is compared where the user chose other inputs or outputs, or where the model draws
+    random numbers. UnverifiedError is not raised: what cannot run here is judged by its trace.
+    """
+    source = model.requested
+    if source.inputs or source.outputs or source.pins or source.signature:
+        return
+    if model.files is not None and model.files.kind == "keras":
+        architecture = None
+        if source.graph is not None:
+            architecture = read_bytes(Path(source.graph), MOST_TEXT, "description")
+        live: Any = KerasFile(str(model.files.location.path), architecture)
+    elif is_keras(source.model) and getattr(source.model, "inputs", None):
+        live = source.model
+    else:
+        return
+    feeds = _feeds(graph, input_range)
+    if not feeds:
+        return
+    tolerance = SLACK * default_tolerance(graph)
+    frozen = FrozenFile(path, graph.inputs, graph.outputs)
+    if isinstance(live, KerasFile):
+        name = "deploykit.verification.live_keras:compare_file"
+        forced = {"KERAS_BACKEND": "tensorflow"}
+        found = call(name, live, frozen, feeds, tolerance, forced=forced)
+    else:
+        name = "deploykit.verification.live_keras:compare_outputs"
+        found = call(name, frozen, feeds, _eager(live, feeds), tolerance)
+        if found.failure:
+            found = _with_layer(live, feeds, found, tolerance)
+    if found.not_possible:
+        logger.info("%s: not compared with eager calls: %s", model.source, found.not_possible)
+    elif found.failure:
+        where = f" (layer '{found.layer}')" if found.layer else ""
+        raise VerificationError(
+            f"{model.source}: Keras traces the model into a graph that differs from an eager call"
+            f"{where}: {found.failure}; nothing was written (--allow-unverified writes it)"
+        )
+
+
+def compare_file(
+    file: KerasFile, frozen: FrozenFile, feeds: Sequence[Feed], tolerance: float
+) -> LiveComparison:
+    """Compare a graph with a Keras file; this is done in a child process."""
+    model = load_model(file.path, file.architecture)
+    try:
+        expected = _eager(model, feeds)
+    except GraphError as error:
+        return LiveComparison(not_possible=str(error))
+    found = compare_outputs(frozen, feeds, expected, tolerance)
+    return _with_layer(model, feeds, found, tolerance) if found.failure else found
+
+
+def compare_outputs(
+    frozen: FrozenFile, feeds: Sequence[Feed], expected: Sequence[Sequence[Array]], tolerance: float
+) -> LiveComparison:
+    """Compare a graph with what the live model gave; this is done in a child process."""
+    session, bar = Session(parse_graph_def(frozen.path)), QualityBar(tolerance)
+    for feed, values in zip(feeds, expected, strict=False):
+        named = dict(zip(frozen.inputs, feed, strict=True))
+        found, again = (session.run(list(frozen.outputs), named) for _ in range(2))
+        if any(bar.failure(difference) for difference in compare(found, again)):
+            return LiveComparison(not_possible="the model draws random numbers")
+        if len(found) != len(values):
+            return LiveComparison(f"{len(found)} outputs instead of {len(values)}")
+        for name, difference in zip(frozen.outputs, compare(values, found), strict=True):
+            if failure := bar.failure(replace(difference, output=name)):
+                sizes = ", ".join(str(list(array.shape)) for array in feed)
+                return LiveComparison(f"{failure}, for inputs of shape {sizes}")
+    return LiveComparison()
+
+
+def _eager(model: Any, feeds: Sequence[Feed]) -> list[list[Array]]:
+    """Return the model's outputs for each feed, up to the first after the first that it refuses.
+
+    GraphError: it refuses the first.
+    """
+    import tensorflow as tf
+
+    run, found = caller(model), list[list[Array]]()
+    for feed in feeds:
+        try:
+            with variables_restored(model):
+                parts = run([tf.constant(array) for array in feed])
+        except GraphError:
+            if not found:
+                raise
+            break
+        found.append([each.numpy() for part in parts for each in part])
+    return found
+
+
+def _with_layer(
+    model: Any, feeds: Sequence[Feed], found: LiveComparison, tolerance: float
+) -> LiveComparison:
+    """Return a comparison with the layer whose trace differs, where one does."""
+    for feed in feeds:
+        with contextlib.suppress(Exception):  # Keras raises whatever the model happens to cause
+            layer = differing_layer(package_of(model), model, caller(model), feed, tolerance)
+            if layer:
+                return replace(found, layer=layer)
+    return found
+
+
+def _feeds(graph: Graph, input_range: tuple[float, float]) -> list[Feed]:
+    """Return synthetic values of the inputs in their order, for two batch sizes and lengths."""
+    made, _ = made_up_feeds(graph, input_range)
+    if not made:
+        return []
+    first = made[0]
+    shapes = {}
+    for tensor, array in first.items():
+        declared = type_and_shape(graph, tensor)[1]
+        if declared is not None and min(declared, default=0) < 0:
+            sizes = zip(declared, array.shape, strict=True)
+            shapes[tensor] = [_other(size) if d < 0 else size for d, size in sizes]
+    second = made_up_feeds(graph, input_range, shapes)[0][:1] if shapes else []
+    return [[feed[tensor] for tensor in graph.inputs] for feed in (first, *second)]
+
+
+def _other(size: int) -> int:
+    """Return another size for an open dimension; half of it keeps below limits of a length."""
+    return size // 2 if size > 3 else size + 1
