@@ -14,7 +14,7 @@ from deploykit.photos.class_names import read_labels
 from deploykit.rewriting.rewrite import OutputFiles, Rewriting
 from deploykit.text.progress import working
 from deploykit.transforms.core.graph import Graph
-from deploykit.verification.live_keras import check_against_live
+from deploykit.verification.live_keras import checked_against_live
 from deploykit.verification.verify import Verification
 
 
@@ -73,10 +73,7 @@ def freeze(
 
         def check(path: Path | None) -> Verification:
             work("run the file", 0)
-            found = proof.checked(graph, path)
-            if path is not None and found.verified:
-                check_against_live(model, graph, str(path))
-            return found
+            return checked_against_live(proof.checked(graph, path), model, graph, path)
 
         size, found = target.write(graph, check)
     graph.report = Rewriting(model, model.nodes, verification=found, bytes=size)

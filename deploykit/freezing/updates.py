@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from deploykit.freezing.function_updates import FunctionUses
-from deploykit.freezing.random_draws import draw_without_seeds
 from deploykit.freezing.variables import needs_variable
 from deploykit.transforms.core.control_flow import pass_on
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.layers.affine import FUSED_BATCH_NORM_OPS
+from deploykit.transforms.core.layers.random_ops import draw_without_seeds
 from deploykit.transforms.core.node import Node, producer_name, split, tensor_name
 from deploykit.transforms.core.ops import FEEDABLE_OPS, REF_VARIABLE_OPS, VARIABLE_OPS, input_types
 from deploykit.transforms.core.running.child import call

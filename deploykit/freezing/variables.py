@@ -96,7 +96,7 @@ def needs_variable(node: Node, graph: Graph, why: str = "") -> GraphError:
     ways += ["name other --outputs", "save the model with a function that only reads the variable"]
     return GraphError(
         f"node '{node.name}' ({node.op}) needs the variable itself, as updates do, and a frozen "
-        f"graph has none{why}; {', or '.join(ways)}; a .keras file is frozen with training=False"
+        f"graph has none{why}; {', or '.join(ways)}"
     )
 
 

@@ -6,8 +6,10 @@ OPTIMIZE = """
 inline_functions
 remove_unused_functions
 strip_unused_nodes
+pin_training_switches
 remove_nodes(op=Identity, op=CheckNumerics, op=StopGradient)
 fold_constants(ignore_errors=true)
+remove_idle_dropout
 fold_batch_norms
 merge_duplicate_nodes
 sort_by_execution_order

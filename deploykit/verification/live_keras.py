@@ -26,6 +26,7 @@ from deploykit.transforms.core.running.session import Session
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.sample_inputs import made_up_feeds, type_and_shape
 from deploykit.verification.tolerance import default_tolerance
+from deploykit.verification.verify import Verification
 
 logger = logging.getLogger("deploykit")
 
@@ -65,14 +66,26 @@ class LiveComparison:
     """Why the live model was not run."""
 
 
-def check_against_live(
-    model: OpenedModel, graph: Graph, path: str, input_range: tuple[float, float] = (-1.0, 1.0)
-) -> None:
-    """Raise VerificationError where a frozen graph differs from the Keras model it was made of.
+def checked_against_live(
+    found: Verification,
+    model: OpenedModel,
+    graph: Graph,
+    path: Path | None,
+    input_range: tuple[float, float] = (-1.0, 1.0),
+) -> Verification:
+    """Return what was found of a frozen graph's file, once it also agrees with the live model.
+
+    VerificationError: it differs from the Keras model that it was made of.
 
     Nothing is compared where the user chose other inputs or outputs, or where the model draws
-    random numbers. UnverifiedError is not raised: what cannot run here is judged by its trace.
+    random numbers. What cannot run eagerly is judged by its trace alone.
     """
+    if path is not None and found.verified:
+        _check(model, graph, str(path), input_range)
+    return found
+
+
+def _check(model: OpenedModel, graph: Graph, path: str, input_range: tuple[float, float]) -> None:
     source = model.requested
     if source.inputs or source.outputs or source.pins or source.signature:
         return

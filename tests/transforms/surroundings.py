@@ -157,6 +157,7 @@ def _inside(graph: Graph, pivot: str) -> tuple[Graph, dict[str, str]]:
     """Return the nodes with sources tied to a pivot, and the names of placeholders inside."""
     fed = [node.name for node in graph if node.op in FEEDABLE_OPS]
     inside = {name: f"inside/{name}" for name in fed}
+    defaults = {producer_name(tensor) for name in fed for tensor in graph[name].data_inputs}
 
     def moved(tensor: str) -> str:
         name, port = split(tensor)
@@ -165,7 +166,7 @@ def _inside(graph: Graph, pivot: str) -> tuple[Graph, dict[str, str]]:
     nodes = []
     for node in graph:
         inputs = tuple(map(moved, node.inputs))
-        if not node.inputs and node.name not in inside:
+        if not node.inputs and node.name not in inside and node.name not in defaults:
             inputs = (f"^{pivot}",)
         nodes.append(node if node.name in inside else replace(node, inputs=inputs))
     return Graph(nodes), inside

@@ -1,7 +1,8 @@
-"""Random ops whose seed is a variable that each call advances become ops that keep their own seed.
+"""Ops that draw random numbers.
 
-A frozen graph has no variable to advance: each call would draw the numbers of the first one. The
-stateful op draws from the same distribution, and new numbers at each call, as the model does.
+Keras takes the seed from a variable that each call advances. A frozen graph has no variable: each
+call would draw the numbers of the first one. So the op becomes the stateful one, which draws new
+numbers from the same distribution in every call.
 """
 
 import logging
@@ -12,6 +13,13 @@ from deploykit.transforms.core.node import Node, producer_name
 from deploykit.transforms.core.ops import input_types, op_defs, output_types
 
 logger = logging.getLogger("deploykit")
+
+RANDOM_OPS = frozenset(
+    {"RandomStandardNormal", "RandomUniform", "TruncatedNormal"}
+    | {"StatelessRandomNormal", "StatelessRandomNormalV2", "StatelessRandomUniform"}
+    | {"StatelessRandomUniformV2", "StatelessTruncatedNormal", "StatelessTruncatedNormalV2"}
+)
+"""Ops that draw the noise of dropout and of other random layers."""
 
 _STATEFUL = {
     "StatelessRandomNormal": "RandomStandardNormal",
