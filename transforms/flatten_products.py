@@ -14,6 +14,7 @@ from deploykit.transforms.core.tensors import Array, DType
 
 INT32 = DType("int32")
 _BATCHED = frozenset({"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"})
+_KINDS = {"BatchMatMulV3": ("Ta", "Tb", "Tout")}  # of the others: T
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,13 @@ def _einsum(graph: Graph, node: Node, shapes: Shapes) -> _Product | str:
 
 
 def _can_be_changed(graph: Graph, node: Node) -> bool:
-    return node.attr("T", "float32") in FLOATS and not graph.is_input(node.name)
+    return _kind(node) in FLOATS and not graph.is_input(node.name)
+
+
+def _kind(node: Node) -> DType | None:
+    """Return the type of a product and its factors; None: they are of several types."""
+    kinds = {node.attr(name, "float32") for name in _KINDS.get(node.op, ("T",))}
+    return DType(kinds.pop()) if len(kinds) == 1 else None
 
 
 def _rewrite(graph: Graph, node: Node, found: _Product, shape: Shape | None) -> None:
@@ -128,7 +135,7 @@ def _rewrite(graph: Graph, node: Node, found: _Product, shape: Shape | None) -> 
     if not found.weights.size:
         graph.skip(node, "its weights are empty")
         return
-    kind = node.attr("T")
+    kind = _kind(node)
     rows = _reshape(graph, node, f"{node.name}/rows", found.rows, [-1, found.summed])
     weights = found.const.value
     if weights.shape != found.weights.shape or (weights != found.weights).any():
@@ -153,7 +160,7 @@ def _reshape(graph: Graph, node: Node, name: str, tensor: str, sizes: list[int])
     """Add a Reshape to known sizes, beside a node, and return its name."""
     shape = _sizes(graph, node, sizes)
     made = Node(graph.unique_name(name), "Reshape", (tensor, shape))
-    return graph.add(_placed(made.with_attrs(T=node.attr("T"), Tshape=INT32), node)).name
+    return graph.add(_placed(made.with_attrs(T=_kind(node), Tshape=INT32), node)).name
 
 
 def _sizes(graph: Graph, node: Node, sizes: list[int]) -> str:
@@ -168,7 +175,7 @@ def _open_sizes(graph: Graph, node: Node, found: _Product) -> str:
         made = Node(graph.unique_name(f"{node.name}/{part}"), op, inputs).with_attrs(**attrs)
         return graph.add(_placed(made, node)).name
 
-    whole = add("shape_of_rows", "Shape", (found.rows,), T=node.attr("T"), out_type=INT32)
+    whole = add("shape_of_rows", "Shape", (found.rows,), T=_kind(node), out_type=INT32)
     ends = [_sizes(graph, node, [place]) for place in (0, found.kept)]
     kept = add("kept", "Slice", (whole, *ends), T=INT32, Index=INT32)
     made = _sizes(graph, node, list(found.made))

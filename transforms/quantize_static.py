@@ -183,7 +183,7 @@ class _Rewriting:
             new = Node(node.name, "Bitcast", (padded.name,), {}, node.device)
             new = new.with_attrs(T=UINT8, type=DType(form.type))
         else:
-            new = node.with_attrs(T=DType(form.type), _output_shapes=None)
+            new = node.with_attrs(T=DType(form.type))
             new = new.with_data_inputs(*codes, *rest)
         self._hand_out(graph.absorb([node], into=new), form)
 

@@ -96,14 +96,14 @@ def _sink(graph: Graph, reshape: Node, steps: list[Node], row: Shape) -> None:
     rows = {reshape.name: reshape.data_inputs[0]}
     for step in steps:
         inputs = [rows.get(normal(t)) or _flat(graph, step, t, row) for t in step.data_inputs]
-        new = step.with_name(graph.unique_name(f"{step.name}/rows")).with_attrs(_output_shapes=None)
+        new = step.with_name(graph.unique_name(f"{step.name}/rows"))
         if new.op == "BiasAdd":
             new = new.with_attrs(data_format="NHWC")
         rows[step.name] = graph.add(new.with_data_inputs(*inputs)).name
     for step in reversed(steps):
         others = {each.name for each in graph.consumers(step.name)} - names
         if others or graph.is_output(step.name):
-            made = reshape.with_name(step.name).with_attrs(_output_shapes=None)
+            made = reshape.with_name(step.name)
             made = made.with_data_inputs(rows[step.name], reshape.data_inputs[1])
             graph.replace(step, made)
         else:

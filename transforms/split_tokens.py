@@ -121,7 +121,7 @@ class _Splitting:
                 const = self._graph.constant_beside(node, array, f"{node.name}/part_shape")
                 inputs[1] = const.name
             new = node.with_name(self._graph.unique_name(f"{node.name}/part_{part}"))
-            new = new.with_attrs(_output_shapes=None).with_data_inputs(*inputs)
+            new = new.with_data_inputs(*inputs)
             if plan.sizes:
                 new = new.with_attrs(Tshape=INT32)
             names.append(self._graph.add(new).name)

@@ -14,9 +14,11 @@ from deploykit.rewriting.proof import Proof
 from deploykit.rewriting.step_report import StepReport
 from deploykit.rewriting.transform import run_steps
 from deploykit.text.progress import Work
-from deploykit.transforms.core.errors import VerificationError
+from deploykit.transforms.core.errors import CrashError, LoadError, VerificationError
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.ops import op_defs
 from deploykit.transforms.core.pipeline import Result
+from deploykit.transforms.core.running.importing import ImportCheck, light_form
 from deploykit.verification.verify import Verification
 
 PathLike = str | os.PathLike[str]
@@ -102,6 +104,9 @@ def rewrite(
     result, steps = run_steps(graph, transforms, on_step)
     result = result.copy() if result is graph else result
     result.about = about(graph).renamed(graph, result)
+    is_checked = proof is not None and (proof.is_asked or target.output is not None)
+    if target.output is not None and not is_checked:  # otherwise the file is loaded and run
+        _check_import(model, result)
 
     def check(path: Path | None) -> Verification:
         assert proof is not None
@@ -112,11 +117,27 @@ def rewrite(
             raise VerificationError(f"{model.source}: {why[1]}; {_kept(dumped, why[0], target)}")
         return found
 
-    is_checked = proof is not None and (proof.is_asked or target.output is not None)
     count, verification = target.write(result, check if is_checked else None)
     files = () if dumped is None else tuple(dumped.files)
     result.report = Rewriting(model, len(graph), tuple(steps), verification, files, count)
     return result
+
+
+def _check_import(model: OpenedModel, result: Graph) -> None:
+    """Raise LoadError where TensorFlow's importer refuses what was made of a model.
+
+    A graph with ops of the user's own, of which a warning tells, is imported only where they are.
+    """
+    if any(node.op not in op_defs() for node in result):
+        return
+    with ImportCheck() as tensorflow:
+        try:
+            tensorflow.check(light_form(result))
+        except (LoadError, CrashError) as error:
+            raise LoadError(
+                f"{model.source}: the transforms made a graph that TensorFlow cannot import: "
+                f"{error}; nothing was written"
+            ) from None
 
 
 def _blame(

@@ -153,6 +153,27 @@ def in_a_branch(graph: Graph) -> Graph:
     return around
 
 
+def with_output_shapes(graph: Graph) -> Graph:
+    """Return the graph whose nodes say the shapes of their outputs, as TensorFlow infers them."""
+    result = graph.copy()
+    shaped = imported(graph).as_graph_def(add_shapes=True)
+    for proto in shaped.node:
+        node = result[proto.name]
+        shapes = proto.attr["_output_shapes"]
+        result.replace(node, node.with_attrs(_output_shapes=shapes))
+    return result
+
+
+def imported(graph: Graph):
+    """Return a graph as TensorFlow imports it; ValueError: it refuses."""
+    import tensorflow as tf
+
+    result = tf.Graph()
+    with result.as_default():
+        tf.import_graph_def(graph.to_graph_def(), name="")
+    return result
+
+
 def _inside(graph: Graph, pivot: str) -> tuple[Graph, dict[str, str]]:
     """Return the nodes with sources tied to a pivot, and the names of placeholders inside."""
     fed = [node.name for node in graph if node.op in FEEDABLE_OPS]

@@ -8,7 +8,7 @@ import pytest
 from deploykit.transforms.core import pipeline
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.ops import FEEDABLE_OPS
+from deploykit.transforms.core.ops import FEEDABLE_OPS, op_defs
 from deploykit.transforms.core.running.differences import compare
 from tests.support import call_here, run, transform
 from tests.transforms import surroundings
@@ -90,6 +90,17 @@ def test_changes_the_graph_and_keeps_the_numbers(example, tmp_path):
     assert after is not None
     graph.prune()
     assert b"".join(after.serialized()) != b"".join(graph.serialized())
+
+
+@each_example
+def test_derived_attributes_hold(example, tmp_path):
+    """Frozen TF2 graphs carry `_output_shapes`, which TensorFlow's importer compares."""
+    graph = surroundings.with_output_shapes(example.make())
+    after = transform(graph, example.prepared(graph, tmp_path))
+    surroundings.imported(example.runnable(after))
+    for node in after:
+        needed = {a.name for a in op_defs()[node.op].attr if not a.HasField("default_value")}
+        assert needed <= node.attrs.keys(), node
 
 
 @one_example_quick

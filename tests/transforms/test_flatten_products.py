@@ -159,6 +159,36 @@ def test_left_alone(graph, reason):
     assert list(done.skipped) == [f"node 'product': {reason}"]
 
 
+@pytest.mark.parametrize("kinds", [("int8", "int8", "int32"), ("float32", "bfloat16", "float32")])
+def test_products_of_several_types_are_left_alone(kinds):
+    """As Keras' `model.quantize("int8")` writes EinsumDense."""
+
+    def make():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(kinds[0], (None, 4, 6), name="x")
+        weights = tf.ones((6, 5), kinds[1])
+        tf.raw_ops.BatchMatMulV3(x=x, y=weights, Tout=kinds[2], name="out")
+
+    graph = build(make, ["x"], ["out"])
+    graph.prune()
+    assert str(transform(graph, "flatten_products")) == str(graph)
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+def test_a_product_that_names_its_types_one_by_one(kind):
+    def make():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(kind, (None, 4, 6), name="x")
+        weights = tf.constant(random(6, 5), kind)
+        tf.raw_ops.BatchMatMulV3(x=x, y=weights, Tout=kind, name="out")
+
+    graph = transform(build(make, ["x"], ["out"]), "fold_constants flatten_products")
+    assert ops(graph)["MatMul"] == 1
+    assert run(graph, {"x": random(2, 4, 6).astype(kind)})[0].shape == (2, 4, 5)
+
+
 def test_what_is_fed_or_not_constant_is_left_alone():
     graph = net()
     graph.inputs = ("x", "product")

@@ -286,6 +286,7 @@ class Graph(NodeIndex, AsHtml):
         result.versions.CopyFrom(self.versions)
         result.library.CopyFrom(self.library)
         result._edits, result._order = self._edits, self._order
+        result._shapes_hold = self._shapes_hold
         result._pruned_at, result._checked_at = self._pruned_at, self._checked_at
         result._nodes = dict(self._nodes)
         result._consumers = {name: dict(names) for name, names in self._consumers.items()}

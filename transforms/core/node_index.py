@@ -10,6 +10,8 @@ from deploykit.transforms.core.errors import GraphError, nearest
 from deploykit.transforms.core.node import ENTER_OPS, EXIT_OPS, SWITCH_OPS, Node, producer_name
 from deploykit.transforms.core.order import execution_order
 
+SHAPES = "_output_shapes"
+
 
 class NodeIndex:
     """Nodes by name, in an order of their own, with their consumers."""
@@ -23,6 +25,7 @@ class NodeIndex:
         self._numbers: dict[str, int] = {}  # of `name`: the last number that made a unique name
         self._depths: dict[str, int] | None = None  # in how many loops, once somebody has asked
         self._order: tuple[str, ...] | None = None
+        self._shapes_hold = True  # `_output_shapes`, where nodes have them
 
     def __getitem__(self, name: str) -> Node:
         """Return a node by name. GraphError: there is none; the nearest names are given."""
@@ -109,6 +112,8 @@ class NodeIndex:
         """Add a node. GraphError: its name is taken."""
         if node.name in self._nodes:
             raise GraphError(f"node '{node.name}' occurs more than once")
+        if not self._shapes_hold and SHAPES in node.attrs and node.data_inputs:
+            node = node.with_attrs(**{SHAPES: None})
         self._nodes[node.name] = node
         self._link(node)
         return node
@@ -123,13 +128,28 @@ class NodeIndex:
         self._reader_counts.pop(node.name, None)
 
     def replace(self, old: Node, new: Node) -> Node:
-        """Put `new` in the place of `old`, under the name of `old`; return it as it stands then."""
+        """Put `new` in the place of `old`, under the name of `old`; return it as it stands then.
+
+        An edit that may change a shape drops the `_output_shapes` of all computed nodes, which
+        TensorFlow's importer compares with what it infers.
+        """
         if new.name != old.name:
             new = new.with_name(old.name)
-        self._unlink(self[old.name])
+        before = self[old.name]
+        if (self._shapes_hold or SHAPES in new.attrs) and _may_change_shapes(before, new):
+            self._forget_shapes()
+            new = new.with_attrs(**{SHAPES: None}) if SHAPES in new.attrs else new
+        self._unlink(before)
         self._nodes[old.name] = new
         self._link(new)
         return new
+
+    def _forget_shapes(self) -> None:
+        if self._shapes_hold:
+            self._shapes_hold = False
+            for name, node in self._nodes.items():
+                if SHAPES in node.attrs and node.data_inputs:
+                    self._nodes[name] = node.with_attrs(**{SHAPES: None})
 
     def _link(self, node: Node) -> None:
         self._order = None
@@ -173,3 +193,13 @@ class NodeIndex:
             for name in map(producer_name, node.inputs)
         ]
         return max(found) + (node.op in ENTER_OPS)
+
+
+def _may_change_shapes(old: Node, new: Node) -> bool:
+    """Return whether the shapes of a node's outputs may change with an edit."""
+    if old.op != new.op or old.data_inputs != new.data_inputs:
+        return True
+    if old.attrs is new.attrs:
+        return False
+    names = {name for name in (*old.attrs, *new.attrs) if name[:1] != "_"}
+    return any(old.attrs.get(name) != new.attrs.get(name) for name in names)

@@ -85,6 +85,19 @@ def test_folders_that_cannot_be_taken(deploykit, small):
     assert source.read_bytes() == small.read_bytes()
 
 
+def test_a_graph_that_tensorflow_does_not_import_is_not_written(deploykit, small):
+    out = small.parent / "out.pb"
+
+    def transform(text):
+        return deploykit("transform", "--in_graph", small, "--out_graph", out, "--transforms", text)
+
+    found = transform("remove_attribute(attribute_name=T)")
+    assert (found.status, found.stdout) == (2, "")
+    assert "TensorFlow cannot import" in found.stderr
+    assert not out.exists()
+    assert transform("rename_op(old_op_name=Relu, new_op_name=OfTheUser)").status == 0
+
+
 @pytest.mark.parametrize("place", range(len(STEPS) + 1))
 def test_the_step_that_breaks_the_bar_is_named(run, small, place):
     steps = [*STEPS[:place], BREAKS, *STEPS[place:]]

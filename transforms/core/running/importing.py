@@ -10,10 +10,13 @@ import importlib.util
 from pathlib import Path
 
 from deploykit.transforms.core.errors import LoadError
-from deploykit.transforms.core.running.child import Worker
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.protos import AttrValue, TensorProto
+from deploykit.transforms.core.running.child import Worker, call
 from deploykit.transforms.core.running.session import Session, refusal
 
 _LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
+_LARGE = 4096  # bytes of a constant; larger ones are no shapes, axes or sizes
 _UNREGISTERED = "Op type not registered"
 _POINTERS = (
     "TF_NewGraph",
@@ -43,7 +46,23 @@ class ImportCheck:
 
         LoadError: TensorFlow refuses it. CrashError: TensorFlow dies of it.
         """
-        self._worker.ask("check", graph_def)
+        if not self._worker.ask("check", graph_def):
+            call(f"{__name__}:import_in_python", graph_def)
+
+
+def light_form(graph: Graph) -> bytes:
+    """Return a GraphDef's bytes in which large constants are zeros of the same type and shape.
+
+    TensorFlow's importer looks at no value of a large constant.
+    """
+    light = graph.copy()
+    for node in graph:
+        if node.op == "Const" and "value" in node.attrs:
+            tensor = node.attrs["value"].tensor
+            if tensor.ByteSize() > _LARGE:
+                zeros = TensorProto(dtype=tensor.dtype, tensor_shape=tensor.tensor_shape)
+                light.replace(node, node.with_attrs(value=AttrValue(tensor=zeros)))
+    return b"".join(light.serialized())
 
 
 class Importer:
@@ -62,13 +81,15 @@ class Importer:
             library.TF_Message.restype = ctypes.c_char_p
             self._library = library
 
-    def check(self, graph_def: bytes) -> None:
-        """Import a serialised GraphDef. LoadError: TensorFlow refuses it, and why."""
+    def check(self, graph_def: bytes) -> bool:
+        """Import a serialised GraphDef; return whether the libraries know all of its ops.
+
+        LoadError: TensorFlow refuses it, and why.
+        """
         fault = _UNREGISTERED if self._library is None else self._fault(self._library, graph_def)
-        if fault.startswith(_UNREGISTERED):
-            Session(graph_def)  # Python's part of TensorFlow brings a few more ops
-        elif fault:
+        if fault and not fault.startswith(_UNREGISTERED):
             raise LoadError(refusal(fault))
+        return not fault
 
     def _fault(self, library: ctypes.CDLL, graph_def: bytes) -> str:
         """Return why TensorFlow refuses a graph, or an empty string."""
@@ -87,6 +108,15 @@ class Importer:
         library.TF_DeleteStatus(status)
         library.TF_DeleteImportGraphDefOptions(options)
         return text
+
+
+def import_in_python(graph_def: bytes) -> None:
+    """Import a GraphDef with Python's part of TensorFlow, which brings a few more ops.
+
+    This is done in a child process of its own, as TensorFlow cannot be loaded twice in one.
+    LoadError: TensorFlow refuses it.
+    """
+    Session(graph_def)
 
 
 def _sentence(text: str) -> str:

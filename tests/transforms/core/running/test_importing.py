@@ -1,12 +1,22 @@
 """TensorFlow's own importer, asked without Python's TensorFlow, says what Python's says."""
 
+import numpy as np
 import pytest
 
 from deploykit.transforms.core.checks.validate import validate
 from deploykit.transforms.core.errors import CrashError, GraphError, LoadError
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import AttrValue, GraphDef
-from deploykit.transforms.core.running.importing import ImportCheck
+from deploykit.transforms.core.running.importing import ImportCheck, light_form
+
+CONSTANTS = [
+    np.arange(6, dtype=np.int32),
+    np.arange(5000, dtype=np.float32).reshape(50, 100),
+    np.arange(5000).astype(np.float16),
+    np.arange(5000) > 7,
+    np.array([b"word%d" % n for n in range(5000)], object),
+]
 
 
 def node(graph, name, op, *inputs, **attrs):
@@ -206,3 +216,20 @@ def test_ops_that_python_brings_are_known():
         unknown = made(lambda g: node(g, "y", "Mine"))
         with pytest.raises(LoadError, match="Mine"):
             importer.check(unknown.SerializeToString())
+
+
+def test_the_light_form_holds_no_large_constant():
+    nodes = [Node.constant(f"c{n}", value) for n, value in enumerate(CONSTANTS)]
+    graph = Graph(nodes)
+    light = light_form(graph)
+    assert len(light) < 20_000 < len(b"".join(graph.serialized()))
+    for node, before in zip(Graph.from_graph_def(GraphDef.FromString(light)), nodes, strict=True):
+        assert node.attr("dtype") == before.attr("dtype")
+        assert node.shape == before.shape
+    with ImportCheck() as tensorflow:
+        tensorflow.check(light)
+
+
+def test_ops_that_no_library_knows_are_named():
+    with ImportCheck() as tensorflow, pytest.raises(LoadError, match="OfTheUser"):
+        tensorflow.check(b"".join(Graph([Node("x", "OfTheUser")]).serialized()))
