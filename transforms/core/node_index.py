@@ -138,7 +138,8 @@ class NodeIndex:
         before = self[old.name]
         if (self._shapes_hold or SHAPES in new.attrs) and _may_change_shapes(before, new):
             self._forget_shapes()
-            new = new.with_attrs(**{SHAPES: None}) if SHAPES in new.attrs else new
+            if SHAPES in new.attrs and not _states_shapes(before, new):
+                new = new.with_attrs(**{SHAPES: None})
         self._unlink(before)
         self._nodes[old.name] = new
         self._link(new)
@@ -203,3 +204,9 @@ def _may_change_shapes(old: Node, new: Node) -> bool:
         return False
     names = {name for name in (*old.attrs, *new.attrs) if name[:1] != "_"}
     return any(old.attrs.get(name) != new.attrs.get(name) for name in names)
+
+
+def _states_shapes(old: Node, new: Node) -> bool:
+    """Return whether an edit sets the shapes of the same computation itself."""
+    is_same = old.op == new.op and old.data_inputs == new.data_inputs
+    return is_same and old.attrs.get(SHAPES) != new.attrs.get(SHAPES)
