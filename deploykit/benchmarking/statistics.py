@@ -73,6 +73,12 @@ class Ratio:
         """How far from 1 it may be, either way: 0.05 is 5 %."""
         return max(self.high, 1 / self.low if self.low else math.inf) - 1
 
+    def in_words(self) -> str:
+        """Return it with its confidence interval, such as `1.49x (95 % CI 1.14-1.95)`."""
+        if not math.isfinite(self.high):
+            return f"{self.value:.3g}x (95 % CI unknown: too few rounds)"
+        return f"{self.value:.2f}x (95 % CI {self.low:.3g}-{self.high:.3g})"
+
     def document(self) -> dict[str, float | None]:
         """Return it as plain data; the ends of an interval that is not known are null."""
         known = math.isfinite(self.high)

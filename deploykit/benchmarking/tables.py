@@ -37,7 +37,7 @@ def tables(result: BenchmarkResult) -> "list[str | Table]":
     lines += [*_device_lines(result), *_scaling_lines(result)]
     lines += thread_lines(result)
     if result.conditions is not None and result.conditions.busy:
-        lines.append(f"{result.conditions.busy}: latencies hold for such a machine")
+        lines.append(f"{result.conditions.busy}; latencies are only valid on a machine this loaded")
     if result.interrupted:
         lines.append("interrupted: this is what was measured until then")
     return [*scenario_tables(result), _speed(result, found), _start(result, found), *lines]

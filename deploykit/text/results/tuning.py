@@ -50,7 +50,7 @@ def lines(found: Recommendation, tuned: str) -> "Iterator[str | Table]":
         way = "more minutes (--budget) or a quieter machine would decide it"
         yield f"undecided: {'; '.join(found.undecided)}: {way}"
     if found.final.conditions is not None and found.final.conditions.busy:
-        yield f"{found.final.conditions.busy}: more would be found on a quieter one"
+        yield f"{found.final.conditions.busy}; an idle one would tell more"
     yield from thread_lines(found.final)
     if found.impossible:
         yield f"unstable: {found.impossible}"
