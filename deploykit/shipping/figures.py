@@ -163,9 +163,8 @@ def _ratio(ratio: Ratio) -> dict[str, float | None]:
 
 def verdict(shipment: Shipment, found: Known) -> str:
     """Return what came of it, in one sentence."""
-    chosen = "in 8 bits" if shipment.in_8_bits else "optimized, in floats"
     speed = found["rate" if shipment.how.target == "throughput" else "p50"]
-    parts = [f"{shipment.name} is shipped {chosen}", _speed_said(speed)]
+    parts = [f"{shipment.name} is shipped in {shipment.precision}", _speed_said(speed)]
     ratio = (found["size"]["ratio"] or {}).get("value", 1.0)
     if ratio >= 1.1:
         parts.append(f"{100 / ratio:.0f} % of the size")

@@ -25,6 +25,7 @@ from deploykit.quantization.budget import DEPTHS, Depth
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.samples import Data
 
+INCONCLUSIVE = "inconclusive"
 INT8, FEWER, PLAIN = "8 bits", "8 bits in fewer layers", "float"
 WITHOUT_ONEDNN = "float with TF_ENABLE_ONEDNN_OPTS=0"
 ON_ONEDNN_KERNELS = "float after use_onednn_kernels"
@@ -93,7 +94,7 @@ class Gain:
         if found.kind == ALIKE:
             return f"int8 is as fast as {rival}: {self.ratio.in_words()}{mark}"
         return (
-            f"inconclusive: int8 is {self.ratio.in_words()} as fast as {rival}"
+            f"{INCONCLUSIVE}: int8 is {self.ratio.in_words()} as fast as {rival}"
             f"{mark or ', high variance'}, so int8 is kept; a larger --budget or an idle machine "
             "would decide it"
         )
@@ -258,13 +259,13 @@ def undecided(gain: Gain, slow: Collection[str], unclear: Collection[str]) -> li
     found, fewer = [], gain.fewer
     decide = "kept in int8; a larger --budget or an idle machine would decide it"
     if slow and fewer is None:
-        found.append(f"{_named(slow)} in float32: inconclusive, no time to compare; {decide}")
+        found.append(f"{_named(slow)} in float32: {INCONCLUSIVE}, no time to compare; {decide}")
     elif slow and fewer is not None and not fewer.is_decided:
         why = f"{fewer.wall.in_words()} as fast{f', {fewer.busy}' if fewer.busy else ''}"
-        found.append(f"{_named(slow)} in float32: inconclusive, {why}; {decide}")
+        found.append(f"{_named(slow)} in float32: {INCONCLUSIVE}, {why}; {decide}")
     if unclear:
         why = "faster by its median times, but not significantly"
-        found.append(f"{_named(unclear)} in float32: inconclusive, {why}; {decide}")
+        found.append(f"{_named(unclear)} in float32: {INCONCLUSIVE}, {why}; {decide}")
     return found
 
 

@@ -56,15 +56,23 @@ def ends(part: DocumentPart) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[s
         ("outputs", model["outputs"].words),
         ("SHA-256", model["sha256"].text[:16]),
     )
-    result, engine = part["result"].text, part["engine"].text
+    engine = part["engine"].text
     after = (
-        ("result", _RESULTS.get(result, result)),
+        ("result", _result(part)),
         ("computed by", _ENGINES.get(engine, engine)),
         ("size", volume(size["after"]["value"].number)),
         ("served as", part["name"].text),
         ("stages", _outcomes(part["stages"])),
     )
     return _known(before), _known(after)
+
+
+def _result(part: DocumentPart) -> str:
+    """Return the precision of what came out, and why that is float32."""
+    result, precision = part["result"].text, part["precision"].text
+    if precision != "float32":
+        return _RESULTS.get(result, result)
+    return f"{precision}: {part['reason'].text}"
 
 
 def _known(rows: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:

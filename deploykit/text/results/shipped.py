@@ -14,6 +14,7 @@ def lines(document: Known, folder: str) -> "Iterator[str | Table]":
     if "plan" in document:
         yield from _plan(document, folder)
         return
+    yield from precision_line(document)
     yield _figures(document["figures"])
     yield str(document["verdict"])
     missing = [e for e in document["stages"] if e["outcome"] != "done" or e["why"]]
@@ -23,6 +24,13 @@ def lines(document: Known, folder: str) -> "Iterator[str | Table]":
     yield ""
     width = max(len(each["what"]) for each in document["commands"])
     yield from (f"{each['what']:<{width}}   {each['command']}" for each in document["commands"])
+
+
+def precision_line(document: Known) -> list[str]:
+    """Return why float32 is shipped, as a line; none: int8 is shipped."""
+    if document.get("precision") != "float32":
+        return []
+    return [f"{document['name']} is shipped in float32: {document['reason']}"]
 
 
 def _stage(stage: Known) -> str:
