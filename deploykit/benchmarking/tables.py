@@ -124,7 +124,8 @@ def _ratio_words(found: SpeedVerdict | None) -> str:
     ratio = found.wall
     if math.isinf(ratio.high):
         return f"{number(ratio.value)}\ntoo few turns"
-    return f"{number(ratio.value)}\n{_interval(ratio.low, ratio.high)}"
+    mark = "\nloaded machine" if found.busy else ""
+    return f"{number(ratio.value)}\n{_interval(ratio.low, ratio.high)}{mark}"
 
 
 def _verdict_lines(result: BenchmarkResult) -> list[str]:

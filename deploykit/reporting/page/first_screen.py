@@ -100,6 +100,9 @@ def _card(name: str, part: DocumentPart) -> Card:
     shown = known[-1] if known else None
     said = part["verdict"].text or ("" if known else "not measured")
     change, tone = _change(part, unit)
+    if loaded := part["loaded"].text:
+        change, tone = f"{change}, loaded machine" if change else "", tone and "doubt"
+        said = said if loaded in said else f"{said}, {loaded}"
     if not tone and said.startswith("undecided"):
         tone = "doubt"
     value, sign = amount(shown, unit), ""

@@ -17,6 +17,8 @@ def lines(document: Known, folder: str) -> "Iterator[str | Table]":
     yield from precision_line(document)
     yield _figures(document["figures"])
     yield str(document["verdict"])
+    marks = [each.get("loaded") for each in document["figures"].values()]
+    yield from dict.fromkeys(filter(None, marks))
     missing = [e for e in document["stages"] if e["outcome"] != "done" or e["why"]]
     if missing:
         yield ""
@@ -59,7 +61,8 @@ def times(figure: Known) -> str:
         if ratio["low"] == ratio["high"]:
             return f"{ratio['value']:.2f}"
         said = f"{ratio['value']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
-        return said if ratio["low"] > 1 or ratio["high"] < 1 else f"{said}: undecided"
+        said += "" if ratio["low"] > 1 or ratio["high"] < 1 else ": undecided"
+        return f"{said}, loaded machine" if figure.get("loaded") else said
     return str(figure["verdict"]) if change is not None or figure["before"] is None else "-"
 
 

@@ -152,7 +152,10 @@ def test_what_is_undecided_is_in_8_bits_and_said(net, data, clock):
     clock.least_ns, clock.beside_fewer = {"dense": 10_000}, None
     by_its_times = quantize_calibrated(net, data, Quantization(min_sqnr=15))
     assert clock.asked == [("times",), (INT8, FEWER), ("times",), (INT8,)]
-    for found, why in ((by_the_whole, "1.00x (95 % CI 0.8-1.2)"), (by_its_times, "faster by its")):
+    for found, why in (
+        (by_the_whole, "1.00x (99.8 % CI 0.8-1.2)"),
+        (by_its_times, "faster by its"),
+    ):
         assert int8_of(found) == set(LAYERS)
         assert [n for n in found.notes if n.startswith(f"dense in float32: inconclusive, {why}")]
 
@@ -176,7 +179,7 @@ def test_where_the_whole_is_significantly_slower_float_is_kept(net, data, clock,
     assert found.is_float
     assert found.graph is net
     assert (found.precision, found.reason) == (
-        "float32", "int8 is significantly slower than float32: 0.90x (95 % CI 0.855-0.945)"
+        "float32", "int8 is significantly slower than float32: 0.90x (99.8 % CI 0.855-0.945)"
     )  # fmt: skip
     assert clock.asked == [("times",), (INT8,)], "none at all in 8 bits is the float graph"
     assert {tuple(each.times_us.items()) for each in found.layers} == {

@@ -146,7 +146,7 @@ def test_what_people_read(deploykit, net, data, clock):
     assert any(line.startswith("3 of 4 layers are in 8 bits, with weights for ") for line in lines)
     assert any(line.startswith("held-out samples: SQNR ") for line in lines)
     assert any(line.startswith("evaluation: SQNR ") and "top1" in line for line in lines)
-    assert lines[-1] == "result: int8 (int8 is 2.00x (95 % CI 1.9-2.1) as fast as float32)"
+    assert lines[-1] == "result: int8 (int8 is 2.00x (99.8 % CI 1.9-2.1) as fast as float32)"
 
 
 def test_the_state_is_kept_when_interrupted(deploykit, net, data, clock, monkeypatch):

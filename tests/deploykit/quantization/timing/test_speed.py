@@ -168,7 +168,10 @@ def test_a_layer_is_float_for_its_time_only_beyond_doubt(net, least, usual, stay
     ("fewer", "says"),
     [
         (None, "a, b in float32: inconclusive, no time to compare; kept in int8; a larger --bud"),
-        ((0.9, 1.2), f"a, b in float32: inconclusive, 1.05x (95 % CI 0.9-1.2) as fast, {LOADED}; "),
+        (
+            (0.9, 1.2),
+            f"a, b in float32: inconclusive, 1.05x (99.8 % CI 0.9-1.2) as fast, {LOADED}; ",
+        ),
         ((0.995, 1.015), None),  # no difference that matters
         ((0.7, 0.9), None),
     ],
