@@ -38,9 +38,9 @@ def figures(shipment: Shipment) -> dict[str, Any]:
 
 
 _SPEED = {
-    "p50": ("median latency (p50)", "ms", "lower"),
-    "rate": ("throughput of the model", "items/s", "higher"),
-    "cpu": ("CPU time an item", "ms/item", "lower"),
+    "p50": ("latency of the model alone (p50)", "ms", "lower"),
+    "rate": ("throughput of the model alone", "items/s", "higher"),
+    "cpu": ("CPU time per item of the model alone", "ms/item", "lower"),
 }
 
 
@@ -205,6 +205,7 @@ def _speed_said(figure: Known) -> str:
         return "its speed was not measured"
     low, high = ratio["low"], ratio["high"]
     what = "throughput" if figure["unit"] == "items/s" else "speed"
+    what += " of the model alone" if "alone" in figure["title"] else " of a request"
     if low is None or high is None or math.isinf(high):
         return f"its {what} is inconclusive"
     mark = f" ({figure['loaded']})" if figure["loaded"] else ""

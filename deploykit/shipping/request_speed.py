@@ -34,8 +34,8 @@ from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.tensors import Array
 
 ROUNDS = 8
-SECONDS = 0.75  # of a round of either
-LEAST_MINUTES = 0.3  # of the budget, for two more starts of a server
+SECONDS = 0.2, 0.75  # of a round of either: where the budget is over, and where it is not
+LEAST_MINUTES = 0.5  # of a whole budget, for one more server
 
 
 def request_speed(shipment: Shipment, address: str, inputs: Mapping[str, Array]) -> dict[str, Any]:
@@ -49,8 +49,8 @@ def request_speed(shipment: Shipment, address: str, inputs: Mapping[str, Array])
         address: of a server of it.
         inputs: one request.
     """
-    if shipment.left < LEAST_MINUTES:
-        return {"why": "no time of the --budget was left to measure requests"}
+    if shipment.minutes < LEAST_MINUTES:
+        return {"why": f"a --budget below {LEAST_MINUTES:g} leaves no time to measure requests"}
     with ExitStack() as stack:
         try:
             other = stack.enter_context(_baseline(shipment, stack))
@@ -58,9 +58,10 @@ def request_speed(shipment: Shipment, address: str, inputs: Mapping[str, Array])
             first, second = (
                 stack.enter_context(Generators(each.endpoint, each.requests, 1)) for each in ends
             )
-            found = _measured(first, second)
-            if found["loaded"] and shipment.left > LEAST_MINUTES:
-                again = _measured(first, second)
+            seconds = min(max(60 * shipment.left / (4 * ROUNDS), SECONDS[0]), SECONDS[1])
+            found = _measured(first, second, seconds)
+            if found["loaded"] and 60 * shipment.left > 2 * ROUNDS * seconds:
+                again = _measured(first, second, seconds)
                 found = found if again["loaded"] else again
         except Error as error:
             return {"why": f"requests could not be measured: {error}"}
@@ -88,12 +89,12 @@ def _calls(shipment: Shipment, address: str, inputs: Mapping[str, Array]) -> Pre
     return prepared_calls(address, shipment.name, inputs, LoadTestOptions(), DEFAULT_CONNECTION)
 
 
-def _measured(first: Generators, second: Generators) -> dict[str, Any]:
+def _measured(first: Generators, second: Generators, seconds: float) -> dict[str, Any]:
     """Return the median latencies of two servers, round by round, and what they come to."""
     watch, began, rounds = Watch(), _cpu_seconds(), list[tuple[float, float]]()
     for number in range(ROUNDS):
         order = (first, second) if number % 2 else (second, first)
-        step = LoadStep(SECONDS, callers=1)
+        step = LoadStep(seconds, callers=1)
         taken = {id(each): each.measure(step).latency_ms["p50"] for each in order}
         rounds.append((taken[id(first)], taken[id(second)]))
     conditions = watch.conditions(_cpu_seconds() - began)

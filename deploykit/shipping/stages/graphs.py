@@ -133,7 +133,7 @@ def _quantize(shipment: Shipment) -> Outcome:
     document["verification"] = verdict and verdict.document()
     files = EIGHT_BITS_FILE, EIGHT_BITS_FILE + SIDECAR
     reason = str(document.get("reason", ""))
-    kind = UNDECIDED if reason.startswith(INCONCLUSIVE) else DONE
+    kind = UNDECIDED if INCONCLUSIVE in reason else DONE
     return Outcome(document, files, kind, reason)
 
 

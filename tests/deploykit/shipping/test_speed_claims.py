@@ -89,6 +89,8 @@ def test_the_first_figure_is_what_requests_gain(shipped):
     assert "1.2" in document["verdict"]
     alone = shipped()["figures"]["p50"]
     assert alone["ratio"]["value"] == pytest.approx(3, rel=0.03)
+    assert "speed of a request" in document["verdict"]
+    assert "speed of the model alone" in shipped()["verdict"]
 
 
 @pytest.mark.parametrize("foreign", [0.0, 1.2])
@@ -134,19 +136,19 @@ class Server:
         self.name = name
 
     def measure(self, step):
-        assert step.callers == 1
+        assert (step.callers, step.seconds) == (1, 0.5)
         return replace(LOAD, latency_ms={"p50": next(self._ms)})
 
 
 def test_both_servers_are_asked_in_turn(monkeypatch):
     monkeypatch.setattr(request_speed.Watch, "conditions", lambda self, own: conditions(1.2))
-    found = request_speed._measured(Server("before", 3.0), Server("after", 2.0))
+    found = request_speed._measured(Server("before", 3.0), Server("after", 2.0), 0.5)
     assert found["ratio"]["value"] == pytest.approx(1.5, rel=0.01)
     assert found["ratio"]["low"] <= 1.5 <= found["ratio"]["high"]
     assert found["loaded"] == MARK
     assert found["before_ms"]["value"] == pytest.approx(3, rel=0.01)
 
 
-def test_without_time_no_request_is_measured():
+def test_with_next_to_no_budget_no_request_is_measured():
     shipment = Shipment(None, None, "net", ShipOptions(), 0.0)
     assert "--budget" in request_speed.request_speed(shipment, "", {})["why"]
