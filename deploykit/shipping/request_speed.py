@@ -116,11 +116,11 @@ def summed_up(rounds: list[tuple[float, float]], busy: str) -> dict[str, Any]:
     logs = np.log(np.array(rounds))
     gains = logs[:, 0] - logs[:, 1]
     reach = functools.partial(_reach, degrees=len(rounds) - 1)
-    ratio = Ratio.around(float(np.mean(gains)), reach(gains))
+    ratio = Ratio.around(float(np.median(gains)), reach(gains))
     judged = SpeedVerdict(ratio, None, busy)
     ends = []
     for side in (logs[:, 0], logs[:, 1]):
-        middle = Ratio.around(float(np.mean(side)), reach(side))
+        middle = Ratio.around(float(np.median(side)), reach(side))
         ends.append({"value": middle.value, "low": middle.low, "high": middle.high})
     return {
         "before_ms": ends[0],
@@ -133,7 +133,7 @@ def summed_up(rounds: list[tuple[float, float]], busy: str) -> dict[str, Any]:
 
 
 def _reach(values: Array, degrees: int) -> float:
-    """Return how far a mean may be off, with the confidence of all intervals of speed."""
+    """Return how far the middle of values may be off, with `CONFIDENCE`."""
     if degrees < 1:
         return math.inf
     return student(CONFIDENCE, degrees) * float(np.std(values, ddof=1)) / math.sqrt(degrees + 1)
