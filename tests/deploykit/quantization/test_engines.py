@@ -311,6 +311,18 @@ def test_auto_takes_the_engine_that_is_faster(net, data, clock, ms, engine, said
     assert asked == [("float in OpenVINO", "8 bits in OpenVINO"), ("float", "8 bits")]
 
 
+def test_auto_takes_the_only_engine_with_int8_unless_it_is_slower(net, data, clock):
+    clock.ms |= {"8 bits": 30.0, "float": 10.0, "8 bits in OpenVINO": 10.0}
+    clock.ms |= {"float in OpenVINO": 30.0}
+    how = Quantization(min_sqnr=20, engine="auto")
+    found = quantize_calibrated(net, data, how)
+    assert (found.precision, found.use.engine) == ("int8", "openvino")
+    assert found.engine_reason.endswith("OpenVINO, the only engine with an int8 graph, runs it")
+    clock.ms["8 bits in OpenVINO"] = 20.0
+    found = quantize_calibrated(net, data, how)
+    assert (found.precision, found.use) == ("float32", None)
+
+
 def test_auto_ranks_once_for_both(net, data, clock, monkeypatch):
     ranked = []
     judge = Judge.judge
