@@ -11,19 +11,25 @@ from deploykit.freezing.sidecar import about, with_engine
 from deploykit.input.samples import open_samples
 from deploykit.photos.class_names import labels_from
 from deploykit.quantization.budget import Budget
-from deploykit.quantization.preconditions import refuse_quantized
+from deploykit.quantization.preconditions import is_quantized, refuse_quantized
 from deploykit.quantization.requested import DEFAULT, Quantization
 from deploykit.quantization.result import Quantized
 from deploykit.quantization.search import quantize_calibrated
 from deploykit.quantization.search_task import STEPS
-from deploykit.quantization.weights import quantize_stored
-from deploykit.rewriting.pipelines import PREPARE_LAYERS, quantize_string
+from deploykit.quantization.weights import WeightsInt8, quantize_stored
+from deploykit.rewriting.pipelines import OPTIMIZE, PREPARE_LAYERS, quantize_string
 from deploykit.rewriting.rewrite import OutputFiles, rewrite
 from deploykit.rewriting.transform import run_steps
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import Work, working
 from deploykit.transforms.core.engines.openvino_model import Compiling
-from deploykit.transforms.core.errors import GraphError, naming
+from deploykit.transforms.core.errors import (
+    GraphError,
+    NotQuantizedError,
+    UnverifiedError,
+    VerificationError,
+    naming,
+)
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.bar import QUANTIZED_BAR_DB
 from deploykit.verification.engine_check import compared_in
@@ -49,11 +55,10 @@ def quantize(
     """Return a model optimized and in 8 bits, checked against what it came from.
 
     With `calibration`, layers compute in 8 bits: some are turned back to float until the answers
-    hold, those whose noise costs the least time, then those that are no faster; and if the whole is
-    no faster, the optimized float graph is returned. With `engine`, all that is so in OpenVINO, and
-    the graph's `about` says that it is to be computed there. Without `calibration`, weights alone
-    are stored in 8 bits: the graph shrinks to about a quarter, and is no faster. The graph's
-    `report` says what became of each.
+    hold, those whose noise costs the least time, then those that are slower. With `engine`, all
+    that is so in OpenVINO, and the graph's `about` says that it is to be computed there. Without
+    `calibration`, weights alone are stored in 8 bits: the graph shrinks to about a quarter, and is
+    no faster. The graph's `report` says what became of each.
 
     Args:
         model: whatever `open_model` takes.
@@ -67,14 +72,14 @@ def quantize(
             it, and the same call goes on after an interruption.
         force: whether to replace it where it exists.
         options: fields of `Quantization`, such as `keep_float`, `min_sqnr`, `metric`, `max_drop`,
-            `isa`, `engine`, `batch`, `threads` and
-            `budget`; and of `Comparison`, such as `data`,
-            `preprocess`, `labels` and `input_range`.
+            `isa`, `engine`, `batch`, `threads`, `budget` and `allow_float`; and of `Comparison`,
+            such as `data`, `preprocess`, `labels` and `input_range`.
 
-    VerificationError: the result is below the bar, with calibration below 15 dB; or the float
-    model's own answers cannot be right. GraphError: the samples do not fit, or lead to NaN or Inf;
-    an option does nothing here, or an engine cannot be had or computes the model otherwise than
-    TensorFlow. RefusedError: the model acts on files or processes.
+    NotQuantizedError: float32 is the right result, as int8 is significantly slower, too inaccurate,
+    or there is nothing to quantize; with `allow_float`, the optimized float32 graph is returned.
+    VerificationError: the float model's own answers cannot be right. GraphError: the samples do not
+    fit, or lead to NaN or Inf; an option does nothing here, or an engine cannot be had or computes
+    the model otherwise than TensorFlow. RefusedError: the model acts on files or processes.
 
     Example:
         >>> graph = deploykit.quantize("fashion.keras", min_sqnr=20)
@@ -104,18 +109,71 @@ def _stored(
     target: OutputFiles,
     work: Work,
 ) -> Graph:
-    """Return a graph whose weights are stored in 8 bits."""
-    graph, bar = opened.frozen, QUANTIZED_BAR_DB if how.min_sqnr is None else how.min_sqnr
-    if mode == "nodes":
-        steps = quantize_string(how.minimum_size, how.skip, nodes=True)
-        return rewrite(
-            opened,
-            graph,
-            steps,
-            target,
-            work,
-            comparison.proof(opened, bar, stops_at_doubt=not how.allow_low_accuracy),
+    """Return a graph whose weights are stored in int8, or the float32 graph where that is allowed.
+
+    NotQuantizedError: the float32 graph would be the result, and is not allowed.
+    """
+    write = _nodes if mode == "nodes" else _weights
+    try:
+        return write(opened, how, comparison, target, work)
+    except UnverifiedError:
+        raise
+    except VerificationError as error:
+        why = str(error)
+        if not isinstance(error, NotQuantizedError):
+            told = why.removeprefix(f"{opened.source}: ").rpartition("; ")[0]
+            why = f"int8 is too inaccurate: {told}"
+    report = WeightsInt8(opened, len(opened.frozen), is_float=True, reason=why)
+    _require_allowed(opened, how, report)
+    proof = comparison.proof(opened, stops_at_doubt=not how.allow_low_accuracy)
+    result = rewrite(opened, opened.frozen, OPTIMIZE, target, work, proof)
+    result.report = WeightsInt8(**vars(result.report), is_float=True, reason=why)
+    return result
+
+
+def _require_allowed(
+    opened: OpenedModel, how: Quantization, report: Quantized | WeightsInt8
+) -> None:
+    """Raise NotQuantizedError for a float32 graph that is not allowed."""
+    if report.is_float and not how.allow_float:
+        raise NotQuantizedError(
+            f"{opened.source}: float32 is the right result: {report.reason}. Nothing was written. "
+            "Pass --allow-float to write the float32 graph",
+            report,
         )
+
+
+def _nodes(
+    opened: OpenedModel,
+    how: Quantization,
+    comparison: Comparison,
+    target: OutputFiles,
+    work: Work,
+) -> Graph:
+    """Return a graph quantized as the Graph Transform Tool did it."""
+    bar = QUANTIZED_BAR_DB if how.min_sqnr is None else how.min_sqnr
+    steps = quantize_string(how.minimum_size, how.skip, nodes=True)
+    proof = comparison.proof(opened, bar, stops_at_doubt=not how.allow_low_accuracy)
+
+    def require(result: Graph) -> None:
+        if not is_quantized(result):
+            raise NotQuantizedError("there is nothing to quantize: no op has an int8 form")
+
+    result = rewrite(opened, opened.frozen, steps, target, work, proof, require)
+    reason = "layers run in int8 with the ops of the Graph Transform Tool"
+    result.report = WeightsInt8(**vars(result.report), reason=reason)
+    return result
+
+
+def _weights(
+    opened: OpenedModel,
+    how: Quantization,
+    comparison: Comparison,
+    target: OutputFiles,
+    work: Work,
+) -> Graph:
+    """Return a graph whose weights are stored in int8."""
+    graph, bar = opened.frozen, QUANTIZED_BAR_DB if how.min_sqnr is None else how.min_sqnr
     samples = None
     if comparison.data is None:
         made_up = made_up_feeds(graph, comparison.input_range, comparison.shapes)[0]
@@ -168,6 +226,8 @@ def _calibrated(
         work=work,
         budget=budget,
     )
+    found = replace(found, model=opened, nodes=len(graph), fed=fed)
+    _require_allowed(opened, how, found)
     if found.use is not None:
         _require_right(opened, found, calibration)
     result = found.graph.copy()
@@ -188,9 +248,7 @@ def _calibrated(
         return proof.checked(result, path)
 
     count, verification = target.write(result, None if target.output is None else check)
-    result.report = replace(
-        found, model=opened, nodes=len(graph), bytes=count, verification=verification, fed=fed
-    )
+    result.report = replace(found, bytes=count, verification=verification)
     return result
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from deploykit.hardware.activity import Activity, Look
 
 BUSY = 0.15
-"""Cores that others take, from which on a machine counts as busy."""
+"""Cores that others take, from which on a machine counts as loaded."""
 _ELEMENTS, _TIMES = 1 << 14, 200  # 64 KiB an array, about a millisecond
 
 
@@ -36,15 +36,14 @@ class Conditions:
 
     @property
     def busy(self) -> str:
-        """What makes the machine busy, in words; empty where nothing does."""
+        """What loaded the machine, as the mark of a measurement; empty on an idle machine."""
         if self.foreign_cores < BUSY:
             return ""
         cores = self.activity.busy + self.activity.idle + self.activity.iowait + self.activity.steal
-        words = [f"other processes took {self.foreign_cores:.1f} of {cores:.0f} cores"]
+        words = f"other processes used {self.foreign_cores:.1f} of {cores:.0f} cores"
         if self.activity.steal >= BUSY:
-            words = [f"others took {self.foreign_cores:.1f} of {cores:.0f} cores, of them the host "
-                     f"of this virtual machine {self.activity.steal:.1f}"]  # fmt: skip
-        return f"the machine is busy ({', '.join(words)})"
+            words += f", the host of this virtual machine {self.activity.steal:.1f} of these"
+        return f"measured on a loaded machine: {words}"
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data."""

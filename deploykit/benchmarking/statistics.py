@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from deploykit.benchmarking.settings import CONFIDENCE
+
 if TYPE_CHECKING:
     from deploykit.benchmarking.measurement import Measurement, Turn
     from deploykit.transforms.core.tensors import Array
@@ -72,6 +74,13 @@ class Ratio:
     def reach(self) -> float:
         """How far from 1 it may be, either way: 0.05 is 5 %."""
         return max(self.high, 1 / self.low if self.low else math.inf) - 1
+
+    def in_words(self) -> str:
+        """Return it with its confidence interval, such as `1.49x (99.8 % CI 1.14-1.95)`."""
+        level = f"{100 * CONFIDENCE:g} % CI"
+        if not math.isfinite(self.high):
+            return f"{self.value:.3g}x ({level} unknown: too few rounds)"
+        return f"{self.value:.2f}x ({level} {self.low:.3g}-{self.high:.3g})"
 
     def document(self) -> dict[str, float | None]:
         """Return it as plain data; the ends of an interval that is not known are null."""

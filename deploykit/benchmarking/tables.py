@@ -37,7 +37,7 @@ def tables(result: BenchmarkResult) -> "list[str | Table]":
     lines += [*_device_lines(result), *_scaling_lines(result)]
     lines += thread_lines(result)
     if result.conditions is not None and result.conditions.busy:
-        lines.append(f"{result.conditions.busy}: latencies hold for such a machine")
+        lines.append(f"{result.conditions.busy}; latencies are only valid on a machine this loaded")
     if result.interrupted:
         lines.append("interrupted: this is what was measured until then")
     return [*scenario_tables(result), _speed(result, found), _start(result, found), *lines]
@@ -124,7 +124,8 @@ def _ratio_words(found: SpeedVerdict | None) -> str:
     ratio = found.wall
     if math.isinf(ratio.high):
         return f"{number(ratio.value)}\ntoo few turns"
-    return f"{number(ratio.value)}\n{_interval(ratio.low, ratio.high)}"
+    mark = "\nloaded machine" if found.busy else ""
+    return f"{number(ratio.value)}\n{_interval(ratio.low, ratio.high)}{mark}"
 
 
 def _verdict_lines(result: BenchmarkResult) -> list[str]:

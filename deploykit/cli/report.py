@@ -57,11 +57,15 @@ class Report:
 
     def rewritten(self, graph: "Graph", output: str) -> None:
         """Take the facts of a graph that was made of another one, and written."""
-        made = graph.report
+        self.made(graph.report)
+        self.output_file, self.bytes_out = output, graph.report.bytes
+        self.nodes_out = len(graph)
+
+    def made(self, made: Any) -> None:
+        """Take the facts of the report of a graph, which may not be written."""
         self.of(made.model)
         self.inputs, self.outputs = made.model.frozen.inputs, made.model.frozen.outputs
         self.nodes_in = made.nodes
-        self.output_file, self.bytes_out, self.nodes_out = output, made.bytes, len(graph)
         self.steps = getattr(made, "steps", None) or None
         self.verification = getattr(made, "verification", None)
         self.fed = getattr(made, "fed", {})

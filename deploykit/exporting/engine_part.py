@@ -13,6 +13,7 @@ from deploykit.freezing.sidecar import about
 from deploykit.rewriting.int8_graph import onednn_graph
 from deploykit.serving.protocol.protos import SignatureDef
 from deploykit.serving.protocol.signatures import Tensor, tensor_of
+from deploykit.transforms.core.engines.engine_cut import MODEL, is_cut
 from deploykit.transforms.core.engines.engine_folder import MOST_ANSWERS
 from deploykit.transforms.core.engines.engine_manifest import (
     EngineAnswer,
@@ -41,6 +42,7 @@ from deploykit.transforms.core.tensors import Array
 from deploykit.verification.engine_cases import EngineCase
 from deploykit.verification.engine_check import EngineCheck, compared_in
 from deploykit.verification.engine_feeds import made_up_range
+from deploykit.verification.split_check import differs_when_split
 from deploykit.verification.verify import verify
 
 logger = logging.getLogger("deploykit")
@@ -58,6 +60,8 @@ class EnginePart:
     """Why no other engine computes it, where one was thought of."""
     notes: Sequence[str] = ()
     """What was not compared."""
+    split: Sequence[str] = ()
+    """The signatures of which TensorFlow runs the pre- and postprocessing."""
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -67,20 +71,31 @@ class EnginePart:
             "version": None if content is None else content.use.version,
             "precision": None if content is None else content.use.precision,
             "why": self.why,
-            "signatures": [] if content is None else sorted(content.signatures),
+            "signatures": self.signatures,
+            "split": sorted(self.split),
             "left_to_tensorflow": {} if content is None else dict(content.left),
             "not_compared": list(self.notes),
         }
+
+    @property
+    def signatures(self) -> list[str]:
+        """The signatures whose model the engine runs."""
+        own = () if self.content is None else self.content.signatures
+        return sorted({*own, *self.split} - {MODEL})
 
     def lines(self) -> list[str]:
         """Return who computes what, in words."""
         if self.content is None:
             return [f"TensorFlow computes it: {self.why}"] if self.why else []
         use = self.content.use
-        names = ", ".join(sorted(self.content.signatures))
-        found = [f"OpenVINO {use.version} computes {names}, as TensorFlow does"]
+        found = [
+            f"OpenVINO {use.version} runs {', '.join(self.signatures)}, with TensorFlow's outputs"
+        ]
+        if self.split:
+            names = ", ".join(sorted(self.split))
+            found.append(f"TensorFlow runs the pre- and postprocessing of {names}")
         left = self.content.left.items()
-        found += [f"TensorFlow alone computes {name}: {why}" for name, why in left]
+        found += [f"TensorFlow runs {name} alone: {why}" for name, why in left]
         return [*found, *(f"not compared at {each}" for each in self.notes)]
 
 
@@ -107,6 +122,7 @@ def engine_part(
     callee: NamedModel,
     signatures: Mapping[str, SignatureDef],
     samples: Mapping[str, Array] | None = None,
+    version: Graph | None = None,
 ) -> EnginePart:
     """Compare the engine that is asked for with TensorFlow, and return what it computes.
 
@@ -115,6 +131,8 @@ def engine_part(
         callee: the model, as the engine reads it.
         signatures: those of the version.
         samples: arrays by the aliases of the model's inputs; default: made-up ones.
+        version: the graph of the version, with what comes before and after the model; default: the
+            model's.
 
     GraphError: the engine that is asked for cannot be had here, or refuses the graph.
     VerificationError: it departs from TensorFlow.
@@ -131,7 +149,7 @@ def engine_part(
         return _tensorflow(f"OpenVINO was not compared here, as {why}")
     use = replace(use or EngineUse(OPENVINO, ""), engine=OPENVINO, version=version_of(OPENVINO))
     try:
-        return _compared(use, callee, signatures, samples)
+        return _compared(use, callee, signatures, samples, version or callee.graph)
     except Error as error:
         if wanted == OPENVINO:
             raise
@@ -160,6 +178,7 @@ def _compared(
     callee: NamedModel,
     signatures: Mapping[str, SignatureDef],
     samples: Mapping[str, Array] | None,
+    version: Graph,
 ) -> EnginePart:
     """Return what OpenVINO computes. Raises why it computes nothing, or another thing."""
     left, taken = dict[str, str](), dict[str, EngineSignature]()
@@ -169,6 +188,9 @@ def _compared(
             left[name] = why
         else:
             taken[name] = EngineSignature(*({a: _ours(t) for a, t in s.items()} for s in sides))
+    models = _models(version, {name: signatures[name] for name in left}, taken, callee)
+    if MODEL in models.values():
+        taken[MODEL] = _model_of(callee)
     checks, kept = dict[str, EngineCheck](), dict[str, EngineSignature]()
     own = {normal(t.name): alias for alias, t in callee.inputs.items()}
     for names in _alike(taken):
@@ -180,14 +202,48 @@ def _compared(
             }
         check = compared_in(graph, Compiling(precision=use.precision), data=data or None)
         if check.refused:
-            left |= dict.fromkeys(names, check.refused)
+            left |= {name: check.refused for name in names if name != MODEL}
+            left |= {name: check.refused for name, model in models.items() if model in names}
             continue
         check.require()
         checks |= dict.fromkeys(names, check)
         kept |= {name: taken[name] for name in names}
     if not kept:
         raise GraphError(f"OpenVINO can compute no signature: {_listed(left)}")
-    return _part_of(use, callee.graph, kept, checks, left)
+    split = {name: model for name, model in models.items() if model in kept}
+    for name, model in split.items():
+        ends = [[t.name for t in kept[model].outputs.values()],
+                [t.name for t in signatures[name].outputs.values()]]  # fmt: skip
+        if why := differs_when_split(version, checks[model].cases, *ends):
+            raise VerificationError(f"signature '{name}' cannot be split: {why}")
+        del left[name]
+    return replace(_part_of(use, callee.graph, kept, checks, left), split=tuple(split))
+
+
+def _models(
+    version: Graph,
+    signatures: Mapping[str, SignatureDef],
+    taken: Mapping[str, EngineSignature],
+    callee: NamedModel,
+) -> dict[str, str]:
+    """Return by signature which model is in it: another signature, or MODEL."""
+    found, known = dict[str, str](), dict(taken)
+    if not _why_not(callee.graph, callee.inputs, callee.outputs):
+        known[MODEL] = _model_of(callee)
+    for name, signature in signatures.items():
+        sides = [[t.name for t in side.values()] for side in (signature.inputs, signature.outputs)]
+        for model, each in known.items():
+            ends = [[t.name for t in side.values()] for side in (each.inputs, each.outputs)]
+            if is_cut(version, *sides, *ends):
+                found[name] = model
+                break
+    return found
+
+
+def _model_of(callee: NamedModel) -> EngineSignature:
+    """Return the model itself as a signature."""
+    sides = callee.inputs, callee.outputs
+    return EngineSignature(*({alias: _ours(t) for alias, t in side.items()} for side in sides))
 
 
 def _part_of(

@@ -130,7 +130,8 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
     samples = None
     if how.warmup is not None:
         samples = samples_for(how.warmup, callee, inputs, how.preprocess, photos)
-    part = engine_part(how.engine, plain, signatures, _of_the_model(samples, callee))
+    given = _of_the_model(samples, callee)
+    part = engine_part(how.engine, plain, signatures, given, callee.graph)
     found, fed = _warm_up(name, samples, signatures, how)
     written = saved_model(callee.graph, signatures)
     document = {

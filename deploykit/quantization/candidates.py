@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from deploykit.benchmarking.comparison.speed_verdict import FASTER
+from deploykit.benchmarking.comparison.speed_verdict import FASTER, SLOWER
 from deploykit.quantization.accuracy import Judgement
 from deploykit.quantization.budget import GRAPHS
 from deploykit.quantization.layer_search import Calibrated, LayerChoice, chosen_layers, ranked
@@ -14,7 +14,7 @@ from deploykit.quantization.search_task import SearchTask
 from deploykit.quantization.sensitivity import Noise
 from deploykit.quantization.target import EngineTarget
 from deploykit.quantization.timing.speed import FEWER, INT8, Standing, faster, undecided
-from deploykit.transforms.core.errors import GraphError, VerificationError
+from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.isa import sums_exactly
 from deploykit.transforms.core.int8.ranges import load_ranges
@@ -45,9 +45,11 @@ def candidate_in(
     graph, planned, ranges = found.graph, found.plan, load_ranges(task.ranges)
     if not planned.chains:
         layers = layer_outcomes(graph, planned, ranges)
-        return Candidate(target, None, "no layer can compute in 8 bits", layers)
+        return Candidate(target, None, "no layer can run in int8", layers)
     if missing := target.missing():
-        return Candidate(target, None, f"this TensorFlow lacks {', '.join(sorted(missing))}")
+        return Candidate(
+            target, None, f"this TensorFlow lacks the ops {', '.join(sorted(missing))}"
+        )
     ranking = ranked(task, found, target, known)
     try:
         choice = chosen_layers(task, found, target, ranking)
@@ -55,11 +57,13 @@ def candidate_in(
         if target.is_tensorflow:
             raise
         layers = layer_outcomes(graph, planned, ranges)
-        return Candidate(target, None, f"{target.title} cannot run it in 8 bits ({error})", layers)
+        return Candidate(target, None, f"{target.title} cannot run it in int8 ({error})", layers)
     chosen = choice.chosen
-    if not chosen.holds and task.budget.is_over and not _is_right(chosen.best.judgement):
+    is_bound = task.how.min_sqnr is not None or task.evaluation is not None
+    is_below = is_bound or not _is_right(chosen.best.judgement)
+    if not chosen.holds and task.budget.is_over and is_below:
         layers = layer_outcomes(graph, planned, ranges, choice, target)
-        why = "the time was over before the answers in 8 bits were right"
+        why = "int8 is too inaccurate, and the search for layers to keep in float32 ran out of time"
         return Candidate(target, None, why, layers)
     if len(choice.noisy) == len(planned.chains):
         layers = layer_outcomes(graph, planned, ranges, choice, target)
@@ -128,21 +132,26 @@ def _better(
     candidates: Sequence[Candidate],
     standings: Sequence[Standing | None],
 ) -> Quantized:
-    """Return what is to be computed by the other engine where that is faster, or by TensorFlow."""
+    """Return the result in the other engine where that is significantly faster, or in TensorFlow's.
+
+    Where only one of both is in int8, it is the result unless it is significantly slower.
+    """
     other, own = standings
     assert other is not None
     assert own is not None
     verdict = other.beside(own)
     is_faster = verdict.kind == FASTER
+    if other.is_int8 and not own.is_int8:
+        is_faster = verdict.kind != SLOWER
     chosen = 0 if is_faster else 1
-    title, ratio = candidates[0].target.title, verdict.wall
-    between = f"{ratio.value:.2f} times ({ratio.low:.2f} to {ratio.high:.2f}) as fast"
+    title = candidates[0].target.title
+    runs = title if is_faster else "TensorFlow"
+    if is_faster and verdict.kind != FASTER:
+        runs += ", the only engine with an int8 graph,"
+    mark = f", {verdict.busy}" if verdict.busy else ""
     why = (
-        f"{title} computes its best graph {between} as TensorFlow its own, so {title} is to "
-        "compute it"
-        if is_faster
-        else f"{title} beside TensorFlow, each with its best graph: {verdict.verdict}, so "
-        "TensorFlow is to compute it"
+        f"{title} with its best graph is {verdict.wall.in_words()} as fast as TensorFlow with its "
+        f"own{mark}: {runs} runs it"
     )
     result = _concluded(task, found, candidates[chosen], standings[chosen])
     return replace(result, engine_reason=why, engine_verdict=verdict)
@@ -151,13 +160,9 @@ def _better(
 def _concluded(
     task: SearchTask, found: Calibrated | None, of: Candidate, standing: Standing | None
 ) -> Quantized:
-    """Return the outcome in an engine.
-
-    VerificationError: the 8-bit graph keeps less than 15 dB.
-    """
+    """Return the outcome in an engine: int8 unless significantly slower or too inaccurate."""
     if of.choice is None or found is None or standing is None or standing.gain is None:
-        reason = f"{of.why_float}, so the float graph is kept"
-        return Quantized(task.graph, True, reason, of.layers, **_facts(task, of.target))
+        return Quantized(task.graph, True, of.why_float, of.layers, **_facts(task, of.target))
     choice, gain, target = of.choice, standing.gain, of.target
     stay_float = of.stays_float(gain.name)
     int8, judgement = found.built(task, target, stay_float), choice.chosen.best.judgement
@@ -165,21 +170,23 @@ def _concluded(
         judgement = target.judged(found.judge, int8)
     judgement = replace(judgement, metric="", before=None, after=None)
     evaluation = None if found.by_labels is None else target.judged(found.by_labels, int8)
+    reason, is_kept = str(gain), gain.is_kept and _is_right(judgement)
+    if not target.is_tensorflow:
+        reason = f"in {target.title}, {reason}"
     if not _is_right(judgement):
-        task.state.forget()
-        raise VerificationError(
-            f"in 8 bits the answers keep {judgement.certain_db:.1f} dB on samples like those held "
-            f"out (95 % confidence), below {QUANTIZED_BAR_DB:g} dB; nothing was written (a higher "
-            "--min-sqnr keeps more layers float)"
+        reason = (
+            f"int8 is too inaccurate: SQNR {judgement.certain_db:.1f} dB on held-out samples (95 % "
+            f"confidence), expected at least {QUANTIZED_BAR_DB:g} dB; a higher --min-sqnr keeps "
+            "more layers in float32"
         )
-    if gain.is_kept:
+    if is_kept:
         task.notes.extend(few_agree(judgement.agreement))
         slower = choice.slow - stay_float if choice.slow < found.plan.chains.keys() else ()
         task.notes.extend(undecided(gain, slower, choice.unclear))
     return Quantized(
-        graph=int8 if gain.is_kept else task.graph,
-        is_float=not gain.is_kept,
-        reason=str(gain) if target.is_tensorflow else f"in {target.title}, {gain}",
+        graph=int8 if is_kept else task.graph,
+        is_float=not is_kept,
+        reason=reason,
         layers=layer_outcomes(
             found.graph, found.plan, load_ranges(task.ranges), choice, target, stay_float
         ),
@@ -199,13 +206,13 @@ def _too_noisy(choice: LayerChoice, target: EngineTarget, task: SearchTask) -> s
     """Return why no layer is in 8 bits."""
     chosen = choice.chosen
     if len(choice.departing) == len(choice.noisy):
-        return f"{target.title} computes every layer in 8 bits otherwise than TensorFlow"
+        return f"every int8 layer differs from TensorFlow in {target.title}"
     tried = [each for each in chosen.trials if len(each.keep_float) < len(chosen.keep_float)]
     if not any(trial.judgement for trial in tried):
-        return f"{target.title} cannot run the 8-bit graph"
+        return f"{target.title} cannot run the int8 graph"
     return (
-        f"with any layer in 8 bits the answers keep less than {task.bar:g} dB or fall by "
-        f"more than {task.how.max_drop:g}"
+        f"int8 is too inaccurate: with any int8 layer, SQNR is below {task.bar:g} dB or the metric "
+        f"drops by more than {task.how.max_drop:g}"
     )
 
 

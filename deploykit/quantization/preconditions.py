@@ -34,6 +34,13 @@ def refuse_quantized(graph: Graph) -> None:
         )
 
 
+def is_quantized(graph: Graph) -> bool:
+    """Return whether anything of a graph is stored in int8, or runs in it."""
+    return holds_codes(graph) or any(
+        node.op in EIGHT_BIT_OPS or node.op.startswith("Quantized") for node in graph
+    )
+
+
 def refuse_unknown_layers(graph: Graph, names: Iterable[str]) -> None:
     """Raise GraphError where a name is not that of a layer."""
     layers = [node.name for node in graph if node.op in LAYER_OPS]

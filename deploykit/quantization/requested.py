@@ -54,6 +54,9 @@ class Quantization:
     allow_low_accuracy: bool = False
     """Go on, with a warning, where the float model's answers cannot be right: they are all
     one class, or no more of them are right than guesses would be."""
+    allow_float: bool = False
+    """Return, and write, the optimized float32 graph where int8 is significantly slower, too
+    inaccurate or not possible; without it, that is a NotQuantizedError."""
     minimum_size: int = 1024
     """weights: those with fewer elements stay float."""
     skip: Sequence[str] = ()

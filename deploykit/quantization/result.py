@@ -57,7 +57,8 @@ class Quantized:
 
     graph: Graph
     is_float: bool
-    """Whether nothing was gained in 8 bits, so that the graph is the optimized float one."""
+    """Whether the graph is the optimized float32 one: int8 is slower, too inaccurate or impossible.
+    """
     reason: str
     """Why this graph, in one sentence."""
     layers: tuple[LayerOutcome, ...]
@@ -95,10 +96,16 @@ class Quantized:
         """How many layers compute in 8 bits in the 8-bit graph, also where it was not kept."""
         return sum(not each.why_float for each in self.layers)
 
+    @property
+    def precision(self) -> str:
+        """`int8` or `float32`: that of the graph."""
+        return "float32" if self.is_float else "int8"
+
     def document(self) -> dict[str, Any]:
         """Return it as plain data."""
         found: dict[str, Any] = {
             "result": "float" if self.is_float else "int8",
+            "precision": self.precision,
             "reason": self.reason,
             "engine": TENSORFLOW if self.use is None else self.use.engine,
             "engine_reason": self.engine_reason or None,

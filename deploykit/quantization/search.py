@@ -69,9 +69,8 @@ def quantize_calibrated(
         budget: the clock, where it runs already.
 
     GraphError: the data do not fit, an activation holds NaN or Inf, the metric fails, there is no
-    layer of a name in `keep_float`, or the graph is in 8 bits already. VerificationError: the 8-bit
-    graph keeps less than 15 dB, or the float graph's answers cannot be right. KeyboardInterrupt: it
-    was interrupted.
+    layer of a name in `keep_float`, or the graph is in 8 bits already. VerificationError: the float
+    graph's answers cannot be right. KeyboardInterrupt: it was interrupted.
     """
     budget = budget or Budget(how.budget)
     refuse_quantized(graph)
@@ -94,7 +93,7 @@ def quantize_calibrated(
 def _outcome(task: SearchTask, engines: Sequence[EngineTarget]) -> Quantized:
     """Return what the steps come to in some engines."""
     if not has_layers(task.graph):
-        why = "there is nothing to quantize: no convolution or matrix product is in float32"
+        why = "there is nothing to quantize: no convolution or matrix product in float32"
         return best_of(task, None, [Candidate(each, why_float=why) for each in engines])
     with contextlib.ExitStack() as stack:
         by_labels = _judge_by_labels(task, stack)  # first, as what is wrong is soon seen

@@ -20,6 +20,7 @@ from deploykit.rewriting.transform import run_steps
 from deploykit.text.progress import Work
 from deploykit.transforms.core.errors import (
     GraphError,
+    NotQuantizedError,
     UnverifiedError,
     VerificationError,
 )
@@ -31,6 +32,7 @@ from deploykit.verification.samples import Samples
 MOST = 64  # samples by which biases are corrected: more hardly change a mean
 CODES = "_quantized_const"  # what the name of a constant ends with, once it is in 8 bits
 TOO_NOISY = "in 8 bits it brings too much noise"
+STORED = "weights are stored in int8, layers run in float32"
 
 Feeds = Sequence[Mapping[str, Array]]
 
@@ -62,10 +64,19 @@ class WeightsInt8(Rewriting):
 
     weights: tuple[WeightOutcome, ...] = ()
     notes: tuple[str, ...] = ()
+    is_float: bool = False
+    """Whether nothing is in int8: that is too inaccurate, or there is nothing to quantize."""
+    reason: str = STORED
+    """Why this graph, in one sentence."""
 
     def document(self) -> dict[str, Any]:
         """Return what it says of weights as plain data."""
-        return {"weights": [each.document() for each in self.weights], "notes": list(self.notes)}
+        return {
+            "precision": "float32" if self.is_float else "int8",
+            "reason": self.reason,
+            "weights": [each.document() for each in self.weights],
+            "notes": list(self.notes),
+        }
 
 
 def quantize_stored(
@@ -91,6 +102,7 @@ def quantize_stored(
         work: to be told how far it is.
 
     VerificationError: the bar is missed, and with fewer weights in 8 bits as well.
+    NotQuantizedError: no weight can be stored in int8.
     """
     graph, bar = model.frozen, how.min_sqnr if how.min_sqnr is not None else QUANTIZED_BAR_DB
     feeds = made_up if samples is None else samples.feeds()
@@ -105,10 +117,18 @@ def quantize_stored(
         def steps(keep_float: Sequence[str]) -> str:
             return quantize_string(how.minimum_size, (*how.skip, *keep_float), ranges=ranges)
 
+        def require(result: Graph) -> None:
+            if not _in_8_bits(result):
+                raise NotQuantizedError(
+                    "there is nothing to quantize: no float32 weight has at least "
+                    f"{how.minimum_size} elements (--minimum-size)"
+                    + (" and is not skipped (--skip)" if how.skip else "")
+                )
+
         try:
-            found = rewrite(model, graph, steps(()), target, work, proof)
+            found = rewrite(model, graph, steps(()), target, work, proof, require)
             weights = outcomes(_in_8_bits(found))
-        except UnverifiedError:
+        except (UnverifiedError, NotQuantizedError):
             raise
         except VerificationError:
             fewer = feeds if samples is None else samples.spread(JUDGED).feeds()

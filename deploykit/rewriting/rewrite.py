@@ -87,12 +87,14 @@ def rewrite(
     target: OutputFiles,
     work: Work,
     proof: Proof | None = None,
+    require: Callable[[Graph], object] = lambda result: None,
 ) -> Graph:
     """Transform a model's graph, compare it with the model, write it, and return it.
 
-    Its `report` is a `Rewriting`. Where the proof was not asked for, it is of a file alone.
-    VerificationError: the result is below the bar. It names the first step that breaks it; the
-    output is not written, and of the dump only the graphs before that step are kept.
+    `require` raises for a result that is not to be written. Its `report` is a `Rewriting`. Where
+    the proof was not asked for, it is of a file alone. VerificationError: the result is below the
+    bar. It names the first step that breaks it; the output is not written, and of the dump only the
+    graphs before that step are kept.
     """
     dumped = None if target.dump is None else Dump(Path(target.dump), target.force)
 
@@ -104,6 +106,7 @@ def rewrite(
     result, steps = run_steps(graph, transforms, on_step)
     result = result.copy() if result is graph else result
     result.about = about(graph).renamed(graph, result)
+    require(result)
     is_checked = proof is not None and (proof.is_asked or target.output is not None)
     if target.output is not None and not is_checked:  # otherwise the file is loaded and run
         _check_import(model, result)

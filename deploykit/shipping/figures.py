@@ -29,17 +29,18 @@ def figures(shipment: Shipment) -> dict[str, Any]:
     result = result_of(stage["models"], "benchmark")
     before, after = _ends(shipment, result)
     busy = result.conditions.busy if result.conditions else ""
+    p50 = _p50(before, _alike(before, after, result), busy)
     return found | {
-        "p50": _p50(before, _alike(before, after, result), busy),
+        "p50": _of_requests(shipment, p50) or p50,
         "rate": _rate(before, after, busy),
         "cpu": _cpu(before, after, busy),
     }
 
 
 _SPEED = {
-    "p50": ("median latency (p50)", "ms", "lower"),
-    "rate": ("throughput", "items/s", "higher"),
-    "cpu": ("CPU time an item", "ms/item", "lower"),
+    "p50": ("latency of the model alone (p50)", "ms", "lower"),
+    "rate": ("throughput of the model alone", "items/s", "higher"),
+    "cpu": ("CPU time per item of the model alone", "ms/item", "lower"),
 }
 
 
@@ -51,9 +52,10 @@ def _figure(
     after: Known | None,
     ratio: Known | None,
     verdict: str,
+    loaded: str = "",
 ) -> dict[str, Any]:
     return {"title": title, "unit": unit, "better": better, "before": before, "after": after,
-            "ratio": ratio, "verdict": verdict}  # fmt: skip
+            "ratio": ratio, "verdict": verdict, "loaded": loaded}  # fmt: skip
 
 
 def _unknown(title: str, unit: str, better: str, why: str) -> dict[str, Any]:
@@ -136,13 +138,27 @@ def _p50(before: Measurement, after: Measurement, busy: str) -> dict[str, Any]:
     first, last = summary(before), summary(after)
     return _figure(*_SPEED["p50"], _value(first.p50, first.p50_interval),
                    _value(last.p50, last.p50_interval), _ratio(judged.wall),
-                   judged.verdict)  # fmt: skip
+                   judged.verdict, busy)  # fmt: skip
+
+
+def _of_requests(shipment: Shipment, model: Known) -> dict[str, Any] | None:
+    """Return the latency of requests to the default signature; None: it was not measured."""
+    found = shipment.document("serve").get("requests") or {}
+    if "ratio" not in found:
+        return None
+    said = f"requests to '{found['signature']}', {found['verdict']}"
+    ratio = model["ratio"]
+    if ratio is not None:
+        said += f"; the model alone {ratio['value']:.2f}x"
+        said += f", {model['loaded']}" if model["loaded"] else ""
+    return _figure("latency of a request (p50)", *_SPEED["p50"][1:], found["before_ms"],
+                   found["after_ms"], found["ratio"], said, found["loaded"])  # fmt: skip
 
 
 def _rate(before: Measurement, after: Measurement, busy: str) -> dict[str, Any]:
     judged = judge(before, after, figure=seconds_an_item, busy=busy)
     first, last = (_value(each.items_per_second) for each in (before, after))
-    return _figure(*_SPEED["rate"], first, last, _ratio(judged.wall), judged.verdict)
+    return _figure(*_SPEED["rate"], first, last, _ratio(judged.wall), judged.verdict, busy)
 
 
 def _cpu(before: Measurement, after: Measurement, busy: str) -> dict[str, Any]:
@@ -154,7 +170,7 @@ def _cpu(before: Measurement, after: Measurement, busy: str) -> dict[str, Any]:
     word = "less" if ratio.low > 1 else "more" if ratio.high < 1 else ""
     said = f"{word} CPU time for sure" if word else "no difference for sure"
     return _figure(*_SPEED["cpu"], _value(first / before.samples), _value(last / after.samples),
-                   _ratio(ratio), said)  # fmt: skip
+                   _ratio(ratio), said, busy)  # fmt: skip
 
 
 def _ratio(ratio: Ratio) -> dict[str, float | None]:
@@ -163,9 +179,8 @@ def _ratio(ratio: Ratio) -> dict[str, float | None]:
 
 def verdict(shipment: Shipment, found: Known) -> str:
     """Return what came of it, in one sentence."""
-    chosen = "in 8 bits" if shipment.in_8_bits else "optimized, in floats"
     speed = found["rate" if shipment.how.target == "throughput" else "p50"]
-    parts = [f"{shipment.name} is shipped {chosen}", _speed_said(speed)]
+    parts = [f"{shipment.name} is shipped in {shipment.precision}", _speed_said(speed)]
     ratio = (found["size"]["ratio"] or {}).get("value", 1.0)
     if ratio >= 1.1:
         parts.append(f"{100 / ratio:.0f} % of the size")
@@ -190,9 +205,10 @@ def _speed_said(figure: Known) -> str:
         return "its speed was not measured"
     low, high = ratio["low"], ratio["high"]
     what = "throughput" if figure["unit"] == "items/s" else "speed"
+    what += " of the model alone" if "alone" in figure["title"] else " of a request"
     if low is None or high is None or math.isinf(high):
-        return f"its {what} is undecided"
-    between = f"{ratio['value']:.2f} times ({low:.2f} to {high:.2f}) the {what}"
+        return f"its {what} is inconclusive"
+    mark = f" ({figure['loaded']})" if figure["loaded"] else ""
     if low > 1 or high < 1:
-        return between
-    return f"no difference in {what} for sure ({low:.2f} to {high:.2f} times)"
+        return f"{ratio['value']:.2f}x ({low:.2f} to {high:.2f}) the {what}{mark}"
+    return f"no significant difference in {what}, {low:.2f}x to {high:.2f}x{mark}"

@@ -189,6 +189,8 @@ def _facts(shipment: Shipment, started: str) -> dict[str, Any]:
         "model": {k: checked.get(k) for k in ("source", "sha256", "bytes", "inputs", "outputs")},
         "options": _said(shipment),
         "result": "int8" if shipment.in_8_bits else "float",
+        "precision": shipment.precision,
+        "reason": shipment.reason,
         "engine": shipment.document("quantize").get("engine") or "tensorflow",
         "verdict": verdict(shipment, found),
         "figures": found,

@@ -11,6 +11,7 @@ from deploykit.shipping.stage_result import FOLDER
 from deploykit.storage.documents import FORMAT
 from deploykit.storage.files import check_output_folder, write
 from deploykit.storage.ship_report import KIND, REPORT
+from deploykit.text.results.shipped import precision_line
 from deploykit.transforms.core.errors import FileError
 from deploykit.transforms.core.files.locks import locked
 
@@ -69,6 +70,7 @@ def _readme(document: Mapping[str, Any]) -> str:
     return "\n".join([
         f"# {document['name']}",
         "",
+        *precision_line(document),
         document["verdict"],
         f"`report.html` shows what was measured, `{document['name']}/` is what TensorFlow Serving "
         "loads.",

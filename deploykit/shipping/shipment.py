@@ -79,6 +79,17 @@ class Shipment:
         return self.document("quantize").get("result") == "int8"
 
     @property
+    def precision(self) -> str:
+        """`int8` or `float32`: that of what is shipped."""
+        return "int8" if self.in_8_bits else "float32"
+
+    @property
+    def reason(self) -> str:
+        """Why it is shipped in this precision, in a sentence."""
+        found = self.outcome("quantize")
+        return str((found.document or {}).get("reason") or found.why)
+
+    @property
     def chosen(self) -> str:
         """The file of the graph that is shipped."""
         return EIGHT_BITS_FILE if self.ran("quantize") else OPTIMIZED_FILE

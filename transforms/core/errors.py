@@ -9,6 +9,7 @@ Error                  2  wrong usage or a bad model
   FileError            4  a file that cannot be read or written
   VerificationError    5  a result that differs from its reference by more than the bar
     UnverifiedError    5  a result that was compared with nothing, or with answers that are wrong
+    NotQuantizedError  5  a model for which float32 is the right result of quantization
   LimitError           6  a run that took more time or memory than allowed
 BugError               1  our own code failed where a model is run
 """
@@ -70,6 +71,15 @@ class VerificationError(Error):
 
 class UnverifiedError(VerificationError):
     """Nothing was compared, or the reference's own answers cannot be right."""
+
+
+class NotQuantizedError(VerificationError):
+    """Float32 is the right result of quantization, so nothing is written without --allow-float."""
+
+    def __init__(self, message: str, report: object = None) -> None:
+        """Keep the message, and the report of what was tried."""
+        super().__init__(message)
+        self.report = report
 
 
 class LimitError(Error):

@@ -55,7 +55,7 @@ class SpeedVerdict:
     cpu: Ratio | None
     """By CPU time: above 1, the second is less work. None: it is not known, or says nothing."""
     busy: str = ""
-    """What else the machine did, in words."""
+    """The mark of a loaded machine, in words; empty on an idle one."""
     drift: float = 0.0
     """By how much the wall clock of the machine itself may have changed in between."""
 
@@ -86,7 +86,9 @@ class SpeedVerdict:
 
     @property
     def verdict(self) -> str:
-        """What is found, in words."""
+        """What is found, in words; on a loaded machine, that is part of it."""
+        if self.busy and self.kind != UNDECIDED:
+            return f"{replace(self, busy='').verdict}, {self.busy}"
         between = f"{self.wall.low:.3g} to {self.wall.high:.3g}"
         times = f"{self.wall.value:.3g} times as fast ({between})"
         if self.kind == FASTER or self.wall.high < 1 / (1 + self.drift):
@@ -153,7 +155,7 @@ def judge(
 ) -> SpeedVerdict:
     """Compare two measurements that were taken in turn.
 
-    `figure` is what the wall clock is asked; `busy` is what the machine did besides, in words.
+    `figure` is what the wall clock is asked; `busy` is the mark of a loaded machine.
     """
     wall = _compare(a, b, figure, confidence)
     known = all(each.turns and each.settings.device == "cpu" for each in (a, b))

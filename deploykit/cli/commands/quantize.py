@@ -1,6 +1,7 @@
 """Run the standard transforms on a model, put it in 8 bits, and verify the result."""
 
 import logging
+from typing import Any
 
 import click
 
@@ -79,6 +80,9 @@ _weights = options.under("Without --calibration")
          "knows.")  # fmt: skip
 @_static("--allow-low-accuracy", is_flag=True, help="Go on where the answers of the float model "
          "cannot be right: all of one class, or no better than guesses.")  # fmt: skip
+@click.option("--allow-float", is_flag=True, help="Where int8 is significantly slower, too "
+              "inaccurate or not possible, write the optimized float32 graph and exit 0 [default: "
+              "write nothing and exit 5].")  # fmt: skip
 @_weights("--minimum-size", type=Whole(1), default=1024, show_default=True,
           help="Keep weights with fewer elements in float.")  # fmt: skip
 @_weights("--skip", metavar="NODE", multiple=True, help="Keep this constant in float; may be "
@@ -104,6 +108,7 @@ def quantize(
     threads: tuple[tuple[int, int], ...],
     budget: float,
     allow_low_accuracy: bool,
+    allow_float: bool,
     minimum_size: int,
     skip: tuple[str, ...],
     comparison: Comparison,
@@ -111,55 +116,66 @@ def quantize(
 ) -> None:
     """Optimize a model and put it in 8 bits.
 
-    With --calibration, layers compute in 8 bits. Some of them go back to float until the answers
-    are good enough, those whose noise costs the least time, then those that are no faster; if the
-    whole model is no faster, the optimized float graph is written. Without --calibration, only the
-    weights are stored in 8 bits: the file shrinks to about a quarter, and the speed stays the same.
+    With --calibration, layers run in int8. Layers that are too inaccurate or slower in int8 are
+    kept in float32. Without --calibration, only the weights are stored in 8 bits: the file shrinks
+    to about a quarter, and the speed stays the same.
+
+    int8 is kept unless it is significantly slower than float32 or too inaccurate. Then, and where
+    there is nothing to quantize, the command writes nothing and exits with status 5.
 
     The result is compared with the original before it is written. After Ctrl-C, the same command
     continues the search.
     """
     import deploykit
     from deploykit.cli.report import Report, files_table, own_text, show
+    from deploykit.quantization.result import Quantized
     from deploykit.rewriting.advice import SLOW
     from deploykit.text.results.quantized import lines, weight_lines
-    from deploykit.text.tables import Table
+    from deploykit.transforms.core.errors import NotQuantizedError
 
     if len(threads) > 1:
         raise click.UsageError("--threads takes one pair here, such as 2x1")
     report = Report("quantize", source.model)
-    graph = deploykit.quantize(
-        source,
-        Quantization(
-            mode=mode,
-            min_sqnr=min_sqnr,
-            prefer=prefer,
-            metric=metric,
-            max_drop=max_drop,
-            keep_float=keep_float,
-            isa=isa,
-            engine=engine,
-            batch=batch,
-            threads=threads[0] if threads else None,
-            budget=budget,
-            allow_low_accuracy=allow_low_accuracy,
-            minimum_size=minimum_size,
-            skip=skip,
-        ),
-        comparison=comparison,
-        calibration=calibration,
-        evaluation=evaluation,
-        output=output,
-        force=force,
+    how = Quantization(
+        mode=mode,
+        min_sqnr=min_sqnr,
+        prefer=prefer,
+        metric=metric,
+        max_drop=max_drop,
+        keep_float=keep_float,
+        isa=isa,
+        engine=engine,
+        batch=batch,
+        threads=threads[0] if threads else None,
+        budget=budget,
+        allow_low_accuracy=allow_low_accuracy,
+        allow_float=allow_float,
+        minimum_size=minimum_size,
+        skip=skip,
     )
+
+    def tell(made: Any) -> None:
+        report.more = made.document()
+        if isinstance(made, Quantized):
+            show(report, as_json, text=[files_table(report), *lines(made)])
+        else:
+            show(report, as_json, text=[*own_text(report), *weight_lines(made)])
+
+    try:
+        graph = deploykit.quantize(
+            source,
+            how,
+            comparison=comparison,
+            calibration=calibration,
+            evaluation=evaluation,
+            output=output,
+            force=force,
+        )
+    except NotQuantizedError as error:
+        report.made(error.report)
+        tell(error.report)
+        raise
     report.rewritten(graph, output)
-    if calibration is not None:
-        report.more = graph.report.document()
-        show(report, as_json, text=[files_table(report), *lines(graph.report)])
-        return
-    more: list[str | Table] = []
-    if mode != "nodes":
-        report.more, more = graph.report.document(), weight_lines(graph.report)
-    show(report, as_json, text=[*own_text(report), *more])
-    if not as_json:
+    tell(graph.report)
+    if calibration is None and not graph.report.is_float and not as_json:
         logger.info(SLOW if mode == "nodes" else _HINT)

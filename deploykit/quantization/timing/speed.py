@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.benchmarking.comparison.speed_verdict import (
+    ALIKE,
     FASTER,
     LOOK_CONFIDENCE,
-    UNDECIDED,
+    SLOWER,
     SpeedVerdict,
     judge,
 )
@@ -24,6 +25,7 @@ from deploykit.quantization.budget import DEPTHS, Depth
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.samples import Data
 
+INCONCLUSIVE = "inconclusive"
 INT8, FEWER, PLAIN = "8 bits", "8 bits in fewer layers", "float"
 WITHOUT_ONEDNN = "float with TF_ENABLE_ONEDNN_OPTS=0"
 ON_ONEDNN_KERNELS = "float after use_onednn_kernels"
@@ -66,18 +68,8 @@ class Gain:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the 8-bit graph is worth keeping: it is faster for sure, or else less work."""
-        return self.judgement.kind == FASTER or self.is_less_work
-
-    @property
-    def is_less_work(self) -> bool:
-        """Whether it is less CPU time for sure, where the wall clock is unsure, though for it too.
-
-        So it is where others are busy: they make the wall clock scatter, and hardly the CPU time.
-        """
-        found, cpu = self.judgement, self.judgement.cpu
-        is_less = cpu is not None and cpu.low > 1
-        return found.kind == UNDECIDED and is_less and self.ratio.value > 1
+        """Whether the int8 graph is kept: it is not significantly slower."""
+        return self.judgement.kind != SLOWER
 
     @property
     def is_decided(self) -> bool:
@@ -86,17 +78,26 @@ class Gain:
         return self.judgement.is_decided and (fewer is None or fewer.is_decided)
 
     def __str__(self) -> str:
-        """Return it as one sentence, and what would decide it where it is not."""
-        found, kept = self.judgement, f"so the {'8-bit' if self.is_kept else 'float'} graph is kept"
-        if found.significant:
-            low, high = self.ratio.low, self.ratio.high
-            between = f"{self.ratio.value:.2f} times ({low:.2f} to {high:.2f})"
-            return f"8 bits run {between} as fast as {self.rival}, {kept}"
-        if self.is_less_work:
-            kept += " as less work"
-        if not found.is_decided:
-            kept += "; more minutes (--budget) or a quieter machine would decide it"
-        return f"8 bits beside {self.rival}: {found.verdict}, {kept}"
+        """Return it as one sentence, with what would make an inconclusive comparison conclusive."""
+        found, rival = self.judgement, f"float32{self.rival.removeprefix(PLAIN)}"
+        mark = f", {found.busy}" if found.busy else ""
+        if found.kind == FASTER:
+            return f"int8 is {self.ratio.in_words()} as fast as {rival}{mark}"
+        if found.kind == SLOWER and (found.cpu is None or self.ratio.high < 1):
+            return f"int8 is significantly slower than {rival}: {self.ratio.in_words()}{mark}"
+        if found.kind == SLOWER:
+            assert found.cpu is not None
+            return (
+                f"int8 takes significantly more CPU time than {rival}: {found.cpu.in_words()}; by "
+                f"the wall clock {self.ratio.in_words()}{mark}"
+            )
+        if found.kind == ALIKE:
+            return f"int8 is as fast as {rival}: {self.ratio.in_words()}{mark}"
+        return (
+            f"{INCONCLUSIVE}: int8 is {self.ratio.in_words()} as fast as {rival}"
+            f"{mark or ', high variance'}, so int8 is kept; a larger --budget or an idle machine "
+            "would decide it"
+        )
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -130,9 +131,14 @@ class Standing:
     """What else the machine did."""
 
     @property
+    def is_int8(self) -> bool:
+        """Whether the int8 graph is kept."""
+        return self.gain is not None and self.gain.is_kept
+
+    @property
     def kept(self) -> list[Measurement]:
         """Those of the graph to be kept: the one in 8 bits, or each way to run the float one."""
-        if self.gain is not None and self.gain.is_kept:
+        if self.gain is not None and self.is_int8:
             return [each for each in self.measured if each.name == self.gain.name]
         return [each for each in self.measured if each.name not in (INT8, FEWER)]
 
@@ -227,7 +233,8 @@ def gain(
 ) -> Gain:
     """Return what measurements of 8-bit and of float graphs tell, which were taken in turn.
 
-    Times of single layers are uncertain, so fewer of them in 8 bits have to be faster for sure.
+    Times of single layers are uncertain: a graph with fewer int8 layers has to be significantly
+    faster.
     """
     rivals = {each.name: each for each in measurements}
     own, fewer, name = rivals.pop(INT8), rivals.pop(FEWER, None), INT8
@@ -242,7 +249,7 @@ def gain(
 
 
 def undecided(gain: Gain, slow: Collection[str], unclear: Collection[str]) -> list[str]:
-    """Say of which layers it is open whether they are faster in float than in 8 bits, as they are.
+    """Return a note on the int8 layers for which float32 may be faster: nothing clear was measured.
 
     Args:
         gain: what was measured end to end.
@@ -250,16 +257,15 @@ def undecided(gain: Gain, slow: Collection[str], unclear: Collection[str]) -> li
         unclear: layers that may be, as far as their times tell.
     """
     found, fewer = [], gain.fewer
-    decide = "so in 8 bits; more minutes (--budget) or a quieter machine would decide it"
+    decide = "kept in int8; a larger --budget or an idle machine would decide it"
     if slow and fewer is None:
-        found.append(
-            f"{_named(slow)} in float: {UNDECIDED}: there was no time to compare, {decide}"
-        )
+        found.append(f"{_named(slow)} in float32: {INCONCLUSIVE}, no time to compare; {decide}")
     elif slow and fewer is not None and not fewer.is_decided:
-        found.append(f"{_named(slow)} in float: {fewer.verdict}, {decide}")
+        why = f"{fewer.wall.in_words()} as fast{f', {fewer.busy}' if fewer.busy else ''}"
+        found.append(f"{_named(slow)} in float32: {INCONCLUSIVE}, {why}; {decide}")
     if unclear:
-        why = "faster by the medians of its times, but not beyond doubt"
-        found.append(f"{_named(unclear)} in float: {UNDECIDED}: {why}, {decide}")
+        why = "faster by its median times, but not significantly"
+        found.append(f"{_named(unclear)} in float32: {INCONCLUSIVE}, {why}; {decide}")
     return found
 
 

@@ -56,15 +56,23 @@ def ends(part: DocumentPart) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[s
         ("outputs", model["outputs"].words),
         ("SHA-256", model["sha256"].text[:16]),
     )
-    result, engine = part["result"].text, part["engine"].text
+    engine = part["engine"].text
     after = (
-        ("result", _RESULTS.get(result, result)),
+        ("result", _result(part)),
         ("computed by", _ENGINES.get(engine, engine)),
         ("size", volume(size["after"]["value"].number)),
         ("served as", part["name"].text),
         ("stages", _outcomes(part["stages"])),
     )
     return _known(before), _known(after)
+
+
+def _result(part: DocumentPart) -> str:
+    """Return the precision of what came out, and why that is float32."""
+    result, precision = part["result"].text, part["precision"].text
+    if precision != "float32":
+        return _RESULTS.get(result, result)
+    return f"{precision}: {part['reason'].text}"
 
 
 def _known(rows: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
@@ -92,6 +100,9 @@ def _card(name: str, part: DocumentPart) -> Card:
     shown = known[-1] if known else None
     said = part["verdict"].text or ("" if known else "not measured")
     change, tone = _change(part, unit)
+    if loaded := part["loaded"].text:
+        change, tone = f"{change}, loaded machine" if change else "", tone and "doubt"
+        said = said if loaded in said else f"{said}, {loaded}"
     if not tone and said.startswith("undecided"):
         tone = "doubt"
     value, sign = amount(shown, unit), ""

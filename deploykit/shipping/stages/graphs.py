@@ -10,6 +10,7 @@ from deploykit.api.optimize import optimize
 from deploykit.api.quantize import quantize
 from deploykit.freezing.open_model import open_model, path_of
 from deploykit.quantization.requested import Quantization
+from deploykit.quantization.timing.speed import INCONCLUSIVE
 from deploykit.shipping.shipment import (
     EIGHT_BITS_FILE,
     FROZEN,
@@ -17,7 +18,7 @@ from deploykit.shipping.shipment import (
     Shipment,
 )
 from deploykit.shipping.stage import ShipStage
-from deploykit.shipping.stage_result import UNDECIDED, Outcome
+from deploykit.shipping.stage_result import DONE, UNDECIDED, Outcome
 
 SIDECAR = ".json"
 
@@ -109,6 +110,7 @@ def _quantize(shipment: Shipment) -> Outcome:
             engine=how.engine,
             budget=max(shipment.share, 0.5),
             allow_low_accuracy=how.allow_low_accuracy,
+            allow_float=True,
         )
         if how.evaluation is not None:
             options = replace(options, max_drop=how.max_drop)
@@ -119,28 +121,30 @@ def _quantize(shipment: Shipment) -> Outcome:
     if how.target == "size" and document.get("result") != "int8":
         common["preprocess"] = how.preprocess if is_calibrated else None
         common["allow_low_accuracy"] = how.allow_low_accuracy
-        graph = quantize(model, mode="weights", data=how.calibration, **common)
-        document = {**graph.report.document(), "result": "int8", "stored_only": True,
-                    "engine": "tensorflow", "reason": "weights are stored in 8 bits, for the size; "
-                    "layers compute in float"}  # fmt: skip
+        slower = document.get("reason")
+        graph = quantize(model, mode="weights", data=how.calibration, allow_float=True, **common)
+        document = {"result": "float", **graph.report.document(), "engine": "tensorflow"}
+        if not graph.report.is_float:
+            document |= {"result": "int8", "stored_only": True}
+        elif slower:
+            document["reason"] = slower
     shipment.forget(EIGHT_BITS_FILE)
     verdict = graph.report.verification
     document["verification"] = verdict and verdict.document()
     files = EIGHT_BITS_FILE, EIGHT_BITS_FILE + SIDECAR
     reason = str(document.get("reason", ""))
-    if document["result"] != "int8":
-        return Outcome(document, files, UNDECIDED if "undecided" in reason else "done", reason)
-    return Outcome(document, files, why=reason)
+    kind = UNDECIDED if INCONCLUSIVE in reason else DONE
+    return Outcome(document, files, kind, reason)
 
 
 def _uncalibrated(shipment: Shipment) -> str:
-    """Say why nothing is put in 8 bits."""
-    return "" if shipment.how.calibration is not None else "there is no --calibration DATA"
+    """Return why nothing is quantized, or an empty string."""
+    return "" if shipment.how.calibration is not None else "int8 needs --calibration DATA"
 
 
 def _no_8_bits(shipment: Shipment) -> str:
     if shipment.how.device == "gpu":
-        return "layers compute in 8 bits on CPUs alone, and the model is for a GPU"
+        return "int8 layers run on CPUs only, and --device is gpu"
     return "" if shipment.how.target == "size" else _uncalibrated(shipment)
 
 

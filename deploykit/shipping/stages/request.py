@@ -15,14 +15,16 @@ from deploykit.freezing.sidecar import about
 from deploykit.input.data import IMAGE_ENDS
 from deploykit.input.samples import open_feeds
 from deploykit.serving.protocol.photo_names import TENSORS
-from deploykit.serving.protocol.signatures import CLASSES, PREDICT, SCORES
+from deploykit.serving.protocol.signatures import CLASSES, DEFAULT, PREDICT, SCORES
 from deploykit.shipping.own_answer import own_answer
+from deploykit.shipping.random_image import random_bmp
+from deploykit.shipping.request_speed import request_speed
 from deploykit.shipping.served_instance import ServedInstance
 from deploykit.shipping.shipment import Shipment
 from deploykit.shipping.stage import ShipStage
 from deploykit.shipping.stage_result import UNDECIDED, Outcome
 from deploykit.shipping.stages.exported_version import named_model
-from deploykit.storage.files import write
+from deploykit.storage.files import read_bytes, write
 from deploykit.storage.ship_report import MODEL, TUNED
 from deploykit.transforms.core.engines.engines import TENSORFLOW
 from deploykit.transforms.core.errors import VerificationError
@@ -51,6 +53,7 @@ def _serve(shipment: Shipment) -> Outcome:
             **_asked(shipment, callee, server.address),
             **_photo(shipment, server.address),
         }
+        document["requests"] = _requests(shipment, callee, server.address, document)
     files = tuple(document.pop("files"))
     if document["agrees"] is False:
         raise VerificationError(
@@ -191,6 +194,32 @@ def _photo(shipment: Shipment, address: str) -> dict[str, Any]:
     return {"photo": {"file": str(path), "classes": best}}
 
 
+def _requests(
+    shipment: Shipment, callee: NamedModel, address: str, document: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return how fast requests to the default signature are, or why that is not known."""
+    if callee.method != PREDICT:
+        return {"why": f"{callee.method} takes tf.Examples, of which none is made"}
+    sample, said = _sample(shipment, callee)
+    if sample is None:
+        return {"why": said}
+    signatures = shipment.document("export")["signatures"]
+    takes = signatures[DEFAULT if DEFAULT in signatures else callee.signature]["inputs"]
+    own = {alias: array for alias, array in sample.items() if alias in takes}
+    images = [alias for alias in takes if alias not in own]
+    if images:
+        photo = document.get("photo")
+        content = read_bytes(photo["file"]) if photo else _image(sample)
+        own |= {alias: np.array([content, b""], object)[:1] for alias in images}
+    return request_speed(shipment, address, own)
+
+
+def _image(sample: Mapping[str, Array]) -> bytes:
+    """Return a random image of the size that a model takes, as a BMP file."""
+    shape = next(array.shape for array in sample.values() if array.ndim == 4)
+    return random_bmp(*shape[1:3])
+
+
 def _photo_in(data: Any) -> Path | None:
     """Return the first photo of a folder."""
     if not isinstance(data, str) or not os.path.isdir(data):
@@ -207,7 +236,7 @@ SERVE = ShipStage(
     "serve",
     _serve,
     ("name", "calibration", "evaluation", "preprocess", "allowed_ops"),
-    ("export", "tune"),
+    ("check", "export", "tune"),
     measures=True,
-    seconds=12,
+    seconds=32,
 )

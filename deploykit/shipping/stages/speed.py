@@ -1,6 +1,7 @@
 """Where what is shipped runs, with which settings, and how fast it is beside what came."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +29,7 @@ from deploykit.transforms.core.errors import Error, GraphError
 
 LONGEST = 10.0  # seconds of each model and settings; more would tell little else
 STARTING = 4.0  # of these, until a session has loaded and is warm
+AFTER_MINUTES = 0.7  # for the stages after the benchmark, before it is repeated
 INPUT_SECONDS = 3.0
 PROFILE_SECONDS = 1.0
 
@@ -94,18 +96,38 @@ def _benchmark(shipment: Shipment) -> Outcome:
         settings[shipment.shipped_as] = []  # TensorFlow would only emulate another engine's codes
     settings[shipment.shipped_as] += _shipped_settings(shipment)
     most = 60 * shipment.share / sum(map(len, settings.values())) - STARTING
-    found = benchmark(
-        models,
-        settings,
-        seconds=max(1.0, min(LONGEST, most)),
-        profile=_in_tensorflow(shipment),
-        **_feeding(shipment),
-    )
-    assert isinstance(found, BenchmarkResult)
+    seconds = max(1.0, min(LONGEST, most))
+
+    def measured() -> BenchmarkResult:
+        found = benchmark(
+            models,
+            settings,
+            seconds=seconds,
+            profile=_in_tensorflow(shipment),
+            **_feeding(shipment),
+        )
+        assert isinstance(found, BenchmarkResult)
+        return found
+
+    again_minutes = (seconds + STARTING) * sum(map(len, settings.values())) / 60
+    found = less_loaded(measured, lambda: shipment.left > again_minutes + AFTER_MINUTES)
     profiled = None if _in_tensorflow(shipment) else _profiled(shipment)
     document: dict[str, Any] = {"models": found.document(), "profiled": profiled, "input": None}
     why = _input(shipment, document)
     return Outcome(document, why=why)
+
+
+def less_loaded(
+    measured: Callable[[], BenchmarkResult], has_time: Callable[[], bool]
+) -> BenchmarkResult:
+    """Return a result; on a loaded machine the less loaded one of two, where there is time."""
+    found = measured()
+    if found.conditions is None or not found.conditions.busy or not has_time():
+        return found
+    again = measured()
+    if again.conditions is None or again.conditions.foreign_cores > found.conditions.foreign_cores:
+        return found
+    return again
 
 
 def _shipped_settings(shipment: Shipment) -> list[Settings]:

@@ -40,8 +40,8 @@ def lines(result: Quantized) -> list[str | Table]:
             said.append(f"{name}: {_in_words(found)}")
     if result.use is not None:
         said.append(f"{ENGINES[result.use.engine]} {result.use.version} is to compute the graph")
-    said += [result.reason, result.engine_reason] if result.engine_reason else [result.reason]
-    return said
+    said += [result.engine_reason] if result.engine_reason else []
+    return [*said, f"result: {result.precision} ({result.reason})"]
 
 
 def weight_lines(result: WeightsInt8) -> list[str | Table]:
@@ -58,7 +58,8 @@ def weight_lines(result: WeightsInt8) -> list[str | Table]:
     said += [f"{each.weight} stays float: {each.why_float}" for each in kept]
     said += [f"note: {note}" for note in result.notes]
     count = len(result.weights)
-    return [*said, f"{count - len(kept)} of {count} weights are in 8 bits"] if kept else said
+    said += [f"{count - len(kept)} of {count} weights are in 8 bits"] if kept else []
+    return [*said, f"result: float32 ({result.reason})"] if result.is_float else said
 
 
 def _in_words(found: Judgement) -> str:

@@ -14,8 +14,11 @@ def lines(document: Known, folder: str) -> "Iterator[str | Table]":
     if "plan" in document:
         yield from _plan(document, folder)
         return
+    yield from precision_line(document)
     yield _figures(document["figures"])
     yield str(document["verdict"])
+    marks = [each.get("loaded") for each in document["figures"].values()]
+    yield from dict.fromkeys(filter(None, marks))
     missing = [e for e in document["stages"] if e["outcome"] != "done" or e["why"]]
     if missing:
         yield ""
@@ -23,6 +26,13 @@ def lines(document: Known, folder: str) -> "Iterator[str | Table]":
     yield ""
     width = max(len(each["what"]) for each in document["commands"])
     yield from (f"{each['what']:<{width}}   {each['command']}" for each in document["commands"])
+
+
+def precision_line(document: Known) -> list[str]:
+    """Return why float32 is shipped, as a line; none: int8 is shipped."""
+    if document.get("precision") != "float32":
+        return []
+    return [f"{document['name']} is shipped in float32: {document['reason']}"]
 
 
 def _stage(stage: Known) -> str:
@@ -51,7 +61,8 @@ def times(figure: Known) -> str:
         if ratio["low"] == ratio["high"]:
             return f"{ratio['value']:.2f}"
         said = f"{ratio['value']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
-        return said if ratio["low"] > 1 or ratio["high"] < 1 else f"{said}: undecided"
+        said += "" if ratio["low"] > 1 or ratio["high"] < 1 else ": undecided"
+        return f"{said}, loaded machine" if figure.get("loaded") else said
     return str(figure["verdict"]) if change is not None or figure["before"] is None else "-"
 
 

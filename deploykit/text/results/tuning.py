@@ -50,7 +50,7 @@ def lines(found: Recommendation, tuned: str) -> "Iterator[str | Table]":
         way = "more minutes (--budget) or a quieter machine would decide it"
         yield f"undecided: {'; '.join(found.undecided)}: {way}"
     if found.final.conditions is not None and found.final.conditions.busy:
-        yield f"{found.final.conditions.busy}: more would be found on a quieter one"
+        yield f"{found.final.conditions.busy}; an idle one would tell more"
     yield from thread_lines(found.final)
     if found.impossible:
         yield f"unstable: {found.impossible}"
@@ -84,6 +84,8 @@ def to_copy(model: str, settings: Settings) -> Iterator[str]:
 
 def _table(found: Recommendation) -> "Table":
     table = new_table("tune", "p50 ms", "p99 ms", "CPU ms", "items/s", "against the defaults")
+    loaded = found.final.conditions is not None and found.final.conditions.busy
+    mark = ", loaded machine" if loaded else ""
     for goal in ("default", *GOALS):
         chosen: Measurement | None = getattr(found, goal)
         if chosen is None:
@@ -92,9 +94,9 @@ def _table(found: Recommendation) -> "Table":
         if goal != "default" and chosen is found.default:
             gain = "nothing is better"
         elif goal == "latency":
-            gain = f"{_shown(found.faster(chosen))} as fast"
+            gain = f"{_shown(found.faster(chosen))} as fast{mark}"
         elif goal == "throughput":
-            gain = f"{_shown(found.more(chosen))} the items"
+            gain = f"{_shown(found.more(chosen))} the items{mark}"
         cells = (figures.p50, figures.p99, figures.cpu_ms, figures.items_per_second)
         shown = ["?" if each is None else f"{each:.4g}" for each in cells]
         table.add_row(_TITLES[goal], *shown, gain)

@@ -2,12 +2,13 @@
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from deploykit.serving.execution.batch_parts import BatchParts
 from deploykit.serving.execution.engines.engine import Engine, Loading
 from deploykit.serving.execution.engines.openvino_engine import OpenVinoEngine
+from deploykit.serving.execution.engines.split_engine import SplitEngine, split_signatures
 from deploykit.serving.execution.engines.tensorflow_engine import TensorFlowEngine, Traits
 from deploykit.serving.execution.engines.tensorflow_start import start_tensorflow
 from deploykit.serving.execution.engines.trial import engine_of
@@ -22,6 +23,7 @@ from deploykit.serving.protocol.signatures import (
     read_meta_graph,
     signatures_of,
 )
+from deploykit.transforms.core.engines.engine_cut import MODEL
 from deploykit.transforms.core.engines.engine_folder import FOLDER, read
 from deploykit.transforms.core.engines.engine_manifest import EngineFolder, EngineTensor
 from deploykit.transforms.core.engines.engines import AUTO, OPENVINO, TENSORFLOW, lacking
@@ -42,19 +44,19 @@ def open_version(folder: Path, name: str, version: int, loading: Loading) -> Ser
     signatures = signatures_of(meta)
     engines: dict[str, Engine] = {}
     if (found := _openvino(folder, signatures, loading)) is not None:
-        engines |= dict.fromkeys(found.signatures, found)
-    spread = [signature for signature, each in engines.items() if each.spreads]
+        engines |= {name: found for name in found.signatures if name in signatures}
     left = {each: signatures[each] for each in signatures if each not in engines}
     if not left:
-        quick = QuickCalls(meta)
-        return Servable(
-            folder, name, version, signatures, engines, quick, BatchParts(signatures, (), spread)
-        )
+        parts = BatchParts(signatures, (), [n for n, each in engines.items() if each.spreads])
+        return Servable(folder, name, version, signatures, engines, QuickCalls(meta), parts)
     try:
         start_tensorflow()
         check_safe(meta, folder, loading.allowed_ops)
         traits = Traits.of(meta, left)
-        apart = _unmixed(meta, left, traits) if loading.slots > 1 else ()
+        models = {} if found is None else {name: found.signature(name) for name in found.signatures}
+        split = split_signatures(meta, left, models)
+        whole = {name: each for name, each in left.items() if name not in split}
+        apart = _unmixed(meta, whole, traits) if loading.slots > 1 else ()
         quick = QuickCalls(meta, traits.photos)
         del meta  # it holds the weights, and so does a session
         engine = TensorFlowEngine(folder, left, traits, loading)
@@ -62,9 +64,11 @@ def open_version(folder: Path, name: str, version: int, loading: Loading) -> Ser
         if found is not None:
             found.close()
         raise
-    engines |= dict.fromkeys(left, engine)
+    engines |= dict.fromkeys(whole, engine)
     if found is not None:
-        logger.info("%s: %s", folder, _who(engines))
+        engines |= dict.fromkeys(split, SplitEngine(left, split, found, engine))
+        logger.info("%s: %s", folder, _who(engines, split))
+    spread = [name for name, each in engines.items() if each.spreads]
     parts = BatchParts(signatures, apart, spread)
     return Servable(folder, name, version, signatures, engines, quick, parts)
 
@@ -115,6 +119,8 @@ def _openvino(
 def _check_same(folder: Path, content: EngineFolder, signatures: Mapping[str, Signature]) -> None:
     """Raise GraphError where what lies beside a version is called otherwise than the version."""
     for name, each in content.signatures.items():
+        if name == MODEL:  # its tensors are looked for in the graph
+            continue
         ours = signatures.get(name)
         if ours is None:
             raise GraphError(f"{folder}: {FOLDER} is for a signature '{name}', which is not there")
@@ -137,9 +143,13 @@ def _tell_once(folder: Path, why: str) -> None:
         logger.warning(words, folder, why)
 
 
-def _who(engines: Mapping[str, Engine]) -> str:
+def _who(engines: Mapping[str, Engine], split: Collection[str]) -> str:
     """Return which engine computes which signatures, in words."""
     by_engine: dict[str, list[str]] = {}
     for signature, engine in sorted(engines.items()):
         by_engine.setdefault(engine.name, []).append(f"'{signature}'")
-    return "; ".join(f"{name} computes {', '.join(s)}" for name, s in sorted(by_engine.items()))
+    found = [f"{name} runs {', '.join(names)}" for name, names in sorted(by_engine.items())]
+    if split:
+        names = ", ".join(f"'{name}'" for name in sorted(split))
+        found.append(f"{TENSORFLOW} runs the pre- and postprocessing of {names}")
+    return "; ".join(found)

@@ -6,7 +6,7 @@ as many calls at once as there are slots, and once more for a call that has all 
 
 from collections.abc import Mapping, Sequence
 
-from deploykit.serving.execution.engines.deadlines import Deadline
+from deploykit.serving.execution.engines.deadlines import OVERDUE, Deadline
 from deploykit.serving.execution.engines.engine import ALL, HERE, Loading
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.transforms.core.engines.engine_manifest import EngineFolder, EngineSignature
@@ -17,8 +17,6 @@ from deploykit.transforms.core.errors import GraphError, lacks_memory
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.running.free_memory import give_back
 from deploykit.transforms.core.tensors import Array
-
-OVERDUE = "the deadline passed while the model ran"
 
 
 class OpenVinoEngine:
@@ -45,6 +43,10 @@ class OpenVinoEngine:
     def signatures(self) -> list[str]:
         """What it computes of the version."""
         return list(self._signatures)
+
+    def signature(self, name: str) -> EngineSignature:
+        """Return the tensors of what it computes."""
+        return self._signatures[name]
 
     def compute(
         self,

@@ -10,7 +10,7 @@ from typing import Any
 
 from deploykit.serving.execution.damaged_photos import damaged_photo, filled_up, photos_taken
 from deploykit.serving.execution.empty_batches import needs_rows
-from deploykit.serving.execution.engines.engine import HERE, Loading
+from deploykit.serving.execution.engines.engine import ALL, HERE, Loading
 from deploykit.serving.execution.free_shapes import free_inputs
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.protos import MetaGraphDef
@@ -19,6 +19,7 @@ from deploykit.transforms.core.engines.engines import TENSORFLOW, version_of
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.free_memory import give_back
 from deploykit.transforms.core.running.quiet import quiet
+from deploykit.transforms.core.running.session import full_name
 from deploykit.transforms.core.tensors import Array
 
 # Each set of outputs has an executor of its own, with its own copy of a frozen graph's weights.
@@ -83,7 +84,7 @@ class TensorFlowEngine:
         self._run_options = tf.compat.v1.RunOptions
         self._here: bytes = self._run_options(inter_op_thread_pool=_HERE).SerializeToString()
         graph = tf.Graph()
-        self._session = tf.compat.v1.Session(graph=graph, config=_config(loading))
+        self._session: Any = tf.compat.v1.Session(graph=graph, config=_config(loading))
         try:
             with graph.as_default(), quiet(logging.ERROR):  # the loader is deprecated, it says
                 tf.compat.v1.saved_model.loader.load(self._session, [SERVE], str(folder))
@@ -117,26 +118,76 @@ class TensorFlowEngine:
         fetched = self._fetched(signature, outputs, tuple(chosen.outputs))
         fed = {self._tensors[chosen.inputs[alias].name]: a for alias, a in feeds.items()}
         fetches = [self._tensors[chosen.outputs[alias].name] for alias in fetched]
+        values = self._run(signature, fed, fetches, seconds, slot, (signature, feeds))
+        return dict(zip(fetched, values, strict=True))
+
+    def before(
+        self,
+        signature: str,
+        feeds: Mapping[str, Array],
+        wanted: Sequence[str],
+        seconds: float | None,
+        slot: int,
+    ) -> list[Array]:
+        """Return tensors of the graph that a signature computes from its inputs, as `compute`."""
+        inputs = self._signatures[signature].inputs
+        fed = {self._tensors[inputs[alias].name]: array for alias, array in feeds.items()}
+        fetches = [self._tensor(each) for each in wanted]
+        key = f"{signature} before its model"
+        return self._run(key, fed, fetches, seconds, slot, (signature, feeds))
+
+    def after(
+        self,
+        signature: str,
+        given: Mapping[str, Array],
+        wanted: Sequence[str],
+        seconds: float | None,
+        slot: int,
+    ) -> list[Array]:
+        """Return tensors of the graph that depend on others, which are given, as `compute`."""
+        fed = {self._tensor(name): array for name, array in given.items()}
+        fetches = [self._tensor(each) for each in wanted]
+        return self._run(f"{signature} after its model", fed, fetches, seconds, slot)
+
+    def _tensor(self, name: str) -> Any:
+        """Return the handle of a tensor of the graph."""
+        name = full_name(name)
+        if name not in self._tensors:
+            graph = self._session.graph
+            self._tensors[name] = graph.get_tensor_by_name(name)._as_tf_output()
+        return self._tensors[name]
+
+    def _run(
+        self,
+        key: str,
+        fed: Mapping[Any, Array],
+        fetches: list[Any],
+        seconds: float | None,
+        slot: int,
+        photos: tuple[str, Mapping[str, Array]] | None = None,
+    ) -> list[Array]:
+        """Return the values of fetches; of `photos`, a damaged one is named."""
         # A thread's own time does not count how long it waits for Python's lock when it is done.
         clock = time.thread_time if slot == HERE else time.monotonic
-        options = self._here if slot == HERE else self._within(seconds, signature, slot)
+        options = self._here if slot == HERE else self._within(seconds, key, slot)
         start = clock()
         try:
-            values = self._session_run(options, fed, fetches)
+            values: list[Array] = self._session_run(options, fed, fetches)
         except self._op_error as error:
             code = _CODES[error.error_code] if error.error_code < len(_CODES) else "INTERNAL"
-            said = self._damaged(signature, feeds) if code == "INVALID_ARGUMENT" else ""
+            said = self._damaged(*photos) if photos and code == "INVALID_ARGUMENT" else ""
             code = "INTERNAL" if code == "UNKNOWN" else code
             raise ServingError(code, said or error.message) from None
         finally:
-            self._seconds[signature] = clock() - start
-        return dict(zip(fetched, values, strict=True))
+            self._seconds[key] = clock() - start
+        return values
 
     def close(self) -> None:
         """Give all memory back. Nobody may be calling it any more."""
-        self._session.close()
+        if self._session is not None:
+            self._session.close()
         self._tensors = self._ready = {}
-        del self._session
+        self._session = None
         give_back()
 
     def _damaged(self, signature: str, feeds: Mapping[str, Array]) -> str:
@@ -168,10 +219,10 @@ class TensorFlowEngine:
         finally:
             session.TF_DeleteBuffer(buffer)
 
-    def _within(self, seconds: float | None, signature: str, slot: int) -> bytes:
+    def _within(self, seconds: float | None, key: str, slot: int) -> bytes:
         """Return RunOptions that end a call when its time is over; one without a deadline stays."""
-        short = self._seconds.get(signature, _UNKNOWN) < _SHORT
-        one = self._inter_op < 0 or (self._inter_op == 0 and short)
+        short = self._seconds.get(key, _UNKNOWN) < _SHORT
+        one = slot != ALL and (self._inter_op < 0 or (self._inter_op == 0 and short))
         if one and seconds is None:
             return self._here
         options: bytes = self._run_options(

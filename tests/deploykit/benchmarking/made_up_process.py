@@ -3,10 +3,11 @@
 Their clock is theirs alone, so figures are the same each time.
 """
 
+import math
 import os
 from types import SimpleNamespace
 
-from deploykit.benchmarking import playing, sessions
+from deploykit.benchmarking import conditions, playing, sessions
 from deploykit.benchmarking.engines import opening
 
 CALL = 0.002
@@ -54,6 +55,7 @@ class MadeUpProcess:
 
 def take_made_up_processes(monkeypatch) -> list[tuple]:
     """Let all processes that measure be made up; return what will be asked of them."""
+    monkeypatch.setattr(conditions, "BUSY", math.inf)  # the machine of the tests marks nothing
     MadeUpProcess.asked, MadeUpProcess.now = [], 0.0
     for module in (opening, sessions):
         monkeypatch.setattr(module, "Worker", MadeUpProcess)

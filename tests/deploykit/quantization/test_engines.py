@@ -258,7 +258,7 @@ def test_an_engine_that_computes_all_layers_wrong_gets_the_float_graph(
     Wrong(monkeypatch, LAYERS, 1.5)
     found = quantize_calibrated(net, data, WANTED)
     assert (found.is_float, found.graph, found.use.engine) == (True, net, "openvino")
-    assert found.reason.startswith("OpenVINO computes every layer in 8 bits otherwise than Tens")
+    assert found.reason == "every int8 layer differs from TensorFlow in OpenVINO"
 
 
 @pytest.mark.parametrize(
@@ -294,9 +294,9 @@ def test_strings_are_refused_before_anything_runs(data):
 @pytest.mark.parametrize(
     ("ms", "engine", "said"),
     [
-        (4.0, "openvino", "OpenVINO computes its best graph 2.5"),
-        (10.0, "tensorflow", "OpenVINO beside TensorFlow, each with its best graph: no difference"),
-        (30.0, "tensorflow", "OpenVINO beside TensorFlow, each with its best graph: slower"),
+        (4.0, "openvino", "OpenVINO with its best graph is 2.50x"),
+        (10.0, "tensorflow", "OpenVINO with its best graph is 1.00x"),
+        (30.0, "tensorflow", "OpenVINO with its best graph is 0.33x"),
     ],
 )
 def test_auto_takes_the_engine_that_is_faster(net, data, clock, ms, engine, said):
@@ -309,6 +309,18 @@ def test_auto_takes_the_engine_that_is_faster(net, data, clock, ms, engine, said
     assert found.engine_reason in lines(found)
     asked = [each for each in clock.asked if each != ("times",)]
     assert asked == [("float in OpenVINO", "8 bits in OpenVINO"), ("float", "8 bits")]
+
+
+def test_auto_takes_the_only_engine_with_int8_unless_it_is_slower(net, data, clock):
+    clock.ms |= {"8 bits": 30.0, "float": 10.0, "8 bits in OpenVINO": 10.0}
+    clock.ms |= {"float in OpenVINO": 30.0}
+    how = Quantization(min_sqnr=20, engine="auto")
+    found = quantize_calibrated(net, data, how)
+    assert (found.precision, found.use.engine) == ("int8", "openvino")
+    assert found.engine_reason.endswith("OpenVINO, the only engine with an int8 graph, runs it")
+    clock.ms["8 bits in OpenVINO"] = 20.0
+    found = quantize_calibrated(net, data, how)
+    assert (found.precision, found.use) == ("float32", None)
 
 
 def test_auto_ranks_once_for_both(net, data, clock, monkeypatch):
@@ -326,7 +338,7 @@ def test_the_best_of_an_engine_may_be_in_float(net, data, clock):
     clock.ms |= {"8 bits in OpenVINO": 9.0, "float in OpenVINO": 5.0}
     found = quantize_calibrated(net, data, Quantization(min_sqnr=20, engine="auto"))
     assert (found.is_float, found.use.engine) == (True, "openvino")
-    assert found.engine_reason.startswith("OpenVINO computes its best graph 2.")
+    assert found.engine_reason.startswith("OpenVINO with its best graph is 2.00x")
 
 
 def test_an_engine_that_is_not_there(net, data, clock, monkeypatch):

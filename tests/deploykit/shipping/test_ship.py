@@ -10,6 +10,7 @@ import deploykit as api
 from deploykit.freezing.interface import Source
 from deploykit.shipping.ship import _in_memory, _inputs
 from deploykit.shipping.stages import NAMES
+from deploykit.text.results.shipped import lines
 from deploykit.transforms.core.errors import FileError, GraphError
 from tests.deploykit.benchmarking.nets import dense, written
 from tests.deploykit.conftest import command_line
@@ -79,7 +80,17 @@ def test_five_figures_are_compared(shipped):
     for name in ("accuracy", "size", "p50", "rate"):
         assert figures[name]["before"]["value"] > 0 or name == "accuracy"
         assert figures[name]["after"] is not None
-    assert "net is shipped optimized" in shipped["verdict"]
+    assert "net is shipped in float32" in shipped["verdict"]
+
+
+def test_float32_and_its_reason_come_first(home, shipped):
+    assert (shipped["precision"], shipped["reason"]) == ("float32", "int8 needs --calibration DATA")
+    first = "net is shipped in float32: int8 needs --calibration DATA"
+    assert next(iter(lines(shipped, "net.ship"))) == first
+    report = json.loads((home / "net.ship" / "report.json").read_text())
+    assert (report["precision"], report["reason"]) == ("float32", shipped["reason"])
+    assert first in (home / "net.ship" / "README.md").read_text()
+    assert "float32: int8 needs --calibration DATA" in (home / "net.ship/report.html").read_text()
 
 
 def test_a_second_run_keeps_all(home, shipped):

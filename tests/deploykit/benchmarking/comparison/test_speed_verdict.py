@@ -28,7 +28,7 @@ from deploykit.benchmarking.statistics import Ratio, student
 from tests.deploykit.benchmarking.made_up import KINDS, in_turns, measurement, times
 
 GPU = Settings(device="gpu:0")
-BUSY = "the machine is busy (other processes took 1.9 of 2 cores)"
+BUSY = "measured on a loaded machine: other processes used 1.9 of 2 cores"
 
 
 # Of made-up machines.

@@ -15,6 +15,7 @@ from deploykit.quantization import (
     search,
     target,
 )
+from deploykit.quantization.preconditions import is_quantized
 from deploykit.storage.arrays import load_data
 from tests.deploykit.conftest import FASHION, command_line
 from tests.deploykit.quantization.conftest import InProcess
@@ -24,7 +25,7 @@ from tests.support import build, ops, random
 FACTS = {
     "result", "reason", "isa", "calibration_samples", "int8_layers", "all_layers", "layers",
     "judgement", "evaluation", "speed", "seconds_by_step", "notes", "engine", "engine_reason",
-    "engine_speed",
+    "engine_speed", "precision",
 }  # fmt: skip
 OF_A_LAYER = {
     "layer", "op", "computes_in", "why_float", "min", "max", "sqnr_db", "eigen_us", "onednn_us",
@@ -78,26 +79,27 @@ def real(tmp_path_factory):
         found = command_line(
             "quantize", FASHION / "fashion.keras", "-o", folder / "out.pb", "--threads=1x1",
             "--calibration", folder / "some.npz", "--eval", FASHION / "test_1000.npz", "--json",
+            "--allow-float",
         )  # fmt: skip
     return folder, found
 
 
-def test_a_tiny_net_stays_float_and_that_is_said(real):
+def test_a_tiny_net_as_it_is_measured(real):
     folder, found = real
     assert (found.status, unfed(found)) == (0, [])
     document = found.document
     assert set(document) >= FACTS
-    assert document["result"] == "float"
-    assert "so the float graph is kept" in document["reason"]
-    assert document["speed"] is None or not document["speed"]["verdict"].startswith("faster")
-    assert not INT8_OPS & set(ops(load_graph(folder / "out.pb")))
+    is_float = document["precision"] == "float32"  # the machine decides
+    assert (document["result"] == "float") == is_float
+    assert is_float == document["speed"]["verdict"].startswith("slower")
+    assert is_float == (not INT8_OPS & set(ops(load_graph(folder / "out.pb"))))
     assert document["nodes_out"] == len(load_graph(folder / "out.pb"))
     assert sorted(path.name for path in folder.iterdir()) == ["out.pb", "out.pb.json", "some.npz"]
     assert document["calibration_samples"] == 60
     assert len(document["layers"]) == 12
     for each in document["layers"]:
         assert set(each) == OF_A_LAYER
-        assert each["computes_in"] == "float"
+        assert not is_float or each["computes_in"] == "float"
         assert min(each[name] for name in ("eigen_us", "onednn_us", "int8_us")) > 0
         assert each["sqnr_db"] > 30
     if document["evaluation"] is not None:
@@ -144,9 +146,7 @@ def test_what_people_read(deploykit, net, data, clock):
     assert any(line.startswith("3 of 4 layers are in 8 bits, with weights for ") for line in lines)
     assert any(line.startswith("held-out samples: SQNR ") for line in lines)
     assert any(line.startswith("evaluation: SQNR ") and "top1" in line for line in lines)
-    assert lines[-1] == (
-        "8 bits run 2.00 times (1.90 to 2.10) as fast as float, so the 8-bit graph is kept"
-    )
+    assert lines[-1] == "result: int8 (int8 is 2.00x (99.8 % CI 1.9-2.1) as fast as float32)"
 
 
 def test_the_state_is_kept_when_interrupted(deploykit, net, data, clock, monkeypatch):
@@ -174,19 +174,82 @@ def test_what_is_below_the_bar_is_refused(deploykit, net, data, clock, monkeypat
 
     Planted(monkeypatch, input_for_output)
     found = deploykit("quantize", net, "--calibration", data, "--min-sqnr=0", "--json")
-    assert (found.status, found.stdout) == (5, "")
-    assert "nothing was written" in found.stderr
-    assert len(unfed(found)) == 1
+    assert_not_quantized(found, "int8 is too inaccurate: SQNR ")
     assert sorted(path.name for path in net.parent.iterdir()) == ["data.npz", "net.pb"]
 
 
+def assert_not_quantized(found, why):
+    """Check the exit status, the document and the message of what wrote nothing."""
+    document = found.document
+    assert (found.status, document["precision"], document["output_file"]) == (5, "float32", None)
+    assert document["reason"].startswith(why)
+    assert f"float32 is the right result: {why}" in found.stderr
+    assert "Nothing was written. Pass --allow-float to write the float32 graph" in found.stderr
+    assert len(unfed(found)) == 1
+
+
+SLOW = (0.9, 0.855, 0.945)
+
+
+@pytest.mark.parametrize("allow", [False, True])
+@pytest.mark.parametrize(
+    ("options", "speed", "why"),
+    [
+        (["--calibration=data.npz"], SLOW, "int8 is significantly slower than float32: 0.9"),
+        (["--calibration=data.npz"], (1.42, 0.215, 9.33), ""),
+        (["--calibration=data.npz"], (0.9, 0.8, 1.001), ""),
+        (["--calibration=data.npz"], (1.0, 0.0, np.inf), ""),
+        (["--calibration=data.npz", "--min-sqnr=1000"], (2, 1.9, 2.1), "int8 is too inaccurate: "),
+        (["--calibration=data.npz", *(f"--keep-float={each}" for each in LAYERS)], SLOW, "no lay"),
+        ([], SLOW, "there is nothing to quantize: no float32 weight has at least 1024 elements"),
+        (["--minimum-size=1"], SLOW, ""),
+        (["--minimum-size=1", "--min-sqnr=300"], SLOW, "int8 is too inaccurate: "),
+        (["--mode=nodes", "--min-sqnr=1"], SLOW, ""),
+        (["--mode=nodes", "--min-sqnr=300"], SLOW, "int8 is too inaccurate: "),
+    ],
+)
+def test_the_policy(deploykit, net, data, clock, monkeypatch, options, speed, why, allow):
+    """int8 is kept unless it is significantly slower or too inaccurate; else exit 5, or float32."""
+    monkeypatch.chdir(net.parent)
+    clock.interval = speed
+    command = ("quantize", net, "-o", "out.pb", "--json", *options)
+    found = deploykit(*command, *(["--allow-float"] if allow else []))
+    if why and not allow:
+        assert_not_quantized(found, why)
+        assert sorted(path.name for path in net.parent.iterdir()) == ["data.npz", "net.pb"]
+        return
+    assert found.status == 0, found.stderr
+    document, graph = found.document, load_graph("out.pb")
+    assert document["precision"] == ("float32" if why else "int8")
+    assert document["reason"].startswith(why)
+    assert is_quantized(graph) == (not why)
+    is_open = why == "" and speed[1] < 1 < speed[2] and "--calibration=data.npz" in options
+    assert ("inconclusive" in document["reason"]) == is_open
+
+
+@pytest.mark.parametrize("mode", ["weights", "nodes"])
+@pytest.mark.parametrize("allow", [False, True])
+def test_nothing_to_quantize(deploykit, tmp_path, mode, allow):
+    relu_file(tmp_path)
+    options = ["--allow-float"] if allow else []
+    found = deploykit("quantize", tmp_path / "relu.pb", f"--mode={mode}", "--json", *options)
+    if mode == "nodes":  # a Relu has an int8 form there
+        assert (found.status, found.document["precision"]) == (0, "int8")
+    elif allow:
+        assert (found.status, found.document["precision"]) == (0, "float32")
+        assert (tmp_path / "relu.quantized.pb").exists()
+    else:
+        assert_not_quantized(found, "there is nothing to quantize: no float32 weight has at least")
+        assert not (tmp_path / "relu.quantized.pb").exists()
+
+
 def test_the_modes_without_calibration(deploykit, net):
-    found = deploykit("quantize", net)
+    found = deploykit("quantize", net, "--minimum-size=64")
     assert found.status == 0
     assert "with --calibration DATA, layers compute in 8 bits too" in found.stderr
     weights = load_graph(net.parent / "net.quantized.pb")
     assert not INT8_OPS & set(ops(weights))
-    found = deploykit("quantize", net, "--mode=weights", "--force", "--json")
+    found = deploykit("quantize", net, "--mode=weights", "--minimum-size=64", "--force", "--json")
     assert (found.status, found.document["bytes_out"] > 0) == (0, True)
     found = deploykit("quantize", net, "--mode=nodes", "--force", "--min-sqnr=1")
     assert found.status == 0
@@ -260,21 +323,27 @@ def test_a_graph_in_8_bits_is_not_quantized_again(deploykit, net, data, clock):
     assert "give the float model" in found.stderr
 
 
-def test_a_model_without_layers_stays_as_it_is(deploykit, tmp_path, clock):
+def relu_file(folder):
+    """Write a model without layers, and samples of it."""
     from deploykit.transforms.core.graph import Graph
     from deploykit.transforms.core.node import Node
     from deploykit.transforms.core.tensors import DType
 
     x = Node("x", "Placeholder").with_attrs(dtype=DType("float32"), shape=(-1, 2))
     graph = Graph([x, Node("out", "Relu", ("x",)).with_attrs(T=DType("float32"))], ["x"], ["out"])
-    save_graph(graph, tmp_path / "relu.pb")
-    np.savez(tmp_path / "data.npz", x=random(9, 2))
-    found = deploykit("quantize", tmp_path / "relu.pb", "--calibration", tmp_path / "data.npz")
+    save_graph(graph, folder / "relu.pb")
+    np.savez(folder / "data.npz", x=random(9, 2))
+
+
+def test_a_model_without_layers(deploykit, tmp_path, clock):
+    relu_file(tmp_path)
+    command = ("quantize", tmp_path / "relu.pb", "--calibration", tmp_path / "data.npz")
+    why = "there is nothing to quantize: no convolution or matrix product in float32"
+    assert_not_quantized(deploykit(*command, "--json"), why)
+    assert not (tmp_path / "relu.quantized.pb").exists()
+    found = deploykit(*command, "--allow-float")
     assert found.status == 0
-    assert found.stdout.splitlines()[-1] == (
-        "there is nothing to quantize: no convolution or matrix product is in float32, so the "
-        "float graph is kept"
-    )
+    assert found.stdout.splitlines()[-1] == f"result: float32 ({why})"
     assert (tmp_path / "relu.quantized.pb").exists()
 
 
@@ -366,7 +435,7 @@ def test_the_noisiest_weights_stay_float(deploykit, uneven, data):
 
 
 def test_a_bar_that_no_weight_in_8_bits_holds_is_refused(deploykit, uneven):
-    found = deploykit("quantize", uneven, "--min-sqnr=200")
-    assert (found.status, found.stdout) == (5, "")
+    found = deploykit("quantize", uneven, "--min-sqnr=200", "--json")
+    assert_not_quantized(found, "int8 is too inaccurate: ")
     assert "quantize_weights, breaks the bar" in found.stderr
     assert not (uneven.parent / "uneven.quantized.pb").exists()

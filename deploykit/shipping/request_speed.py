@@ -1,0 +1,139 @@
+"""How fast requests are, through a server: the shipped version beside the model as it came.
+
+Both versions have the same default signature, so images are decoded and classes named in both. What
+a user of the server gains is this, and not what the model alone gains.
+"""
+
+import contextlib
+import functools
+import math
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from deploykit.api.export import export
+from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict
+from deploykit.benchmarking.conditions import Watch
+from deploykit.benchmarking.settings import CONFIDENCE
+from deploykit.benchmarking.statistics import Ratio, student
+from deploykit.calling.call_options import LoadTestOptions
+from deploykit.calling.prepared_calls import PreparedCalls, prepared_calls
+from deploykit.calling.server_load import Generators
+from deploykit.exporting.warm_up import KNOWN
+from deploykit.serving.client.connection import DEFAULT_CONNECTION
+from deploykit.serving.client.load_generator import LoadStep
+from deploykit.shipping.served_instance import ServedInstance
+from deploykit.shipping.shipment import FROZEN, Shipment
+from deploykit.transforms.core.engines.engines import TENSORFLOW
+from deploykit.transforms.core.errors import Error
+from deploykit.transforms.core.tensors import Array
+
+ROUNDS = 8
+SECONDS = 0.2, 0.75  # of a round of either: where the budget is over, and where it is not
+LEAST_MINUTES = 0.5  # of a whole budget, for one more server
+
+
+def request_speed(shipment: Shipment, address: str, inputs: Mapping[str, Array]) -> dict[str, Any]:
+    """Return the latencies of requests to the default signature, as plain data.
+
+    Both servers are asked in turn, by one client. On a loaded machine, all is measured once more
+    where there is time.
+
+    Args:
+        shipment: what was exported.
+        address: of a server of it.
+        inputs: one request.
+    """
+    if shipment.minutes < LEAST_MINUTES:
+        return {"why": f"a --budget below {LEAST_MINUTES:g} leaves no time to measure requests"}
+    with ExitStack() as stack:
+        try:
+            other = stack.enter_context(_baseline(shipment, stack))
+            ends = [_calls(shipment, each, inputs) for each in (other.address, address)]
+            first, second = (
+                stack.enter_context(Generators(each.endpoint, each.requests, 1)) for each in ends
+            )
+            seconds = min(max(60 * shipment.left / (4 * ROUNDS), SECONDS[0]), SECONDS[1])
+            found = _measured(first, second, seconds)
+            if found["loaded"] and 60 * shipment.left > 2 * ROUNDS * seconds:
+                again = _measured(first, second, seconds)
+                found = found if again["loaded"] else again
+        except Error as error:
+            return {"why": f"requests could not be measured: {error}"}
+    return {"signature": ends[1].signature, **found}
+
+
+def _baseline(shipment: Shipment, stack: ExitStack) -> ServedInstance:
+    """Return a server of the model as it came, in TensorFlow, with the same signatures."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="deploykit-")))
+    takes_images = "tensors" in shipment.document("export")["signatures"]
+    allowed = shipment.how.allowed_ops
+    export(
+        shipment.path(FROZEN),
+        folder,
+        name=shipment.name,
+        preprocess=KNOWN if takes_images else None,
+        labels=shipment.how.labels,
+        engine=TENSORFLOW,
+        allowed_ops=allowed,
+    )
+    return ServedInstance(folder, allowed_ops=allowed)
+
+
+def _calls(shipment: Shipment, address: str, inputs: Mapping[str, Array]) -> PreparedCalls:
+    return prepared_calls(address, shipment.name, inputs, LoadTestOptions(), DEFAULT_CONNECTION)
+
+
+def _measured(first: Generators, second: Generators, seconds: float) -> dict[str, Any]:
+    """Return the median latencies of two servers, round by round, and what they come to."""
+    watch, began, rounds = Watch(), _cpu_seconds(), list[tuple[float, float]]()
+    for number in range(ROUNDS):
+        order = (first, second) if number % 2 else (second, first)
+        step = LoadStep(seconds, callers=1)
+        taken = {id(each): each.measure(step).latency_ms["p50"] for each in order}
+        rounds.append((taken[id(first)], taken[id(second)]))
+    conditions = watch.conditions(_cpu_seconds() - began)
+    return summed_up(rounds, conditions.busy)
+
+
+def _cpu_seconds() -> float:
+    """Return the CPU time of this process and its children, the servers and the client."""
+    this, total = psutil.Process(), 0.0
+    for process in (this, *this.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total
+
+
+def summed_up(rounds: list[tuple[float, float]], busy: str) -> dict[str, Any]:
+    """Return medians, their ratio and a verdict, of latencies before and after, round by round."""
+    logs = np.log(np.array(rounds))
+    gains = logs[:, 0] - logs[:, 1]
+    reach = functools.partial(_reach, degrees=len(rounds) - 1)
+    ratio = Ratio.around(float(np.median(gains)), reach(gains))
+    judged = SpeedVerdict(ratio, None, busy)
+    ends = []
+    for side in (logs[:, 0], logs[:, 1]):
+        middle = Ratio.around(float(np.median(side)), reach(side))
+        ends.append({"value": middle.value, "low": middle.low, "high": middle.high})
+    return {
+        "before_ms": ends[0],
+        "after_ms": ends[1],
+        "ratio": ratio.document(),
+        "verdict": judged.verdict,
+        "loaded": busy,
+        "rounds_ms": [list(each) for each in rounds],
+    }
+
+
+def _reach(values: Array, degrees: int) -> float:
+    """Return how far the middle of values may be off, with `CONFIDENCE`."""
+    if degrees < 1:
+        return math.inf
+    return student(CONFIDENCE, degrees) * float(np.std(values, ddof=1)) / math.sqrt(degrees + 1)

@@ -1,0 +1,141 @@
+"""A signature in two engines: one runs the model, TensorFlow what comes before and after it.
+
+So a signature that decodes images or names classes runs its layers in the engine that the version
+was exported for. What each of the three parts takes and gives are tensors of the version's graph.
+"""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from deploykit.serving.execution.empty_batches import one_row, without_row
+from deploykit.serving.execution.engines.deadlines import OVERDUE
+from deploykit.serving.execution.engines.engine import HERE
+from deploykit.serving.execution.engines.openvino_engine import OpenVinoEngine
+from deploykit.serving.execution.engines.tensorflow_engine import TensorFlowEngine
+from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.protos import MetaGraphDef
+from deploykit.serving.protocol.signatures import Signature, Tensor
+from deploykit.transforms.core.engines.engine_cut import is_cut
+from deploykit.transforms.core.engines.engine_manifest import EngineSignature, EngineTensor
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import normal
+from deploykit.transforms.core.tensors import Array, DType
+
+
+def split_signatures(
+    meta: MetaGraphDef,
+    signatures: Mapping[str, Signature],
+    models: Mapping[str, EngineSignature],
+) -> dict[str, str]:
+    """Return the signatures that have a model in them which an engine runs, with its name.
+
+    Args:
+        meta: the version.
+        signatures: those that the engine does not run as a whole.
+        models: what it runs, by name.
+    """
+    if not signatures or not models:
+        return {}
+    graph, found = Graph.from_graph_def(meta.graph_def), dict[str, str]()
+    for name, signature in signatures.items():
+        sides = [_names(side.values()) for side in (signature.inputs, signature.outputs)]
+        for model, each in models.items():
+            ends = [_names(side.values()) for side in (each.inputs, each.outputs)]
+            if is_cut(graph, *sides, *ends):
+                found[name] = model
+                break
+    return found
+
+
+class SplitEngine:
+    """Signatures of a version with a model in them, as `Engine` says."""
+
+    any_shape = frozenset[str]()
+    hands_over = True
+    needs_rows = False  # an empty batch is filled up where the model begins
+
+    def __init__(
+        self,
+        signatures: Mapping[str, Signature],
+        models: Mapping[str, str],
+        inner: OpenVinoEngine,
+        outer: TensorFlowEngine,
+    ) -> None:
+        """Put both together: `models` says which of the inner engine's models each has in it."""
+        self.name, self.version, self.spreads = inner.name, inner.version, inner.spreads
+        self._inner, self._outer = inner, outer
+        self._signatures = {name: signatures[name] for name in models}
+        self._models = {name: (model, inner.signature(model)) for name, model in models.items()}
+
+    def compute(
+        self,
+        signature: str,
+        feeds: Mapping[str, Array],
+        outputs: Sequence[str],
+        seconds: float | None,
+        slot: int,
+    ) -> dict[str, Array]:
+        """As `Engine` says."""
+        chosen, (name, model) = self._signatures[signature], self._models[signature]
+        left = _Clock(None if slot == HERE else seconds).left
+        known = {normal(chosen.inputs[alias].name): array for alias, array in feeds.items()}
+        wanted = [each for each in _names(model.inputs.values()) if each not in known]
+        if wanted:
+            values = self._outer.before(signature, feeds, wanted, left(), slot)
+            known |= dict(zip(wanted, values, strict=True))
+        given = {alias: known[normal(tensor.name)] for alias, tensor in model.inputs.items()}
+        found = self._model(name, model, given, left(), slot)
+        known = {normal(tensor.name): found[alias] for alias, tensor in model.outputs.items()}
+        tensors = {alias: normal(chosen.outputs[alias].name) for alias in outputs}
+        wanted = [each for each in _names(chosen.outputs.values()) if each not in known]
+        if any(tensor in wanted for tensor in tensors.values()):
+            values = self._outer.after(signature, known, wanted, left(), slot)
+            known |= dict(zip(wanted, values, strict=True))
+        return {alias: known[tensor] for alias, tensor in tensors.items()}
+
+    def _model(
+        self,
+        name: str,
+        model: EngineSignature,
+        feeds: Mapping[str, Array],
+        seconds: float | None,
+        slot: int,
+    ) -> dict[str, Array]:
+        inputs = {alias: _tensor(each) for alias, each in model.inputs.items()}
+        row = one_row(inputs, feeds) if self._inner.needs_rows else None
+        found = self._inner.compute(name, row or feeds, list(model.outputs), seconds, slot)
+        if row is None:
+            return found
+        return {
+            alias: without_row(_tensor(each), found[alias]) for alias, each in model.outputs.items()
+        }
+
+    def close(self) -> None:
+        """Give all memory back. Nobody may be calling it any more."""
+        self._outer.close()
+        self._inner.close()
+
+
+class _Clock:
+    """The seconds that are left of a call's time."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._end = None if seconds is None else time.monotonic() + seconds
+
+    def left(self) -> float | None:
+        """Return them. ServingError: the time is over."""
+        if self._end is None:
+            return None
+        rest = self._end - time.monotonic()
+        if rest <= 0:
+            raise ServingError("DEADLINE_EXCEEDED", OVERDUE)
+        return rest
+
+
+def _tensor(tensor: EngineTensor) -> Tensor:
+    return Tensor(tensor.name, DType(tensor.dtype), tensor.shape)
+
+
+def _names(tensors: Iterable[Tensor | EngineTensor]) -> list[str]:
+    """Return the names of tensors in their normal form, each once."""
+    return list(dict.fromkeys(normal(each.name) for each in tensors))
