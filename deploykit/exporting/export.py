@@ -133,6 +133,7 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
     part = engine_part(how.engine, plain, signatures, _of_the_model(samples, callee))
     found, fed = _warm_up(name, samples, signatures, how)
     written = saved_model(callee.graph, signatures)
+    digest = _digest(written)
     document = {
         "format": FORMAT,
         "kind": "export",
@@ -140,7 +141,7 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
         "versions": {each: metadata.version(each) for each in ("deploykit", "tensorflow")},
         "signatures": described(signatures),
         "warm_up_requests": len(found),
-        "saved_model": _digest(written),
+        "saved_model": digest,
     }
     files: dict[str, Iterable[bytes]] = {
         "saved_model.pb": written,
@@ -148,7 +149,7 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
         PROVENANCE: [f"{json.dumps(document, indent=2)}\n".encode()],
     }
     if part.content is not None:
-        files |= engine_files(part.content)
+        files |= engine_files(part.content, digest["sha256"])
     if found:
         files[WARM_UP] = found
     if labels:

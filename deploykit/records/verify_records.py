@@ -1,7 +1,6 @@
 """Whether the shards of a folder are what was written, and what one of their records holds."""
 
 import functools
-import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from deploykit.records.features import Feature
 from deploykit.records.index import Index, Shard, find_index, load_index, shard_files
 from deploykit.records.workers import in_order
 from deploykit.transforms.core.errors import FileError, GraphError, VerificationError
-from deploykit.transforms.core.files.reading import cannot_be_read, opened
+from deploykit.transforms.core.files.reading import sha256_of
 from deploykit.transforms.core.tfrecord import is_gzip, read_records
 
 _NUMBERED = re.compile(r"(.*)-(\d{5,9})-of-(\d{5,9})(.*)")
@@ -30,15 +29,6 @@ class Checked:
     records: int
     bytes: int
     problem: str = ""
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file. FileError: it cannot be read."""
-    try:
-        with opened(path) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise cannot_be_read(path, error) from None
 
 
 def check_folder(

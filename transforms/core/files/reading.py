@@ -4,6 +4,7 @@ Nothing here waits for a pipe or reads a device, and no file is read beyond a si
 before: what a file says of itself is no measure of what it makes its reader allocate.
 """
 
+import hashlib
 import json
 import os
 import stat
@@ -109,6 +110,15 @@ def parsed_json(
     except (ValueError, RecursionError) as error:  # among them a number of too many digits
         reason = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
         raise GraphError(f"this is no JSON, expected a {what}: {reason:.100}") from None
+
+
+def sha256_of(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file. FileError: it cannot be read."""
+    with opened(path) as file:
+        try:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise cannot_be_read(path, error) from None
 
 
 def lines(path: str | os.PathLike[str], what: str, longest: int = LONGEST_LINE) -> Iterator[bytes]:
