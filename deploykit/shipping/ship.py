@@ -87,7 +87,13 @@ def ship(
         how.budget,
         size_of(source) / BYTES_A_MS,
     )
-    inputs = _inputs(source, shipment.how)
+    return _planned_or_shipped(shipment, from_stage, dry_run)
+
+
+def _planned_or_shipped(shipment: Shipment, from_stage: str | None, dry_run: bool) -> Shipped:
+    """Do what is requested in the folder where it is built, or plan it."""
+    source, how, folder = shipment.source, shipment.how, shipment.output
+    inputs = _inputs(source, how)
 
     def kept(place: Path) -> int:
         plan = _plan(shipment, Kept(place), inputs, from_stage)
@@ -98,7 +104,7 @@ def ship(
     if dry_run:
         own.check(folder, *read)
         place = Kept(own.resumed_in(folder, kept))
-        return Shipped(folder, name, _plan(shipment, place, inputs, from_stage))
+        return Shipped(folder, shipment.name, _plan(shipment, place, inputs, from_stage))
     if how.device == "gpu" and (refusal := gpu_refusal()) is not None:
         raise GraphError(f"--device gpu: {refusal}")
     with own.own_folder(folder, kept, *read) as shipment.folder:

@@ -263,11 +263,11 @@ def test_batching_without_a_word_is_upstreams_default(read):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("max_batch_size { value: 0 }", "max_batch_size is 0, expected at least 1"),
-        ("max_batch_size {}", "max_batch_size is 0, expected at least 1"),
-        ("num_batch_threads { value: -1 }", "num_batch_threads is -1, expected at least 1"),
-        ("max_enqueued_batches { value: 0 }", "max_enqueued_batches is 0, expected at least 1"),
-        ("batch_timeout_micros { value: -5 }", "batch_timeout_micros is -5, expected at least 0"),
+        ("max_batch_size { value: 0 }", "max_batch_size is 0, expected 1 to "),
+        ("max_batch_size {}", "max_batch_size is 0, expected 1 to "),
+        ("num_batch_threads { value: -1 }", "num_batch_threads is -1, expected 1 to 4096"),
+        ("max_enqueued_batches { value: 0 }", "max_enqueued_batches is 0, expected 1 to "),
+        ("batch_timeout_micros { value: -5 }", "batch_timeout_micros is -5, expected 0 to "),
         (
             "max_batch_size { value: 8 } allowed_batch_sizes: [1, 4]",
             "the last of allowed_batch_sizes is 4, expected the largest batch, which is 8",

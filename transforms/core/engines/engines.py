@@ -18,6 +18,9 @@ TITLES = {TENSORFLOW: "TensorFlow", OPENVINO: "OpenVINO"}
 """What engines are called for people."""
 PRECISIONS = ("f32", "bf16")
 """In which floats an engine computes what is not in 8 bits."""
+MOST_THREADS, MOST_REQUESTS, MOST_BATCH = 4096, 1024, 1 << 20
+"""What an option or a file may request at most: threads of each kind, requests at the same time,
+and samples in a batch. Beyond the first two, processes die while they start threads."""
 INSTALL = "pip install 'deploykit[openvino]'"
 
 
