@@ -147,8 +147,8 @@ def _count(
         return shard.records
     if is_named:
         raise MismatchError(
-            f"{said[0]} was written for another {path}. Write the records again with deploykit "
-            "records, or give their folder"
+            f"{said[0]}: this index was written for another {path}. Write the records again with "
+            "deploykit records, or give their folder"
         )
     try:
         records = sum(1 for _ in read_records(path, compression == "GZIP"))

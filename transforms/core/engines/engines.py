@@ -48,7 +48,7 @@ class EngineUse:
             words = (found.engine, found.version, found.precision)
             numbers = found.settings.values()
             is_sound = all(isinstance(each, str) for each in words) and all(
-                type(each) is int and each > 0 for each in numbers
+                type(each) is int and 0 < each <= MOST_THREADS for each in numbers
             )
         except (AttributeError, TypeError, ValueError):
             is_sound = False

@@ -31,11 +31,12 @@ A file such as `model.ranges.json` holds
 import functools
 import json
 import logging
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from deploykit.transforms.core.errors import GraphError, MismatchError, nearest
 from deploykit.transforms.core.files.reading import check_regular, read_json
@@ -44,6 +45,7 @@ from deploykit.transforms.core.node import normal
 logger = logging.getLogger("deploykit")
 
 FORMAT = 1
+_LARGEST = float(np.finfo(np.float32).max)
 MOST_BYTES = 512 << 20  # two numbers of 20 bytes for each of ten million channels
 _KEYS = ("format", "model_sha256", "samples", "tensors")
 _TENSOR_KEYS = ("min", "max", "channel_mean", "channel_min")
@@ -193,6 +195,6 @@ def _check_keys(document: Mapping[str, Any], keys: tuple[str, ...], where: str) 
 
 def _number(value: Any, where: str) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (is_number and math.isfinite(value)):
-        raise GraphError(f"{where} is {value!r}, expected a finite number")
+    if not (is_number and -_LARGEST <= value <= _LARGEST):  # which NaN is not
+        raise GraphError(f"{where} is {value!r:.60}, expected a finite number of type float32")
     return float(value)
