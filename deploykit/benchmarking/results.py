@@ -13,6 +13,7 @@ from deploykit.benchmarking.scenarios.scenario_result import ScenarioResult
 from deploykit.benchmarking.settings import Settings
 from deploykit.storage.documents import FORMAT, load_document
 from deploykit.transforms.core.display.as_html import AsHtml
+from deploykit.transforms.core.engines.engines import MOST_BATCH
 from deploykit.transforms.core.errors import GraphError, MismatchError
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def result_of(document: Mapping[str, Any], path: str | os.PathLike[str]) -> Benc
         return BenchmarkResult(found, machine, started, interrupted, conditions=conditions)
     except GraphError as error:
         raise GraphError(f"{path}: {error}") from None
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise GraphError(f"{path}: this is no result of deploykit benchmark: {error!r}") from None
 
 
@@ -170,13 +171,16 @@ def _measurement(document: Mapping[str, Any]) -> Measurement:
     turns = tuple(Turn(**each) for each in document.get("turns", ()))
     if len(turns) not in (0, len(rounds)) or any(each.cpu_ms < 0 for each in turns):
         raise ValueError("a round lacks its turn")
+    samples = int(document["samples"])
+    if not 1 <= samples <= MOST_BATCH:
+        raise ValueError(f"samples is {samples}, expected 1 to {MOST_BATCH}")
     scenario = document.get("scenario")
     return Measurement(
         name=str(document["name"]),
         model=str(document["model"]),
         sha256=str(document["sha256"]),
         settings=Settings.of(document["settings"]),
-        samples=int(document["samples"]),
+        samples=samples,
         load_ms=float(document["load_ms"]),
         first_run_ms=float(document["first_run_ms"]),
         warm_up_ms=tuple(map(float, document["warm_up_ms"])),
