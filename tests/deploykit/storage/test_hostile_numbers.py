@@ -96,7 +96,6 @@ def test_a_number_is_read_or_refused(tmp_path, kind):
             path.write_text(with_number(document, place, number))
             try:
                 read(path)
-            except Error as error:
-                assert len(str(error)) < 1000
+            except Error:
                 refused += 1
     assert refused > 20 or kind is stage  # of which an unreadable one is run again
