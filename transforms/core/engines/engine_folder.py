@@ -41,6 +41,7 @@ KIND = "engine"
 MOST_ANSWERS = 1 << 30
 """Bytes of answers; a batch of the largest photos takes some ten megabytes."""
 SAVED_MODEL, _VARIABLES = "saved_model.pb", "variables/variables.index"
+_DESCRIPTION = "assets.extra/deploykit.json"
 _MANIFEST, _GRAPH, _ANSWERS = "manifest.json", "graph.pb", "answers.pb"
 _MOST_TEXT = 16 << 20
 
@@ -110,6 +111,8 @@ def read(version_folder: Path) -> EngineFolder | None:
         bound = document.get("version_files")
         if bound is not None:
             _check_bound(manifest, bound, version_folder)
+        else:
+            _check_exported(manifest, version_folder)
         graph_def = _checked(folder / _GRAPH, document.get("graph"))
         constants = _checked(folder / _ANSWERS, document.get("answers_file"), MOST_ANSWERS)
     except FileError as error:
@@ -131,6 +134,18 @@ def _check_bound(manifest: Path, bound: Any, version_folder: Path) -> None:
     for name, here in zip((SAVED_MODEL, _VARIABLES), _version_digests(version_folder), strict=True):
         if not isinstance(bound, Mapping) or name not in bound or bound[name] != here:
             raise MismatchError(f"{manifest} was written for another {version_folder / name}")
+
+
+def _check_exported(manifest: Path, version_folder: Path) -> None:
+    """Raise MismatchError where the version was replaced after deploykit 0.1 exported it.
+
+    Its manifests hold no SHA-256, but the description of the version does.
+    """
+    path = version_folder / _DESCRIPTION
+    document = read_json(path, "description of a version") if path.is_file() else None
+    known = document.get("saved_model") if isinstance(document, Mapping) else None
+    if isinstance(known, Mapping):
+        _check_bound(manifest, {SAVED_MODEL: known.get("sha256"), _VARIABLES: None}, version_folder)
 
 
 @contextlib.contextmanager

@@ -228,6 +228,10 @@ def test_an_engine_folder_without_hashes_is_used_with_a_warning(tmp_path, caplog
     document = json.loads(manifest.read_text())
     del document["version_files"]
     manifest.write_text(json.dumps(document))
+    (folder / "assets.extra" / "deploykit.json").write_text('{"saved_model": {"sha256": "ab"}}')
+    opened(folder).close()
+    assert f"{manifest} was written for another {folder / 'saved_model.pb'}" in caplog.text
+    (folder / "assets.extra" / "deploykit.json").unlink()
     servable = opened(folder)
     assert caplog.text.count("has no SHA-256 of saved_model.pb") == 1
     assert [each.split()[0] for each in servable.engines] == ["openvino"]
