@@ -97,7 +97,8 @@ _built = (
     _piping("--cache", type=PathName("memory|FILE"), help="tf.data: keep parsed records in memory "
             "or in a file, so that later epochs read no data files."),
     _piping("--buckets", type=Counts(MOST_BATCH), default=(), help="tf.data: batch texts with "
-            "others of similar length, divided at these lengths, so less padding is computed."),
+            "others of similar length, divided at these lengths, so that less padding is "
+            "computed."),
     _piping("--private-threads", type=Whole(1, MOST_THREADS), metavar="N", help="tf.data: read "
             "on this many threads of its own instead of the model's."),
 )  # fmt: skip
