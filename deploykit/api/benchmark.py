@@ -1,5 +1,6 @@
 """How fast models are, with which settings, and behind which input."""
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import chain
@@ -9,7 +10,7 @@ from deploykit.benchmarking.engines.own_engine import in_own_engine, say_emulate
 from deploykit.benchmarking.feeding import MADE_UP, Feeding
 from deploykit.benchmarking.measuring import ROUNDS, Advance, measure_models
 from deploykit.benchmarking.profiling.traced_calls import RUNS
-from deploykit.benchmarking.results import BenchmarkResult
+from deploykit.benchmarking.results import BenchmarkResult, check_tuned
 from deploykit.benchmarking.scenarios.acting import measure_scenario
 from deploykit.benchmarking.scenarios.timing import Timing
 from deploykit.benchmarking.settings import Settings
@@ -75,6 +76,7 @@ def benchmark(
     """
     source, feeding, piping, timing, chosen = _chosen(settings, options, feeding, piping, timing)
     part = {name: getattr(source, name) for name in _PART if name in options}
+    tuned = options.get("base", settings.base if isinstance(settings, Sweep) else None)
     style = options.get("input", settings.input if isinstance(settings, Sweep) else None)
     with working("benchmark") as advance:
         if piping.reads_files(feeding.data, style):
@@ -84,15 +86,31 @@ def benchmark(
             more: dict[str, Any] = {"styles": piping.styles(style), "advance": advance,
                 "seconds": timing.seconds, "rounds": timing.rounds or INPUT_ROUNDS}  # fmt: skip
             opened = open_runnable(model, piping, feeding.allowed_ops, **part)
+            _check_tuned(tuned, opened)
             say_emulated(opened, _FILES)
             return measure_input(opened, feeding.path, piping, only, **more)
-        every = open_models(models, **part)
-        for each in every.values():
-            each.refuse_effects(feeding.allowed_ops)
+        every = _opened(models, part, feeding, tuned)
         feeding, fed = read_feeding(feeding, *(each.graph for each in every.values()))
         several = _settings_of(every, chosen, settings, options, timing)
         runs = RUNS if profile else 0
         return replace(_measured(every, several, feeding, timing, runs, advance), fed=fed)
+
+
+def _opened(
+    models: Any, part: Mapping[str, Any], feeding: Feeding, tuned: Any
+) -> Mapping[str, OpenedModel]:
+    """Return the models by name, of which none acts beyond itself."""
+    every = open_models(models, **part)
+    for each in every.values():
+        each.refuse_effects(feeding.allowed_ops)
+    _check_tuned(tuned, *every.values())
+    return every
+
+
+def _check_tuned(tuned: Any, *models: OpenedModel) -> None:
+    """Raise MismatchError where a file of `tune` was measured on none of the models."""
+    if isinstance(tuned, str | os.PathLike):
+        check_tuned(tuned, {each.source: each.sha256 for each in models})
 
 
 def _measured(

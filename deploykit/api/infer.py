@@ -67,7 +67,7 @@ def infer(
         work.begin("read")
         opened = open_model(source)
         opened.refuse_effects(how.allowed_ops)
-        plan = planned(opened, data, out, how, tuned_settings(source, how.tuned))
+        plan = planned(opened, data, out, how, tuned_settings(source, how.tuned, opened.sha256))
         folder = results_folder(Path(out), plan.task.name, plan.made_of, how.force)
         with folder as results:
             return carried_out(plan, _backend(how, address), results, work)

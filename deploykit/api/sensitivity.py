@@ -11,6 +11,7 @@ from deploykit.quantization.sensitivity import STEPS, Sensitivity, measure_sensi
 from deploykit.rewriting.pipelines import PREPARE_LAYERS
 from deploykit.rewriting.transform import run_steps
 from deploykit.text.progress import working
+from deploykit.transforms.core.int8.ranges import check_ranges
 
 
 def sensitivity(
@@ -32,12 +33,13 @@ def sensitivity(
         calibration: samples, as `quantize` takes them; every fourth is held out to judge by.
         preprocess: what becomes of the features of files: a JSON file, what it holds, or the
             range of photos, such as `0..1`.
-        ranges: a file of ranges of the optimized model that `calibrate` wrote; default: they are
-            found on the data.
+        ranges: a file of ranges that `calibrate` wrote for this model; for its layers to be found
+            there, it is an optimized one. Default: they are found on the data.
         isa: the instruction set that the 8-bit layers are made for; auto is this machine's.
         allowed_ops: ops that are run although they act on files or processes.
 
-    FileError, GraphError: the samples do not fit, or lead to NaN or Inf.
+    FileError, GraphError: the samples do not fit, or lead to NaN or Inf. MismatchError: the ranges
+    are of another model.
 
     Example:
         >>> found = deploykit.sensitivity("fashion.keras", "test_1000.npz")
@@ -51,5 +53,7 @@ def sensitivity(
         optimized = run_steps(graph, PREPARE_LAYERS)[0]
         samples = open_samples(calibration, graph, preprocess)
         known = None if ranges is None else os.fspath(ranges)
+        if known is not None:
+            check_ranges(known, opened.source, opened.sha256)
         found = measure_sensitivity(optimized, samples, ranges=known, isa=isa, work=work)
     return replace(found, model=opened, nodes=len(optimized), fed=samples.fed)

@@ -5,7 +5,7 @@ import os
 from dataclasses import replace
 from typing import Any
 
-from deploykit.api.shipped import ShippedFolder, shipped_in
+from deploykit.api.shipped import ShippedFolder, check_served_models, shipped_in
 from deploykit.api.tuned_flags import check_batch, tuned_flags
 from deploykit.benchmarking.results import load_tuned
 from deploykit.benchmarking.settings import Settings
@@ -45,7 +45,8 @@ def serve(
         tuned: what `tune` found, or its file: threads, calls at once, and the batch that calls are
             put together to; what flags or the environment set wins, and a line of the log says so.
             The variables in it are for a process that has not begun, so only the command line sets
-            them. What no server has is refused.
+            them. What no server has is refused. Its file must have been measured on one of the
+            models that are served.
         options: fields of `ServerFlags`, such as `port` and `rest_api_port`.
 
     Error: flags contradict each other. FileError: a file or folder cannot be read, or a port is
@@ -65,12 +66,14 @@ def serve(
         base_dir = shipped.model
         flags = replace(flags, model_name=flags.model_name or shipped.name)
         name, tuned = _taken(shipped, tuned)
-    if tuned is not None and not isinstance(tuned, Settings):
-        name = os.fspath(tuned)
-        tuned = load_tuned(name)
-    if tuned is not None:
+    file = None if tuned is None or isinstance(tuned, Settings) else os.fspath(tuned)
+    if file is not None:
+        name, tuned = file, load_tuned(file)
+    if isinstance(tuned, Settings):
         flags, batch = tuned_flags(flags, tuned, name)
     settings = settings_of(base_dir, flags, batch)
+    if file is not None:
+        check_served_models(file, settings.models)
     if batch is not None:
         check_batch(settings.models, batch, name)
     try:
@@ -91,9 +94,8 @@ def _shipped_in(base_dir: str | os.PathLike[str] | None) -> ShippedFolder | None
 
 def _taken(shipped: ShippedFolder, tuned: Any) -> tuple[str, Any]:
     """Return where settings come from, and these: what was given, or else what was shipped."""
-    if tuned is not None or shipped.report.tuned is None:
-        shipped.say(None)
+    is_given = tuned is not None
+    shipped.say(not is_given)
+    if is_given or shipped.tuned.settings is None:
         return "tuned", tuned
-    found = shipped.settings()
-    shipped.say(found)
-    return str(shipped.report.tuned), found
+    return str(shipped.report.tuned), shipped.tuned.settings

@@ -2,21 +2,30 @@
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from deploykit.benchmarking.results import load_tuned
+from deploykit.benchmarking.results import check_tuned, load_tuned
 from deploykit.benchmarking.settings import Settings
+from deploykit.exporting.provenance import exported_from
+from deploykit.freezing.interface import Source
+from deploykit.freezing.model_files import ModelFiles
 from deploykit.freezing.open_model import path_of
 from deploykit.hardware.machine import machine
+from deploykit.serving.lifecycle.model_config import ModelSettings
+from deploykit.serving.lifecycle.version_folders import Latest, find_versions
 from deploykit.storage.documents import load_document
 from deploykit.storage.ship_report import TUNED, ShipReport, ship_report
-from deploykit.transforms.core.errors import Error, FileError, GraphError
+from deploykit.transforms.core.errors import Error, FileError, MismatchError
+from deploykit.transforms.core.files.reading import sha256_of
 
 logger = logging.getLogger("deploykit")
 
+UNFINISHED = "DEPLOYKIT_SERVE_UNFINISHED"
+"""Set by `deploykit ship`, which serves a shipment to test it before it is finished."""
 _SPEED = {"cpu": "CPU", "cpus": "CPUs", "cpu_limit": "limit of CPUs"}
 """What of a machine settings are found for, and what it is called."""
 
@@ -37,36 +46,99 @@ class ShippedFolder:
         """The folder with the versions of the model."""
         return self.report.folder / self.name
 
+    @cached_property
+    def tuned(self) -> "FoundSettings":
+        """What `tune` found, without an engine: a version itself states what runs it."""
+        found = _tuned_beside(self.report, self._newest())
+        return replace(found, settings=found.settings and replace(found.settings, engine=None))
+
     def settings(self) -> Settings:
-        """Return what `tune` found, without an engine: a version says itself what computes it.
+        """Return what `tune` found for the model that is served; else the defaults."""
+        return self.tuned.settings or Settings()
 
-        FileError, GraphError: the file cannot be read; the message says how to do without.
-        """
-        without = f"deploykit serve {self.model} does without it"
-        return replace(_tuned_beside(self.report, without), engine=None)
-
-    def say(self, settings: Settings | None) -> None:
-        """Say what is taken of the folder, and warn where the settings are of another machine.
-
-        `settings` are those that are taken; None: others were given.
-        """
+    def say(self, takes_settings: bool) -> None:
+        """Log what is taken of the folder, and why not the settings; others may be given."""
         logger.info("%s was shipped: the model %s is served", self.report.folder, self.name)
-        if settings is not None and self.report.tuned is not None:
-            logger.info("%s is taken: %s; flags and variables that are set win",
-                        self.report.tuned, settings)  # fmt: skip
-            _warn_of_another_machine(self.report.tuned)
+        if takes_settings and self.report.tuned is not None:
+            self.tuned.say(self.report.tuned)
+
+    def _newest(self) -> Path | None:
+        try:
+            return next(iter(find_versions(self.model, Latest()).versions.values()), None)
+        except FileError:
+            return None
 
 
-def _tuned_beside(report: ShipReport, without: str) -> Settings:
-    """Return what `tune` found for what was shipped; `without` says how to do without it."""
-    if report.tuned is None:
-        return Settings()
+@dataclass(frozen=True)
+class FoundSettings:
+    """What a file of `tune` holds that was found next to a model."""
+
+    settings: Settings | None
+    """None: it cannot be used."""
+    warning: str = ""
+    """Why not, or what is not known of it."""
+
+    def say(self, path: Path) -> None:
+        """Log what is taken of the file, or why it is ignored."""
+        if self.warning:
+            logger.warning("%s", self.warning)
+        if self.settings not in (None, Settings()):
+            logger.info("%s is taken: %s; flags and variables that are set win", path,
+                        self.settings)  # fmt: skip
+            _warn_of_another_machine(path)
+
+
+def _tuned_beside(report: ShipReport, version: Path | None = None) -> FoundSettings:
+    """Return what `tune` found for what was shipped, if it was measured on that.
+
+    `version` is the folder that is served of it: it has to be exported from the same model.
+    """
+    path = report.tuned
+    if path is None:
+        return FoundSettings(None)
     try:
-        return load_tuned(report.tuned)
-    except GraphError as error:
-        raise GraphError(f"{error}; {without}") from None
-    except FileError as error:
-        raise FileError(f"{error}; {without}") from None
+        settings, sha256 = load_tuned(path), load_document(path, "tuned").get("model_sha256")
+        if not isinstance(sha256, str) or not sha256:
+            return FoundSettings(settings, f"{path} holds no SHA-256 of a model, so it may be of "
+                                 f"another one than {report.model}")  # fmt: skip
+        others = {report.model: sha256_of(report.model)} if report.model.exists() else {}
+        if version is not None:
+            others[version / "saved_model.pb"] = exported_from(version)
+        other = next((name for name, found in others.items() if found != sha256), None)
+    except Error as error:
+        return FoundSettings(None, f"{error}; {path} is ignored")
+    if other is not None:
+        return FoundSettings(None, f"{path} was measured on another model than {other} and is "
+                             "ignored; run deploykit ship again")  # fmt: skip
+    return FoundSettings(settings)
+
+
+def check_served_models(tuned: str | os.PathLike[str], models: Iterable[ModelSettings]) -> None:
+    """Raise MismatchError where a file of `tune` was measured on none of the served versions.
+
+    Models that are not there yet are not compared.
+    """
+    known: dict[str, str] = {}
+    for model in models:
+        try:
+            folders = find_versions(model.base_path, model.policy).versions.values()
+        except FileError:
+            continue
+        known |= {str(folder / "saved_model.pb"): exported_from(folder) for folder in folders}
+    if not known:
+        return
+    try:
+        check_tuned(tuned, known)
+    except MismatchError:  # it may have been measured on the version itself
+        check_tuned(tuned, {path: _files_sha256(os.path.dirname(path)) for path in known})
+
+
+def _files_sha256(folder: str) -> str:
+    """Return the SHA-256 of a SavedModel's files as `tune` knows it; empty: it has none."""
+    try:
+        return ModelFiles(Source(folder)).sha256
+    except Error:
+        return ""
 
 
 def _warn_of_another_machine(tuned: Path) -> None:
@@ -86,8 +158,8 @@ def _warn_of_another_machine(tuned: Path) -> None:
 def shipped_in(base_dir: Any) -> tuple[ShippedFolder | None, str]:
     """Return what was shipped into a folder, or None, and a warning where its report is damaged.
 
-    A file of the name that others wrote is passed over. FileError: the model that the report names
-    is not there.
+    A file of the name that others wrote is ignored. FileError: the shipment is not finished, or the
+    model that the report names is not there.
     """
     if base_dir is None:
         return None, ""
@@ -98,6 +170,11 @@ def shipped_in(base_dir: Any) -> tuple[ShippedFolder | None, str]:
     if report is None:
         return None, ""
     found = ShippedFolder(report)
+    if not report.finished and UNFINISHED not in os.environ:
+        raise FileError(
+            f"{report.folder}: the shipment in this folder is not finished. Run the same deploykit "
+            f"ship again to finish it, or serve another folder"
+        )
     if not found.model.is_dir():
         raise FileError(
             f"{found.model}: there is no such folder, but {report.path} says that the model lies "
@@ -121,7 +198,7 @@ def tuned_of(base_dir: Any, tuned: str | os.PathLike[str] | None) -> Settings:
     return Settings() if shipped is None else shipped.settings()
 
 
-def tuned_settings(model: Any, tuned: str | os.PathLike[str] | None) -> Settings:
+def tuned_settings(model: Any, tuned: str | os.PathLike[str] | None, sha256: str) -> Settings:
     """Return the settings that a model is run with: those of a file, or else shipped with it.
 
     What `tune` found for several threads and calls at once is left out: a worker has one of each.
@@ -129,20 +206,20 @@ def tuned_settings(model: Any, tuned: str | os.PathLike[str] | None) -> Settings
     Args:
         model: whatever `open_model` takes; settings were shipped with a folder of `ship` alone.
         tuned: a file that `tune` wrote.
+        sha256: of the model's files.
 
-    FileError, GraphError: they cannot be read.
+    FileError, GraphError: they cannot be read. MismatchError: the file is of another model.
     """
-    if tuned is not None:
-        return _of_one_thread(load_tuned(tuned))
     paths = path_of(model)
+    if tuned is not None:
+        return _of_one_thread(load_tuned(tuned, {"".join(paths) or "the model": sha256}))
     report = ship_report(paths[0]) if paths and Path(paths[0]).is_dir() else None
     if report is None or report.tuned is None:
         return Settings()
-    found = _of_one_thread(_tuned_beside(report, f"give {report.model} to do without it"))
-    if found != Settings():
-        logger.info("%s is taken: %s", report.tuned, found)
-        _warn_of_another_machine(report.tuned)
-    return found
+    beside = _tuned_beside(report)
+    found = replace(beside, settings=beside.settings and _of_one_thread(beside.settings))
+    found.say(report.tuned)
+    return found.settings or Settings()
 
 
 def _of_one_thread(settings: Settings) -> Settings:

@@ -5,6 +5,7 @@ from typing import Any
 from deploykit.api.comparison import DEFAULT, Comparison
 from deploykit.freezing.open_model import open_model
 from deploykit.rewriting.rewrite import OutputFiles, rewrite
+from deploykit.rewriting.transform import check_ranges_of
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import working
 from deploykit.transforms.core.graph import Graph
@@ -58,6 +59,7 @@ def transform(
     with working("transform") as work:
         opened = open_model(model)
         opened.refuse_effects(how.allowed_ops)
+        check_ranges_of(transforms, opened.source, opened.sha256)
         proof = how.proof(opened, reference=opened.graph) if verify else None
         return rewrite(opened, opened.graph, transforms, target, work, proof)
 

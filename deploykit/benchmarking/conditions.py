@@ -1,5 +1,6 @@
 """What else the machine did while something was measured, and how fast it was."""
 
+import math
 import statistics
 import time
 from collections.abc import Mapping
@@ -59,13 +60,26 @@ class Conditions:
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> "Conditions":
         """Read what `document` gave. KeyError, TypeError, ValueError: it is something else."""
-        activity: dict[str, Any] = {**document["activity"]}
-        return cls(
-            Activity(**activity),
-            float(document["own_cores"]),
-            float(document["reference_ms"]),
-            document.get("mhz"),
+        activity = {name: _number(value) for name, value in document["activity"].items()}
+        if None in (value for name, value in activity.items() if name != "waiting"):
+            raise ValueError("what the CPUs did is not known")
+        own_cores, reference_ms = (
+            float(_number(document[name]) or 0) for name in ("own_cores", "reference_ms")
         )
+        return cls(
+            Activity(**activity),  # type: ignore[arg-type]
+            own_cores,
+            reference_ms,
+            _number(document.get("mhz")),
+        )
+
+
+def _number(value: Any) -> float | None:
+    """Return a finite number that is not negative. ValueError, TypeError: it is none."""
+    found = None if value is None else float(value)
+    if found is not None and not 0 <= found < math.inf:
+        raise ValueError(f"{value} is not a finite number of 0 or more")
+    return found
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """What a benchmark found, as a value with a file format."""
 
+import logging
 import math
 import os
 from collections.abc import Mapping
@@ -12,12 +13,15 @@ from deploykit.benchmarking.scenarios.scenario_result import ScenarioResult
 from deploykit.benchmarking.settings import Settings
 from deploykit.storage.documents import FORMAT, load_document
 from deploykit.transforms.core.display.as_html import AsHtml
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.engines.engines import MOST_BATCH
+from deploykit.transforms.core.errors import GraphError, MismatchError
 
 if TYPE_CHECKING:
     from deploykit.benchmarking.comparison.speed_verdict import SpeedVerdict
     from deploykit.benchmarking.profiling.profile import Profile
     from deploykit.freezing.open_model import OpenedModel
+
+logger = logging.getLogger("deploykit")
 
 
 @dataclass(frozen=True)
@@ -114,15 +118,23 @@ def result_of(document: Mapping[str, Any], path: str | os.PathLike[str]) -> Benc
         return BenchmarkResult(found, machine, started, interrupted, conditions=conditions)
     except GraphError as error:
         raise GraphError(f"{path}: {error}") from None
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise GraphError(f"{path}: this is no result of deploykit benchmark: {error!r}") from None
 
 
-def load_tuned(path: str | os.PathLike[str]) -> Settings:
+def load_tuned(path: str | os.PathLike[str], models: Mapping[str, str] | None = None) -> Settings:
     """Read the recommended settings from a file of `deploykit tune`.
 
-    FileError: it cannot be read. GraphError: it is no such file, or of another format.
+    Args:
+        path: the file.
+        models: the SHA-256 of each model that the settings are for, by its path; default: the
+            model is not compared.
+
+    FileError: it cannot be read. GraphError: it is no such file, or of another format, or a number
+    is out of bounds. MismatchError: it was measured on another model.
     """
+    if models:
+        check_tuned(path, models)
     settings = load_document(path, "tuned").get("settings")
     if not isinstance(settings, dict):
         raise GraphError(f"{path}: this file of deploykit tune holds no settings")
@@ -130,6 +142,23 @@ def load_tuned(path: str | os.PathLike[str]) -> Settings:
         return Settings.of(settings)
     except GraphError as error:
         raise GraphError(f"{path}: {error}") from None
+
+
+def check_tuned(path: str | os.PathLike[str], models: Mapping[str, str]) -> None:
+    """Raise MismatchError where a file of `tune` was measured on none of these models.
+
+    `models` are SHA-256 by path. It warns of a file that holds no SHA-256.
+    """
+    found = load_document(path, "tuned").get("model_sha256")
+    names = ", ".join(dict.fromkeys(models))
+    if not isinstance(found, str) or not found:
+        logger.warning("%s holds no SHA-256 of a model, so it may be of another one than %s; run "
+                       "deploykit tune again", path, names)  # fmt: skip
+    elif found not in models.values():
+        raise MismatchError(
+            f"{path} was measured on another model than {names}. Run deploykit tune on this model, "
+            "or leave out the file"
+        )
 
 
 def _measurement(document: Mapping[str, Any]) -> Measurement:
@@ -142,13 +171,16 @@ def _measurement(document: Mapping[str, Any]) -> Measurement:
     turns = tuple(Turn(**each) for each in document.get("turns", ()))
     if len(turns) not in (0, len(rounds)) or any(each.cpu_ms < 0 for each in turns):
         raise ValueError("a round lacks its turn")
+    samples = int(document["samples"])
+    if not 1 <= samples <= MOST_BATCH:
+        raise ValueError(f"samples is {samples}, expected 1 to {MOST_BATCH}")
     scenario = document.get("scenario")
     return Measurement(
         name=str(document["name"]),
         model=str(document["model"]),
         sha256=str(document["sha256"]),
         settings=Settings.of(document["settings"]),
-        samples=int(document["samples"]),
+        samples=samples,
         load_ms=float(document["load_ms"]),
         first_run_ms=float(document["first_run_ms"]),
         warm_up_ms=tuple(map(float, document["warm_up_ms"])),

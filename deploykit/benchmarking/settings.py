@@ -12,6 +12,9 @@ from deploykit.hardware.allocators import ALLOCATORS
 from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.engines.engines import (
     ENGINES,
+    MOST_BATCH,
+    MOST_REQUESTS,
+    MOST_THREADS,
     OPENVINO,
     TENSORFLOW,
     TITLES,
@@ -38,6 +41,10 @@ CONFIDENCE = 0.998
 """Of intervals. Of 30 pairs that are alike, all should be found so: at 99 %, and by two clocks, one
 in two such series would say something else."""
 DEVICE = re.compile(r"cpu|all|gpu(:[0-9]+)?")
+MOST = {"batch": MOST_BATCH, "concurrency": MOST_REQUESTS, "omp_num_threads": MOST_THREADS}
+"""The largest value of each; options and files have the same bounds."""
+_BLOCKTIME = re.compile(r"[0-9]{1,9}|infinite")
+_LONGEST = 1000  # characters of a variable
 _SWITCHES = {
     "onednn": "TF_ENABLE_ONEDNN_OPTS",
     "caller_thread": "TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD",
@@ -189,7 +196,7 @@ class Settings(AsHtml):
             raise GraphError(f"there is no setting '{unknown[0]}'; there are: {', '.join(known)}")
         for name, value in document.items():
             if not _can_be(name, value):
-                raise GraphError(f"the setting {name} cannot be {value!r}")
+                raise GraphError(f"the setting {name} cannot be {value!r:.100}{_bounds(name)}")
         threads = document.get("threads")
         return cls(**{**document, "threads": None if threads is None else tuple(threads)})
 
@@ -233,15 +240,34 @@ def _can_be(name: str, value: Any) -> bool:
     if value is None:
         return getattr(Settings, name) is None
     if name == "threads":
-        return isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_count, value))
-    if name in ("batch", "concurrency", "omp_num_threads"):
-        return _is_count(value)
+        return (
+            isinstance(value, list | tuple)
+            and len(value) == 2
+            and all(_is_count(each, MOST_THREADS) for each in value)
+        )
+    if name in MOST:
+        return _is_count(value, MOST[name])
     if name in ("xla", "keep_memory", *_SWITCHES):
         return isinstance(value, bool)
     if (names := NAMED.get(name, INPUTS if name == "input" else None)) is not None:
         return value in names and value != "default"
-    return isinstance(value, str) and (name != "device" or bool(DEVICE.fullmatch(value)))
+    return isinstance(value, str) and can_be_text(name, value)
 
 
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value > 0
+def can_be_text(name: str, value: str) -> bool:
+    """Return whether a text can be the value of a setting, or of its variable."""
+    patterns = {"device": DEVICE, "kmp_blocktime": _BLOCKTIME}
+    if name in patterns:
+        return bool(patterns[name].fullmatch(value))
+    return value.isascii() and value.isprintable() and len(value) <= _LONGEST
+
+
+def _is_count(value: Any, most: int) -> bool:
+    return type(value) is int and 0 < value <= most
+
+
+def _bounds(name: str) -> str:
+    """Return which numbers a setting takes, in words."""
+    if name == "threads":
+        return f", expected two whole numbers from 1 to {MOST_THREADS}"
+    return f", expected a whole number from 1 to {MOST[name]}" if name in MOST else ""

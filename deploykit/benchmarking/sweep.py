@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -54,8 +55,9 @@ class Sweep:
     `feed`, `tfdata`, `queue`, or `all`, which is the default there."""
     device: str | None = None
     """`cpu`, `gpu`, `gpu:N` or `all`: every GPU, and one alone to compare."""
-    base: Settings | None = None
-    """Whatever is not given here, such as what `deploykit.tune` found."""
+    base: Settings | str | os.PathLike[str] | None = None
+    """Whatever is not given here: settings, or a file of `deploykit.tune`, which must have been
+    measured on one of the models."""
 
     @property
     def names_engine(self) -> bool:
@@ -91,8 +93,13 @@ class Sweep:
             for name in (*OPENMP, "xla", "input", "device")
             if (value := getattr(self, name)) not in (None, False)
         }
+        base = self.base or Settings()
+        if not isinstance(base, Settings):
+            from deploykit.benchmarking.results import load_tuned  # NumPy, which help does without
+
+            base = load_tuned(base)
         found = [
-            replace(self.base or Settings(), **single, **dict(zip(given, values, strict=True)))
+            replace(base, **single, **dict(zip(given, values, strict=True)))
             for values in itertools.product(*given.values())
         ]
         if any(name in single for name in OPENMP):

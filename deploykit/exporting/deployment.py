@@ -1,6 +1,7 @@
 """Files that run exported models elsewhere, written beside them as a user's options say."""
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -40,6 +41,8 @@ class Manifests:
     """Whether existing files are replaced."""
     settings_from: str = "tuned"
     """What the settings are called in a message, such as their file."""
+    tuned: str | os.PathLike[str] | None = None
+    """The file that holds the settings, which must have been measured on the model."""
 
     @property
     def batches(self) -> bool:

@@ -9,12 +9,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from deploykit.benchmarking.results import check_tuned
 from deploykit.exporting.class_names import LABELS
 from deploykit.exporting.deployment import Manifests
 from deploykit.exporting.engine_part import EnginePart, engine_part, in_tensorflow, samples_of
 from deploykit.exporting.limits import MOST_PIXELS
 from deploykit.exporting.named_model import NamedModel, open_named_model
 from deploykit.exporting.photo_inputs import PhotoSides, photos_in_front
+from deploykit.exporting.provenance import PROVENANCE
 from deploykit.exporting.signatures import signatures_for
 from deploykit.exporting.warm_up import KNOWN, Samples, aliases_of, samples_for, warm_up
 from deploykit.freezing.interface import Source
@@ -36,7 +38,6 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.tensors import Array
 
-PROVENANCE = "assets.extra/deploykit.json"
 STEPS = "assets.extra/preprocessing.json"
 FORMAT = 1
 
@@ -120,6 +121,8 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
         each.refuse_effects(how.allowed_ops)
     how.manifests.check_inputs(callee.inputs)
     origin = _origin(opened)  # before the graph is changed
+    if how.manifests.tuned is not None:
+        check_tuned(how.manifests.tuned, {opened.source: origin["sha256"]})
     inputs = aliases_of(callee)
     plain = replace(callee, graph=callee.graph.copy())
     callee = in_tensorflow(callee)
@@ -134,6 +137,7 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
     part = engine_part(how.engine, plain, signatures, given, callee.graph)
     found, fed = _warm_up(name, samples, signatures, how)
     written = saved_model(callee.graph, signatures)
+    digest = _digest(written)
     document = {
         "format": FORMAT,
         "kind": "export",
@@ -141,7 +145,7 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
         "versions": {each: metadata.version(each) for each in ("deploykit", "tensorflow")},
         "signatures": described(signatures),
         "warm_up_requests": len(found),
-        "saved_model": _digest(written),
+        "saved_model": digest,
     }
     files: dict[str, Iterable[bytes]] = {
         "saved_model.pb": written,
@@ -149,7 +153,7 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
         PROVENANCE: [f"{json.dumps(document, indent=2)}\n".encode()],
     }
     if part.content is not None:
-        files |= engine_files(part.content)
+        files |= engine_files(part.content, digest["sha256"])
     if found:
         files[WARM_UP] = found
     if labels:

@@ -150,7 +150,8 @@ def sidecar(graph: Graph, sha256: str) -> Iterable[bytes]:
 def load_sidecar(path: Path, content: bytes) -> tuple[list[str], list[str], About] | None:
     """Return inputs, outputs and what else is known of a graph's file; None where nothing is.
 
-    What was written for other contents of the graph's file is left aside, with a warning.
+    What was written for other contents of the graph's file is ignored, with a warning. A file
+    without a SHA-256 is used, with a warning.
     GraphError: it cannot be read as what deploykit writes.
     """
     beside = sidecar_path(path)
@@ -161,8 +162,11 @@ def load_sidecar(path: Path, content: bytes) -> tuple[list[str], list[str], Abou
         raise GraphError(
             f"{beside}: its format is {document.get('format')!r}, but this deploykit reads {FORMAT}"
         )
-    if document.get("sha256") != hashlib.sha256(content).hexdigest():
-        logger.warning("%s is left aside: it was written for another %s", beside, path.name)
+    if "sha256" not in document:
+        logger.warning("%s holds no SHA-256, so it may be of another graph than %s; write the "
+                       "graph again", beside, path)  # fmt: skip
+    elif document["sha256"] != hashlib.sha256(content).hexdigest():
+        logger.warning("%s was written for another %s and is ignored", beside, path)
         return None
     try:
         signatures = {str(n): SignatureNames(**each) for n, each in document["signatures"].items()}
@@ -199,4 +203,4 @@ def _document(path: Path) -> dict[str, Any] | None:
     except (FileError, GraphError):
         return None
     is_ours = isinstance(document, dict) and document.get("kind") == KIND
-    return document if is_ours and "sha256" in document else None
+    return document if is_ours else None

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from deploykit.records.features import Feature
-from deploykit.records.index import index_names, load_index, one_set
+from deploykit.records.index import END, index_names, load_index, one_set
+from deploykit.records.verify_records import shard_counts
 from deploykit.storage.arrays import load_data
 from deploykit.storage.files import check_regular
 from deploykit.transforms.core.errors import FileError, GraphError
@@ -80,7 +81,7 @@ def open_data(path: str, columns: Columns | None = None) -> Data:
     """
     place = Path(path)
     if (records := one_set(place)) is not None:
-        found = _records(*records)
+        found = _records(*records, is_named=place.name.endswith(END))
     elif os.path.isdir(place):
         found = _folder(place, columns)
     elif place.suffix == ".csv":
@@ -133,21 +134,14 @@ def _folder(folder: Path, columns: Columns | None) -> Data:
     )
 
 
-def _records(folder: Path, name: str) -> Data:
+def _records(folder: Path, name: str, is_named: bool = False) -> Data:
     index = load_index(folder, name)
-    files = index.files(folder)
-    for file, shard in zip(files, index.shards, strict=True):
-        size = check_regular(file).st_size
-        if size != shard.bytes:
-            raise FileError(
-                f"{file}: {size} bytes, but the index says {shard.bytes}; write it again with "
-                "deploykit records"
-            )
-    if not index.records:
+    counts = shard_counts(folder, index, is_named)
+    if not any(counts):
         raise FileError(f"{folder}: the index says that there are no records")
     return Data(
-        str(folder), "records", tuple(files), dict(index.features),
-        counts=tuple(shard.records for shard in index.shards),
+        str(folder), "records", tuple(index.files(folder)), dict(index.features),
+        counts=counts,
         compression=index.compression, classes=index.classes, name=index.name,
     )  # fmt: skip
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from deploykit.records.index import index_path, shard_files
-from deploykit.records.verify_records import sha256_of
 from deploykit.storage.files import check_output_folder, remove_leftovers
 from deploykit.storage.resume_file import State
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.files.locks import locked
+from deploykit.transforms.core.files.reading import sha256_of
 
 _NAME = re.compile(r"\w[\w.-]*")
 

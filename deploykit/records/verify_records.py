@@ -1,7 +1,7 @@
 """Whether the shards of a folder are what was written, and what one of their records holds."""
 
 import functools
-import hashlib
+import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,13 +11,18 @@ from typing import Any
 import numpy as np
 
 from deploykit.records.features import Feature
-from deploykit.records.index import Index, Shard, find_index, load_index, shard_files
+from deploykit.records.index import Index, Shard, find_index, index_path, load_index, shard_files
 from deploykit.records.workers import in_order
-from deploykit.transforms.core.errors import FileError, GraphError, VerificationError
-from deploykit.transforms.core.files.reading import cannot_be_read, opened
+from deploykit.transforms.core.errors import FileError, GraphError, MismatchError, VerificationError
+from deploykit.transforms.core.files.reading import check_regular, sha256_of
 from deploykit.transforms.core.tfrecord import is_gzip, read_records
 
 _NUMBERED = re.compile(r"(.*)-(\d{5,9})-of-(\d{5,9})(.*)")
+
+MOST_HASHED = 1 << 30
+"""Bytes of all shards up to which `shard_counts` compares SHA-256; of more, it compares sizes."""
+
+logger = logging.getLogger("deploykit")
 
 SHOWN = 6  # numbers of a list, and characters of a string ten times as many
 
@@ -30,15 +35,6 @@ class Checked:
     records: int
     bytes: int
     problem: str = ""
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file. FileError: it cannot be read."""
-    try:
-        with opened(path) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise cannot_be_read(path, error) from None
 
 
 def check_folder(
@@ -120,6 +116,52 @@ def _checked(job: tuple[Path, Shard | None], compression: str | None) -> Checked
         elif sha256_of(path) != shard.sha256:
             problem = f"{path}: its SHA-256 is not that of the index"
     return Checked(path.name, records, size, problem)
+
+
+def shard_counts(folder: Path, index: Index, is_named: bool = False) -> tuple[int, ...]:
+    """Return the number of records of each shard.
+
+    What the index says of another shard is ignored with a warning, and the shard is counted.
+    `is_named` says that the index itself was named: then this is an error.
+
+    FileError: a shard is missing, or has another size and is not whole. MismatchError: the index
+    was named, and describes another shard.
+    """
+    is_hashed = index.bytes <= MOST_HASHED
+    found = []
+    for shard in index.shards:
+        path = folder / shard.file
+        status = check_regular(path)
+        said = (index_path(folder, index.name), status.st_mtime_ns, status.st_ino)
+        found.append(_count(path, shard, index.compression, is_hashed, is_named, said))
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=4096)  # data are opened for each graph that they are for
+def _count(
+    path: Path, shard: Shard, compression: str, is_hashed: bool, is_named: bool,
+    said: tuple[Path, int, int],
+) -> int:  # fmt: skip
+    size = check_regular(path).st_size
+    if size == shard.bytes and not (is_hashed and sha256_of(path) != shard.sha256):
+        return shard.records
+    if is_named:
+        raise MismatchError(
+            f"{said[0]}: this index was written for another {path}. Write the records again with "
+            "deploykit records, or give their folder"
+        )
+    try:
+        records = sum(1 for _ in read_records(path, compression == "GZIP"))
+    except (VerificationError, FileError):
+        if size == shard.bytes:
+            return shard.records  # whoever reads it says which record is damaged
+        raise FileError(
+            f"{path}: {size} bytes, but the index says {shard.bytes}; write it again with "
+            "deploykit records"
+        ) from None
+    logger.warning("%s was written for another %s: what it says of this file is ignored, and its "
+                   "%d records are read", said[0], path, records)  # fmt: skip
+    return records
 
 
 def sample(path: Path) -> dict[str, Any] | None:

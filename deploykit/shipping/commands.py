@@ -17,7 +17,7 @@ _OPTIONS = {"evaluation": "eval", "allowed_ops": "allow-op", "pins": "pin"}
 
 def commands(shipment: Shipment) -> list[dict[str, str]]:
     """Return how a folder is served, asked, looked at, and made again."""
-    folder = shell_word(os.fspath(shipment.folder))
+    folder = shell_word(os.fspath(shipment.output))
     return [
         {"what": "serve it", "command": f"deploykit serve {folder}"},
         {"what": "ask it", "command": _ask(shipment)},
@@ -47,7 +47,7 @@ def _again(shipment: Shipment) -> str:
             words += _words(option, value)
     if not paths or shipment.name != default_name(*paths):
         words += ["--name", shipment.name]
-    return shell_command(*words, "-o", os.fspath(shipment.folder))
+    return shell_command(*words, "-o", os.fspath(shipment.output))
 
 
 def _words(option: str, value: Any) -> list[str]:

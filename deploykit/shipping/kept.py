@@ -22,6 +22,7 @@ from deploykit.verification.samples import Samples
 KIND = "stage"
 READ_WHOLE = 1 << 30
 """Bytes of a path; of what is larger, names, sizes and times of change stand for the contents."""
+_LONGEST = 1e9  # seconds
 _PIECE = 1 << 20
 
 
@@ -55,8 +56,9 @@ class Kept:
         """Return what a stage took the last time that it ran here; None: it is not known."""
         document = self._document(stage) or {}
         taken = document.get("seconds")
-        is_run = isinstance(taken, int | float) and document.get("ran", False)
-        return float(taken) if is_run else None  # type: ignore[arg-type]
+        if not isinstance(taken, int | float) or not document.get("ran", False):
+            return None
+        return float(taken) if 0 <= taken <= _LONGEST else None
 
     def keep(self, key: str, result: StageResult, ran: bool = True) -> StageResult:
         """Write what a stage found, and return it with the digests of its files."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from deploykit.api.shipped import UNFINISHED
 from deploykit.transforms.core.errors import LimitError, VerificationError
 from deploykit.transforms.core.running.child import limits
 
@@ -32,7 +33,8 @@ class ServedInstance:
             stdout=subprocess.PIPE,
             stderr=self._said,
             text=True,
-            env={**os.environ, "PYTHONPATH": _with_own(os.environ.get("PYTHONPATH", ""))},
+            env={**os.environ, UNFINISHED: "1",
+                 "PYTHONPATH": _with_own(os.environ.get("PYTHONPATH", ""))},
         )  # fmt: skip
         self.document: dict[str, Any] = {}
 

@@ -79,20 +79,39 @@ def ship(
     source, how = _in_memory(source, how)
     folder = Path(output if output is not None else f"{name}.ship")
     shipment = Shipment(
-        source, folder, name, replace(how, name=name), how.budget, size_of(source) / BYTES_A_MS
+        source,
+        folder,
+        folder,
+        name,
+        replace(how, name=name),
+        how.budget,
+        size_of(source) / BYTES_A_MS,
     )
-    kept, inputs = Kept(folder), _inputs(source, shipment.how)
+    return _planned_or_shipped(shipment, from_stage, dry_run)
+
+
+def _planned_or_shipped(shipment: Shipment, from_stage: str | None, dry_run: bool) -> Shipped:
+    """Do what is requested in the folder where it is built, or plan it."""
+    source, how, folder = shipment.source, shipment.how, shipment.output
+    inputs = _inputs(source, how)
+
+    def kept(place: Path) -> int:
+        plan = _plan(shipment, Kept(place), inputs, from_stage)
+        return sum(each.act == KEPT for each in plan)
+
     given = (how.calibration, how.evaluation, how.labels)
     read = [*path_of(source), *(each for each in given if isinstance(each, str))]
     if dry_run:
         own.check(folder, *read)
-        return Shipped(folder, name, _plan(shipment, kept, inputs, from_stage))
+        place = Kept(own.resumed_in(folder, kept))
+        return Shipped(folder, shipment.name, _plan(shipment, place, inputs, from_stage))
     if how.device == "gpu" and (refusal := gpu_refusal()) is not None:
         raise GraphError(f"--device gpu: {refusal}")
-    with own.own_folder(folder, *read):
+    with own.own_folder(folder, kept, *read) as shipment.folder:
+        place = Kept(shipment.folder)
         if from_stage is not None:
-            kept.forget(NAMES[NAMES.index(from_stage) :])
-        return _shipped(shipment, kept, inputs)
+            place.forget(NAMES[NAMES.index(from_stage) :])
+        return _shipped(shipment, place, inputs)
 
 
 def _shipped(shipment: Shipment, kept: Kept, inputs: Mapping[str, Any]) -> Shipped:
@@ -108,7 +127,7 @@ def _shipped(shipment: Shipment, kept: Kept, inputs: Mapping[str, Any]) -> Shipp
             shipment.results[stage.name] = _done(shipment, stage, kept, keys[stage.name], work)
             _expect(work, shipment, STAGES[number + 1 :], expected)
         found = Shipped(
-            shipment.folder,
+            shipment.output,
             shipment.name,
             tuple(plan),
             tuple(shipment.results.values()),
@@ -136,6 +155,7 @@ def _done(shipment: Shipment, stage: ShipStage, kept: Kept, key: str, work: Work
     shipment.share = max(min(stage.share * shipment.left, most), 0.0)
     began = time.monotonic()
     outcome = stage.run(shipment)
+    outcome = replace(outcome, document=shipment.in_output(outcome.document))
     return kept.keep(key, StageResult(stage.name, outcome, time.monotonic() - began))
 
 

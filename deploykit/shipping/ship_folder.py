@@ -1,30 +1,70 @@
-"""The folder of a shipment: whose it is, one run at a time, and what is written for people."""
+"""The folder of a shipment: whose it is, one run at a time, and what is written for people.
+
+A finished shipment stays as it is until the next one is finished: that is built in a hidden folder
+next to it, which takes its place at the end.
+"""
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+import logging
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from deploykit.api.report import report
+from deploykit.shipping.shipment import LABELS, PREPROCESS
 from deploykit.shipping.stage_result import FOLDER
 from deploykit.storage.documents import FORMAT
 from deploykit.storage.files import check_output_folder, write
-from deploykit.storage.ship_report import KIND, REPORT
+from deploykit.storage.ship_report import KIND, REPORT, TUNED, ship_report
+from deploykit.storage.swap_folders import can_swap, link_missing, next_to, recover, swap
 from deploykit.text.results.shipped import precision_line
-from deploykit.transforms.core.errors import FileError
+from deploykit.transforms.core.errors import Error, FileError
 from deploykit.transforms.core.files.locks import locked
+from deploykit.transforms.core.files.unfinished import note
+
+logger = logging.getLogger("deploykit")
 
 REPORT_HTML, README = "report.html", "README.md"
+_REMOVED = frozenset((FOLDER, TUNED, LABELS, PREPROCESS))
+"""What a run may have removed on purpose, so that it does not come back from the old folder."""
 
 
 @contextlib.contextmanager
-def own_folder(folder: Path, *sources: str) -> Iterator[None]:
-    """Make the folder, and hold it against other runs.
+def own_folder(folder: Path, kept: Callable[[Path], int], *sources: str) -> Iterator[Path]:
+    """Yield the folder to build in, and hold the shipment against other runs meanwhile.
+
+    That is the folder itself, unless it holds a finished shipment: then it is one next to it, which
+    takes its place once the block has ended without an error.
+
+    Args:
+        folder: the folder of the shipment; it is made if there is none.
+        kept: returns how many stages need not run again in a folder.
+        sources: what is read.
 
     FileError: it cannot be written, holds something else, or another run is at work in it.
     """
+    recover(folder)
     check(folder, *sources)
+    with _held(folder):
+        build = _build_folder(folder, kept)
+        if build == folder:
+            yield folder
+            return
+        with _held(build):
+            try:
+                yield build
+                link_missing(folder, build, _REMOVED)
+            except BaseException:
+                logger.info("%s is unchanged; what is done so far is in %s, and the same command "
+                            "resumes there", folder, build)  # fmt: skip
+                raise
+            swap(build, folder)
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[None]:
     place = folder / FOLDER
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -34,6 +74,41 @@ def own_folder(folder: Path, *sources: str) -> Iterator[None]:
         if is_ours is False:
             raise FileError(f"{folder}: another deploykit ship is at work in it")
         yield
+
+
+def resumed_in(folder: Path, kept: Callable[[Path], int]) -> Path:
+    """Return the folder whose results are used: that of an interrupted run if it has more."""
+    build = next_to(folder, "next")
+    if is_finished(folder) and build.is_dir() and kept(build) > kept(folder):
+        return build
+    return folder
+
+
+def is_finished(folder: Path) -> bool:
+    """Return whether a folder holds a finished shipment."""
+    try:
+        found = ship_report(folder)
+    except Error:
+        return False
+    return found is not None and found.finished
+
+
+def _build_folder(folder: Path, kept: Callable[[Path], int]) -> Path:
+    """Return where to build, with all that the finished shipment holds."""
+    build, partial = next_to(folder, "next"), next_to(folder, "seed")
+    if resumed_in(folder, kept) == build:
+        return build
+    for leftover in (build, partial):
+        shutil.rmtree(leftover, ignore_errors=True)
+    if not (is_finished(folder) and can_swap(folder)):
+        return folder
+    note(partial)
+    try:
+        link_missing(folder, partial)
+        partial.rename(build)
+    except OSError as error:
+        raise FileError(f"{build}: cannot be made: {error.strerror or error}") from None
+    return build
 
 
 def check(folder: Path, *sources: str) -> None:

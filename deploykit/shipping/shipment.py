@@ -29,6 +29,9 @@ class Shipment:
 
     source: Source
     folder: Path
+    """Where it is built."""
+    output: Path
+    """Where it is in the end; the same folder, unless that holds a finished shipment."""
     name: str
     how: ShipOptions
     minutes: float
@@ -49,6 +52,16 @@ class Shipment:
     def path(self, name: str) -> Path:
         """Return where a file of the folder lies."""
         return self.folder / name
+
+    def in_output(self, value: Any) -> Any:
+        """Return plain data with the path of `output` instead of that of `folder`."""
+        if isinstance(value, str):
+            return value.replace(str(self.folder), str(self.output))
+        if isinstance(value, Mapping):
+            return {self.in_output(k): self.in_output(each) for k, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.in_output(each) for each in value]
+        return value
 
     def opened(self, name: str) -> OpenedModel:
         """Return a graph of the folder, which is read once."""

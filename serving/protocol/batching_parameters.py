@@ -4,6 +4,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploykit.serving.protocol.text_protos import ConfigError, parse
+from deploykit.transforms.core.engines.engines import MOST_BATCH, MOST_THREADS
+
+_MOST_MICROS = 3_600_000_000  # an hour
+_BOUNDS = {
+    "max_batch_size": (1, MOST_BATCH),
+    "max_execution_batch_size": (1, MOST_BATCH),
+    "max_enqueued_batches": (1, 1_000_000_000),
+    "num_batch_threads": (1, MOST_THREADS),
+    "batch_timeout_micros": (0, _MOST_MICROS),
+}
+"""What each number may be."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +45,10 @@ def read_batching(path: Path) -> Batching:
     given = {field.name: getattr(value, "value", value) for field, value in proto.ListFields()}
     given["allowed_batch_sizes"] = tuple(proto.allowed_batch_sizes)
     batching = Batching(**given)
-    for name in ("max_batch_size", "max_enqueued_batches", "num_batch_threads",
-                 "max_execution_batch_size"):  # fmt: skip
+    for name, (least, most) in _BOUNDS.items():
         value = getattr(batching, name)
-        if value is not None and value < 1:
-            raise ConfigError(f"{path}: {name} is {value}, expected at least 1")
-    if batching.batch_timeout_micros < 0:
-        raise ConfigError(f"{path}: batch_timeout_micros is {batching.batch_timeout_micros}, "
-                          "expected at least 0")  # fmt: skip
+        if value is not None and not least <= value <= most:
+            raise ConfigError(f"{path}: {name} is {value}, expected {least} to {most}")
     if batching.largest > batching.max_batch_size:
         raise ConfigError(f"{path}: max_execution_batch_size is {batching.largest}, expected at "
                           f"most max_batch_size, which is {batching.max_batch_size}")  # fmt: skip

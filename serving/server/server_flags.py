@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from os import PathLike
 
 LOOPBACK = "127.0.0.1"
+MOST_WORKERS = 256
 
 
 @dataclass(frozen=True, kw_only=True)

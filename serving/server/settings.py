@@ -11,10 +11,23 @@ from deploykit.serving.lifecycle.base_path import models_in
 from deploykit.serving.lifecycle.model_config import ModelSettings, read_models
 from deploykit.serving.protocol.batching_parameters import Batching, read_batching
 from deploykit.serving.server.config_files import Monitoring, Tls, read_monitoring, read_tls
-from deploykit.serving.server.server_flags import PlainFlags, ServerFlags
-from deploykit.transforms.core.engines.engines import AUTO, CHOICES, check_engine
+from deploykit.serving.server.server_flags import MOST_WORKERS, PlainFlags, ServerFlags
+from deploykit.transforms.core.engines.engines import (
+    AUTO,
+    CHOICES,
+    MOST_REQUESTS,
+    MOST_THREADS,
+    check_engine,
+)
 from deploykit.transforms.core.errors import Error
 
+_MOST = {
+    "slots": MOST_REQUESTS,
+    "tensorflow_intra_op_parallelism": MOST_THREADS,
+    "tensorflow_inter_op_parallelism": MOST_THREADS,
+    "tensorflow_session_parallelism": MOST_THREADS,
+    "workers": MOST_WORKERS,
+}
 _UPSTREAM_NAME = "default"
 _MIB = 1 << 20
 
@@ -93,6 +106,9 @@ def _check(flags: ServerFlags) -> None:
     if flags.rest_plain and not (flags.ssl_config_file and flags.rest_api_port):
         raise Error("--rest_plain goes with --ssl_config_file and --rest_api_port: without TLS, "
                     "REST is plain HTTP anyway")  # fmt: skip
+    for name, most in _MOST.items():
+        if (value := getattr(flags, name)) is not None and value > most:
+            raise Error(f"--{name} is {value}, expected at most {most}")
     if flags.engine not in CHOICES:
         raise Error(f"there is no engine {flags.engine!r}; there are: {', '.join(CHOICES)}")
     if flags.engine != AUTO:

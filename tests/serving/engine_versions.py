@@ -69,10 +69,12 @@ def mixed(folder: Path, add: float = 2.0, version: int = 123, **wrong) -> Path:
 
 def alone(folder: Path, add: float = 2.0, version: int = 123, **wrong) -> Path:
     """Write a version that has one signature, which OpenVINO computes; return its folder."""
-    path = mixed(folder, add, version, **wrong)
+    half_plus(folder, add, version)
+    path = folder / f"{version:08}"
     saved = path / "saved_model.pb"
     model = SavedModel.FromString(saved.read_bytes())
     for name in ("classify_x_to_y", "regress_x_to_y"):
         del model.meta_graphs[0].signature_def[name]
     saved.write_bytes(model.SerializeToString())
+    write(path, content(add, **wrong))
     return path

@@ -3,6 +3,7 @@
 Error                  2  wrong usage or a bad model
   GraphError           2  a graph that is not well formed, or that lacks what was asked for
     LoadError          2  a graph that TensorFlow does not import
+    MismatchError      2  a file that describes another model than the one it is used with
     CrashError         2  a graph on which TensorFlow's process died
   PipelineError        2  a transform string that cannot be run
   RefusedError         3  a graph that deploykit declines to touch, by policy
@@ -37,6 +38,10 @@ class LoadError(GraphError):
 
 class CrashError(GraphError):
     """TensorFlow's process died while it loaded or ran the graph."""
+
+
+class MismatchError(GraphError):
+    """A file describes other content than that of the file that it is used with."""
 
 
 class PipelineError(Error):

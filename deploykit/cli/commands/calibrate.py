@@ -5,6 +5,7 @@ import click
 from deploykit.cli import options
 from deploykit.cli.options.types import PathName, Whole
 from deploykit.freezing.interface import Source
+from deploykit.transforms.core.engines.engines import MOST_BATCH
 
 
 @options.command(
@@ -20,8 +21,8 @@ from deploykit.freezing.interface import Source
 @click.option("--method", type=click.Choice(("minmax", "mse")), default="minmax", show_default=True,
               help="minmax: the whole range of the values; mse: the part of it that gives the "
               "smallest error in 8 bits, which runs the samples twice.")  # fmt: skip
-@click.option("--batch", type=Whole(1), metavar="N", help="Samples in a batch [default: what the "
-              "model demands, or 8].")  # fmt: skip
+@click.option("--batch", type=Whole(1, MOST_BATCH), metavar="N", help="Samples in a batch "
+              "[default: what the model demands, or 8].")  # fmt: skip
 @options.allowed_ops
 @options.output("ranges", ".json")
 @options.limits

@@ -4,7 +4,7 @@ import click
 
 from deploykit.cli import options
 from deploykit.cli.options.manifest_kinds import kinds
-from deploykit.cli.options.types import Names, PathName, Whole
+from deploykit.cli.options.types import MOST_INT64, Names, PathName, Whole
 from deploykit.exporting.limits import MOST_PIXELS
 from deploykit.freezing.interface import Source
 from deploykit.serving.saved_model.warmup_limits import MOST, USUAL
@@ -25,8 +25,8 @@ _elsewhere = options.under("Files that run it elsewhere")
 @click.argument("base_dir", type=PathName())
 @click.option("--name", metavar="NAME", help="The model's name in requests [default: the name of "
               "its file or folder].")  # fmt: skip
-@click.option("--version", type=Whole(0), metavar="N", help="Number of the version, which must be "
-              "free [default: one above the highest].")  # fmt: skip
+@click.option("--version", type=Whole(0, MOST_INT64), metavar="N", help="Number of the version, "
+              "which must be free [default: one above the highest].")  # fmt: skip
 @click.option("--method", type=click.Choice(("predict", "classify", "regress")),
               help="classify and regress add a signature of that name that takes tf.Examples, "
               "beside the one that takes tensors [default: what the SavedModel's signature says, "
@@ -116,7 +116,7 @@ def export(
         preprocess=preprocess,
         labels=labels,
         most_pixels=most_pixels,
-        manifests=Manifests(manifests, batching, settings, force, tuned or "tuned"),
+        manifests=Manifests(manifests, batching, settings, force, tuned or "tuned", tuned),
         allowed_ops=allowed_ops,
     )
     report.output_file = str(found.folder)

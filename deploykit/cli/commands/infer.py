@@ -8,6 +8,7 @@ from deploykit.batch_inference.infer_options import ENGINES, FORMATS, ON_ERROR, 
 from deploykit.cli import options
 from deploykit.cli.options.types import PathName, Whole
 from deploykit.freezing.interface import Source
+from deploykit.transforms.core.engines.engines import MOST_BATCH
 
 _workers = options.under("Workers")
 
@@ -32,8 +33,8 @@ _workers = options.under("Workers")
           "local].")  # fmt: skip
 @_workers("--processes", type=Whole(1, 100_000), metavar="N", help="Number of workers, each of "
           "which has the model and a core of its own [default: one for each core].")  # fmt: skip
-@_workers("--batch", type=Whole(1), metavar="N", help="Rows that a worker computes at once "
-          "[default: what the model demands or was tuned for, or 32].")  # fmt: skip
+@_workers("--batch", type=Whole(1, MOST_BATCH), metavar="N", help="Rows that a worker computes "
+          "at once [default: what the model demands or was tuned for, or 32].")  # fmt: skip
 @_workers("--retries", type=Whole(0), default=InferOptions.retries, show_default=True, metavar="N",
           help="How often a part of the data is begun again whose worker was lost.")  # fmt: skip
 @_workers("--tuned", type=PathName("FILE"), help="Settings that deploykit tune wrote [default: "

@@ -9,6 +9,7 @@ from deploykit.cli.options.outputs import writes
 from deploykit.cli.options.types import PathName, TextOutput, Whole
 from deploykit.freezing.interface import Interface, Source
 from deploykit.input.piping import Piping
+from deploykit.transforms.core.engines.engines import MOST_BATCH
 
 
 @click.group(name="input")
@@ -27,8 +28,8 @@ def input() -> None:  # noqa: A001  the command's name
                       "this model [default: a tensor for each feature of the data].")  # fmt: skip
 @options.interface
 @options.written_piping
-@click.option("--batch", type=Whole(1), metavar="N", help="Records in a batch [default: what the "
-              "model demands, or 32].")  # fmt: skip
+@click.option("--batch", type=Whole(1, MOST_BATCH), metavar="N", help="Records in a batch "
+              "[default: what the model demands, or 32].")  # fmt: skip
 @writes(
     options.output_option(
         "-o", "--output", type=TextOutput("FILE.py"), help="File to write [default: stdout]."

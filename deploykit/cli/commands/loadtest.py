@@ -6,6 +6,7 @@ from deploykit.calling.call_options import LoadTestOptions
 from deploykit.cli import options
 from deploykit.cli.options.types import Counts, Finite, PathName, Whole
 from deploykit.serving.client.connection import Connection
+from deploykit.transforms.core.engines.engines import MOST_BATCH
 
 
 @options.command(
@@ -25,14 +26,15 @@ from deploykit.serving.client.connection import Connection
                      "images or CSV files, or DIR/NAME where DIR holds records of "
                      "several names.")  # fmt: skip
 @options.preprocess
-@options.data_option("--batch", type=Whole(1), default=LoadTestOptions.batch, show_default=True,
+@options.data_option("--batch", type=Whole(1, MOST_BATCH), default=LoadTestOptions.batch,
+                     show_default=True,
                      metavar="N", help="Samples in each call.")  # fmt: skip
 @options.server_option("--signature", metavar="NAME", help="Signature of the model [default: "
               "serving_default, or the only one].")  # fmt: skip
 @options.which_version
-@click.option("--concurrency", type=Counts(), default=(), help="Number of callers, each of which "
-              "waits for its answer before it calls again; several numbers are measured one after "
-              "another [default: 1,2,4,8].")  # fmt: skip
+@click.option("--concurrency", type=Counts(1 << 16), default=(), help="Number of callers, each "
+              "of which waits for its answer before it calls again; several numbers are measured "
+              "one after another [default: 1,2,4,8].")  # fmt: skip
 @click.option("--rate", type=Finite(above=0), metavar="CALLS", help="Instead, send this many calls "
               "a second at random times, whether earlier ones are answered or not.")  # fmt: skip
 @click.option("--search-latency-limit", "latency_limit_ms", type=Finite(above=0), metavar="MS",

@@ -7,14 +7,14 @@ from deploykit.benchmarking.settings import CPU_DEVICES, Settings
 from deploykit.cli import options
 from deploykit.cli.options.types import DeviceName, Whole
 from deploykit.freezing.interface import Source
-from deploykit.transforms.core.engines.engines import ENGINES
+from deploykit.transforms.core.engines.engines import ENGINES, MOST_BATCH
 
 
 @options.command("Running")
 @options.part
 @options.feeding
-@click.option("--batch", type=Whole(1), metavar="N", help="Samples in a batch [default: what the "
-              "model demands, or 1].")  # fmt: skip
+@click.option("--batch", type=Whole(1, MOST_BATCH), metavar="N", help="Samples in a batch "
+              "[default: what the model demands, or 1].")  # fmt: skip
 @click.option("--engine", type=click.Choice(ENGINES), help="What computes; in openvino, one device "
               "computes all, and it is shown what that made of the graph [default: the one that "
               "the model was written for, else tensorflow].")  # fmt: skip

@@ -6,6 +6,7 @@ from deploykit.cli import options
 from deploykit.cli.options.types import Finite, PathName, Span, Whole
 from deploykit.planning.plan_options import LOSSES, MOST_REPLICAS, PlanOptions
 from deploykit.serving.client.connection import Connection
+from deploykit.transforms.core.engines.engines import MOST_BATCH
 
 _measured = options.under("Measurement")
 
@@ -45,7 +46,8 @@ _measured = options.under("Measurement")
            "of arrays by input name, a folder of TFRecords, images or CSV files, or DIR/NAME where "
            "DIR holds records of several names.")  # fmt: skip
 @options.preprocess
-@_measured("--batch", type=Whole(1), default=PlanOptions.batch, show_default=True, metavar="N",
+@_measured("--batch", type=Whole(1, MOST_BATCH), default=PlanOptions.batch,
+           show_default=True, metavar="N",
            help="Samples in each call.")  # fmt: skip
 @_measured("--seconds", type=Finite(above=0), default=PlanOptions.seconds, show_default=True,
            metavar="S", help="How long each load lasts; there are some 36 of them.")  # fmt: skip

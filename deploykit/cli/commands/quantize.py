@@ -17,6 +17,7 @@ from deploykit.quantization.requested import (
     PREFERENCES,
     Quantization,
 )
+from deploykit.transforms.core.engines.engines import MOST_BATCH
 from deploykit.transforms.core.int8.isa import ISAS
 
 logger = logging.getLogger("deploykit")
@@ -71,8 +72,8 @@ _weights = options.under("Without --calibration")
          help="What the model is to be computed by. openvino: layers are chosen by noise and time "
          "there, and TensorFlow remains able to compute the result. auto: openvino where it is "
          "installed, gives TensorFlow's answers, and is faster.")  # fmt: skip
-@_static("--batch", type=Whole(1), metavar="N", help="Batch for which it should be fast [default: "
-         "1].")  # fmt: skip
+@_static("--batch", type=Whole(1, MOST_BATCH), metavar="N", help="Batch for which it should be "
+         "fast [default: 1].")  # fmt: skip
 @_static("--threads", type=Threads(), default=(), metavar="AxB", help="Threads inside an op x ops "
          "at the same time for which it should be fast [default: TensorFlow's].")  # fmt: skip
 @_static("--budget", type=Finite(above=0), default=MINUTES, show_default=True, metavar="MINUTES",

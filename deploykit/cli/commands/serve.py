@@ -9,12 +9,12 @@ import click
 from deploykit.cli import options
 from deploykit.cli.options.serving_flags import Flags, switch
 from deploykit.cli.options.types import Finite, PathName, TextOutput, Whole
-from deploykit.serving.server.server_flags import ServerFlags
-from deploykit.transforms.core.engines.engines import CHOICES
+from deploykit.serving.server.server_flags import MOST_WORKERS, ServerFlags
+from deploykit.transforms.core.engines.engines import CHOICES, MOST_REQUESTS, MOST_THREADS
 
 _PORT = Whole(0, 65535)
 _COUNT = Whole(1)
-_THREADS = Whole(-1, 4096)
+_THREADS = Whole(-1, MOST_THREADS)
 
 
 def _impossible(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -73,8 +73,8 @@ _watching = options.under("Monitoring")
 @_load("--max_in_flight", type=_COUNT, metavar="N",
        help="Calls that each worker accepts at the same time; more are refused at once "
        "(RESOURCE_EXHAUSTED).")  # fmt: skip
-@_load("--slots", type=_COUNT, metavar="N", help="Calls that compute at the same time [default: "
-       "cores divided by threads inside an op].")  # fmt: skip
+@_load("--slots", type=Whole(1, MOST_REQUESTS), metavar="N", help="Calls that compute at the "
+       "same time [default: cores divided by threads inside an op].")  # fmt: skip
 @_network("--max_message_mb", type=Whole(1, 2047), metavar="MIB", help="Largest request, up "
           "to 2047; larger ones are refused without being read.")  # fmt: skip
 @_network("--max_json_mb", type=Whole(1, 2047), metavar="MIB", help="Largest body of a REST call, "
@@ -108,7 +108,7 @@ _watching = options.under("Monitoring")
 @_load("--tuned", type=PathName("FILE"), help="Take threads, calls at the same time, batches and "
        "environment from what deploykit tune found; flags and variables that are set "
        "win.")  # fmt: skip
-@_load("--workers", type=Whole(1, 256), metavar="N",
+@_load("--workers", type=Whole(1, MOST_WORKERS), metavar="N",
        help="Processes that share the port, up to 256; worth it for very small "
        "models.")  # fmt: skip
 @_load("--lame_duck_seconds", type=Finite(0), metavar="SECONDS",

@@ -10,14 +10,14 @@ from deploykit.benchmarking.tuning.tune_options import TuneOptions
 from deploykit.cli import options
 from deploykit.cli.options.types import Counts, Finite
 from deploykit.freezing.interface import Source
-from deploykit.transforms.core.engines.engines import CHOICES
+from deploykit.transforms.core.engines.engines import CHOICES, MOST_BATCH
 
 
 @options.command("Search")
 @options.part
 @options.feeding
-@click.option("--batch", type=Counts(), default=(), help="Batches to try; the lowest latency is "
-              "searched for the smallest [default: 1,8,32 if the model leaves it "
+@click.option("--batch", type=Counts(MOST_BATCH), default=(), help="Batches to try; the lowest "
+              "latency is searched for the smallest [default: 1,8,32 if the model leaves it "
               "open].")  # fmt: skip
 @click.option("--engine", type=click.Choice(CHOICES), help="Engine to search "
               "in; auto: whichever is faster for sure, if both are installed [default: the one "

@@ -23,7 +23,7 @@ from deploykit.cli.options.headings import (
 from deploykit.cli.options.model import classifier, interface, part, source
 from deploykit.cli.options.outputs import output, result_file, results
 from deploykit.cli.options.server import connection, server_option, which_version
-from deploykit.cli.options.settings import sweep, timing, tuned
+from deploykit.cli.options.settings import sweep, timing
 
 __all__ = [
     "Helped",
@@ -52,7 +52,6 @@ __all__ = [
     "source",
     "sweep",
     "timing",
-    "tuned",
     "under",
     "which_version",
     "written_piping",

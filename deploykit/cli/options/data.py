@@ -8,6 +8,7 @@ from deploykit.cli.options.grouping import as_one, by_name
 from deploykit.cli.options.headings import data_option, limit_option, under
 from deploykit.cli.options.types import Counts, Finite, Names, PathName, Range, Shape, Whole
 from deploykit.input.piping import Piping
+from deploykit.transforms.core.engines.engines import MOST_BATCH, MOST_THREADS
 
 preprocess = data_option(
     "--preprocess",
@@ -95,10 +96,11 @@ _built = (
             "other, as for training."),
     _piping("--cache", type=PathName("memory|FILE"), help="tf.data: keep parsed records in memory "
             "or in a file, so that later epochs read no data files."),
-    _piping("--buckets", type=Counts(), default=(), help="tf.data: batch texts with others of "
-            "similar length, divided at these lengths, so that less padding is computed."),
-    _piping("--private-threads", type=Whole(1), metavar="N", help="tf.data: read on this many "
-            "threads of its own instead of the model's."),
+    _piping("--buckets", type=Counts(MOST_BATCH), default=(), help="tf.data: batch texts with "
+            "others of similar length, divided at these lengths, so that less padding is "
+            "computed."),
+    _piping("--private-threads", type=Whole(1, MOST_THREADS), metavar="N", help="tf.data: read "
+            "on this many threads of its own instead of the model's."),
 )  # fmt: skip
 written_piping = as_one("piping", Piping, preprocess, *_built)
 piping = as_one(
@@ -115,7 +117,7 @@ piping = as_one(
             show_default=True, help="Whether a damaged image, in a file or a TFRecord, ends the "
             "run or is skipped."),
     *_built,
-    _piping("--service", "workers", type=Whole(1), metavar="N", help="Start this many tf.data "
+    _piping("--service", "workers", type=Whole(1, 256), metavar="N", help="Start this many tf.data "
             "service workers, each of which reads a share of the files; first, one epoch is "
             "checked. They listen on all network interfaces."),
     _piping("--service-address", "address", metavar="HOST:PORT",

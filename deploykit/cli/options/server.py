@@ -2,7 +2,7 @@
 
 from deploykit.cli.options.grouping import all_of, as_one
 from deploykit.cli.options.headings import under
-from deploykit.cli.options.types import Finite, PathName, Whole
+from deploykit.cli.options.types import MOST_INT64, Finite, PathName, Whole
 from deploykit.serving.client.connection import Connection
 
 server_option = under("Server")
@@ -24,7 +24,7 @@ connection = as_one(
 
 
 which_version = all_of(
-    server_option("--version", type=Whole(0), metavar="N",
+    server_option("--version", type=Whole(0, MOST_INT64), metavar="N",
                  help="Version of the model [default: the newest]."),
     server_option("--version-label", default="", metavar="LABEL",
                   help="Choose the version by its label, such as stable."),

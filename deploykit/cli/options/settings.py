@@ -4,7 +4,7 @@ import click
 
 from deploykit.benchmarking.precision import PRECISIONS
 from deploykit.benchmarking.scenarios.timing import SCENARIOS, Timing
-from deploykit.benchmarking.settings import EXECUTORS, INPUTS, SECONDS, Settings
+from deploykit.benchmarking.settings import EXECUTORS, INPUTS, SECONDS
 from deploykit.benchmarking.sweep import Sweep
 from deploykit.cli.options.grouping import as_one
 from deploykit.cli.options.headings import under
@@ -20,26 +20,22 @@ from deploykit.cli.options.types import (
     Whole,
 )
 from deploykit.hardware.allocators import ALLOCATORS
-from deploykit.transforms.core.engines.engines import ENGINES
+from deploykit.transforms.core.engines.engines import (
+    ENGINES,
+    MOST_BATCH,
+    MOST_REQUESTS,
+    MOST_THREADS,
+)
 
 DEFAULT = ("default",)
-
-
-def tuned(ctx: click.Context, param: click.Parameter, value: str | None) -> Settings | None:
-    """Return the settings in a file of `deploykit tune`, or none."""
-    if value is None:
-        return None
-    from deploykit.benchmarking.results import load_tuned
-
-    return load_tuned(value)
 
 
 _setting = under("Settings to measure")
 sweep = as_one(
     "sweep",
     Sweep,
-    _setting("--batch", type=Counts(), default=(), help="Samples in a batch; each of several "
-             "numbers is measured [default: what the model demands, or 1]."),
+    _setting("--batch", type=Counts(MOST_BATCH), default=(), help="Samples in a batch; each of "
+             "several numbers is measured [default: what the model demands, or 1]."),
     _setting("--engine", type=OneOrMore(ENGINES), default=(), help="What computes: tensorflow or "
              "openvino, or both in turn, whose answers are compared before [default: the engine "
              "that the model was written for, else TensorFlow]."),
@@ -51,8 +47,8 @@ sweep = as_one(
              "oneDNN does a share of the work itself."),
     _setting("--keep-memory", type=Switch(), default=(), help="Whether the C library keeps freed "
              "memory for later (MALLOC_* variables)."),
-    _setting("--concurrency", type=Counts(), default=(), help="Calls at the same time [default: "
-             "1]."),
+    _setting("--concurrency", type=Counts(MOST_REQUESTS), default=(), help="Calls at the same "
+             "time [default: 1]."),
     _setting("--executor", type=OneOrMore(DEFAULT + EXECUTORS), default=(),
              help="Who runs the ops of a call: threads of TensorFlow's own (default), or one by "
              "one the thread that makes it (caller); single is that by an executor of TensorFlow's "
@@ -63,7 +59,7 @@ sweep = as_one(
     _setting("--kmp-blocktime", type=Blocktime(), help="Set KMP_BLOCKTIME, as old guides advise, "
              "and measure with and without it."),
     _setting("--kmp-affinity", metavar="TEXT", help="Set KMP_AFFINITY, likewise."),
-    _setting("--omp-num-threads", type=Whole(1), metavar="N",
+    _setting("--omp-num-threads", type=Whole(1, MOST_THREADS), metavar="N",
              help="Set OMP_NUM_THREADS, likewise."),
     _setting("--xla", is_flag=True, help="Compile with XLA (auto-clustering)."),
     _setting("--precision", type=OneOrMore(PRECISIONS), default=(), help="In what layers are "
@@ -79,7 +75,7 @@ sweep = as_one(
     _setting("--device", type=DeviceName(), help="Device to run on; all: a copy of the model on "
              "every GPU, compared with gpu:0 alone [default: cpu]. To compare layouts, use "
              "deploykit transform --transforms 'convert_layout(to=NCHW)'."),
-    _setting("--tuned", "base", type=PathName("FILE"), callback=tuned,
+    _setting("--tuned", "base", type=PathName("FILE"),
              help="Start from the settings that deploykit tune wrote; options given here win."),
 )  # fmt: skip
 timing = as_one(

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from deploykit.benchmarking.settings import DEVICE
+from deploykit.benchmarking.settings import DEVICE, can_be_text
+from deploykit.transforms.core.engines.engines import MOST_THREADS
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]
@@ -13,7 +14,7 @@ else:
     _ParamType = click.ParamType
 
 _MOST = 1e9
-_MOST_THREADS = 4096  # TensorFlow starts them all, and dies where it cannot
+MOST_INT64 = (1 << 63) - 1
 
 
 class _Written(_ParamType):
@@ -99,6 +100,9 @@ class Counts(_Written):
 
     name = "N,..."
 
+    def __init__(self, most: int) -> None:
+        self._most = most
+
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
@@ -111,6 +115,8 @@ class Counts(_Written):
             self.fail(f"{value!r} is not whole numbers such as 1,8,32", param, ctx)
         if min(found) < 1:
             self.fail(f"{min(found)} is not above zero", param, ctx)
+        if max(found) > self._most:
+            self.fail(f"{max(found)} is more than {self._most}", param, ctx)
         return found
 
 
@@ -119,19 +125,17 @@ class Whole(_Written):
 
     name = "N"
 
-    def __init__(self, least: int, most: int | None = None) -> None:
+    def __init__(self, least: int, most: int = int(_MOST)) -> None:
         self._least, self._most = least, most
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number."""
-        bounds = f"of {self._least} or more"
-        if self._most is not None:
-            bounds = f"from {self._least} to {self._most}"
+        bounds = f"from {self._least} to {self._most}"
         try:
             found = int(value)
         except ValueError:
             found = self._least - 1
-        if found < self._least or (self._most is not None and found > self._most):
+        if not self._least <= found <= self._most:
             self.fail(f"{value} is not a whole number {bounds}", param, ctx)
         return found
 
@@ -195,7 +199,7 @@ class Blocktime(_Written):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the text."""
-        if not (value.isdecimal() or value == "infinite"):
+        if not can_be_text("kmp_blocktime", value):
             self.fail(f"{value!r} is neither whole milliseconds nor infinite", param, ctx)
         return str(value)
 
@@ -216,8 +220,8 @@ class Threads(_Written):
             intra, _, inter = pair.partition("x")
             if not (intra.isdecimal() and inter.isdecimal() and int(intra) and int(inter)):
                 self.fail(f"{pair!r} is not two numbers above zero such as 2x1", param, ctx)
-            if max(int(intra), int(inter)) > _MOST_THREADS:
-                self.fail(f"{pair!r} is more than {_MOST_THREADS} threads", param, ctx)
+            if max(int(intra), int(inter)) > MOST_THREADS:
+                self.fail(f"{pair!r} is more than {MOST_THREADS} threads", param, ctx)
             found.append((int(intra), int(inter)))
         return tuple(dict.fromkeys(found))
 

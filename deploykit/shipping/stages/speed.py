@@ -66,7 +66,7 @@ def _tune(shipment: Shipment) -> Outcome:
         **_feeding(shipment),
     )
     path.unlink()
-    document = found.document()
+    document = shipment.in_output(found.document())
     tuned = shipment.path(TUNED)
     tuned.unlink(missing_ok=True)
     if _is_default(found.settings):

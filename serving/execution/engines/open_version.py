@@ -24,10 +24,10 @@ from deploykit.serving.protocol.signatures import (
     signatures_of,
 )
 from deploykit.transforms.core.engines.engine_cut import MODEL
-from deploykit.transforms.core.engines.engine_folder import FOLDER, read
+from deploykit.transforms.core.engines.engine_folder import FOLDER, SAVED_MODEL, read
 from deploykit.transforms.core.engines.engine_manifest import EngineFolder, EngineTensor
 from deploykit.transforms.core.engines.engines import AUTO, OPENVINO, TENSORFLOW, lacking
-from deploykit.transforms.core.errors import Error, GraphError
+from deploykit.transforms.core.errors import Error, GraphError, MismatchError
 
 logger = logging.getLogger("deploykit")
 
@@ -88,7 +88,9 @@ def _openvino(
 ) -> OpenVinoEngine | None:
     """Return what computes those signatures that a version was exported for, or None.
 
-    Raises why there is nothing where OpenVINO was asked for; says so in the log otherwise.
+    A folder that was written for another version counts as none, with a warning, whatever engine
+    was requested. Otherwise, where OpenVINO was requested and cannot run it, this raises why; for
+    `auto`, a warning says so.
     """
     if loading.engine == TENSORFLOW:
         return None
@@ -107,8 +109,16 @@ def _openvino(
             if loading.tells:
                 _tell_once(folder, why)
             return None
+        if not content.is_bound and loading.tells:
+            logger.warning("%s: %s has no SHA-256 of %s, so it may be of another version; export "
+                           "the model again", folder, FOLDER, SAVED_MODEL)  # fmt: skip
         _check_same(folder, content, signatures)
         return engine_of(folder, content, loading)
+    except MismatchError as error:
+        if loading.tells:
+            logger.warning("%s and is ignored: TensorFlow runs this version. Export the model "
+                           "again.", error)  # fmt: skip
+        return None
     except Error as error:
         if loading.engine != AUTO:
             raise

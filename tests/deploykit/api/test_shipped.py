@@ -9,16 +9,19 @@ import numpy as np
 import pytest
 
 import deploykit as api
-from deploykit.api import shipped as shipped_module
 from deploykit.api.shipped import shipped_in, tuned_of
 from deploykit.calling.png import png
+from deploykit.exporting.deployment import Manifests
+from deploykit.freezing.graph_files import save_graph
 from deploykit.hardware.machine import machine
-from deploykit.transforms.core.errors import FileError, GraphError
+from deploykit.transforms.core.errors import FileError, GraphError, MismatchError
+from tests.deploykit.benchmarking.nets import dense
 from tests.serving.served import Served
 from tests.serving.small_models import half_plus
 from tests.support import build
 
 NAMES = ("top", "bottom")
+REPORT = {"format": 1, "kind": "ship", "name": "shapes", "stages": [{"stage": "serve"}]}
 SETTINGS = api.Settings(threads=(2, 1), concurrency=3, engine="openvino")
 
 
@@ -27,9 +30,11 @@ def written(folder, document):
     (folder / "report.json").write_text(text)
 
 
-def tuned(folder, settings=SETTINGS, **differing):
+def tuned(folder, settings=SETTINGS, model_sha256=None, **differing):
     document = {"format": 1, "kind": "tuned", "settings": settings.document(),
                 "machine": {**machine(), **differing}}  # fmt: skip
+    if model_sha256 is not None:
+        document["model_sha256"] = model_sha256
     (folder / "tuned.json").write_text(json.dumps(document))
 
 
@@ -40,7 +45,7 @@ def ship(tmp_path):
     folder.mkdir()
     half_plus(folder / "shapes", 2)
     half_plus(folder / "other", 3)
-    written(folder, {"format": 1, "kind": "ship", "name": "shapes"})
+    written(folder, REPORT)
     tuned(folder)
     return folder
 
@@ -90,7 +95,7 @@ def test_a_folder_that_was_moved_or_has_no_settings(ship, tmp_path, caplog):
 )
 def test_settings_of_another_machine_are_taken_with_a_warning(ship, caplog, differing):
     tuned(ship, **differing)
-    shipped_in(ship)[0].say(SETTINGS)
+    shipped_in(ship)[0].say(True)
     assert "was found on another machine (" in caplog.text
     for value in differing.values():
         assert f"{value} there" in caplog.text
@@ -134,22 +139,111 @@ def test_a_model_that_is_not_there_is_named(ship):
         api.serve(ship, port=0)
 
 
-@pytest.mark.parametrize("content", ["{", "{}", json.dumps({"kind": "tuned", "format": 1})])
-def test_settings_that_cannot_be_read_are_an_error_with_a_way_out(ship, content):
+UNUSABLE = [
+    "{", "{}", json.dumps({"kind": "tuned", "format": 1}),
+    *(json.dumps({"kind": "tuned", "format": 1, "settings": each}) for each in (
+        {"concurrency": 100_000}, {"threads": [10**9, 1]}, {"threads": [1, 10**5]},
+        {"batch": 10**12}, {"omp_num_threads": 10**6}, {"concurrency": 0}, {"batch": 2.5},
+        {"kmp_affinity": "a\0b"}, {"kmp_blocktime": "forever"},
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("content", UNUSABLE, ids=range(len(UNUSABLE)))
+def test_settings_that_cannot_be_used_are_ignored_with_one_warning(ship, content, caplog):
     (ship / "tuned.json").write_text(content)
-    for take in (lambda: api.serve(ship, port=0), lambda: tuned_of(ship, None)):
-        with pytest.raises(GraphError, match=f"^{ship / 'tuned.json'}: .*; deploykit serve "
-                           f"{ship / 'shapes'} does without it$"):  # fmt: skip
-            take()
+    caplog.set_level(logging.WARNING, "deploykit")
+    assert tuned_of(ship, None) == api.Settings()
+    assert served(ship)[1] == served(ship / "shapes")[1]
+    assert caplog.text.count(f"{ship / 'tuned.json'} is ignored") == 1
+    with pytest.raises(GraphError, match=r"tuned\.json"):  # named by an option, it is an error
+        api.serve(ship / "shapes", port=0, tuned=ship / "tuned.json")
 
 
-def test_an_unreadable_settings_file_is_an_error_with_a_way_out(ship, monkeypatch):
-    def refuse(path):
-        raise FileError(f"{path}: Permission denied")
+def test_an_unfinished_shipment_is_not_served(ship):
+    written(ship, {**REPORT, "stages": []})
+    with pytest.raises(FileError, match=r"is not finished\. Run the same deploykit ship again"):
+        api.serve(ship, port=0)
 
-    monkeypatch.setattr(shipped_module, "load_tuned", refuse)
-    with pytest.raises(FileError, match=r"Permission denied; deploykit serve .* does without it"):
-        shipped_in(ship)[0].settings()
+
+@pytest.fixture
+def exported(tmp_path):
+    """Return a finished shipment whose version was exported from its model.pb."""
+    folder = tmp_path / "shapes.ship"
+    for name in ("shapes.ship", "other.ship"):
+        (tmp_path / name).mkdir()
+        net = dense(shape=(-1, 8 if name == "shapes.ship" else 6))
+        save_graph(net, tmp_path / name / "model.pb")
+        api.export(tmp_path / name / "model.pb", tmp_path / name, name="shapes")
+        written(tmp_path / name, REPORT)
+        sha256 = api.open_model(tmp_path / name / "model.pb").sha256
+        tuned(tmp_path / name, api.Settings(threads=(2, 1), concurrency=3), sha256)
+    return folder
+
+
+def another_model(folder, other):
+    shutil.copy(other / "model.pb", folder)
+
+
+def another_tuned(folder, other):
+    shutil.copy(other / "tuned.json", folder)
+
+
+def another_version(folder, other):
+    shutil.copytree(other / "shapes" / "1", folder / "shapes" / "2")
+
+
+def replaced_version(folder, other):
+    shutil.copy(other / "shapes" / "1" / "saved_model.pb", folder / "shapes" / "1")
+
+
+@pytest.mark.parametrize(
+    ("harm", "name"),
+    [
+        (another_model, "model.pb"),
+        (another_tuned, "model.pb"),
+        (another_version, "shapes/2/saved_model.pb"),
+        (replaced_version, "shapes/1/saved_model.pb"),
+    ],
+)
+def test_settings_of_another_model_are_ignored_with_one_warning(exported, caplog, harm, name):
+    assert tuned_of(exported, None).concurrency == 3
+    harm(exported, exported.with_name("other.ship"))
+    caplog.set_level(logging.WARNING, "deploykit")
+    with api.serve(exported, port=0) as server:
+        assert server.settings.loading.intra_op == 1
+    (warning,) = [each.getMessage() for each in caplog.records]
+    assert str(exported / "tuned.json") in warning
+    assert str(exported / name) in warning
+    assert tuned_of(exported, None) == api.Settings()
+
+
+def test_a_named_file_of_settings_of_another_model_is_an_error(exported, tmp_path):
+    own, other = exported / "tuned.json", exported.with_name("other.ship") / "tuned.json"
+    model, data = exported / "model.pb", {"x": np.ones((2, 8), np.float32)}
+    manifests = {each: Manifests(("docker",), tuned=each, force=True) for each in (own, other)}
+    uses = [
+        lambda file: api.serve(exported, port=0, tuned=file).close(),
+        lambda file: api.serve(exported / "shapes", port=0, tuned=file).close(),
+        lambda file: api.benchmark(model, base=file, runs=3),
+        lambda file: api.infer(model, npz, tmp_path / f"out{len(str(file))}", tuned=file),
+        lambda file: api.export(model, tmp_path / "models", manifests=manifests[file]),
+    ]
+    npz = tmp_path / "data.npz"
+    np.savez(npz, **data)
+    for use in uses:
+        use(own)
+        with pytest.raises(MismatchError, match="was measured on another model than"):
+            use(other)
+
+
+def test_settings_that_were_measured_on_the_version_itself_fit(exported, tmp_path):
+    file = tmp_path / "t" / "tuned.json"
+    file.parent.mkdir()
+    sha256 = api.open_model(exported / "shapes" / "1").sha256
+    tuned(file.parent, api.Settings(threads=(2, 1)), sha256)
+    with api.serve(exported / "shapes", port=0, tuned=file) as server:
+        assert server.settings.loading.intra_op == 2
 
 
 def photo_net():
@@ -167,7 +261,7 @@ def test_one_command_serves_what_was_shipped(deploykit, tmp_path):
     """As a stranger does it: no flag, and the answer names classes."""
     folder, photo = tmp_path / "halves.ship", tmp_path / "rose.png"
     api.export(photo_net(), folder, name="halves", preprocess="0..255", labels=NAMES)
-    written(folder, {"format": 1, "kind": "ship", "name": "halves"})
+    written(folder, {**REPORT, "name": "halves"})
     tuned(folder, api.Settings(threads=(1, 1), keep_memory=True))
     pixels = np.zeros((30, 20, 1), np.uint8)
     pixels[15:] = 250

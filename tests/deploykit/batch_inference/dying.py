@@ -14,7 +14,7 @@ from pathlib import Path
 
 from deploykit.batch_inference import results_folder
 from deploykit.records import resuming
-from deploykit.records.verify_records import sha256_of
+from deploykit.transforms.core.files.reading import sha256_of
 from tests.deploykit.batch_inference.made_up_results import NAME, made_of, run
 
 _ACTS = ("open", "os.mkdir", "os.remove", "os.rename", "os.link", "os.rmdir", "os.truncate")

@@ -77,7 +77,18 @@ def test_what_was_written_for_another_graph_is_left_aside(tmp_path, caplog):
     (tmp_path / "m.pb").write_bytes(b"".join(other.serialized()))
     found = load_graph(tmp_path / "m.pb")
     assert (found.inputs, found.about) == (("x", "y"), None)
-    assert "m.pb.json is left aside: it was written for another m.pb" in caplog.text
+    path = tmp_path / "m.pb"
+    assert f"{path}.json was written for another {path} and is ignored" in caplog.text
+
+
+def test_a_file_without_a_hash_is_used_with_a_warning(tmp_path, caplog):
+    path = tmp_path / "m.pb"
+    save_graph(told(), path)
+    written = document(path)
+    del written["sha256"]
+    sidecar_path(path).write_text(json.dumps(written))
+    assert load_graph(path).about is not None
+    assert f"{path}.json holds no SHA-256, so it may be of another graph than {path}" in caplog.text
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"mine": 1}', b'{"kind": "benchmark"}'])

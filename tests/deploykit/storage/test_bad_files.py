@@ -29,7 +29,7 @@ from deploykit.records.index import load_index
 from deploykit.records.open_source import open_source
 from deploykit.records.pickles import read_pickle
 from deploykit.records.tables import Numbers, Texts
-from deploykit.records.verify_records import sample, sha256_of
+from deploykit.records.verify_records import sample
 from deploykit.serving.client.endpoint import _content
 from deploykit.serving.lifecycle.model_config import read_models
 from deploykit.serving.protocol.batching_parameters import read_batching
@@ -40,6 +40,7 @@ from deploykit.storage.arrays import load_array, load_data
 from deploykit.storage.documents import load_document
 from deploykit.storage.resume_file import State
 from deploykit.transforms.core.errors import Error, FileError
+from deploykit.transforms.core.files.reading import sha256_of
 from deploykit.transforms.core.int8.ranges import load_ranges
 from deploykit.transforms.core.tfrecord import read_records
 from deploykit.transforms.freeze_requantization_ranges import _records

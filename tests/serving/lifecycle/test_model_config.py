@@ -263,11 +263,18 @@ def test_batching_without_a_word_is_upstreams_default(read):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("max_batch_size { value: 0 }", "max_batch_size is 0, expected at least 1"),
-        ("max_batch_size {}", "max_batch_size is 0, expected at least 1"),
-        ("num_batch_threads { value: -1 }", "num_batch_threads is -1, expected at least 1"),
-        ("max_enqueued_batches { value: 0 }", "max_enqueued_batches is 0, expected at least 1"),
-        ("batch_timeout_micros { value: -5 }", "batch_timeout_micros is -5, expected at least 0"),
+        ("max_batch_size { value: 0 }", "max_batch_size is 0, expected 1 to 1048576"),
+        ("max_batch_size {}", "max_batch_size is 0, expected 1 to 1048576"),
+        ("num_batch_threads { value: -1 }", "num_batch_threads is -1, expected 1 to 4096"),
+        (
+            "max_enqueued_batches { value: 0 }",
+            "max_enqueued_batches is 0, expected 1 to 1000000000",
+        ),
+        ("num_batch_threads { value: 5000 }", "num_batch_threads is 5000, expected 1 to 4096"),
+        (
+            "batch_timeout_micros { value: -5 }",
+            "batch_timeout_micros is -5, expected 0 to 3600000000",
+        ),
         (
             "max_batch_size { value: 8 } allowed_batch_sizes: [1, 4]",
             "the last of allowed_batch_sizes is 4, expected the largest batch, which is 8",

@@ -1,9 +1,12 @@
 """What an engine computes of a version: its graph, how it is called, and what it has to answer.
 
-It lies in the folder `assets.extra/deploykit.engine` of a version, which TensorFlow Serving passes
-by: `manifest.json`, `graph.pb` (a frozen GraphDef, which the engine reads), and `answers.pb` (a
-GraphDef of constants: what was fed, and what TensorFlow gave for it). So a server can compare the
-engine on its own machine with TensorFlow's answers, and needs no TensorFlow for that.
+It is the folder `assets.extra/deploykit.engine` of a version, which TensorFlow Serving
+ignores: `manifest.json`, `graph.pb` (a frozen GraphDef, which the engine reads), and `answers.pb`
+(a GraphDef of constants: what was fed, and what TensorFlow gave for it). So a server can compare
+the engine on its own machine with TensorFlow's answers, and needs no TensorFlow for that.
+
+The manifest holds the SHA-256 of `saved_model.pb` and `variables/variables.index`. A folder that
+was written for other files is not used: the version was replaced, or the folder copied.
 """
 
 import contextlib
@@ -14,6 +17,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,8 +28,8 @@ from deploykit.transforms.core.engines.engine_manifest import (
     document_of,
     parsed,
 )
-from deploykit.transforms.core.errors import FileError, GraphError
-from deploykit.transforms.core.files.reading import read_bytes, read_json
+from deploykit.transforms.core.errors import FileError, GraphError, MismatchError
+from deploykit.transforms.core.files.reading import read_bytes, read_json, sha256_of
 from deploykit.transforms.core.files.unfinished import note
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import GraphDef
@@ -36,17 +40,26 @@ FORMAT = 1
 KIND = "engine"
 MOST_ANSWERS = 1 << 30
 """Bytes of answers; a batch of the largest photos takes some ten megabytes."""
+SAVED_MODEL, _VARIABLES = "saved_model.pb", "variables/variables.index"
+_DESCRIPTION = "assets.extra/deploykit.json"
 _MANIFEST, _GRAPH, _ANSWERS = "manifest.json", "graph.pb", "answers.pb"
 _MOST_TEXT = 16 << 20
 
 
-def files(content: EngineFolder) -> dict[str, list[bytes]]:
-    """Return the pieces of each file by its path in a version's folder."""
+def files(
+    content: EngineFolder, saved_model: str | None, variables: str | None = None
+) -> dict[str, list[bytes]]:
+    """Return the pieces of each file by its path in a version's folder.
+
+    `saved_model` and `variables` are the SHA-256 of the version's `saved_model.pb` and
+    `variables.index`; None: it has no such file.
+    """
     values = _Values()
     said = document_of(content, values.named)
     answers = values.graph.SerializeToString(deterministic=True)
     digests = {"graph": _digest(content.graph_def), "answers_file": _digest(answers)}
-    document = {"format": FORMAT, "kind": KIND, **digests, **said}
+    bound = {SAVED_MODEL: saved_model, _VARIABLES: variables}
+    document = {"format": FORMAT, "kind": KIND, "version_files": bound, **digests, **said}
     written = f"{json.dumps(document, indent=2)}\n".encode()
     found = {_GRAPH: content.graph_def, _ANSWERS: answers, _MANIFEST: written}
     return {f"{FOLDER}/{name}": [each] for name, each in found.items()}
@@ -64,7 +77,7 @@ def write(version_folder: Path, content: EngineFolder) -> Path:
         with contextlib.ExitStack() as stack:
             stack.callback(shutil.rmtree, partial, ignore_errors=True)
             partial.mkdir(parents=True)
-            for path, pieces in files(content).items():
+            for path, pieces in files(content, *_version_digests(version_folder)).items():
                 with (partial / Path(path).name).open("xb") as file:
                     file.writelines(pieces)
                     file.flush()
@@ -80,8 +93,9 @@ def write(version_folder: Path, content: EngineFolder) -> Path:
 def read(version_folder: Path) -> EngineFolder | None:
     """Return what an engine computes of a version; None: TensorFlow computes all of it.
 
-    GraphError: a file is missing or damaged, a newer deploykit wrote it, graph.pb is not the one
-    that it was written for, or the answers do not fit the signatures.
+    MismatchError: it was written for another version. GraphError: a file is missing or damaged, a
+    newer deploykit wrote it, graph.pb is not the one that it was written for, or the answers do not
+    fit the signatures.
     """
     folder = version_folder / FOLDER
     if not os.path.lexists(folder):
@@ -94,6 +108,11 @@ def read(version_folder: Path) -> EngineFolder | None:
         if document.get("format") != FORMAT:
             _refuse(manifest, f"its format is {document.get('format')!r:.40}, but this deploykit "
                     f"reads {FORMAT}; take a newer one, or export the model again")  # fmt: skip
+        bound = document.get("version_files")
+        if bound is not None:
+            _check_bound(manifest, bound, version_folder)
+        else:
+            _check_exported(manifest, version_folder)
         graph_def = _checked(folder / _GRAPH, document.get("graph"))
         constants = _checked(folder / _ANSWERS, document.get("answers_file"), MOST_ANSWERS)
     except FileError as error:
@@ -101,7 +120,32 @@ def read(version_folder: Path) -> EngineFolder | None:
     with _sound(manifest):
         found = parsed(document, graph_def, _constants(constants))
         check_parts(found, decoded(graph_def, GraphDef))
-    return found
+    return replace(found, is_bound=bound is not None)
+
+
+def _version_digests(version_folder: Path) -> tuple[str | None, ...]:
+    """Return the SHA-256 of the files that a manifest is bound to; None: there is no such file."""
+    paths = (version_folder / name for name in (SAVED_MODEL, _VARIABLES))
+    return tuple(sha256_of(path) if os.path.lexists(path) else None for path in paths)
+
+
+def _check_bound(manifest: Path, bound: Any, version_folder: Path) -> None:
+    """Raise MismatchError where a manifest was written for other files of a version."""
+    for name, here in zip((SAVED_MODEL, _VARIABLES), _version_digests(version_folder), strict=True):
+        if not isinstance(bound, Mapping) or name not in bound or bound[name] != here:
+            raise MismatchError(f"{manifest} was written for another {version_folder / name}")
+
+
+def _check_exported(manifest: Path, version_folder: Path) -> None:
+    """Raise MismatchError where the version was replaced after deploykit 0.1 exported it.
+
+    Its manifests hold no SHA-256, but the description of the version does.
+    """
+    path = version_folder / _DESCRIPTION
+    document = read_json(path, "description of a version") if path.is_file() else None
+    known = document.get("saved_model") if isinstance(document, Mapping) else None
+    if isinstance(known, Mapping):
+        _check_bound(manifest, {SAVED_MODEL: known.get("sha256"), _VARIABLES: None}, version_folder)
 
 
 @contextlib.contextmanager

@@ -67,6 +67,8 @@ class EngineFolder:
     """Why TensorFlow computes the other signatures of the version."""
     takes_empty: bool = True
     """Whether the engine takes empty batches; else a row has to take the place of one."""
+    is_bound: bool = True
+    """Whether the manifest holds the SHA-256 of the version's files; those of 0.1 do not."""
 
 
 def document_of(content: EngineFolder, name_of: Callable[[Array], str]) -> dict[str, Any]:

@@ -18,6 +18,9 @@ TITLES = {TENSORFLOW: "TensorFlow", OPENVINO: "OpenVINO"}
 """What engines are called for people."""
 PRECISIONS = ("f32", "bf16")
 """In which floats an engine computes what is not in 8 bits."""
+MOST_THREADS, MOST_REQUESTS, MOST_BATCH = 4096, 1024, 1 << 20
+"""What an option or a file may request at most: threads of each kind, requests at the same time,
+and samples in a batch. Beyond the first two, processes die while they start threads."""
 INSTALL = "pip install 'deploykit[openvino]'"
 
 
@@ -45,7 +48,7 @@ class EngineUse:
             words = (found.engine, found.version, found.precision)
             numbers = found.settings.values()
             is_sound = all(isinstance(each, str) for each in words) and all(
-                type(each) is int and each > 0 for each in numbers
+                type(each) is int and 0 < each <= MOST_THREADS for each in numbers
             )
         except (AttributeError, TypeError, ValueError):
             is_sound = False

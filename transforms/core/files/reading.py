@@ -4,6 +4,7 @@ Nothing here waits for a pipe or reads a device, and no file is read beyond a si
 before: what a file says of itself is no measure of what it makes its reader allocate.
 """
 
+import hashlib
 import json
 import os
 import stat
@@ -20,6 +21,7 @@ LONGEST_LINE = 64 << 20  # of a table or a log; more is no text
 # More than a gibibyte AND a hundred times the packed size is what no honest file unpacks to: the
 # values of models and samples hardly pack at all, and zeros that do are of no use.
 MOST_UNPACKED, MOST_RATIO = 1 << 30, 100
+_MOST_DIGITS = 300
 _PIECE = 1 << 24
 
 
@@ -105,10 +107,26 @@ def parsed_json(
     """Return what JSON in UTF-8 holds. GraphError: it is none."""
     try:
         text = content if isinstance(content, str) else content.decode("utf-8-sig")
-        return json.loads(text, object_pairs_hook=pairs)
+        return json.loads(text, object_pairs_hook=pairs, parse_int=_whole)
     except (ValueError, RecursionError) as error:  # among them a number of too many digits
         reason = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
         raise GraphError(f"this is no JSON, expected a {what}: {reason:.100}") from None
+
+
+def _whole(text: str) -> int:
+    """Return a whole number. ValueError: no float is as large, and so no number that is meant."""
+    if len(text) > _MOST_DIGITS:
+        raise ValueError(f"a whole number has {len(text)} digits, expected at most {_MOST_DIGITS}")
+    return int(text)
+
+
+def sha256_of(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file. FileError: it cannot be read."""
+    with opened(path) as file:
+        try:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise cannot_be_read(path, error) from None
 
 
 def lines(path: str | os.PathLike[str], what: str, longest: int = LONGEST_LINE) -> Iterator[bytes]:

@@ -17,8 +17,9 @@ A file such as `model.ranges.json` holds
       }
     }
 
-* `model_sha256` is that of the model's files, and `samples` says on how many of the user's samples
-  the model was run.
+* `model_sha256` is that of the model's files. For another model, the ranges are refused; without
+  it, they are used with a warning.
+* `samples` says on how many of the user's samples the model was run.
 * Tensors are named as in the graph, `node` or `node:port`, and stand in execution order.
 * 8 bits are spread from `min` to `max`, in the tensor's own units. These two are what a person
   would edit: a smaller range is finer and cuts off what lies outside.
@@ -29,17 +30,22 @@ A file such as `model.ranges.json` holds
 
 import functools
 import json
-import math
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from deploykit.transforms.core.errors import GraphError, nearest
+import numpy as np
+
+from deploykit.transforms.core.errors import GraphError, MismatchError, nearest
 from deploykit.transforms.core.files.reading import check_regular, read_json
 from deploykit.transforms.core.node import normal
 
+logger = logging.getLogger("deploykit")
+
 FORMAT = 1
+_LARGEST = float(np.finfo(np.float32).max)
 MOST_BYTES = 512 << 20  # two numbers of 20 bytes for each of ten million channels
 _KEYS = ("format", "model_sha256", "samples", "tensors")
 _TENSOR_KEYS = ("min", "max", "channel_mean", "channel_min")
@@ -104,6 +110,27 @@ def load_ranges(path: str | os.PathLike[str]) -> Ranges:
     return _loaded(os.fspath(path), (status.st_mtime_ns, status.st_size, status.st_ino))
 
 
+def check_ranges(path: str | os.PathLike[str], model: str, sha256: str) -> None:
+    """Raise MismatchError where ranges were calibrated on another model than this one.
+
+    Args:
+        path: the file of ranges.
+        model: what the model is called.
+        sha256: of its files.
+
+    FileError, GraphError: as `load_ranges`.
+    """
+    found = load_ranges(path).model_sha256
+    if not found:
+        logger.warning("%s holds no SHA-256 of a model, so it may be of another one than %s; run "
+                       "deploykit calibrate again", path, model)  # fmt: skip
+    elif found != sha256:
+        raise MismatchError(
+            f"{path} was calibrated on another model than {model}. Run deploykit calibrate on this "
+            "model, or give the one that was calibrated"
+        )
+
+
 @functools.lru_cache(maxsize=1)  # graphs are built from one file by the dozen
 def _loaded(path: str, status: tuple[int, ...]) -> Ranges:
     try:
@@ -127,6 +154,7 @@ def _ranges(document: Any) -> Ranges:
         raise GraphError("these are no ranges of deploykit calibrate: there is no format")
     if document["format"] != FORMAT:
         raise GraphError(f"its format is {document['format']!r}, but this deploykit reads {FORMAT}")
+    document = {"model_sha256": "", **document}
     _check_keys(document, _KEYS, "the file")
     samples, sha256, tensors = document["samples"], document["model_sha256"], document["tensors"]
     if type(samples) is not int or samples < 1:
@@ -167,6 +195,6 @@ def _check_keys(document: Mapping[str, Any], keys: tuple[str, ...], where: str) 
 
 def _number(value: Any, where: str) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (is_number and math.isfinite(value)):
-        raise GraphError(f"{where} is {value!r}, expected a finite number")
+    if not (is_number and -_LARGEST <= value <= _LARGEST):  # which NaN is not
+        raise GraphError(f"{where} is {value!r:.60}, expected a finite number of type float32")
     return float(value)

@@ -275,7 +275,7 @@ def test_the_modes_without_calibration(deploykit, net):
         (["--calibration=data.npz", "--skip=conv"], "--skip is for quantizing without --calib"),
         (["--calibration=data.npz", "--threads=2"], "'2' is not two numbers above zero such as"),
         (["--calibration=data.npz", "--threads=1x1,2x1"], "--threads takes one pair here"),
-        (["--calibration=data.npz", "--batch=0"], "0 is not a whole number of 1 or more"),
+        (["--calibration=data.npz", "--batch=0"], "0 is not a whole number from 1 to"),
         (["--calibration=data.npz", "--min-sqnr=nan"], "nan is not a number"),
         (["--calibration=data.npz", "--budget=0"], "0 is not a number above 0"),
         (["--calibration=data.npz", "--keep-float=cnov"], "no layer 'cnov' (did you mean conv"),

@@ -72,7 +72,7 @@ def test_no_bounds_in_brackets(words):
 
 def test_what_a_number_may_be():
     for kind, wrong, reason in (
-        (Whole(1), "0", "0 is not a whole number of 1 or more"),
+        (Whole(1), "0", "0 is not a whole number from 1 to"),
         (Whole(1), "1.5", "1.5 is not a whole number"),
         (Whole(1, 64), "65", "65 is not a whole number from 1 to 64"),
         (Finite(above=0), "0", "0 is not a number above 0"),

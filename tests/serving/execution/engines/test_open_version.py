@@ -1,7 +1,9 @@
 """Which engine computes a version: the one that it was written for, only where that is right."""
 
+import json
 import logging
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from deploykit.serving.execution.engines.engine import ALL, Loading
 from deploykit.serving.execution.engines.open_version import open_version
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.transforms.core.engines.engine_folder import FOLDER, write
-from deploykit.transforms.core.engines.engines import OPENVINO
+from deploykit.transforms.core.engines.engines import AUTO, OPENVINO
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.tensors import DType
@@ -171,3 +173,67 @@ def test_what_the_machine_lacks_is_said_once(tmp_path, monkeypatch, caplog):
         servable.close()
     assert caplog.text.count("it is not here") == 1
     assert os.fspath(folders[1]) in caplog.text
+
+
+def replaced(folder, tmp_path):
+    """Put another model in the place of a version's."""
+    half_plus(tmp_path / "other", 7.0)
+    shutil.rmtree(folder / "variables", ignore_errors=True)
+    shutil.copytree(tmp_path / "other" / "00000123", folder, dirs_exist_ok=True)
+
+
+def with_other_variables(folder, tmp_path):
+    """Put other variables under a version's graph; TensorFlow reads them by their index."""
+    half_plus(tmp_path / "other", 7.0)
+    shutil.copytree(
+        tmp_path / "other" / "00000123" / "variables", folder / "variables", dirs_exist_ok=True
+    )
+
+
+def copied(folder, tmp_path):
+    """Put the engine folder of another export into a version."""
+    shutil.rmtree(folder / FOLDER)
+    shutil.copytree(alone(tmp_path / "other", add=7.0) / FOLDER, folder / FOLDER)
+
+
+def damaged_hashes(folder, tmp_path):
+    manifest = folder / FOLDER / "manifest.json"
+    document = json.loads(manifest.read_text()) | {"version_files": ["saved_model.pb"]}
+    manifest.write_text(json.dumps(document))
+
+
+@needs_openvino
+@pytest.mark.parametrize("engine", [AUTO, OPENVINO])
+@pytest.mark.parametrize("harm", [replaced, with_other_variables, copied, damaged_hashes])
+def test_an_engine_folder_of_another_version_is_ignored(tmp_path, caplog, harm, engine):
+    folder = alone(tmp_path / "m")
+    harm(folder, tmp_path)
+    servable = opened(folder, engine=engine)
+    (warning,) = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert str(folder / FOLDER / "manifest.json") in warning
+    name = "variables/variables.index" if harm is with_other_variables else "saved_model.pb"
+    assert str(folder / name) in warning
+    assert [each.split()[0] for each in servable.engines] == ["tensorflow"]
+    assert (
+        answer(servable).tolist()
+        == (X / 2 + (7 if harm in (replaced, with_other_variables) else 2)).tolist()
+    )
+    servable.close()
+
+
+@needs_openvino
+def test_an_engine_folder_without_hashes_is_used_with_a_warning(tmp_path, caplog):
+    folder = alone(tmp_path / "m")
+    manifest = folder / FOLDER / "manifest.json"
+    document = json.loads(manifest.read_text())
+    del document["version_files"]
+    manifest.write_text(json.dumps(document))
+    (folder / "assets.extra" / "deploykit.json").write_text('{"saved_model": {"sha256": "ab"}}')
+    opened(folder).close()
+    assert f"{manifest} was written for another {folder / 'saved_model.pb'}" in caplog.text
+    (folder / "assets.extra" / "deploykit.json").unlink()
+    servable = opened(folder)
+    assert caplog.text.count("has no SHA-256 of saved_model.pb") == 1
+    assert [each.split()[0] for each in servable.engines] == ["openvino"]
+    assert answer(servable).tolist() == (X / 2 + 2).tolist()
+    servable.close()

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from deploykit.transforms.core.errors import FileError, GraphError
-from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, load_ranges
+from deploykit.transforms.core.errors import FileError, GraphError, MismatchError
+from deploykit.transforms.core.int8.ranges import Ranges, TensorRange, check_ranges, load_ranges
 
 FOUND = Ranges("ab12", 3, {"x": TensorRange(-1.5, 2.0, (0.25, 0.5), (-1.5, 0.0)),
                            "y:1": TensorRange(0.0, 6.0)})  # fmt: skip
@@ -51,6 +51,20 @@ def test_what_is_asked_of_ranges():
         FOUND.of("y")
     with pytest.raises(GraphError, match="'x' has 3 channels, its channel_mean holds 2 values"):
         FOUND.of("x", 3)
+
+
+def test_ranges_are_of_one_model(tmp_path, caplog):
+    path = tmp_path / "x.ranges.json"
+    path.write_text(TEXT)
+    check_ranges(path, "net.pb", "ab12")
+    with pytest.raises(MismatchError, match=f"{path} was calibrated on another model than net.pb"):
+        check_ranges(path, "net.pb", "ab13")
+    assert not caplog.text
+    for old, new in (('"model_sha256": "ab12",', ""), ('"ab12"', '""')):
+        path.write_text(TEXT.replace(old, new))
+        check_ranges(path, "net.pb", "ab13")
+        assert "holds no SHA-256 of a model, so it may be of another one than net.pb" in caplog.text
+        caplog.clear()
 
 
 @pytest.mark.parametrize(
