@@ -1,11 +1,12 @@
 """A trained model becomes a frozen graph."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from deploykit.api.comparison import DEFAULT as COMPARISON
 from deploykit.api.comparison import Comparison
 from deploykit.freezing.open_model import open_model
 from deploykit.freezing.sidecar import About, about
@@ -24,14 +25,18 @@ def freeze(
     labels: Any = None,
     output: str | os.PathLike[str] | None = None,
     force: bool = False,
+    data: Any = None,
+    shapes: Mapping[str, Sequence[int]] = COMPARISON.shapes,
+    input_range: tuple[float, float] = COMPARISON.input_range,
+    allow_unverified: bool = False,
     allowed_ops: Sequence[str] = (),
     **options: Any,
 ) -> Graph:
     """Read a model and return it as a frozen graph: no variables, no function calls.
 
     What its callers know of it, such as the names of its signatures, is on the graph as `about`,
-    and is written beside it as `X.pb.json`. What is written is loaded and run once, on made-up
-    inputs, and compared with the graph as it was read.
+    and is written beside it as `X.pb.json`. What is written is loaded and run once, on
+    samples or synthetic inputs, and compared with the graph as it was read.
 
     Args:
         source: whatever `open_model` takes.
@@ -42,6 +47,11 @@ def freeze(
             the names; found likewise.
         output: a `.pb` file to write too.
         force: whether to replace it where it exists.
+        data: samples on which the written file is compared with the model: whatever `open_samples`
+            takes; default: synthetic inputs, always the same.
+        shapes: sizes of synthetic inputs that the model leaves open, by name.
+        input_range: the range of synthetic floats.
+        allow_unverified: whether the file is also written where nothing could be compared.
         allowed_ops: ops that are run although they act on files or processes.
         options: fields of `Source`: `inputs`, `outputs`, `tags`, `signature`, `pins`, `graph`. A
             boolean placeholder that is not among the inputs and is named like `is_training` is
@@ -49,7 +59,8 @@ def freeze(
 
     FileError: a file is missing, unreadable or cannot be written. GraphError: the model is not
     sound, or has no such tags or signature. RefusedError: it holds code, or acts on files or
-    processes when it is run. VerificationError: the file that was written computes something else.
+    processes when it is run. VerificationError: the written file computes something else, or
+    nothing could be compared.
 
     Example:
         >>> graph = deploykit.freeze("fashion.keras", output="frozen.pb")
@@ -66,9 +77,16 @@ def freeze(
         if output is None:
             graph.report = Rewriting(model, model.nodes)
             return graph
-        how = Comparison(allowed_ops=allowed_ops)
-        is_same = model.reference is model.frozen
-        proof = replace(how.proof(model, is_asked=False), is_same=is_same)
+        how = Comparison(
+            data=data,
+            preprocess=None if data is None else preprocess,
+            labels=None if data is None else labels,
+            shapes=shapes,
+            input_range=input_range,
+            allowed_ops=allowed_ops,
+            allow_unverified=allow_unverified,
+        )
+        proof = replace(how.proof(model), is_same=model.reference is model.frozen)
 
         def check(path: Path | None) -> Verification:
             work("run the file", 0)

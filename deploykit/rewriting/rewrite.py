@@ -88,7 +88,7 @@ def rewrite(
 ) -> Graph:
     """Transform a model's graph, compare it with the model, write it, and return it.
 
-    Its `report` is a `Rewriting`. Where the proof was not asked for, it is of a file alone.
+    Its `report` is a `Rewriting`.
     VerificationError: the result is below the bar. It names the first step that breaks it; the
     output is not written, and of the dump only the graphs before that step are kept.
     """
@@ -112,8 +112,7 @@ def rewrite(
             raise VerificationError(f"{model.source}: {why[1]}; {_kept(dumped, why[0], target)}")
         return found
 
-    is_checked = proof is not None and (proof.is_asked or target.output is not None)
-    count, verification = target.write(result, check if is_checked else None)
+    count, verification = target.write(result, None if proof is None else check)
     files = () if dumped is None else tuple(dumped.files)
     result.report = Rewriting(model, len(graph), tuple(steps), verification, files, count)
     return result

@@ -27,6 +27,12 @@ from deploykit.verification.samples import Data, Feed, Samples, samples_in
 
 AT_ONCE = 50  # samples of the user's, where the inputs leave it open
 
+ADVICE = (
+    "Give representative samples with --data, choose another --input-range for random inputs, or "
+    "accept an unverified result with --allow-unverified."
+)
+"""What helps where nothing was compared."""
+
 _CHANGES = "the reference gives other values each time, so there is nothing to compare with"
 
 

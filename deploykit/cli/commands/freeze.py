@@ -1,5 +1,7 @@
 """Read a trained model, write a frozen graph."""
 
+from typing import Any
+
 import click
 
 from deploykit.cli import options
@@ -21,7 +23,7 @@ from deploykit.freezing.interface import Source
 @click.option("--labels", type=PathName("FILE"), help="File with the names of the classes, one a "
               "line; label then finds them there.")  # fmt: skip
 @options.output("frozen")
-@options.allowed_ops
+@options.frozen_check
 @options.limits
 @options.everywhere
 def freeze(
@@ -30,7 +32,7 @@ def freeze(
     labels: str | None,
     output: str,
     force: bool,
-    allowed_ops: tuple[str, ...],
+    check: dict[str, Any],
     as_json: bool,
 ) -> None:
     """Turn the variables of a model into constants.
@@ -40,8 +42,8 @@ def freeze(
     contents of lookup tables go into the graph. A boolean placeholder with a name like is_training
     becomes false, unless it is an input.
 
-    The new file is loaded and run once, on made-up inputs, and compared with the graph as it was
-    read.
+    deploykit loads and runs the new file once, and compares it with the graph as it was read.
+    Nothing is written if they differ, or if they could not be compared.
     """
     import deploykit
     from deploykit.cli.report import Report, show
@@ -53,7 +55,7 @@ def freeze(
         labels=labels,
         output=output,
         force=force,
-        allowed_ops=allowed_ops,
+        **check,
     )
     report.rewritten(graph, output)
     show(report, as_json)
