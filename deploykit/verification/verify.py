@@ -19,6 +19,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.running.differences import Difference, QualityBar
 from deploykit.verification.bar import bar_between
+from deploykit.verification.coverage import nothing_compared, uncovered
 from deploykit.verification.pairs import Pairing, judged_outputs, maker, paired_outputs
 from deploykit.verification.plausibility import doubt
 from deploykit.verification.running import Run, Runnable, Task
@@ -166,7 +167,8 @@ def verify(
         stored: files that hold the graphs, which are run in place of those in memory.
 
     `verified` is false, with the reason, where nothing was compared that could differ: the
-    reference does not run on made-up inputs, or all of its values are NaN, or the same. What lies
+    reference does not run on made-up inputs; all of its values are the same, or those of an output
+    are NaN; an output is empty and what it is made of was not compared (`coverage`). What lies
     behind a choice, such as a non-maximum suppression, is computed from what the reference has in
     front of it, where the noise is judged.
 
@@ -188,6 +190,8 @@ def verify(
     graphs = (stored.reference or _bytes(reference), stored.result or _bytes(result))
     began = time.perf_counter()
     found = _judged(_run(*graphs, task), bar, reference, task)
+    if found.passed and (reason := _not_covered(graphs, (reference, result), task, found)):
+        found = replace(found, verified=False, passed=False, reason=reason)
     if found.differences and found.differs and _changes(graphs[0], task, bar):
         found = replace(found, verified=False, reason=_CHANGES)
     seconds = time.perf_counter() - began
@@ -223,8 +227,6 @@ def _judged(run: Run, bar: QualityBar, reference: Graph, task: Task) -> Verifica
     failures = (bar.failure(d, task.paired.behind) for d in differences)
     reason = run.not_possible or run.broken or next(filter(None, failures), "")
     verified, passed = not run.not_possible, not reason
-    if passed and (reason := _proves_nothing(run)):
-        verified = passed = False
     answers = run.answers
     return Verification(
         verified,
@@ -267,16 +269,31 @@ def _called(reference: Runnable, result: Runnable, task: Task) -> Run:
     return found
 
 
-def _proves_nothing(run: Run) -> str:
+def _not_covered(
+    runnable: tuple[Runnable, Runnable],
+    graphs: tuple[Graph, Graph],
+    task: Task,
+    found: Verification,
+) -> str:
     """Return why values that are equal say nothing of a result, or an empty string."""
-    if not run.finite:
-        return "the reference gives no finite value, so nothing was compared"
-    if run.distinct < 2:
-        return (
-            "the reference gives one value everywhere, whatever it is fed, so a wrong result would "
-            "look the same; give other --data or --outputs"
+    if reason := nothing_compared(*graphs, found.differences):
+        return reason
+    left = uncovered(*graphs, task.paired, found.differences, task.names)
+    if not left:
+        return ""
+    if isinstance(runnable[0], Original):  # it has no names but those of its inputs and outputs
+        return f"output '{(*left.empty, *left.constant)[0][0]}' is empty or constant"
+    try:
+        output, tensor = call(
+            "deploykit.verification.running:first_not_compared", *runnable, task, left
         )
-    return ""
+    except CrashError as error:
+        return str(error)
+    kind = "is empty" if any(output == a for a, _ in left.empty) else "has one value"
+    return tensor and (
+        f"output '{output}' {kind} on all samples, and tensor '{tensor}', of which it is made, was "
+        "not compared"
+    )
 
 
 def _changes(reference: Runnable, task: Task, bar: QualityBar) -> bool:
