@@ -1,35 +1,31 @@
 """A trained model becomes a frozen graph."""
 
 import os
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from deploykit.api.comparison import DEFAULT as COMPARISON
-from deploykit.api.comparison import Comparison
-from deploykit.freezing.open_model import open_model
+from deploykit.api.comparison import DEFAULT, Comparison
+from deploykit.freezing.interface import source_of
+from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.freezing.sidecar import About, about
 from deploykit.input.preprocessing import declared_for
 from deploykit.photos.class_names import read_labels
 from deploykit.rewriting.rewrite import OutputFiles, Rewriting
-from deploykit.text.progress import working
+from deploykit.storage.parameters import with_options
+from deploykit.text.progress import Work, working
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.verify import Verification
 
 
 def freeze(
     source: Any,
+    how: Comparison = DEFAULT,
     *,
     preprocess: Any = None,
     labels: Any = None,
     output: str | os.PathLike[str] | None = None,
     force: bool = False,
-    data: Any = None,
-    shapes: Mapping[str, Sequence[int]] = COMPARISON.shapes,
-    input_range: tuple[float, float] = COMPARISON.input_range,
-    allow_unverified: bool = False,
-    allowed_ops: Sequence[str] = (),
     **options: Any,
 ) -> Graph:
     """Read a model and return it as a frozen graph: no variables, no function calls.
@@ -40,6 +36,7 @@ def freeze(
 
     Args:
         source: whatever `open_model` takes.
+        how: on which inputs the written file is compared with the model.
         preprocess: what becomes of photos and other data before they are fed: a JSON file, or what
             it holds, or the range of photos, such as `0..1`. Every command that reads the graph's
             file finds it there.
@@ -47,13 +44,8 @@ def freeze(
             the names; found likewise.
         output: a `.pb` file to write too.
         force: whether to replace it where it exists.
-        data: samples on which the written file is compared with the model: whatever `open_samples`
-            takes; default: synthetic inputs, always the same.
-        shapes: sizes of synthetic inputs that the model leaves open, by name.
-        input_range: the range of synthetic floats.
-        allow_unverified: whether the file is also written where nothing could be compared.
-        allowed_ops: ops that are run although they act on files or processes.
-        options: fields of `Source`: `inputs`, `outputs`, `tags`, `signature`, `pins`, `graph`. A
+        options: fields of `Source`: `inputs`, `outputs`, `tags`, `signature`, `pins`, `graph`; and
+            of `Comparison`: `data`, `shapes`, `input_range`, `allow_unverified`, `allowed_ops`. A
             boolean placeholder that is not among the inputs and is named like `is_training` is
             pinned to false without being asked.
 
@@ -67,34 +59,35 @@ def freeze(
         >>> graph.inputs, graph.outputs
         (('images',), ('probabilities',))
     """
+    source, how = with_options("freeze", options, source_of(source), how)
     target = OutputFiles(output, force)
     target.check(source)
     with working("freeze") as work:
-        model = open_model(source, **options)
-        model.refuse_effects(allowed_ops)
+        model = open_model(source)
+        model.refuse_effects(how.allowed_ops)
         graph = model.frozen.copy()
         graph.about = _told(graph, preprocess, labels)
         if output is None:
             graph.report = Rewriting(model, model.nodes)
             return graph
-        how = Comparison(
-            data=data,
-            preprocess=None if data is None else preprocess,
-            labels=None if data is None else labels,
-            shapes=shapes,
-            input_range=input_range,
-            allowed_ops=allowed_ops,
-            allow_unverified=allow_unverified,
-        )
-        proof = replace(how.proof(model), is_same=model.reference is model.frozen)
-
-        def check(path: Path | None) -> Verification:
-            work("run the file", 0)
-            return proof.checked(graph, path)
-
-        size, found = target.write(graph, check)
-    graph.report = Rewriting(model, model.nodes, verification=found, bytes=size)
+        if how.data is not None:
+            how = replace(how, preprocess=preprocess, labels=labels)
+        graph.report = _written(model, graph, how, target, work)
     return graph
+
+
+def _written(
+    model: OpenedModel, graph: Graph, how: Comparison, target: OutputFiles, work: Work
+) -> Rewriting:
+    """Write a graph once its file was compared with the model, and return what was found."""
+    proof = replace(how.proof(model), is_same=model.reference is model.frozen)
+
+    def check(path: Path | None) -> Verification:
+        work("run the file", 0)
+        return proof.checked(graph, path)
+
+    size, found = target.write(graph, check)
+    return Rewriting(model, model.nodes, verification=found, bytes=size)
 
 
 def _told(graph: Graph, preprocess: Any, labels: Any) -> About:

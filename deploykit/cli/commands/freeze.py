@@ -1,9 +1,8 @@
 """Read a trained model, write a frozen graph."""
 
-from typing import Any
-
 import click
 
+from deploykit.api.comparison import Comparison
 from deploykit.cli import options
 from deploykit.cli.options.types import PathName
 from deploykit.freezing.interface import Source
@@ -32,7 +31,7 @@ def freeze(
     labels: str | None,
     output: str,
     force: bool,
-    check: dict[str, Any],
+    comparison: Comparison,
     as_json: bool,
 ) -> None:
     """Turn the variables of a model into constants.
@@ -51,11 +50,11 @@ def freeze(
     report = Report("freeze", source.model, output)
     graph = deploykit.freeze(
         source,
+        comparison,
         preprocess=preprocess,
         labels=labels,
         output=output,
         force=force,
-        **check,
     )
     report.rewritten(graph, output)
     show(report, as_json)

@@ -66,7 +66,7 @@ comparison = as_one(
     allowed_ops,
 )
 frozen_check = as_one(
-    "check", dict, _samples, _shapes, _input_range, _allow_unverified, allowed_ops
+    "comparison", Comparison, _samples, _shapes, _input_range, _allow_unverified, allowed_ops
 )
 
 
