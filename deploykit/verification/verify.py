@@ -26,6 +26,7 @@ from deploykit.verification.running import Run, Runnable, Task
 from deploykit.verification.sample_inputs import made_up_feeds, paired_inputs
 from deploykit.verification.samples import Data, Feed, Samples, samples_in
 
+ROUNDS = 4  # times as many synthetic feeds, where the first prove nothing
 AT_ONCE = 50  # samples of the user's, where the inputs leave it open
 
 ADVICE = (
@@ -58,6 +59,8 @@ class Verification(AsHtml):
     """Different ones among them; at most 1000 are counted."""
     not_possible: str = ""
     """Why the reference was not run."""
+    proves_nothing: bool = False
+    """Whether both ran and are equal where a wrong result would be, too."""
     seconds: float = field(default=0.0, compare=False)
     """That loading and running both took."""
     made_up: int = 0
@@ -183,20 +186,35 @@ def verify(
     names = paired_inputs(reference, result)
     if names is None or len(reference.outputs) != len(result.outputs):
         return Verification(True, False, str(bar), _other_ends(reference, result))
-    task = _task(reference, result, feeds, names, samples)
+    graphs = reference, result
+    found = _found(graphs, _task(*graphs, feeds, names, samples), stored, bar)
+    is_original = isinstance(stored.reference, Original)  # which is run once
+    if samples is None and found.proves_nothing and reference.inputs and not is_original:
+        # One feed gives an output of one value, such as a mean of all samples, no other to show.
+        feeds, _ = made_up_feeds(reference, input_range, shapes, result, ROUNDS)
+        found = _found(graphs, _task(*graphs, feeds, names, None), stored, bar)
+    return found
+
+
+def _found(
+    compared: tuple[Graph, Graph], task: Task, stored: Stored, bar: QualityBar
+) -> Verification:
+    """Run two graphs and return how they compare."""
+    reference, result = compared
+    feeds = task.feeds
     if isinstance(stored.reference, Original):
         paired = Pairing(task.paired.pairs[: len(reference.outputs)])
         task = replace(task, feeds=feeds[:1], paired=paired)
     graphs = (stored.reference or _bytes(reference), stored.result or _bytes(result))
     began = time.perf_counter()
     found = _judged(_run(*graphs, task), bar, reference, task)
-    if found.passed and (reason := _not_covered(graphs, (reference, result), task, found)):
-        found = replace(found, verified=False, passed=False, reason=reason)
+    if found.passed and (reason := _not_covered(graphs, compared, task, found)):
+        found = replace(found, verified=False, passed=False, reason=reason, proves_nothing=True)
     if found.differences and found.differs and _changes(graphs[0], task, bar):
         found = replace(found, verified=False, reason=_CHANGES)
     seconds = time.perf_counter() - began
     count = samples_in(feeds)
-    of_user, made_up = (count, 0) if samples else (0, count)
+    of_user, made_up = (count, 0) if task.is_given else (0, count)
     return replace(found, samples=of_user, made_up=made_up, seconds=seconds)
 
 

@@ -2,11 +2,13 @@
 
 from deploykit.cli.options.common import everywhere, limits
 from deploykit.cli.options.data import (
+    allow_unverified,
     allowed_ops,
     comparison,
     feeding,
     feeding_or_files,
     frozen_check,
+    input_range,
     labels,
     piping,
     preprocess,
@@ -28,6 +30,7 @@ from deploykit.cli.options.settings import sweep, timing, tuned
 
 __all__ = [
     "Helped",
+    "allow_unverified",
     "allowed_ops",
     "classifier",
     "command",
@@ -38,6 +41,7 @@ __all__ = [
     "feeding",
     "feeding_or_files",
     "frozen_check",
+    "input_range",
     "interface",
     "labels",
     "limit_option",

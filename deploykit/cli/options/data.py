@@ -46,10 +46,10 @@ _samples = data_option("--data", type=PathName("DATA"), help="Samples on which b
                        "images or CSV files, or DIR/NAME where DIR holds records of several names. "
                        "With labels, the accuracy is shown too [default: random values, always "
                        "the same].")  # fmt: skip
-_input_range = data_option("--input-range", type=Range(), default="-1,1", show_default=True,
+input_range = data_option("--input-range", type=Range(), default="-1,1", show_default=True,
                            help="Range of the random values for float inputs, where no data are "
                            "given.")  # fmt: skip
-_allow_unverified = data_option("--allow-unverified", is_flag=True, help="Continue if nothing "
+allow_unverified = data_option("--allow-unverified", is_flag=True, help="Continue if nothing "
                                 "could be compared, for example because random values do not fit "
                                 "the model, instead of exiting with 5.")  # fmt: skip
 
@@ -61,16 +61,16 @@ comparison = as_one(
     preprocess,
     labels,
     _shapes,
-    _input_range,
-    _allow_unverified,
+    input_range,
+    allow_unverified,
     allowed_ops,
 )
 frozen_check = as_one(
-    "comparison", Comparison, _samples, _shapes, _input_range, _allow_unverified, allowed_ops
+    "comparison", Comparison, _samples, _shapes, input_range, allow_unverified, allowed_ops
 )
 
 
-_made_up = (_input_range, allowed_ops)
+_made_up = (input_range, allowed_ops)
 
 
 feeding = as_one(

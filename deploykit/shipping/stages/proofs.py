@@ -12,10 +12,11 @@ from deploykit.photos.class_names import labels_from
 from deploykit.shipping.shipment import AS_IT_CAME, FROZEN, LABELS, PREPROCESS, Shipment
 from deploykit.shipping.stage import ShipStage
 from deploykit.shipping.stage_result import Outcome
-from deploykit.shipping.stages.graphs import SIDECAR
+from deploykit.shipping.stages.graphs import SIDECAR, unverified
 from deploykit.storage.files import write
 from deploykit.storage.ship_report import MODEL
-from deploykit.transforms.core.errors import VerificationError
+from deploykit.transforms.core.errors import UnverifiedError, VerificationError
+from deploykit.verification.verify import ADVICE
 
 
 def _verify(shipment: Shipment) -> Outcome:
@@ -26,6 +27,8 @@ def _verify(shipment: Shipment) -> Outcome:
     options: dict[str, Any] = {"allowed_ops": how.allowed_ops}
     if how.calibration is not None:
         options |= {"data": how.calibration, "preprocess": how.preprocess}
+    else:
+        options["input_range"] = how.input_range
     if shipment.in_8_bits:
         options["min_sqnr"] = RUN_BAR_DB  # the search held out samples, and kept more on these
     found = verify(shipment.opened(FROZEN), shipment.opened(MODEL), **options)
@@ -33,6 +36,9 @@ def _verify(shipment: Shipment) -> Outcome:
         raise VerificationError(f"{shipment.path(MODEL)}: {found.reason}")
     document = found.document()
     if not found.verified:
+        if not how.allow_unverified:
+            reason = f"{shipment.path(MODEL)}: not verified: {found.reason}. {ADVICE}"
+            raise unverified(UnverifiedError(reason))
         return Outcome(document, files, "undecided", found.reason)
     return Outcome(document, files)
 
@@ -81,7 +87,7 @@ def _no_evaluation(shipment: Shipment) -> str:
 VERIFY = ShipStage(
     "verify",
     _verify,
-    ("calibration", "preprocess", "labels", "allowed_ops"),
+    ("calibration", "preprocess", "labels", "input_range", "allow_unverified", "allowed_ops"),
     ("optimize", "quantize"),
     seconds=8,
 )

@@ -211,3 +211,25 @@ def test_it_is_said_on_which_of_the_two_tensorflow_died():
     assert "died" in found.not_possible
     with pytest.raises(CrashError):
         verify(dies(True), dies(True), data={"x": random(4, 3)})
+
+
+@pytest.mark.usefixtures("in_process")
+def test_an_output_of_one_value_for_all_samples_is_compared_on_several_feeds():
+    def mean(factor):
+        def body():
+            import tensorflow as tf
+
+            x = tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")
+            tf.reduce_mean(factor * x, name="out")
+
+        return build(body, ["x"], ["out"])
+
+    assert verify(mean(2), mean(2)).passed
+    assert verify(mean(2), mean(3)).differs
+
+
+@pytest.mark.usefixtures("in_process")
+def test_an_input_too_large_to_be_made_up_is_not_verified():
+    found = verify(times(1, "values"), times(1, "values"), shapes={"x": (1 << 40, 3)})
+    assert not found.verified
+    assert "too large to be made up" in found.not_possible
