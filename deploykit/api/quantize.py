@@ -18,12 +18,13 @@ from deploykit.quantization.search import quantize_calibrated
 from deploykit.quantization.search_task import STEPS
 from deploykit.quantization.weights import quantize_stored
 from deploykit.rewriting.pipelines import PREPARE_LAYERS, quantize_string
+from deploykit.rewriting.proof import by_calibration
 from deploykit.rewriting.rewrite import OutputFiles, rewrite
 from deploykit.rewriting.transform import run_steps
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import Work, working
 from deploykit.transforms.core.engines.openvino_model import Compiling
-from deploykit.transforms.core.errors import GraphError, naming
+from deploykit.transforms.core.errors import GraphError, UnverifiedError, naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.bar import QUANTIZED_BAR_DB
 from deploykit.verification.engine_check import compared_in
@@ -185,7 +186,10 @@ def _calibrated(
 
     def check(path: Path | None) -> Verification:
         work("run the file", 0)
-        return proof.checked(result, path)
+        try:
+            return proof.checked(result, path)
+        except UnverifiedError as error:
+            raise by_calibration(error) from None
 
     count, verification = target.write(result, None if target.output is None else check)
     result.report = replace(

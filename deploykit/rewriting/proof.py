@@ -29,6 +29,11 @@ class Compare(Protocol):
         """Return what was found; where they are stored, the files are run."""
 
 
+def by_calibration(error: UnverifiedError) -> UnverifiedError:
+    """Return an error that names the option by which some commands take samples."""
+    return UnverifiedError(str(error).replace("--data", "--calibration"))
+
+
 @dataclass(frozen=True)
 class Proof:
     """How a graph is compared with the model that it was made of, and what follows from that."""

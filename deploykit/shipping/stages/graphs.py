@@ -11,6 +11,7 @@ from deploykit.api.optimize import optimize
 from deploykit.api.quantize import quantize
 from deploykit.freezing.open_model import open_model, path_of
 from deploykit.quantization.requested import Quantization
+from deploykit.rewriting.proof import by_calibration
 from deploykit.shipping.shipment import (
     EIGHT_BITS_FILE,
     FROZEN,
@@ -67,14 +68,9 @@ def _compared(shipment: Shipment, act: Callable[..., Graph], model: Any, **optio
         return act(model, **options, allow_unverified=allowed)
     except UnverifiedError as error:
         if how.calibration is None:
-            raise unverified(error) from None
+            raise by_calibration(error) from None
     options |= {"data": how.calibration, "preprocess": how.preprocess}
     return act(model, **options, allow_unverified=how.allow_unverified)
-
-
-def unverified(error: UnverifiedError) -> UnverifiedError:
-    """Return an error that names the option by which `ship` takes samples."""
-    return UnverifiedError(str(error).replace("--data", "--calibration"))
 
 
 def _is_keras(model: Any) -> bool:
@@ -146,7 +142,7 @@ def _quantize(shipment: Shipment) -> Outcome:
         try:
             graph = quantize(model, mode="weights", data=how.calibration, **common)
         except UnverifiedError as error:
-            raise unverified(error) from None
+            raise by_calibration(error) from None
         document = {**graph.report.document(), "result": "int8", "stored_only": True,
                     "engine": "tensorflow", "reason": "weights are stored in 8 bits, for the size; "
                     "layers compute in float"}  # fmt: skip

@@ -9,10 +9,11 @@ from deploykit.api.verify import verify
 from deploykit.freezing.graph_files import save_graph
 from deploykit.freezing.sidecar import about
 from deploykit.photos.class_names import labels_from
+from deploykit.rewriting.proof import by_calibration
 from deploykit.shipping.shipment import AS_IT_CAME, FROZEN, LABELS, PREPROCESS, Shipment
 from deploykit.shipping.stage import ShipStage
 from deploykit.shipping.stage_result import Outcome
-from deploykit.shipping.stages.graphs import SIDECAR, unverified
+from deploykit.shipping.stages.graphs import SIDECAR
 from deploykit.storage.files import write
 from deploykit.storage.ship_report import MODEL
 from deploykit.transforms.core.errors import UnverifiedError, VerificationError
@@ -38,7 +39,7 @@ def _verify(shipment: Shipment) -> Outcome:
     if not found.verified:
         if not how.allow_unverified:
             reason = f"{shipment.path(MODEL)}: not verified: {found.reason}. {ADVICE}"
-            raise unverified(UnverifiedError(reason))
+            raise by_calibration(UnverifiedError(reason))
         return Outcome(document, files, "undecided", found.reason)
     return Outcome(document, files)
 
