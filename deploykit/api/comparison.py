@@ -85,7 +85,6 @@ class Comparison:
         min_sqnr: float | None = None,
         *,
         reference: "Graph | None" = None,
-        is_asked: bool = True,
         stops_at_doubt: bool = False,
     ) -> "Proof":
         """Return how what is made of a model is compared with it; raises what `ready` raises."""
@@ -94,7 +93,7 @@ class Comparison:
         model.refuse_effects(self.allowed_ops)  # before anything of it is dropped
         reference = model.reference if reference is None else reference
         compare = self.ready(reference, min_sqnr)
-        return Proof(model, reference, compare, is_asked, self.allow_unverified, stops_at_doubt)
+        return Proof(model, reference, compare, self.allow_unverified, stops_at_doubt)
 
 
 DEFAULT = Comparison()

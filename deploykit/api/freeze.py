@@ -1,18 +1,19 @@
 """A trained model becomes a frozen graph."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from deploykit.api.comparison import Comparison
-from deploykit.freezing.open_model import open_model
+from deploykit.api.comparison import DEFAULT, Comparison
+from deploykit.freezing.interface import source_of
+from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.freezing.sidecar import About, about
 from deploykit.input.preprocessing import declared_for
 from deploykit.photos.class_names import read_labels
 from deploykit.rewriting.rewrite import OutputFiles, Rewriting
-from deploykit.text.progress import working
+from deploykit.storage.parameters import with_options
+from deploykit.text.progress import Work, working
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.live_keras import checked_against_live
 from deploykit.verification.verify import Verification
@@ -20,22 +21,23 @@ from deploykit.verification.verify import Verification
 
 def freeze(
     source: Any,
+    how: Comparison = DEFAULT,
     *,
     preprocess: Any = None,
     labels: Any = None,
     output: str | os.PathLike[str] | None = None,
     force: bool = False,
-    allowed_ops: Sequence[str] = (),
     **options: Any,
 ) -> Graph:
     """Read a model and return it as a frozen graph: no variables, no function calls.
 
     What its callers know of it, such as the names of its signatures, is on the graph as `about`,
-    and is written beside it as `X.pb.json`. What is written is loaded and run once, on made-up
-    inputs, and compared with the graph as it was read.
+    and is written beside it as `X.pb.json`. What is written is loaded and run once, on
+    samples or synthetic inputs, and compared with the graph as it was read.
 
     Args:
         source: whatever `open_model` takes.
+        how: on which inputs the written file is compared with the model.
         preprocess: what becomes of photos and other data before they are fed: a JSON file, or what
             it holds, or the range of photos, such as `0..1`. Every command that reads the graph's
             file finds it there.
@@ -43,41 +45,54 @@ def freeze(
             the names; found likewise.
         output: a `.pb` file to write too.
         force: whether to replace it where it exists.
-        allowed_ops: ops that are run although they act on files or processes.
-        options: fields of `Source`: `inputs`, `outputs`, `tags`, `signature`, `pins`, `graph`. A
+        options: fields of `Source`: `inputs`, `outputs`, `tags`, `signature`, `pins`, `graph`; and
+            of `Comparison`: `data`, `shapes`, `input_range`, `allow_unverified`, `allowed_ops`. A
             boolean placeholder that is not among the inputs and is named like `is_training` is
             pinned to false without being asked.
 
     FileError: a file is missing, unreadable or cannot be written. GraphError: the model is not
     sound, or has no such tags or signature. RefusedError: it holds code, or acts on files or
-    processes when it is run. VerificationError: the file that was written computes something else.
+    processes when it is run. VerificationError: the written file computes something else, or
+    nothing could be compared.
 
     Example:
         >>> graph = deploykit.freeze("fashion.keras", output="frozen.pb")
         >>> graph.inputs, graph.outputs
         (('images',), ('probabilities',))
     """
+    source, how = with_options("freeze", options, source_of(source), how)
     target = OutputFiles(output, force)
     target.check(source)
     with working("freeze") as work:
-        model = open_model(source, **options)
-        model.refuse_effects(allowed_ops)
+        model = open_model(source)
+        model.refuse_effects(how.allowed_ops)
         graph = model.frozen.copy()
         graph.about = _told(graph, preprocess, labels)
         if output is None:
             graph.report = Rewriting(model, model.nodes)
             return graph
-        how = Comparison(allowed_ops=allowed_ops)
-        is_same = model.reference is model.frozen
-        proof = replace(how.proof(model, is_asked=False), is_same=is_same)
-
-        def check(path: Path | None) -> Verification:
-            work("run the file", 0)
-            return checked_against_live(proof.checked(graph, path), model, graph, path)
-
-        size, found = target.write(graph, check)
-    graph.report = Rewriting(model, model.nodes, verification=found, bytes=size)
+        if how.data is not None:
+            how = replace(how, preprocess=preprocess, labels=labels)
+        graph.report = _written(model, graph, how, target, work)
     return graph
+
+
+def _written(
+    model: OpenedModel, graph: Graph, how: Comparison, target: OutputFiles, work: Work
+) -> Rewriting:
+    """Write a graph once its file was compared with the model, and return what was found."""
+    proof = replace(how.proof(model), is_same=model.reference is model.frozen)
+
+    def check(path: Path | None) -> Verification:
+        work("run the file", 0)
+        found = proof.checked(graph, path)
+        if path is None or not found.verified:
+            return found
+        return checked_against_live(found, model, graph, path, how.input_range, strict)
+
+    strict = not how.allow_unverified
+    size, found = target.write(graph, check)
+    return Rewriting(model, model.nodes, verification=found, bytes=size)
 
 
 def _told(graph: Graph, preprocess: Any, labels: Any) -> About:

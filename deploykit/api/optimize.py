@@ -29,15 +29,14 @@ def optimize(
         how: on which inputs the result is compared, and against which bar.
         output: a `.pb` file to write too.
         force: whether to replace it where it exists.
-        verify: whether nothing is written unless the result was compared with the model; it is so
-            with data. Without it, what is written is loaded and run once as well, and compared as
-            far as the model itself can be run on the inputs.
+        verify: whether the result is compared with the model where no file is written, too. What
+            is written is always loaded, run and compared first.
         options: fields of `Comparison`: `data`, `preprocess`, `shapes`, `input_range`,
             `allowed_ops`, `tolerance`, `allow_unverified`.
 
     GraphError: the model is not sound, or the data do not fit its inputs. VerificationError: the
-    result differs, or nothing was compared although it was asked for. RefusedError: the model acts
-    on files or processes.
+    result differs, or nothing could be compared. RefusedError: the model acts on files or
+    processes.
 
     Example:
         >>> graph = deploykit.optimize("fashion.keras", verify=True)
@@ -46,12 +45,11 @@ def optimize(
     """
     (how,) = with_options("optimize", options, how)
     target = OutputFiles(output, force)
-    is_asked = verify or how.data is not None
     target.check(model)
     with working("optimize") as work:
         opened = open_model(model)
         opened.refuse_effects(how.allowed_ops)
         proof = None
-        if is_asked or output is not None:
-            proof = how.proof(opened, is_asked=is_asked)
+        if verify or how.data is not None or output is not None:
+            proof = how.proof(opened)
         return rewrite(opened, opened.frozen, OPTIMIZE, target, work, proof)

@@ -18,6 +18,7 @@ from deploykit.quantization.search import quantize_calibrated
 from deploykit.quantization.search_task import STEPS
 from deploykit.quantization.weights import WeightsInt8, quantize_stored
 from deploykit.rewriting.pipelines import OPTIMIZE, PREPARE_LAYERS, quantize_string
+from deploykit.rewriting.proof import by_calibration
 from deploykit.rewriting.rewrite import OutputFiles, rewrite
 from deploykit.rewriting.transform import run_steps
 from deploykit.storage.parameters import with_options
@@ -245,7 +246,10 @@ def _calibrated(
 
     def check(path: Path | None) -> Verification:
         work("run the file", 0)
-        return proof.checked(result, path)
+        try:
+            return proof.checked(result, path)
+        except UnverifiedError as error:
+            raise by_calibration(error) from None
 
     count, verification = target.write(result, None if target.output is None else check)
     result.report = replace(found, bytes=count, verification=verification)

@@ -1,8 +1,11 @@
 """The inputs and outputs of a graph where nothing says them."""
 
-from deploykit.transforms.core.errors import GraphError
+import contextlib
+from collections.abc import Iterable, Sequence
+
+from deploykit.transforms.core.errors import GraphError, nearest
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.node import Node, split
 from deploykit.transforms.core.ops import (
     FEEDABLE_OPS,
     PLACEHOLDER_OPS,
@@ -25,6 +28,7 @@ _NO_ANSWER_OPS = VARIABLE_OPS | frozenset(
     }
 )
 _NO_ANSWER_PREFIXES = ("Assign", "Scatter", "Save", "Restore", "Resource", "Sparse")
+_MOST_LISTED = 20  # outputs in a message
 _NO_ANSWER_SCOPES = ("gradients", "save", "report_uninitialized_variables")
 
 
@@ -50,6 +54,35 @@ def guess_outputs(graph: Graph) -> tuple[str, ...]:
     if not unread:
         raise GraphError("no node looks like an output; name one with --outputs")
     return tuple(node.name for node in unread)
+
+
+def check_outputs(graph: Graph, tensors: Iterable[str], known: Sequence[str] = ()) -> None:
+    """Raise GraphError for a name that is not a tensor of a graph; it lists the graph's outputs.
+
+    Args:
+        graph: the graph.
+        tensors: what the user names as outputs.
+        known: the names of its outputs; default: guessed.
+    """
+    for tensor in tensors:
+        name, port = split(tensor)
+        if name not in graph:
+            hint = nearest(name, list(dict.fromkeys([*known, *(n.name for n in graph)])))
+            wrong = f"the graph has no node '{name}', named as output{hint}"
+        else:
+            node = graph[name]
+            types = output_types(node) if node.op in op_defs() else None
+            if types is None or 0 <= port < len(
+                types
+            ):  # what a function returns is checked elsewhere
+                continue
+            count = f"{len(types)} output{'' if len(types) == 1 else 's'}"
+            wrong = f"'{tensor}' is named as output, but node '{name}' ({node.op}) has {count}"
+        if not known:
+            with contextlib.suppress(GraphError):
+                known = guess_outputs(graph)
+        listed = f" The model's outputs: {', '.join(known[:_MOST_LISTED])}." if known else ""
+        raise GraphError(f"{wrong}.{listed} Name a tensor of the graph with --outputs.")
 
 
 def _fed(graph: Graph) -> set[str]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from deploykit.freezing.default_interface import guess_inputs, guess_outputs
+from deploykit.freezing.default_interface import check_outputs, guess_inputs, guess_outputs
 from deploykit.freezing.sidecar import (
     check_graph_output,
     load_sidecar,
@@ -124,7 +124,9 @@ def _loaded(
         graph = read_graph(binary)
         known_inputs, known_outputs, graph.about = load_sidecar(path, content) or ((), (), None)
         graph.inputs = tuple(inputs) or tuple(known_inputs) or guess_inputs(graph)
-        graph.outputs = tuple(outputs) or tuple(known_outputs)
+        outputs = tuple(outputs)
+        check_outputs(graph, outputs, tuple(known_outputs))
+        graph.outputs = outputs or tuple(known_outputs)
         if not graph.outputs and needs_output:
             graph.outputs = guess_outputs(graph)
         check_ends(graph)

@@ -24,6 +24,9 @@ class Interface:
 
     def put_on(self, graph: "Graph") -> "Graph":
         """Give a graph the inputs and outputs that are named; it keeps its own otherwise."""
+        from deploykit.freezing.default_interface import check_outputs
+
+        check_outputs(graph, self.outputs, graph.outputs)
         graph.inputs = tuple(self.inputs) or graph.inputs
         graph.outputs = tuple(self.outputs) or graph.outputs
         graph.check()

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from deploykit.freezing.default_interface import guess_inputs, guess_outputs
+from deploykit.freezing.default_interface import check_outputs, guess_inputs, guess_outputs
 from deploykit.freezing.interface import Interface
 from deploykit.transforms.core.checks.validate import survey, validate
 from deploykit.transforms.core.checks.wire import decoded, field_bytes
@@ -98,6 +98,7 @@ def answering_graph(whole: Graph, meta: MetaGraphDef, interface: Interface) -> G
     graph = whole.copy()
     name = chosen_signature(meta, interface.signature)
     fed, fetched = signature_sides(meta, name)
+    check_outputs(graph, (o for o in interface.outputs if o not in fetched), tuple(fetched))
     graph.outputs = tuple(fetched.get(o, o) for o in interface.outputs) or tuple(fetched.values())
     if not graph.outputs and meta.object_graph_def.nodes:
         raise GraphError(f"choose what to freeze with --signature; {_what_answers(meta)}")

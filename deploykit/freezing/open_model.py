@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from deploykit.freezing.default_interface import guess_inputs, guess_outputs
+from deploykit.freezing.default_interface import check_outputs, guess_inputs, guess_outputs
 from deploykit.freezing.freeze import (
     freeze_files,
     freeze_graph,
@@ -232,6 +232,7 @@ def _of_graph_def(model: Any, source: Source) -> Graph:
     """Return a GraphDef of any copy of protobuf's classes, frozen."""
     graph = read_graph(model.SerializeToString())
     graph.inputs = tuple(source.inputs) or guess_inputs(graph)
+    check_outputs(graph, source.outputs)
     graph.outputs = tuple(source.outputs) or guess_outputs(graph)
     check_ends(graph)
     return freeze_graph(graph, source)

@@ -17,7 +17,7 @@ from deploykit.transforms.core.errors import (
     VerificationError,
 )
 from deploykit.transforms.core.graph import Graph
-from deploykit.verification.verify import IN_MEMORY, Stored, Verification
+from deploykit.verification.verify import ADVICE, IN_MEMORY, Stored, Verification
 
 logger = logging.getLogger("deploykit")
 
@@ -29,6 +29,11 @@ class Compare(Protocol):
         """Return what was found; where they are stored, the files are run."""
 
 
+def by_calibration(error: UnverifiedError) -> UnverifiedError:
+    """Return an error that names the option by which some commands take samples."""
+    return UnverifiedError(str(error).replace("--data", "--calibration"))
+
+
 @dataclass(frozen=True)
 class Proof:
     """How a graph is compared with the model that it was made of, and what follows from that."""
@@ -37,8 +42,6 @@ class Proof:
     reference: Graph
     """The model as it was read, or as near to that as it can be run."""
     compare: Compare
-    is_asked: bool = True
-    """Whether a comparison was asked for, so that without one nothing is written."""
     allow_unverified: bool = False
     """Whether a graph is written also where nothing could be compared."""
     stops_at_doubt: bool = False
@@ -49,8 +52,8 @@ class Proof:
     def of(self, result: Graph, path: Path | None = None) -> Verification:
         """Compare a graph, or the file that holds it, with the model as it was read.
 
-        UnverifiedError: nothing was compared, although it was asked for, or the model's answers
-        cannot be right. LimitError: it took too much time or memory.
+        UnverifiedError: nothing was compared, or the model's answers cannot be right. LimitError:
+        it took too much time or memory.
         """
         try:
             found = self._compared(result, path)
@@ -62,7 +65,7 @@ class Proof:
                 ) from None
             found = Verification(False, False, "", str(error), not_possible=str(error))
         except GraphError as error:
-            if self.is_asked or isinstance(error, LoadError):
+            if not self.allow_unverified or isinstance(error, LoadError):
                 raise
             found = Verification(False, False, "", str(error), not_possible=str(error))
         if not found.verified:
@@ -99,10 +102,9 @@ class Proof:
 
     def _tell(self, reason: str) -> None:
         """Warn that nothing was compared, or raise UnverifiedError."""
-        if self.is_asked and not self.allow_unverified:
+        if not self.allow_unverified:
             raise UnverifiedError(
-                f"{self.model.source}: not verified: {reason}; nothing was written "
-                "(--allow-unverified writes it all the same)"
+                f"{self.model.source}: not verified: {reason}. Nothing was written. {ADVICE}"
             )
         logger.warning("%s: not verified: %s", self.model.source, reason)
 

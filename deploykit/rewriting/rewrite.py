@@ -91,10 +91,9 @@ def rewrite(
 ) -> Graph:
     """Transform a model's graph, compare it with the model, write it, and return it.
 
-    `require` raises for a result that is not to be written. Its `report` is a `Rewriting`. Where
-    the proof was not asked for, it is of a file alone. VerificationError: the result is below the
-    bar. It names the first step that breaks it; the output is not written, and of the dump only the
-    graphs before that step are kept.
+    `require` raises for a result that is not to be written. Its `report` is a `Rewriting`.
+    VerificationError: the result is below the bar. It names the first step that breaks it; the
+    output is not written, and of the dump only the graphs before that step are kept.
     """
     dumped = None if target.dump is None else Dump(Path(target.dump), target.force)
 
@@ -107,8 +106,7 @@ def rewrite(
     result = result.copy() if result is graph else result
     result.about = about(graph).renamed(graph, result)
     require(result)
-    is_checked = proof is not None and (proof.is_asked or target.output is not None)
-    if target.output is not None and not is_checked:  # otherwise the file is loaded and run
+    if target.output is not None and proof is None:  # otherwise the file is loaded and run
         _check_import(model, result)
 
     def check(path: Path | None) -> Verification:
@@ -120,7 +118,7 @@ def rewrite(
             raise VerificationError(f"{model.source}: {why[1]}; {_kept(dumped, why[0], target)}")
         return found
 
-    count, verification = target.write(result, check if is_checked else None)
+    count, verification = target.write(result, None if proof is None else check)
     files = () if dumped is None else tuple(dumped.files)
     result.report = Rewriting(model, len(graph), tuple(steps), verification, files, count)
     return result

@@ -57,8 +57,8 @@ def _words(option: str, value: Any) -> list[str]:
         return [option, str(value)]
     if isinstance(value, Mapping):
         return [word for k, v in value.items() for word in (option, f"{k}={v}")]
-    if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+    if isinstance(value, list | tuple) and all(isinstance(each, str | float) for each in value):
         if option == "--allow-op":
             return [word for each in value for word in (option, each)]
-        return [option, ",".join(value)]
+        return [option, ",".join(map(str, value))]
     return [option, option.strip("-").upper()]

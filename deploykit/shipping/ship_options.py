@@ -51,6 +51,10 @@ class ShipOptions:
     allow_low_accuracy: bool = False
     """Go on, with a warning, where the float model's answers cannot be right: they are all one
     class, or no more of them are right than guesses would be."""
+    input_range: tuple[float, float] = (-1.0, 1.0)
+    """Of synthetic floats, on which each graph is compared with the one before."""
+    allow_unverified: bool = False
+    """Continue if nothing could be compared, on synthetic inputs or on the calibration data."""
     allowed_ops: Sequence[str] = ()
     """Ops that are run although they act on files or processes."""
 

@@ -47,6 +47,8 @@ class Choices:
     edges: Mapping[tuple[str, int], str]
     """A node, the number of its input, and the tensor that it reads there."""
     outputs: frozenset[str]
+    nodes: frozenset[str] = frozenset()
+    """What follows a choice."""
 
     @property
     def tensors(self) -> list[str]:
@@ -81,7 +83,7 @@ def choices(graph: Graph) -> Choices:
             if depths[producer]:
                 return none
             edges[name, place] = normal(tensor)
-    return Choices(edges, outputs) if edges and outputs else none
+    return Choices(edges, outputs, frozenset(behind)) if edges and outputs else none
 
 
 def paired_choices(reference: Graph, result: Graph) -> tuple[list[tuple[str, str]], frozenset[str]]:

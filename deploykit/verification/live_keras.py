@@ -70,18 +70,26 @@ def checked_against_live(
     found: Verification,
     model: OpenedModel,
     graph: Graph,
-    path: Path | None,
-    input_range: tuple[float, float] = (-1.0, 1.0),
+    path: Path,
+    input_range: tuple[float, float],
+    strict: bool,
 ) -> Verification:
     """Return what was found of a frozen graph's file, once it also agrees with the live model.
 
-    VerificationError: it differs from the Keras model that it was made of.
+    VerificationError: it differs from the Keras model that it was made of. If not `strict`, a
+    warning says so.
 
     Nothing is compared where the user chose other inputs or outputs, or where the model draws
     random numbers. What cannot run eagerly is judged by its trace alone.
     """
-    if path is not None and found.verified:
+    try:
         _check(model, graph, str(path), input_range)
+    except VerificationError as error:
+        if strict:
+            raise VerificationError(
+                f"{error}; nothing was written (--allow-unverified writes it)"
+            ) from None
+        logger.warning("%s", error)
     return found
 
 
@@ -118,7 +126,7 @@ def _check(model: OpenedModel, graph: Graph, path: str, input_range: tuple[float
         where = f" (layer '{found.layer}')" if found.layer else ""
         raise VerificationError(
             f"{model.source}: Keras traces the model into a graph that differs from an eager call"
-            f"{where}: {found.failure}; nothing was written (--allow-unverified writes it)"
+            f"{where}: {found.failure}"
         )
 
 

@@ -15,6 +15,7 @@ from deploykit.transforms.core.node import Node, normal
 from deploykit.transforms.core.shapes.known_shapes import Shapes
 from deploykit.transforms.core.shapes.rules import RULES
 from deploykit.transforms.core.shapes.sizes import Shape
+from deploykit.verification.uses import PRODUCTS, reads_sparse, sparse_triples
 
 _UNCLEAR = (ArithmeticError, Error, IndexError, NotImplementedError, TypeError, ValueError)
 
@@ -60,7 +61,6 @@ _AXES: dict[str, tuple[int, int | None]] = {
     **dict.fromkeys(_REDUCED.split(), (0, 1)),
     "ConcatV2": (0, -1), "GatherV2": (0, 2), "Split": (1, 0), "Unpack": (0, None),
 }  # fmt: skip
-_PRODUCTS = frozenset({"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "MatMul"})
 
 
 class OpenSizes:
@@ -152,7 +152,7 @@ class OpenSizes:
             self._ranked(node)
         if name in self._own:
             self._found |= {normal(tensor): tensor for tensor in self._own[name]}
-        elif op in _IMAGES or op in _PRODUCTS:
+        elif op in _IMAGES or op in PRODUCTS:
             self._layer(node)
         elif op == "BiasAdd":
             shape = self._shape(tensors[0], 4 if channels_first(node) else 2)
@@ -170,11 +170,13 @@ class OpenSizes:
             self._reshape(node)
         elif op in _MOVED:
             self._move(node)
+        elif reads_sparse(node):
+            self._sparse(node)
 
     def _layer(self, node: Node) -> None:
         """Bind the channels of an image, or the columns of a matrix, by the weights."""
         tensors = node.data_inputs
-        if node.op in _PRODUCTS:
+        if node.op in PRODUCTS:
             self._product(node)
             return
         place, rank = _IMAGES[node.op]
@@ -268,6 +270,19 @@ class OpenSizes:
             else:
                 self._products.append((shape, math.prod(sizes)))
             self._found[node.name] = (shape[0] if sizes[0] == -1 else sizes[0], *sizes[1:])
+
+    def _sparse(self, node: Node) -> None:
+        """Bind rows of indices to values, and their length to the rank: 2, if nothing says so."""
+        tensors = node.data_inputs
+        for indices, values, dense_shape in sparse_triples(node):
+            rows, rank = self._shape(tensors[indices], 2), self._shape(tensors[dense_shape], 1)
+            many = None if values is None else self._shape(tensors[values], 1)
+            if rows and len(rows) == 2 and many:
+                self._equal(rows[0], many[0])
+            if rows and len(rows) == 2 and rank:
+                self._equal(rows[1], rank[0])
+                if self._is_last:
+                    self._equal(rows[1], 2)
 
     def _share(self, parts: Sequence[int], whole: int) -> None:
         """Bind the open parts of a size, all alike, where the whole is known."""

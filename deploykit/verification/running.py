@@ -11,6 +11,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.differences import DISTINCT_AT_MOST, Difference, Sums
 from deploykit.transforms.core.running.session import Session
 from deploykit.transforms.core.tensors import Array
+from deploykit.verification.coverage import ALIKE, DIFFERENT, FREE, Uncovered
 from deploykit.verification.pairs import Pairing
 from deploykit.verification.plausibility import Answers, answers_of, class_numbers
 from deploykit.verification.samples import Feed, samples_in
@@ -107,6 +108,47 @@ def run_both(reference: Runnable, result: Runnable, task: Task) -> Run:
         min(len(distinct), DISTINCT_AT_MOST),
         truth.accuracy,
         _answers(answers, task.made_by),
+    )
+
+
+def first_not_compared(
+    reference: Runnable, result: Runnable, task: Task, left: Uncovered
+) -> tuple[str, str]:
+    """Return an output that the comparison did not cover, and which tensor is to blame.
+
+    This is done in a child process. Both are empty where all outputs are covered.
+    """
+    loaded, feed = (_Loaded(reference), _Loaded(result)), task.feeds[0]
+    fed = feed, task.for_result(feed)
+    for output in (*left.empty, *left.constant):
+        waiting, seen = [output], {output}
+        while waiting:
+            kinds = [left.origins[pair].kind for pair in waiting]
+            if DIFFERENT in kinds:
+                return output[0], waiting[kinds.index(DIFFERENT)][0]
+            free = [p for p, kind in zip(waiting, kinds, strict=True) if kind == FREE]
+            alike = [p for p, kind in zip(waiting, kinds, strict=True) if kind == ALIKE]
+            looked_at = [p for p in alike if output in left.empty and left.origins[p].must_be_empty]
+            try:
+                a = loaded[0].run([p[0] for p in (*free, *looked_at)], fed[0])
+                b = loaded[1].run([p[1] for p in free], fed[1]) if free else []
+            except GraphError:
+                return output[0], (*free, *looked_at)[0][0]
+            for pair, value, other in zip(free, a, b, strict=False):
+                if not _is_same(value, other):
+                    return output[0], pair[0]
+            for pair, value in zip(looked_at, a[len(free) :], strict=True):
+                if np.size(value):
+                    return output[0], pair[0]
+            waiting = [p for pair in alike for p in left.origins[pair].inputs if p not in seen]
+            seen.update(waiting)
+    return "", ""
+
+
+def _is_same(value: Array, other: Array) -> bool:
+    value, other = np.asarray(value), np.asarray(other)
+    return value.dtype == other.dtype and np.array_equal(
+        value, other, equal_nan=value.dtype.kind in "fc"
     )
 
 

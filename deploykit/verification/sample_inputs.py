@@ -55,6 +55,7 @@ def made_up_feeds(
     input_range: tuple[float, float],
     shapes: Shaped | None = None,
     other: Graph | None = None,
+    rounds: int = 1,
 ) -> tuple[list[dict[str, Array]], str]:
     """Return made-up feeds, of four samples or more together, and why there are none.
 
@@ -63,6 +64,7 @@ def made_up_feeds(
         input_range: the range of floats; whole numbers stay in the tables that they index.
         shapes: sizes of inputs by name, where the graph leaves them open.
         other: the second graph of a comparison, which may know shapes that the first does not.
+        rounds: how many times as many feeds are returned, each with other values.
 
     Where a graph takes fewer samples than four at once, there are several feeds. GraphError:
     `shapes` names no input, or contradicts the graph.
@@ -73,12 +75,15 @@ def made_up_feeds(
         if reason or not can_be_made_up(types[tensor]):
             return [], reason or _no_values(tensor, types[tensor])
     sizes = made_up_shapes(graph, shapes or {}, other)
+    for tensor, shape in sizes.items():
+        if math.prod(shape) > _MOST:
+            return [], _too_large(tensor, shape)
     values = MadeUp(graph, sizes, input_range)
     at_once = next((shape[0] for shape in sizes.values() if shape), 1)
     count = -(-BATCH // max(at_once, 1)) if sizes else 1
     return [
         {tensor: values.of(tensor, types[tensor], sizes[tensor]) for tensor in graph.inputs}
-        for _ in range(count)
+        for _ in range(count * rounds)
     ], ""
 
 
@@ -146,9 +151,7 @@ class MadeUp:
     def of(self, tensor: str, type_: str, sizes: Sequence[int]) -> Array:
         """Return values for an input: floats over the range, ids that their tables have, words."""
         if math.prod(sizes) > _MOST:
-            raise GraphError(
-                f"input '{tensor}' of shape {list(sizes)} is too large to be made up; give data"
-            )
+            raise GraphError(f"{_too_large(tensor, sizes)}; give data")
         default = _default(self._graph, tensor)
         return default if default is not None else self._of(self._graph, tensor, type_, sizes)
 
@@ -211,6 +214,10 @@ def paired_inputs(reference: Graph, result: Graph) -> dict[str, str] | None:
 
 def _no_values(tensor: str, type_: str) -> str:
     return f"input '{tensor}' is of type {type_}, which cannot be made up"
+
+
+def _too_large(tensor: str, sizes: Sequence[int]) -> str:
+    return f"input '{tensor}' of shape {list(sizes)} is too large to be made up"
 
 
 def _declared(graph: Graph, tensor: str) -> Shape | None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ from deploykit.transforms.core.node import Node, producer_name, tensor_name
 from deploykit.transforms.core.ops import input_ports, op_defs, output_ports
 from deploykit.transforms.core.tensors import Array, encode, numpy_type
 from deploykit.verification import encoded
-from deploykit.verification.uses import Inside, Use
+from deploykit.verification.uses import Change, Inside, Use
+from deploykit.verification.uses import uses as uses_of
 
 WORDS = [word.encode() for word in (
     "apple", "blue", "cloud", "door", "early", "fish", "green", "house", "island", "jump", "kind",
@@ -34,36 +35,69 @@ class Meaning:
 
     make: Make
     use: Use | None = None
+    count: int = 0
+    """Of the texts that a string is cut into; 0: any number."""
 
     def __call__(self, random: np.random.Generator) -> bytes:
-        """Return a string, packed as the nodes on the way unpack it."""
-        steps = [] if self.use is None else list(self.use.steps())
-        is_cut = any(node.op.startswith("StringSplit") for node in steps)
-        count = int(random.integers(1, MOST_WORDS, endpoint=True)) if is_cut else 1
-        content = b" ".join(self.make(random) for _ in range(count))
-        for node in steps:
+        """Return a string, packed and joined as the nodes on the way unpack and cut it."""
+        content = self.make(random)
+        is_cut = False
+        for change in self.use.changes() if self.use is not None else ():
+            node = change.node
             if node.op == "DecodeBase64":
                 content = encoded.web_base64(content)
             elif node.op == "DecodeCompressed":
                 content = encoded.compressed(content, str(node.attr("compression_type", "")))
+            elif node.op.startswith("StringSplit"):
+                count = self.count or int(random.integers(1, MOST_WORDS, endpoint=True))
+                more = [content if is_cut else self.make(random) for _ in range(count - 1)]
+                content, is_cut = _separator(change).join([content, *more]), True
         return content
 
 
 def meaning(uses: Sequence[Use], values: Values) -> Meaning:
-    """Return how strings for these uses are made; plain words where nothing else is asked for."""
-    cut = None
+    """Return how strings for these uses are made; plain words where nothing else is needed.
+
+    What is decoded or becomes a number must be valid; what is looked up or compared need not be.
+    """
+    for make in (_maker, _known_word):
+        for use in uses:
+            try:
+                if (made := make(use, values)) is not None:
+                    return Meaning(made, use, _width(use, uses))
+            except (Error, ArithmeticError, IndexError, TypeError, ValueError):
+                continue  # a node that TensorFlow would refuse
     for use in uses:
-        try:
-            make = _maker(use, values)
-        except (Error, ArithmeticError, IndexError, TypeError, ValueError):
-            continue  # a node that TensorFlow would refuse
-        if make is not None:
-            return Meaning(make, use)
-        cut = use if use.node.op.startswith("StringSplit") else cut
-    if cut is not None:
-        return Meaning(lambda random: b" ".join(_word(WORDS, random) for _ in range(3)))
+        if use.node.op.startswith("StringSplit") and use.port == 0:
+            cut = replace(use, step=Change(use.scope, use.node, use.step))
+            return Meaning(lambda random: _word(WORDS, random), cut)
     packed = next((use for use in uses if any(True for _ in use.steps())), None)
     return Meaning(lambda random: _word(WORDS, random), packed)
+
+
+def _separator(split: Change) -> bytes:
+    """Return what a StringSplit cuts at; the older op takes each character of it."""
+    constant = split.constant(1)
+    found = b" " if constant is None else bytes(constant.value.reshape(-1)[0])
+    return found[:1] if split.node.op == "StringSplit" else found or b" "
+
+
+def _width(use: Use, uses: Sequence[Use]) -> int:
+    """Return into how many numbers a string is cut, as what reads them says; 0: any number."""
+    if use.node.op != "StringToNumber":
+        return 0
+    after = uses_of(use.scope.graph, tensor_name(use.node.name, 0))
+    cut = (each for each in uses if any(n.op.startswith("StringSplit") for n in each.steps()))
+    for each in (*after, *cut):
+        constant = each.constant(1) if each.port == 0 else None
+        if constant is None:
+            continue
+        if each.node.op == "Reshape":
+            sizes = constant.value.reshape(-1)
+            return int(np.prod(sizes[sizes > 0]))
+        if each.is_first_factor:
+            return constant.shape[each.rows_axis]
+    return 4
 
 
 def strings(sizes: Sequence[int], make: Make, random: np.random.Generator) -> Array:
@@ -92,9 +126,7 @@ def _maker(use: Use, values: Values) -> Make | None:
         sound = (encoded.SOUND if samples < 0 else samples, 1 if channels < 0 else channels)
         return lambda random: encoded.wav(random, *sound)
     if node.op == "StringToNumber":
-        is_whole = numpy_type(str(node.attr("out_type", "float32"))).kind == "i"
-        return lambda random: str(int(random.integers(100)) if is_whole
-                                  else round(float(random.uniform(-1, 1)), 4)).encode()  # fmt: skip
+        return _number(use, values)
     if node.op in ("DecodeRaw", "DecodePaddedRaw") and port == 0:
         count = _raw_bytes(use)
         return lambda random: random.bytes(count)
@@ -103,19 +135,44 @@ def _maker(use: Use, values: Values) -> Make | None:
         return lambda random: encode(
             random.uniform(-1, 1, ()).astype(numpy_type(dtype)), dtype
         ).SerializeToString()
-    words = _known_words(use)
-    return None if not words else lambda random: _word(words, random)
+    return None
 
 
-def _known_words(use: Use) -> list[bytes]:
-    """Return the words that a table holds, or that strings are compared with."""
+def _number(use: Use, values: Values) -> Make:
+    """Return what makes numbers that their readers take; only digits where texts are cut."""
+    lengths = []
+    for change in use.changes():
+        if change.node.op == "Substr":
+            ends = [change.constant(port) for port in (1, 2)]
+            lengths.append(sum(4 if e is None else abs(int(e.value.max())) for e in ends))
+        elif change.node.op == "StringJoin" or (
+            change.node.op.startswith("StringSplit") and not _separator(change)
+        ):
+            lengths.append(1)
+    if lengths:
+        return lambda random: bytes(random.integers(ord("1"), ord("9"), max(lengths)).tolist())
+    type_ = str(use.node.attr("out_type", "float32"))
+
+    def make(_: np.random.Generator) -> bytes:
+        (value,) = _found(use.scope, use.node.name, type_, (1,), values).tolist()
+        return str(round(value, 4)).encode()
+
+    return make
+
+
+def _known_word(use: Use, values: Values) -> Make | None:
+    """Return what picks a word that a table holds, or that strings are compared with."""
     node = use.node
-    constant = None
+    constant, words = None, list[bytes]()
     if node.op in ("Equal", "NotEqual"):
         constant = use.constant(1 - use.port)
     elif node.op in ("LookupTableFind", "LookupTableFindV2") and use.port == 1:
         constant = table_keys(use)
-    return [] if constant is None else [*constant.value.reshape(-1).tolist()]
+    if constant is not None:
+        words = [*constant.value.reshape(-1).tolist()]
+        if len(words) == 1 and node.op not in ("LookupTableFind", "LookupTableFindV2"):
+            words.append(next(word for word in WORDS if word != words[0]))
+    return None if not words else lambda random: _word(words, random)
 
 
 def table_keys(use: Use) -> Node | None:

@@ -11,6 +11,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.functions import Callee, Library, names_in
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, normal, producer_name, tensor_name
+from deploykit.transforms.core.ops import input_ports, op_defs
 
 _ONE = """
     BatchToSpaceND BroadcastTo Cast CheckNumerics Copy DebugIdentity DecodeBase64
@@ -18,10 +19,10 @@ _ONE = """
     Identity MirrorPad NextIteration Pad PadV2 PlaceholderWithDefault PreventGradient RefEnter
     RefExit RefIdentity RefNextIteration RegexReplace Reshape Reverse ReverseSequence
     ReverseV2 Roll Slice Snapshot SpaceToBatchND Squeeze StaticRegexReplace StopGradient
-    StridedSlice StringLower StringStrip StringUpper TensorListFromTensor TensorListGather
+    StridedSlice StringLower StringStrip StringUpper Substr TensorListFromTensor TensorListGather
     TensorListGetItem TensorListStack Tile Transpose Unique
 """
-_ALL = "Add AddV2 ClipByValue Maximum Merge Minimum Pack RefMerge Sub"
+_ALL = "Add AddV2 ClipByValue Maximum Merge Minimum Pack RefMerge StringJoin Sub"
 # Ops that give on the values of some of their inputs: these inputs, and where they come out.
 _EVERY = range(1 << 16)
 _PASSING = {
@@ -30,10 +31,13 @@ _PASSING = {
     "Concat": (_EVERY, range(1)),
     "ConcatV2": (_EVERY, range(1)),
     "IdentityN": (_EVERY, _EVERY),
+    "RaggedTensorToTensor": (range(1, 2), range(1)),
     "RefSwitch": (range(1), range(2)),
     "Select": (range(1, 3), range(1)),
     "SelectV2": (range(1, 3), range(1)),
     "SparseFillEmptyRows": (range(1, 2), range(1, 2)),
+    "SparseReorder": (range(1, 2), range(1, 2)),
+    "SparseToDense": (range(2, 3), range(1)),
     "Split": (range(1, 2), _EVERY),
     "SplitV": (range(1), _EVERY),
     "StringSplit": (range(1), range(1, 2)),
@@ -47,8 +51,20 @@ _PASSING = {
     "TensorListSetItem": (range(0, 3, 2), range(1)),
     "Unpack": (range(1), _EVERY),
 }
-_CHANGING = frozenset({"Add", "AddV2", "ConcatV2", "Pack", "Sub"})
+PRODUCTS = frozenset({"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "MatMul"})
+_CHANGING = frozenset({"Add", "AddV2", "ConcatV2", "Pack", "StringJoin", "Sub", "Substr"})
 _WITH_A_CONDITION = frozenset({"Case", "If", "StatelessCase", "StatelessIf"})
+# What an op calls the parts of a sparse tensor that it reads.
+_INDICES = frozenset(
+    {"a_indices", "b_indices", "indices", "input_indices", "sp_indices", "sparse_indices"}
+)
+_VALUES = frozenset(
+    {"a_values", "b_values", "input_values", "sp_values", "sparse_values", "values"}
+)
+_SHAPES = frozenset(
+    {"a_shape", "b_shape", "dense_shape", "input_shape", "output_shape", "shape", "shapes",
+     "sp_shape", "sparse_shape"}
+)  # fmt: skip
 _MOST_BODIES = 100  # functions may call each other without end
 
 
@@ -78,8 +94,14 @@ class Inside:
 class Change:
     """A node on the way that changes values: it adds a constant, packs bytes or cuts texts."""
 
+    scope: Inside
     node: Node
     before: "Change | None" = None
+
+    def constant(self, port: int) -> Node | None:
+        """Return the Const that the node reads in a place, or None."""
+        tensors = self.node.data_inputs
+        return self.scope.constant(tensors[port]) if port < len(tensors) else None
 
 
 @dataclass(frozen=True)
@@ -96,12 +118,48 @@ class Use:
         tensors = self.node.data_inputs
         return self.scope.constant(tensors[port]) if -len(tensors) <= port < len(tensors) else None
 
-    def steps(self) -> Iterator[Node]:
-        """Yield the nodes on the way that change values, the last one first."""
+    @property
+    def is_first_factor(self) -> bool:
+        """Whether the node multiplies the values, as a matrix, with another one."""
+        return self.port == 0 and self.node.op in PRODUCTS
+
+    @property
+    def rows_axis(self) -> int:
+        """The axis of the other matrix that is as long as a row of this one."""
+        return -1 if self.node.attr("transpose_b", False) or self.node.attr("adj_y", False) else -2
+
+    def changes(self) -> Iterator[Change]:
+        """Yield what changes values on the way, the last one first."""
         step = self.step
         while step is not None:
-            yield step.node
+            yield step
             step = step.before
+
+    def steps(self) -> Iterator[Node]:
+        """Yield the nodes on the way that change values, the last one first."""
+        return (change.node for change in self.changes())
+
+
+def reads_sparse(node: Node) -> bool:
+    """Say whether an op may read sparse tensors in parts."""
+    return node.op.startswith("Sparse") and node.op in op_defs()
+
+
+def sparse_triples(node: Node) -> Iterator[tuple[int, int | None, int]]:
+    """Yield at which ports a node reads indices, values and dense shape of the same tensor.
+
+    Some ops do not read the values.
+    """
+    ports = input_ports(node, op_defs()[node.op])
+    indices, values, shapes = (
+        [port for name, found in ports.items() if name in names for port in found]
+        for names in (_INDICES, _VALUES, _SHAPES)
+    )
+    if len(indices) == len(shapes):
+        has_values = len(values) == len(indices)
+        yield from zip(
+            indices, values if has_values else [None] * len(indices), shapes, strict=True
+        )
 
 
 def uses(graph: Graph, tensor: str) -> Iterator[Use]:
@@ -118,7 +176,7 @@ def uses(graph: Graph, tensor: str) -> Iterator[Use]:
                 for result in _results(node, port):
                     if (id(scope.graph), result) not in seen:
                         seen.add((id(scope.graph), result))
-                        waiting.append((scope, result, _changed(node, step)))
+                        waiting.append((scope, result, _changed(scope, node, step)))
                 for name in names_in(node.attrs.values()):
                     place = port - (node.op in _WITH_A_CONDITION)
                     if place >= 0 and len(bodies) < _MOST_BODIES and name in library.functions:
@@ -127,9 +185,9 @@ def uses(graph: Graph, tensor: str) -> Iterator[Use]:
                             waiting.append((Inside(bodies[-1], (scope, node)), f"@{place}", step))
 
 
-def _changed(node: Node, step: Change | None) -> Change | None:
+def _changed(scope: Inside, node: Node, step: Change | None) -> Change | None:
     is_change = node.op in _CHANGING or node.op.startswith(("Decode", "StringSplit"))
-    return Change(node, step) if is_change else step
+    return Change(scope, node, step) if is_change else step
 
 
 def _results(node: Node, port: int) -> Iterator[str]:

@@ -19,13 +19,21 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.running.differences import Difference, QualityBar
 from deploykit.verification.bar import bar_between
+from deploykit.verification.coverage import nothing_compared, uncovered
 from deploykit.verification.pairs import Pairing, judged_outputs, maker, paired_outputs
 from deploykit.verification.plausibility import doubt
 from deploykit.verification.running import Run, Runnable, Task
 from deploykit.verification.sample_inputs import made_up_feeds, paired_inputs
 from deploykit.verification.samples import Data, Feed, Samples, samples_in
 
+ROUNDS = 4  # times as many synthetic feeds, where the first prove nothing
 AT_ONCE = 50  # samples of the user's, where the inputs leave it open
+
+ADVICE = (
+    "Give representative samples with --data, choose another --input-range for random inputs, or "
+    "accept an unverified result with --allow-unverified."
+)
+"""What helps where nothing was compared."""
 
 _CHANGES = "the reference gives other values each time, so there is nothing to compare with"
 
@@ -51,6 +59,8 @@ class Verification(AsHtml):
     """Different ones among them; at most 1000 are counted."""
     not_possible: str = ""
     """Why the reference was not run."""
+    proves_nothing: bool = False
+    """Whether both ran and are equal where a wrong result would be, too."""
     seconds: float = field(default=0.0, compare=False)
     """That loading and running both took."""
     made_up: int = 0
@@ -160,7 +170,8 @@ def verify(
         stored: files that hold the graphs, which are run in place of those in memory.
 
     `verified` is false, with the reason, where nothing was compared that could differ: the
-    reference does not run on made-up inputs, or all of its values are NaN, or the same. What lies
+    reference does not run on made-up inputs; all of its values are the same, or those of an output
+    are NaN; an output is empty and what it is made of was not compared (`coverage`). What lies
     behind a choice, such as a non-maximum suppression, is computed from what the reference has in
     front of it, where the noise is judged.
 
@@ -175,13 +186,30 @@ def verify(
     names = paired_inputs(reference, result)
     if names is None or len(reference.outputs) != len(result.outputs):
         return Verification(True, False, str(bar), _other_ends(reference, result))
-    task = _task(reference, result, feeds, names, samples)
+    graphs = reference, result
+    found = _found(graphs, _task(*graphs, feeds, names, samples), stored, bar)
+    is_original = isinstance(stored.reference, Original)  # which is run once
+    if samples is None and found.proves_nothing and reference.inputs and not is_original:
+        # One feed gives an output of one value, such as a mean of all samples, no other to show.
+        feeds, _ = made_up_feeds(reference, input_range, shapes, result, ROUNDS)
+        found = _found(graphs, _task(*graphs, feeds, names, None), stored, bar)
+    return found
+
+
+def _found(
+    compared: tuple[Graph, Graph], task: Task, stored: Stored, bar: QualityBar
+) -> Verification:
+    """Run two graphs and return how they compare."""
+    reference, result = compared
+    feeds = task.feeds
     if isinstance(stored.reference, Original):
         paired = Pairing(task.paired.pairs[: len(reference.outputs)])
         task = replace(task, feeds=feeds[:1], paired=paired)
     graphs = (stored.reference or _bytes(reference), stored.result or _bytes(result))
     began = time.perf_counter()
     found = _judged(_run(*graphs, task), bar, reference, task)
+    if found.passed and (reason := _not_covered(graphs, compared, task, found)):
+        found = replace(found, verified=False, passed=False, reason=reason, proves_nothing=True)
     runs: list[Runnable] = [graphs[0]]
     if isinstance(graphs[0], Original):  # each time that it is loaded, its seeds are the same
         runs.append(_bytes(reference))
@@ -189,7 +217,7 @@ def verify(
         found = replace(found, verified=False, reason=_CHANGES)
     seconds = time.perf_counter() - began
     count = samples_in(feeds)
-    of_user, made_up = (count, 0) if samples else (0, count)
+    of_user, made_up = (count, 0) if task.is_given else (0, count)
     return replace(found, samples=of_user, made_up=made_up, seconds=seconds)
 
 
@@ -220,8 +248,6 @@ def _judged(run: Run, bar: QualityBar, reference: Graph, task: Task) -> Verifica
     failures = (bar.failure(d, task.paired.behind) for d in differences)
     reason = run.not_possible or run.broken or next(filter(None, failures), "")
     verified, passed = not run.not_possible, not reason
-    if passed and (reason := _proves_nothing(run)):
-        verified = passed = False
     answers = run.answers
     return Verification(
         verified,
@@ -264,16 +290,31 @@ def _called(reference: Runnable, result: Runnable, task: Task) -> Run:
     return found
 
 
-def _proves_nothing(run: Run) -> str:
+def _not_covered(
+    runnable: tuple[Runnable, Runnable],
+    graphs: tuple[Graph, Graph],
+    task: Task,
+    found: Verification,
+) -> str:
     """Return why values that are equal say nothing of a result, or an empty string."""
-    if not run.finite:
-        return "the reference gives no finite value, so nothing was compared"
-    if run.distinct < 2:
-        return (
-            "the reference gives one value everywhere, whatever it is fed, so a wrong result would "
-            "look the same; give other --data or --outputs"
+    if reason := nothing_compared(*graphs, found.differences):
+        return reason
+    left = uncovered(*graphs, task.paired, found.differences, task.names)
+    if not left:
+        return ""
+    if isinstance(runnable[0], Original):  # it has no names but those of its inputs and outputs
+        return f"output '{(*left.empty, *left.constant)[0][0]}' is empty or constant"
+    try:
+        output, tensor = call(
+            "deploykit.verification.running:first_not_compared", *runnable, task, left
         )
-    return ""
+    except CrashError as error:
+        return str(error)
+    kind = "is empty" if any(output == a for a, _ in left.empty) else "has one value"
+    return tensor and (
+        f"output '{output}' {kind} on all samples, and tensor '{tensor}', of which it is made, was "
+        "not compared"
+    )
 
 
 def _changes(reference: Runnable, task: Task, bar: QualityBar) -> bool:

@@ -10,7 +10,7 @@ from deploykit.transforms.core.node import producer_name
 from deploykit.transforms.core.ops import input_ports, op_defs
 from deploykit.transforms.core.shapes.sizes import Shape
 from deploykit.transforms.core.tensors import Array
-from deploykit.verification.uses import Use
+from deploykit.verification.uses import Use, reads_sparse, sparse_triples, uses
 
 LARGEST = 255  # as in a picture
 SHORT = 8  # a length, where nothing says how long things may be
@@ -27,14 +27,18 @@ class Allowed:
     high: int = LARGEST
     is_bound: bool = False
     """Whether something that reads them sets limits, and not their type alone."""
+    last: int = 0
+    """Of indices or a dense shape: the size of the last axis, where something that reads it says
+    so."""
     order: str = ""
-    """"sorted": in rising order; "rows": rows in rising order, each once; "shape": sizes of which
+    """"sorted": in rising order; "rows": rows in rising order, each once; "splits": where the rows
+    of a ragged tensor begin and end; "shape": sizes of which
     the first is left to find."""
 
     def within(self, low: int, high: int, order: str = "") -> "Allowed":
         """Return the limits that also keep to others."""
         high = max(min(self.high, high), 0)
-        return Allowed(min(max(self.low, low), high), high, True, self.order or order)
+        return Allowed(min(max(self.low, low), high), high, True, self.last, self.order or order)
 
 
 # What an op takes in a place that says how it works: sizes, axes, counts.
@@ -49,7 +53,8 @@ _PLAIN: Mapping[tuple[str, int], tuple[int, int]] = {
     ("Range", 0): (0, 0), ("Range", 1): (SIDE, SIDE), ("Range", 2): (1, 1),
     ("ResizeArea", 1): (SHORT, 4 * SHORT), ("ResizeBicubic", 1): (SHORT, 4 * SHORT),
     ("ResizeBilinear", 1): (SHORT, 4 * SHORT), ("ResizeNearestNeighbor", 1): (SHORT, 4 * SHORT),
-    ("Slice", 1): (0, 0), ("Slice", 2): (1, 1), ("Split", 0): (0, 0),
+    ("ScatterNd", 2): (SIDE, SIDE), ("Slice", 1): (0, 0), ("Slice", 2): (1, 1),
+    ("Split", 0): (0, 0),
     ("StridedSlice", 1): (0, 0), ("StridedSlice", 2): (1, SHORT), ("StridedSlice", 3): (1, 1),
     ("Tile", 1): (1, 2), ("TopK", 1): (1, 1), ("TopKV2", 1): (1, 1),
     ("TruncateDiv", 1): (1, LARGEST), ("TruncateMod", 1): (1, LARGEST),
@@ -62,14 +67,12 @@ _LENGTHS = {
 }  # fmt: skip
 _IN_A_LOOP = frozenset({"Merge", "NextIteration", "Switch"})
 _COMPARING = frozenset({"Greater", "GreaterEqual", "Less", "LessEqual"})
-_SPARSE_ROWS = frozenset({"a_indices", "indices", "input_indices", "sp_indices", "sparse_indices"})
-_SPARSE_SHAPES = frozenset({"a_shape", "dense_shape", "input_shape", "sparse_shape", "sp_shape"})
 
 
-def limits(uses: list[Use], sizes: Sizes) -> Allowed:
+def limits(reading: list[Use], sizes: Sizes) -> Allowed:
     """Return the limits of a tensor by what reads it."""
     found = Allowed()
-    for use in uses:
+    for use in reading:
         try:
             found = _limited(use, found, sizes)
         except (Error, ArithmeticError, IndexError, TypeError, ValueError):
@@ -81,12 +84,17 @@ def whole_numbers(shape: tuple[int, ...], found: Allowed, random: np.random.Gene
     """Return numbers of this shape within limits."""
     if found.order == "shape":
         return np.where(np.arange(int(np.prod(shape))).reshape(shape) == 0, -1, 1)
+    if found.order == "splits" and len(shape) == 1:  # of as many values
+        return np.linspace(0, shape[0], shape[0]).round().astype(np.int64)
     if found.order == "rows" and len(shape) == 2 and shape[1]:
         side = max(found.high + 1, int(np.ceil(shape[0] ** (1 / shape[1]))))
-        places = np.linspace(0, side ** shape[1] - 1, shape[0]).astype(np.int64)
-        rows: Array = np.stack(np.unravel_index(places, (side,) * shape[1]), axis=-1)
+        sides = *(side,) * (shape[1] - 1), min(found.last or side, side)
+        places = np.linspace(0, np.prod(sides) - 1, shape[0]).astype(np.int64)
+        rows: Array = np.stack(np.unravel_index(places, sides), axis=-1)
         return rows
     values = random.integers(found.low, found.high, shape, endpoint=True)
+    if found.last and values.ndim == 1:
+        values[-1] = found.last
     return np.sort(values, axis=0) if found.order and values.ndim else values
 
 
@@ -101,6 +109,8 @@ def _limited(use: Use, found: Allowed, sizes: Sizes) -> Allowed:
         return found.within(SIDE, SIDE) if is_one else found.within(0, SHORT, "shape")
     if op in _COMPARING:
         return _compared(use, found, sizes)
+    if _is_row_splits(use):
+        return replace(found.within(0, LARGEST), order="splits")
     if (op, port) in _LENGTHS:
         place, axis = _LENGTHS[op, port]
         size = _size(use, place, node.attr("seq_dim", axis), sizes)
@@ -111,8 +121,8 @@ def _limited(use: Use, found: Allowed, sizes: Sizes) -> Allowed:
         rows = _size(use, 0, 0, sizes)
         high = SHORT if port == 2 or rows is None else rows - 1
         return found.within(0, high, "sorted" if port == 2 else "")
-    if op.startswith("Sparse") and op in op_defs():
-        found = _sparse(use, found)
+    if reads_sparse(node):
+        found = _sparse(use, found, sizes)
     rows = _rows(use, sizes)
     return found if rows is None else _shifted(use, found, rows)
 
@@ -143,7 +153,7 @@ def _rows(use: Use, sizes: Sizes) -> int | None:
         return min((s for s in (table or ())[:depth] if s > 0), default=None)
     if op == "ScatterNd" and port == 0:
         shape = use.constant(2)
-        return None if shape is None else int(shape.value.min())
+        return SIDE if shape is None else int(shape.value.min())
     counted = {"OneHot": (0, 1), "UnsortedSegmentSum": (1, 2), "UnsortedSegmentMax": (1, 2),
                "UnsortedSegmentMin": (1, 2), "UnsortedSegmentProd": (1, 2), "Bincount": (0, 1),
                "DenseBincount": (0, 1), "DynamicPartition": (1, None)}.get(op)  # fmt: skip
@@ -183,19 +193,50 @@ def _compared(use: Use, found: Allowed, sizes: Sizes) -> Allowed:
     return found
 
 
-def _sparse(use: Use, found: Allowed) -> Allowed:
-    """Return limits for the places of values in a sparse tensor, or for its shape."""
+def _sparse(use: Use, found: Allowed, sizes: Sizes) -> Allowed:
+    """Return limits for the indices of values in a sparse tensor, or for its dense shape."""
+    for indices, _, shape in sparse_triples(use.node):
+        if use.port not in (indices, shape):
+            continue
+        found = replace(found, last=found.last or _last_axis(use, sizes))
+        if use.port == shape:
+            return found.within(SIDE, SIDE)
+        constant = use.constant(shape)
+        side = SIDE if constant is None else int(constant.value.min())
+        return replace(found.within(0, min(side, SIDE) - 1), order="rows")
+    return found
+
+
+def _last_axis(use: Use, sizes: Sizes) -> int:
+    """Return the size of a sparse tensor's last axis by the matrix that it meets, or 0."""
     node = use.node
-    ports = input_ports(node, op_defs()[node.op])
-    name = next((name for name, places in ports.items() if use.port in places), "")
-    if name in _SPARSE_SHAPES or (node.op == "SparseToDense" and name == "output_shape"):
-        return found.within(SIDE, SIDE)
-    if name not in _SPARSE_ROWS:
-        return found
-    shapes = [p for each, (p, *_) in ports.items() if each in (*_SPARSE_SHAPES, "output_shape")]
-    constant = use.constant(shapes[0]) if shapes else None
-    side = SIDE if constant is None else int(constant.value.min())
-    return replace(found.within(0, min(side, SIDE) - 1), order="rows")
+    if node.op == "SparseTensorDenseMatMul" and not node.attr("adjoint_a", False):
+        return _size(use, 3, 1 if node.attr("adjoint_b", False) else 0, sizes) or 0
+    if node.op == "SparseToDense" and use.scope.caller is None:
+        for reader in uses(use.scope.graph, node.name):
+            if reader.is_first_factor:
+                return _size(reader, 1, reader.rows_axis, sizes) or 0
+    return 0
+
+
+def _is_row_splits(use: Use) -> bool:
+    """Say whether a node reads a tensor as the row splits of a ragged tensor."""
+    node = use.node
+    if node.op.startswith("RaggedTensorTo"):
+        ports = input_ports(node, op_defs()[node.op])
+        if use.port in ports.get("rt_nested_splits", ()):
+            return True
+        kinds = node.attr("row_partition_types") or []
+        partitions = ports.get("row_partition_tensors", range(0))
+        return use.port in partitions and kinds[partitions.index(use.port)] == "ROW_SPLITS"
+    if node.op != "StridedSlice" or use.port:
+        return False
+    for reader in use.scope.graph.readers(node.name):  # splits[1:] - splits[:-1]
+        others = [use.scope.graph.producer(tensor) for tensor in reader.data_inputs]
+        sliced = [o.data_inputs[0] for o in others if o.op == "StridedSlice"]
+        if reader.op == "Sub" and sliced == [node.data_inputs[0]] * 2:
+            return True
+    return False
 
 
 def _shape(use: Use, port: int, sizes: Sizes) -> Shape | None:

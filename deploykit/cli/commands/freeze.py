@@ -2,6 +2,7 @@
 
 import click
 
+from deploykit.api.comparison import Comparison
 from deploykit.cli import options
 from deploykit.cli.options.types import PathName
 from deploykit.freezing.interface import Source
@@ -21,7 +22,7 @@ from deploykit.freezing.interface import Source
 @click.option("--labels", type=PathName("FILE"), help="File with the names of the classes, one a "
               "line; label then finds them there.")  # fmt: skip
 @options.output("frozen")
-@options.allowed_ops
+@options.frozen_check
 @options.limits
 @options.everywhere
 def freeze(
@@ -30,7 +31,7 @@ def freeze(
     labels: str | None,
     output: str,
     force: bool,
-    allowed_ops: tuple[str, ...],
+    comparison: Comparison,
     as_json: bool,
 ) -> None:
     """Turn the variables of a model into constants.
@@ -40,8 +41,8 @@ def freeze(
     contents of lookup tables go into the graph. A boolean placeholder with a name like is_training
     becomes false, unless it is an input.
 
-    The new file is loaded and run once, on made-up inputs, and compared with the graph as it was
-    read.
+    deploykit loads and runs the new file once, and compares it with the graph as it was read.
+    Nothing is written if they differ, or if they could not be compared.
     """
     import deploykit
     from deploykit.cli.report import Report, show
@@ -49,11 +50,11 @@ def freeze(
     report = Report("freeze", source.model, output)
     graph = deploykit.freeze(
         source,
+        comparison,
         preprocess=preprocess,
         labels=labels,
         output=output,
         force=force,
-        allowed_ops=allowed_ops,
     )
     report.rewritten(graph, output)
     show(report, as_json)

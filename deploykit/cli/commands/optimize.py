@@ -16,8 +16,8 @@ from deploykit.freezing.interface import Source
 )
 @options.source
 @options.output("optimized")
-@click.option("--verify", is_flag=True, help="Write nothing unless the result was compared with "
-              "the model; by default, a model that cannot be run is a warning.")  # fmt: skip
+@click.option("--verify", is_flag=True, help="Compare the result with the model before it is "
+              "written; deploykit always does so.")  # fmt: skip
 @options.comparison
 @options.limits
 @options.everywhere
@@ -34,8 +34,8 @@ def optimize(
     Runs inline_functions, strip_unused_nodes, remove_nodes, fold_constants, fold_batch_norms,
     merge_duplicate_nodes and sort_by_execution_order.
 
-    The new file is loaded and run once, and nothing is written if its answers differ from those of
-    the model as it was read.
+    deploykit loads and runs the new file once. Nothing is written if its outputs differ from those
+    of the model as it was read, or if they could not be compared.
     """
     import deploykit
     from deploykit.cli.report import Report, show

@@ -53,6 +53,8 @@ _run = options.under("Run")
               "all; separated by commas.")  # fmt: skip
 @click.option("--allow-low-accuracy", is_flag=True, help="Go on where the answers of the float "
               "model cannot be right: all of one class, or no better than guesses.")  # fmt: skip
+@options.input_range
+@options.allow_unverified
 @options.allowed_ops
 @_run("--budget", type=Finite(above=0), default=MINUTES, show_default=True, metavar="MINUTES",
       help="How long all of it may take, as far as that can be chosen: the searches and "
@@ -80,6 +82,8 @@ def ship(
     engine: str,
     manifests: tuple[str, ...],
     allow_low_accuracy: bool,
+    input_range: tuple[float, float],
+    allow_unverified: bool,
     allowed_ops: tuple[str, ...],
     budget: float,
     from_stage: str | None,
@@ -122,6 +126,8 @@ def ship(
         engine=engine,
         manifests=manifests,
         allow_low_accuracy=allow_low_accuracy,
+        input_range=input_range,
+        allow_unverified=allow_unverified,
         allowed_ops=allowed_ops,
         budget=budget,
     )

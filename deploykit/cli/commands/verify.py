@@ -52,7 +52,7 @@ def verify(
     """
     import deploykit
     from deploykit.cli.report import Report, show
-    from deploykit.transforms.core.errors import VerificationError
+    from deploykit.transforms.core.errors import UnverifiedError, VerificationError
 
     report = Report("verify", reference, result)
     first, second = Source.of(reference, interface), Source.of(result, interface)
@@ -64,6 +64,6 @@ def verify(
     if found.differs:
         raise VerificationError(f"{result}: {found.reason}")
     if not found.verified and not how.allow_unverified:
-        raise VerificationError(
-            f"{result}: not verified: {found.reason} (--allow-unverified accepts that)"
-        )
+        from deploykit.verification.verify import ADVICE
+
+        raise UnverifiedError(f"{result}: not verified: {found.reason}. {ADVICE}")

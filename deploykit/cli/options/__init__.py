@@ -2,10 +2,13 @@
 
 from deploykit.cli.options.common import everywhere, limits
 from deploykit.cli.options.data import (
+    allow_unverified,
     allowed_ops,
     comparison,
     feeding,
     feeding_or_files,
+    frozen_check,
+    input_range,
     labels,
     piping,
     preprocess,
@@ -27,6 +30,7 @@ from deploykit.cli.options.settings import sweep, timing
 
 __all__ = [
     "Helped",
+    "allow_unverified",
     "allowed_ops",
     "classifier",
     "command",
@@ -36,6 +40,8 @@ __all__ = [
     "everywhere",
     "feeding",
     "feeding_or_files",
+    "frozen_check",
+    "input_range",
     "interface",
     "labels",
     "limit_option",

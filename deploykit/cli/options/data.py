@@ -42,30 +42,36 @@ _shapes = data_option("--shape", "shapes", type=Shape(), multiple=True, callback
                       "repeated.")  # fmt: skip
 
 
+_samples = data_option("--data", type=PathName("DATA"), help="Samples on which both graphs are "
+                       "compared: a .npz file of arrays by input name, a folder of TFRecords, "
+                       "images or CSV files, or DIR/NAME where DIR holds records of several names. "
+                       "With labels, the accuracy is shown too [default: random values, always "
+                       "the same].")  # fmt: skip
+input_range = data_option("--input-range", type=Range(), default="-1,1", show_default=True,
+                           help="Range of the random values for float inputs, where no data are "
+                           "given.")  # fmt: skip
+allow_unverified = data_option("--allow-unverified", is_flag=True, help="Continue if nothing "
+                                "could be compared, for example because random values do not fit "
+                                "the model, instead of exiting with 5.")  # fmt: skip
+
+
 comparison = as_one(
     "comparison",
     Comparison,
-    data_option("--data", type=PathName("DATA"), help="Samples on which both graphs are compared: "
-                "a .npz file of arrays by input name, a folder of TFRecords, images or CSV files, "
-                "or DIR/NAME where DIR holds records of several names. With labels, the accuracy "
-                "is shown too [default: random values, always the same]."),
+    _samples,
     preprocess,
     labels,
     _shapes,
-    data_option("--input-range", type=Range(), default="-1,1", show_default=True,
-                help="Range of the random values for float inputs, where no data are given."),
-    data_option("--allow-unverified", is_flag=True, help="Go on where nothing could be compared, "
-                "for example because random values do not fit the model, instead of exiting with "
-                "5."),
+    input_range,
+    allow_unverified,
     allowed_ops,
-)  # fmt: skip
+)
+frozen_check = as_one(
+    "comparison", Comparison, _samples, _shapes, input_range, allow_unverified, allowed_ops
+)
 
 
-_made_up = (
-    data_option("--input-range", type=Range(), default="-1,1", show_default=True,
-                help="Range of the random values for float inputs, where no data are given."),
-    allowed_ops,
-)  # fmt: skip
+_made_up = (input_range, allowed_ops)
 
 
 feeding = as_one(

@@ -1,5 +1,6 @@
 """The model as one graph, optimized, and in 8 bits where that pays."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from deploykit.api.quantize import quantize
 from deploykit.freezing.open_model import open_model, path_of
 from deploykit.quantization.requested import Quantization
 from deploykit.quantization.timing.speed import INCONCLUSIVE
+from deploykit.rewriting.proof import by_calibration
 from deploykit.shipping.shipment import (
     EIGHT_BITS_FILE,
     FROZEN,
@@ -19,6 +21,8 @@ from deploykit.shipping.shipment import (
 )
 from deploykit.shipping.stage import ShipStage
 from deploykit.shipping.stage_result import DONE, UNDECIDED, Outcome
+from deploykit.transforms.core.errors import UnverifiedError
+from deploykit.transforms.core.graph import Graph
 
 SIDECAR = ".json"
 
@@ -32,13 +36,13 @@ def _check(shipment: Shipment) -> Outcome:
     found = check(source if opened is None else opened.graph, allowed_ops=how.allowed_ops)
     if found.error is not None:
         raise found.error
-    graph = freeze(
+    graph = _compared(
+        shipment,
+        freeze,
         source if opened is None else opened,
         preprocess=how.preprocess,
         labels=how.labels,
         output=shipment.path(FROZEN),
-        force=True,
-        allowed_ops=how.allowed_ops,
     )
     shipment.forget(FROZEN)
     model = graph.report.model
@@ -52,16 +56,31 @@ def _check(shipment: Shipment) -> Outcome:
     return Outcome(document, (FROZEN, FROZEN + SIDECAR))
 
 
+def _compared(shipment: Shipment, act: Callable[..., Graph], model: Any, **options: Any) -> Graph:
+    """Return the graph that an act writes once it was compared with the model.
+
+    That is done on synthetic inputs and, where they prove nothing, on the calibration data.
+    UnverifiedError: these prove nothing either.
+    """
+    how = shipment.how
+    options |= {"force": True, "allowed_ops": how.allowed_ops, "input_range": how.input_range}
+    try:
+        allowed = how.allow_unverified and how.calibration is None
+        return act(model, **options, allow_unverified=allowed)
+    except UnverifiedError as error:
+        if how.calibration is None:
+            raise by_calibration(error) from None
+    options |= {"data": how.calibration, "preprocess": how.preprocess}
+    return act(model, **options, allow_unverified=how.allow_unverified)
+
+
 def _is_keras(model: Any) -> bool:
     return str(model).endswith((".keras", ".h5", ".hdf5"))
 
 
 def _optimize(shipment: Shipment) -> Outcome:
-    how = shipment.how
     before = shipment.opened(FROZEN)
-    graph = optimize(
-        before, output=shipment.path(OPTIMIZED_FILE), force=True, allowed_ops=how.allowed_ops
-    )
+    graph = _compared(shipment, optimize, before, output=shipment.path(OPTIMIZED_FILE))
     shipment.forget(OPTIMIZED_FILE)
     report = graph.report
     document = {
@@ -121,8 +140,14 @@ def _quantize(shipment: Shipment) -> Outcome:
     if how.target == "size" and document.get("result") != "int8":
         common["preprocess"] = how.preprocess if is_calibrated else None
         common["allow_low_accuracy"] = how.allow_low_accuracy
+        common |= {"input_range": how.input_range, "allow_unverified": how.allow_unverified}
         slower = document.get("reason")
-        graph = quantize(model, mode="weights", data=how.calibration, allow_float=True, **common)
+        try:
+            graph = quantize(
+                model, mode="weights", data=how.calibration, allow_float=True, **common
+            )
+        except UnverifiedError as error:
+            raise by_calibration(error) from None
         document = {"result": "float", **graph.report.document(), "engine": "tensorflow"}
         if not graph.report.is_float:
             document |= {"result": "int8", "stored_only": True}
@@ -148,8 +173,9 @@ def _no_8_bits(shipment: Shipment) -> str:
     return "" if shipment.how.target == "size" else _uncalibrated(shipment)
 
 
-CHECK = ShipStage("check", _check, ("source", "preprocess", "labels", "allowed_ops"), seconds=8)
-OPTIMIZE = ShipStage("optimize", _optimize, ("allowed_ops",), ("check",), seconds=4)
+_COMPARED = ("calibration", "input_range", "allow_unverified", "allowed_ops")
+CHECK = ShipStage("check", _check, ("source", "preprocess", "labels", *_COMPARED), seconds=8)
+OPTIMIZE = ShipStage("optimize", _optimize, ("preprocess", *_COMPARED), ("check",), seconds=4)
 CALIBRATE = ShipStage(
     "calibrate",
     _calibrate,
@@ -162,7 +188,7 @@ QUANTIZE = ShipStage(
     "quantize",
     _quantize,
     ("calibration", "evaluation", "preprocess", "max_drop", "target", "device", "engine",
-     "allow_low_accuracy", "allowed_ops"),
+     "allow_low_accuracy", "input_range", "allow_unverified", "allowed_ops"),
     ("optimize",),
     left_out=_no_8_bits,
     measures=True,

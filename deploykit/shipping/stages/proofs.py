@@ -9,13 +9,15 @@ from deploykit.api.verify import verify
 from deploykit.freezing.graph_files import save_graph
 from deploykit.freezing.sidecar import about
 from deploykit.photos.class_names import labels_from
+from deploykit.rewriting.proof import by_calibration
 from deploykit.shipping.shipment import AS_IT_CAME, FROZEN, LABELS, PREPROCESS, Shipment
 from deploykit.shipping.stage import ShipStage
 from deploykit.shipping.stage_result import Outcome
 from deploykit.shipping.stages.graphs import SIDECAR
 from deploykit.storage.files import write
 from deploykit.storage.ship_report import MODEL
-from deploykit.transforms.core.errors import VerificationError
+from deploykit.transforms.core.errors import UnverifiedError, VerificationError
+from deploykit.verification.verify import ADVICE
 
 
 def _verify(shipment: Shipment) -> Outcome:
@@ -26,6 +28,8 @@ def _verify(shipment: Shipment) -> Outcome:
     options: dict[str, Any] = {"allowed_ops": how.allowed_ops}
     if how.calibration is not None:
         options |= {"data": how.calibration, "preprocess": how.preprocess}
+    else:
+        options["input_range"] = how.input_range
     if shipment.in_8_bits:
         options["min_sqnr"] = RUN_BAR_DB  # the search held out samples, and kept more on these
     found = verify(shipment.opened(FROZEN), shipment.opened(MODEL), **options)
@@ -33,6 +37,9 @@ def _verify(shipment: Shipment) -> Outcome:
         raise VerificationError(f"{shipment.path(MODEL)}: {found.reason}")
     document = found.document()
     if not found.verified:
+        if not how.allow_unverified:
+            reason = f"{shipment.path(MODEL)}: not verified: {found.reason}. {ADVICE}"
+            raise by_calibration(UnverifiedError(reason))
         return Outcome(document, files, "undecided", found.reason)
     return Outcome(document, files)
 
@@ -81,7 +88,7 @@ def _no_evaluation(shipment: Shipment) -> str:
 VERIFY = ShipStage(
     "verify",
     _verify,
-    ("calibration", "preprocess", "labels", "allowed_ops"),
+    ("calibration", "preprocess", "labels", "input_range", "allow_unverified", "allowed_ops"),
     ("optimize", "quantize"),
     seconds=8,
 )

@@ -38,7 +38,7 @@ FUNCTIONS = {
 
 def graph(where):
     """Return x -> y, with a node that writes a file: read by y, behind it, beside it, ..."""
-    x = Node("x", "Placeholder").with_attrs(dtype=F32, shape=(None, 4))
+    x = Node("x", "Placeholder").with_attrs(dtype=F32, shape=(-1, 4))
     weights = Node.constant("w", np.ones((4, 3), np.float32))
     product = Node("p", "MatMul", ("x", "w")).with_attrs(T=F32)
     y = Node("y", "Softmax", ("p",)).with_attrs(T=F32)

@@ -168,7 +168,7 @@ def test_data_may_bear_the_names_of_the_signature(tmp_path):
     save_graph(told(), tmp_path / "m.pb")
     ones = np.ones((3, 2), np.float32)
     found = deploykit.verify(
-        tmp_path / "m.pb", tmp_path / "m.pb", data={"left": ones, "right": ones}
+        tmp_path / "m.pb", tmp_path / "m.pb", data={"left": ones, "right": 2 * ones.cumsum(0)}
     )
     assert (found.passed, found.samples) == (True, 3)
 

@@ -496,6 +496,81 @@ def numbers_of_a_table():
     return table(np.int64([500, 900, 7]), np.float32([1, 2, 3]), placeholder("int64", [None, 4]))
 
 
+def numbers_in_texts(kind, dtype="float32"):
+    """Return a graph that makes numbers of texts, behind ops that cut or change these."""
+
+    def make():
+        import tensorflow as tf
+
+        x = placeholder("string", [None])
+        texts = {
+            "cut": lambda: tf.strings.split(x, ",").values,
+            "cut at spaces": lambda: tf.strings.split(x).values,
+            "cut, dense": lambda: tf.strings.split(x, ";").to_tensor("0"),
+            "cut in v1": lambda: tf.compat.v1.string_split(x, ",").values,
+            "characters": lambda: tf.strings.bytes_split(x).values,
+            "replaced": lambda: tf.strings.regex_replace(x, "[^0-9.-]", ""),
+            "stripped": lambda: tf.strings.strip(tf.strings.lower(x)),
+            "substring": lambda: tf.strings.substr(x, 1, 3),
+            "joined": lambda: tf.strings.join([x, placeholder("string", [None], "y")], "."),
+            "if empty": lambda: tf.where(tf.equal(x, ""), tf.fill(tf.shape(x), "0"), x),
+        }[kind]()
+        number = tf.strings.to_number(texts, tf.as_dtype(dtype))
+        return tf.gather(random(7, 2), number) if dtype == "int64" else number
+
+    make.__name__ = f"{dtype} of texts, {kind}"
+    return make
+
+
+def columns_in_a_text():
+    import tensorflow as tf
+
+    x = tf.strings.to_number(tf.strings.split(placeholder("string", [None]), ",").values)
+    return tf.matmul(tf.reshape(x, [-1, 5]), random(5, 3))
+
+
+def images_by_their_kind():
+    import tensorflow as tf
+
+    x = placeholder("string", [])
+    return tf.cast(tf.image.decode_image(tf.io.decode_base64(x), channels=3), tf.float32)
+
+
+def sparse_kind(kind, shape=None):
+    """Return a graph that is fed with a sparse tensor in three parts."""
+
+    def make():
+        import tensorflow as tf
+
+        x = tf.compat.v1.sparse_placeholder(tf.float32, shape, name="x")
+        other = tf.compat.v1.sparse_placeholder(tf.float32, shape, name="y")
+        return {
+            "dense": lambda: tf.sparse.to_dense(x),
+            "product": lambda: tf.sparse.sparse_dense_matmul(x, random(9, 2)),
+            "narrow": lambda: tf.sparse.sparse_dense_matmul(x, random(2, 3)),
+            "dense product": lambda: tf.matmul(tf.sparse.to_dense(x), random(7, 2)),
+            "sum": lambda: tf.sparse.to_dense(tf.sparse.add(x, other)),
+            "concatenated": lambda: tf.sparse.to_dense(tf.sparse.concat(1, [x, other])),
+            "reshaped": lambda: tf.sparse.to_dense(tf.sparse.reshape(x, [-1])),
+            "filled": lambda: tf.sparse.to_dense(tf.sparse.fill_empty_rows(x, 0.5)[0]),
+        }[kind]()
+
+    make.__name__ = f"sparse, {kind} {shape}"
+    return make
+
+
+def ragged(kind):
+    def make():
+        import tensorflow as tf
+
+        values, splits = placeholder(shape=[None]), placeholder("int64", [None], "splits")
+        rows = tf.RaggedTensor.from_row_splits(values, splits, validate=kind == "checked")
+        return tf.reduce_sum(rows, 1) if kind == "sum" else rows.to_tensor()
+
+    make.__name__ = f"ragged, {kind}"
+    return make
+
+
 KINDS = [
     conv_any, conv_open_channels, conv_after_resize, conv_after_transpose,
     depthwise_after_normalising, transposed_conv, conv3d, batch_norm_any, matmul_any,
@@ -514,6 +589,14 @@ KINDS = [
     picture("DecodeGif"), picture("DecodeBmp"), picture("DecodeImage"), pictures_in_a_loop(1),
     pictures_in_a_loop(2), sound, csv, examples_any, examples("many"), examples("single"),
     pictures_in_an_example, words_of_a_table, numbers_of_a_table,
+    *map(numbers_in_texts, ("cut", "cut at spaces", "cut, dense", "cut in v1", "characters",
+                            "replaced", "stripped", "substring", "joined", "if empty")),
+    numbers_in_texts("cut", "int64"), numbers_in_texts("stripped", "int64"), columns_in_a_text,
+    images_by_their_kind,
+    *map(sparse_kind, ("dense", "product", "narrow", "dense product", "sum", "concatenated",
+                       "reshaped", "filled")),
+    sparse_kind("dense", [None, None]), sparse_kind("product", [None, 9]),
+    *map(ragged, ("checked", "dense", "sum")),
 ]  # fmt: skip
 FILLS_A_TABLE = ("examples_many", "examples_single", "words_of_a_table", "numbers_of_a_table")
 

@@ -6,7 +6,7 @@ import pytest
 from deploykit.transforms.core.errors import CrashError
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.verify import verify
-from tests.support import build, random
+from tests.support import build, random, transform
 
 OUTPUTS = {
     "values": lambda tf, y: y,
@@ -55,12 +55,110 @@ def test_what_could_not_differ_is_not_verified(kind):
 
 
 @pytest.mark.usefixtures("in_process")
-def test_outputs_count_together():
-    silent = sorted(set(OUTPUTS) - PROVE - {"zero", "constant"})
-    assert not verify(times(1, *silent[:2]), times(1, *silent[:2])).verified
-    for kinds in (("values", "nan"), ("nan", "values"), ("zero", "constant")):
-        found = verify(times(1, *kinds), times(1, *kinds))
-        assert found.passed, found
+@pytest.mark.parametrize("kind", sorted(OUTPUTS))
+def test_every_output_counts(kind):
+    """One with varying values does not stand for another that has none."""
+    covered = PROVE | {"zero", "constant", "one text"}  # their values were compared
+    for kinds in (("values", kind), (kind, "values")):
+        found = verify(times(1, *dict.fromkeys(kinds)), times(1, *dict.fromkeys(kinds)))
+        # An empty slice is one of `values`, which were compared.
+        assert found.verified == (kind in covered | {"empty", "of no column"}), found
+
+
+@pytest.mark.usefixtures("in_process")
+def test_constant_outputs_prove_nothing_together():
+    assert not verify(times(1, "zero", "constant"), times(1, "zero", "constant")).verified
+
+
+def fetched(*values) -> Graph:
+    """Return a graph without inputs, or with one that no output reads."""
+
+    def body():
+        import tensorflow as tf
+
+        tf.compat.v1.placeholder(tf.float32, [None], name="x")
+        for place, value in enumerate(values):
+            tf.identity(tf.constant(value) * 1, name=f"out{place}")
+
+    return build(body, (), [f"out{place}" for place in range(len(values))])
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize("inputs", [(), ("x",)])
+def test_outputs_that_no_input_reaches_are_compared_by_their_values(inputs):
+    for values, other in (((5.0,), (6.0,)), ((5.0, 7), (5.0, 8)), ((2, [1, 2]), (2, [2, 2]))):
+        graph, result = fetched(*values), fetched(*other)
+        graph.inputs = result.inputs = inputs
+        assert verify(graph, graph).passed
+        assert verify(graph, result).differs
+    nan = fetched(np.nan)
+    nan.inputs = inputs
+    assert not verify(nan, nan).verified
+
+
+def kept(tf, y):
+    """Return no place at all, chosen by scores."""
+    return tf.image.non_max_suppression(y, y[:, 0], 5, score_threshold=99.0)
+
+
+def above(y):
+    return y[:, 0] > 99
+
+
+EMPTIED = {
+    "suppressed": lambda tf, y: tf.gather(y, kept(tf, y)),
+    "masked": lambda tf, y: tf.boolean_mask(y, above(y)),
+    "places": lambda tf, y: tf.where(y > 99),
+    "of no class": lambda tf, y: tf.dynamic_partition(y, tf.cast(above(y), tf.int32), 2)[1],
+    "ragged": lambda tf, y: tf.ragged.boolean_mask(y, y > 99).flat_values,
+    "sparse": lambda tf, y: tf.sparse.from_dense(tf.where(y > 99, y, 0.0)).values,
+    "different": lambda tf, y: tf.unique(tf.boolean_mask(tf.cast(y, tf.int32)[:, 0], above(y)))[0],
+    "padded": lambda tf, y: tf.image.combined_non_max_suppression(
+        y[None, :, None, :], y[None, :, :1], 3, 3, score_threshold=99.0
+    )[0],
+    "summed": lambda tf, y: tf.reduce_sum(tf.boolean_mask(y, above(y))),
+    "reshaped": lambda tf, y: tf.reshape(tf.boolean_mask(y, above(y)), [-1, tf.shape(y)[1]]),
+    "sliced": lambda tf, y: y[:0],
+}  # fmt: skip
+
+
+def emptied(kind: str, before: float, behind: float, beside: bool) -> Graph:
+    """Return a graph with an output that is empty, or zero, whatever is fed."""
+
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")
+        y = tf.matmul(x, random(3, 4))
+        if beside:
+            tf.identity(y, name="beside")
+        found = EMPTIED[kind](tf, y * np.float32(before))
+        tf.multiply(found, tf.cast(behind, found.dtype), name="out")
+
+    return build(body, ["x"], ["beside", "out"] if beside else ["out"])
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("kind", EMPTIED)
+def test_an_empty_output_counts_only_if_what_it_is_made_of_was_compared(kind, beside):
+    graph = emptied(kind, 2, 3, beside)
+    same = verify(graph, emptied(kind, 2, 3, beside))
+    assert same.verified == same.passed == (kind != "sliced"), same
+    for before, behind in ((7, 3), (2, 7)):
+        other = verify(graph, emptied(kind, before, behind, beside))
+        assert not other.passed
+        if kind == "sliced" or behind == 7:
+            assert not other.verified
+    if kind == "sliced" and beside:
+        assert "output 'out' is empty on all samples" in other.reason
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize("transforms", ["fold_constants", "remove_nodes(op=Identity)"])
+def test_an_optimized_detector_that_keeps_nothing_is_verified(transforms):
+    graph = emptied("suppressed", 1, 3, beside=False)
+    assert verify(graph, transform(graph, transforms)).verified
 
 
 @pytest.mark.usefixtures("in_process")
@@ -113,3 +211,25 @@ def test_it_is_said_on_which_of_the_two_tensorflow_died():
     assert "died" in found.not_possible
     with pytest.raises(CrashError):
         verify(dies(True), dies(True), data={"x": random(4, 3)})
+
+
+@pytest.mark.usefixtures("in_process")
+def test_an_output_of_one_value_for_all_samples_is_compared_on_several_feeds():
+    def mean(factor):
+        def body():
+            import tensorflow as tf
+
+            x = tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")
+            tf.reduce_mean(factor * x, name="out")
+
+        return build(body, ["x"], ["out"])
+
+    assert verify(mean(2), mean(2)).passed
+    assert verify(mean(2), mean(3)).differs
+
+
+@pytest.mark.usefixtures("in_process")
+def test_an_input_too_large_to_be_made_up_is_not_verified():
+    found = verify(times(1, "values"), times(1, "values"), shapes={"x": (1 << 40, 3)})
+    assert not found.verified
+    assert "too large to be made up" in found.not_possible

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -25,6 +25,12 @@ class Difference:
     """What no tolerance excuses: another shape, NaN in other places, other integers."""
     judged: bool = True
     """A Softmax raises noise to a power, so for an SQNR what it reads is judged instead."""
+    size: int = 0
+    """Values of the reference that were compared, on all samples."""
+    finite: int = 0
+    """Those that are not NaN or Inf."""
+    distinct: int = 0
+    """Different ones among them; at most 1000 are counted."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,7 @@ class Sums:
     squares: float = 0.0
     squared_errors: float = 0.0
     faults: list[str] = field(default_factory=list)
+    size: int = 0
     finite: int = 0
     """Values of the reference that are not NaN or Inf; texts count too."""
     distinct: set[object] = field(default_factory=set)
@@ -82,6 +89,7 @@ class Sums:
     def add(self, reference: Array, result: Array) -> None:
         """Take in a batch of the reference's values and of the result's."""
         reference, result = np.asarray(reference), np.asarray(result)
+        self.size += reference.size
         if reference.shape != result.shape:
             self.faults.append(f"its shape is {list(result.shape)}, not {list(reference.shape)}")
             return
@@ -123,6 +131,10 @@ class Sums:
 
     def difference(self) -> Difference:
         """Return what the batches so far come to."""
+        distinct = min(len(self.distinct), DISTINCT_AT_MOST)
+        return replace(self._error(), size=self.size, finite=self.finite, distinct=distinct)
+
+    def _error(self) -> Difference:
         fault = self.faults[0] if self.faults else ""
         if fault:
             return Difference(self.output, math.inf, math.inf, -math.inf, fault)

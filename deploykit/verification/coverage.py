@@ -1,0 +1,199 @@
+"""Which outputs a comparison covered: what is NaN, constant or empty on all samples proves little.
+
+An output that is empty on all samples counts as compared only if everything that it is made of was
+compared: all data inputs of the op that emptied it, and between this op and the output, both graphs
+have the same ops, attributes and constants. An op that follows a choice has its inputs compared if
+they are made in the same way of what was compared in front. The same holds there for an output that
+has one value everywhere, such as the slots that a non-maximum suppression leaves free.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from deploykit.transforms.core.control_flow import conditional_depths
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node, normal, producer_name, split
+from deploykit.transforms.core.ops import op_defs, output_types
+from deploykit.transforms.core.running.differences import Difference
+from deploykit.verification.choices import choices
+from deploykit.verification.pairs import Pairing
+
+Pair = tuple[str, str]  # a tensor of the reference, and that of the result
+
+_SHAPES = frozenset({"Rank", "Shape", "ShapeN", "Size"})  # they read no value
+_SAME_VALUE = frozenset(
+    {"CheckNumerics", "Identity", "PreventGradient", "Snapshot", "StopGradient"}
+)
+
+
+COMPARED = "compared"  # its values were compared, or are fed
+FREE = "free"  # it depends on no value that is fed: running both once tells if it is the same
+ALIKE = "alike"  # the same op makes both
+DIFFERENT = "different"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a pair of tensors is made, as far as both graphs make it alike."""
+
+    kind: str
+    inputs: tuple[Pair, ...] = ()
+    must_be_empty: bool = True
+    """False: it follows a choice, or cannot be fetched: in a loop or branch, or a handle."""
+
+
+Origins = Mapping[Pair, Origin]
+
+
+@dataclass(frozen=True)
+class Uncovered:
+    """Outputs whose values prove nothing by themselves, and what they are made of."""
+
+    empty: tuple[Pair, ...]
+    constant: tuple[Pair, ...]
+    origins: Origins
+
+    def __bool__(self) -> bool:
+        """Say whether there are any."""
+        return bool(self.empty or self.constant)
+
+
+def nothing_compared(reference: Graph, result: Graph, differences: Sequence[Difference]) -> str:
+    """Return why equal values prove nothing, or an empty string."""
+    if not any(each.finite for each in differences):
+        return "the reference gives no finite value, so nothing was compared"
+    for each in differences:
+        if each.output in reference.outputs and each.size and not each.finite:
+            return f"output '{each.output}' of the reference has no finite value on any sample"
+    depends = any(
+        producer_name(tensor) in graph.descendants(map(producer_name, graph.inputs), control=False)
+        for graph in (reference, result)
+        for tensor in graph.outputs
+    )
+    if depends and max(each.distinct for each in differences) < 2:
+        return (
+            "the reference gives one value everywhere, whatever it is fed, so a wrong result would "
+            "look the same"
+        )
+    return ""
+
+
+def uncovered(
+    reference: Graph,
+    result: Graph,
+    paired: Pairing,
+    differences: Sequence[Difference],
+    names: Mapping[str, str],
+) -> Uncovered:
+    """Return the outputs that are empty on all samples, and those that a choice left constant.
+
+    Args:
+        reference: the graph that is right.
+        result: the graph that was compared with it.
+        paired: the tensors that were compared.
+        differences: what was found, in the order of the pairs.
+        names: inputs of the result by those of the reference.
+    """
+    empty, constant, pairs = list[Pair](), list[Pair](), paired.pairs
+    for pair, found in zip(pairs, differences, strict=True):
+        if found.output in reference.outputs:
+            if not found.size:
+                empty.append(pair)
+            elif found.distinct < 2 and found.output in paired.behind:
+                constant.append(pair)
+    if not empty and not constant:
+        return Uncovered((), (), {})
+    left = {*empty, *constant}
+    compared = {pair for pair, d in zip(pairs, differences, strict=True) if d.finite} - left
+    walk = _Walk(reference, result, {*compared, *names.items()})
+    return Uncovered(tuple(empty), tuple(constant), walk.origins([*empty, *constant]))
+
+
+class _Walk:
+    """A walk from outputs towards the inputs, along what both graphs make alike."""
+
+    def __init__(self, reference: Graph, result: Graph, compared: Collection[Pair]) -> None:
+        self._graphs = reference, result
+        self._compared = {self._source(pair) for pair in compared}
+        self._fed = [_depending_on_values(graph) for graph in self._graphs]
+        self._depths = conditional_depths(reference)
+        self._behind = choices(reference).nodes
+        functions = [{f.signature.name: f for f in g.library.function} for g in self._graphs]
+        self._functions = [
+            {name: each.SerializeToString(deterministic=True) for name, each in known.items()}
+            for known in functions
+        ]
+
+    def origins(self, pairs: Sequence[Pair]) -> dict[Pair, Origin]:
+        found: dict[Pair, Origin] = {}
+        waiting = list(pairs)
+        while waiting:
+            pair = waiting.pop()
+            if pair not in found:
+                found[pair] = origin = self._origin(self._source(pair))
+                waiting += origin.inputs
+        return found
+
+    def _source(self, pair: Pair) -> Pair:
+        a, b = (_source(graph, t) for graph, t in zip(self._graphs, pair, strict=True))
+        return a, b
+
+    def _origin(self, pair: Pair) -> Origin:
+        if pair in self._compared:
+            return Origin(COMPARED)
+        nodes = [graph.producer(t) for graph, t in zip(self._graphs, pair, strict=True)]
+        name = nodes[0].name
+        is_array = not self._depths[name] and not _is_handle(nodes[0], pair[0])
+        if is_array and not any(n.name in fed for n, fed in zip(nodes, self._fed, strict=True)):
+            return Origin(FREE)
+        inputs = [node.data_inputs for node in nodes]
+        ports = {split(tensor)[1] for tensor in pair}
+        is_fed = any(g.is_input(n.name) for g, n in zip(self._graphs, nodes, strict=True))
+        if is_fed or len(ports) > 1 or len(inputs[0]) != len(inputs[1]):
+            return Origin(DIFFERENT)
+        if nodes[0].op != nodes[1].op or not self._same_attributes(*nodes):
+            return Origin(DIFFERENT)
+        must_be_empty = is_array and name not in self._behind
+        return Origin(ALIKE, tuple(zip(*map(_normal, inputs), strict=True)), must_be_empty)
+
+    def _same_attributes(self, node: Node, other: Node) -> bool:
+        a, b = ({k: v for k, v in n.attrs.items() if k[:1] != "_"} for n in (node, other))
+        if node.op == "Const":
+            return bool(np.array_equal(node.value, other.value))
+        called = {str(v.func.name) for v in a.values() if v.HasField("func")} | {node.op}
+        own, others = self._functions
+        return a == b and all(own.get(name) == others.get(name) for name in called)
+
+
+def _normal(tensors: Sequence[str]) -> Iterator[str]:
+    return map(normal, tensors)
+
+
+def _source(graph: Graph, tensor: str) -> str:
+    """Return the tensor whose values a tensor has."""
+    tensor = normal(tensor)
+    node = graph.producer(tensor)
+    while node.op in _SAME_VALUE and node.data_inputs and not graph.is_input(node.name):
+        tensor = normal(node.data_inputs[0])
+        node = graph.producer(tensor)
+    return tensor
+
+
+def _depending_on_values(graph: Graph) -> set[str]:
+    """Return the nodes whose values depend on what is fed, and not on its shape alone."""
+    found = {producer_name(tensor) for tensor in graph.inputs}
+    waiting = list(found)
+    while waiting:
+        for reader in graph.readers(waiting.pop()):
+            if reader.name not in found and reader.op not in _SHAPES:
+                found.add(reader.name)
+                waiting.append(reader.name)
+    return found
+
+
+def _is_handle(node: Node, tensor: str) -> bool:
+    types = output_types(node) if node.op in op_defs() else None
+    port = split(tensor)[1]
+    return types is None or port >= len(types) or types[port] in ("resource", "variant")

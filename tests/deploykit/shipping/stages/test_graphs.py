@@ -1,0 +1,52 @@
+"""The first stages write no graph that was not compared; calibration data replace random values."""
+
+import pytest
+
+from deploykit.freezing.interface import Source
+from deploykit.shipping.ship_options import ShipOptions
+from deploykit.shipping.shipment import FROZEN, OPTIMIZED_FILE, Shipment
+from deploykit.shipping.stages.graphs import CHECK, OPTIMIZE
+from deploykit.shipping.stages.proofs import VERIFY
+from deploykit.transforms.core.errors import UnverifiedError
+from tests.support import build, random
+
+pytestmark = pytest.mark.usefixtures("in_process")
+FITTING = {"x": 5 + abs(random(8, 3))}
+
+
+def shipment(folder, **options) -> Shipment:
+    """Return the shipment of a model that only runs on values above 4."""
+
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [None, 3], name="x")
+        with tf.control_dependencies([tf.raw_ops.Assert(condition=x[0, 0] > 4, data=[x])]):
+            tf.matmul(x, random(3, 4), name="out")
+
+    model = build(body, ["x"], ["out"])
+    (folder / FROZEN).parent.mkdir(exist_ok=True)
+    return Shipment(Source(model), folder, "m", ShipOptions(**options), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_verified"),
+    [
+        ({"calibration": FITTING}, True),
+        ({"input_range": (5.0, 9.0)}, True),
+        ({"allow_unverified": True}, False),
+    ],
+)
+def test_samples_or_a_range_make_the_comparison_possible(tmp_path, options, is_verified):
+    shipped = shipment(tmp_path, **options)
+    CHECK.run(shipped)
+    found = OPTIMIZE.run(shipped)
+    assert found.document["verification"]["verified"] == is_verified
+    assert (tmp_path / OPTIMIZED_FILE).exists()
+    assert VERIFY.run(shipped).document["verified"] == is_verified
+
+
+def test_without_a_comparison_nothing_is_written(tmp_path):
+    with pytest.raises(UnverifiedError, match=r"--calibration, .*--input-range .*--allow-unver"):
+        CHECK.run(shipment(tmp_path))
+    assert not (tmp_path / FROZEN).exists()
