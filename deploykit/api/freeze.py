@@ -11,11 +11,11 @@ from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.freezing.sidecar import About, about
 from deploykit.input.preprocessing import declared_for
 from deploykit.photos.class_names import read_labels
+from deploykit.rewriting.live_keras import checked_against_live
 from deploykit.rewriting.rewrite import OutputFiles, Rewriting
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import Work, working
 from deploykit.transforms.core.graph import Graph
-from deploykit.verification.live_keras import checked_against_live
 from deploykit.verification.verify import Verification
 
 

@@ -54,7 +54,7 @@ def shipped(tmp_path):
         (tmp_path / name).write_bytes(b"graph")
 
     def made(foreign=0.0, served=None):
-        shipment = Shipment(None, tmp_path, "net", ShipOptions(), 8.0)
+        shipment = Shipment(None, tmp_path, tmp_path, "net", ShipOptions(), 8.0)
         documents = {
             "benchmark": {"models": benchmarked(foreign).document()},
             "serve": {"requests": served or {"why": "no time"}},
@@ -150,5 +150,5 @@ def test_both_servers_are_asked_in_turn(monkeypatch):
 
 
 def test_with_next_to_no_budget_no_request_is_measured():
-    shipment = Shipment(None, None, "net", ShipOptions(), 0.0)
+    shipment = Shipment(None, None, None, "net", ShipOptions(), 0.0)
     assert "--budget" in request_speed.request_speed(shipment, "", {})["why"]

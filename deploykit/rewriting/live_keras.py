@@ -112,11 +112,11 @@ def _check(model: OpenedModel, graph: Graph, path: str, input_range: tuple[float
     tolerance = SLACK * default_tolerance(graph)
     frozen = FrozenFile(path, graph.inputs, graph.outputs)
     if isinstance(live, KerasFile):
-        name = "deploykit.verification.live_keras:compare_file"
+        name = "deploykit.rewriting.live_keras:compare_file"
         forced = {"KERAS_BACKEND": "tensorflow"}
         found = call(name, live, frozen, feeds, tolerance, forced=forced)
     else:
-        name = "deploykit.verification.live_keras:compare_outputs"
+        name = "deploykit.rewriting.live_keras:compare_outputs"
         found = call(name, frozen, feeds, _eager(live, feeds), tolerance)
         if found.failure:
             found = _with_layer(live, feeds, found, tolerance)
