@@ -33,7 +33,7 @@ from deploykit.transforms.core.errors import (
 )
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.bar import QUANTIZED_BAR_DB
-from deploykit.verification.engine_check import compared_in
+from deploykit.verification.engines.engine_check import compared_in
 from deploykit.verification.sample_inputs import made_up_feeds
 from deploykit.verification.samples import Samples
 from deploykit.verification.verify import Verification

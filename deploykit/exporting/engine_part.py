@@ -39,10 +39,10 @@ from deploykit.transforms.core.int8.stored_codes import holds_codes
 from deploykit.transforms.core.node import normal, producer_name
 from deploykit.transforms.core.ops import FEEDABLE_OPS
 from deploykit.transforms.core.tensors import Array
-from deploykit.verification.engine_cases import EngineCase
-from deploykit.verification.engine_check import EngineCheck, compared_in
-from deploykit.verification.engine_feeds import made_up_range
-from deploykit.verification.split_check import differs_when_split
+from deploykit.verification.engines.engine_cases import EngineCase
+from deploykit.verification.engines.engine_check import EngineCheck, compared_in
+from deploykit.verification.engines.engine_feeds import made_up_range
+from deploykit.verification.engines.split_check import differs_when_split
 from deploykit.verification.verify import verify
 
 logger = logging.getLogger("deploykit")

@@ -33,7 +33,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.plan import OPS, Plan
 from deploykit.transforms.core.int8.private_ops import probe
-from deploykit.verification.engine_check import compared_in
+from deploykit.verification.engines.engine_check import compared_in
 
 
 @dataclass(frozen=True)

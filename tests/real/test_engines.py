@@ -10,7 +10,7 @@ import deploykit
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import call
-from deploykit.verification.engine_check import EngineCheck, compared_in
+from deploykit.verification.engines.engine_check import EngineCheck, compared_in
 from tests.deploykit.conftest import FASHION
 from tests.real import encoder
 

@@ -1,6 +1,6 @@
 """Before an engine is timed, its answers are compared with TensorFlow's: a wrong one is not timed.
 
-They are compared on the batches that are benchmarked; `verification.engine_check` says how.
+They are compared on the batches that are benchmarked; `verification.engines.engine_check` says how.
 """
 
 import logging
@@ -11,8 +11,8 @@ from deploykit.benchmarking.job import Job
 from deploykit.transforms.core.engines.engines import TITLES
 from deploykit.transforms.core.errors import LoadError, VerificationError
 from deploykit.transforms.core.graph import Graph
-from deploykit.verification.engine_check import compared_in
-from deploykit.verification.engine_feeds import EngineFeeds
+from deploykit.verification.engines.engine_check import compared_in
+from deploykit.verification.engines.engine_feeds import EngineFeeds
 
 logger = logging.getLogger("deploykit")
 

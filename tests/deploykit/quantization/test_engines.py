@@ -27,7 +27,7 @@ from deploykit.transforms.core.int8.plan import plan
 from deploykit.transforms.core.int8.ranges import load_ranges
 from deploykit.transforms.core.int8.stored_codes import holds_codes
 from deploykit.transforms.core.running.child import call
-from deploykit.verification.engine_check import EngineCheck
+from deploykit.verification.engines.engine_check import EngineCheck
 from tests.deploykit.benchmarking.made_up_results import measurement
 from tests.deploykit.quantization.conftest import InProcess
 from tests.deploykit.quantization.test_search import LAYERS, Clock, int8_of, residual_net, why

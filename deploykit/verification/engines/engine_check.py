@@ -33,9 +33,14 @@ from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.running.differences import QualityBar
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.choices import choices
-from deploykit.verification.engine_cases import EngineCase, GraphRunner, case_of, reference_cases
-from deploykit.verification.engine_feeds import EngineFeeds, engine_feeds
-from deploykit.verification.engine_limits import ops_of, unfit
+from deploykit.verification.engines.engine_cases import (
+    EngineCase,
+    GraphRunner,
+    case_of,
+    reference_cases,
+)
+from deploykit.verification.engines.engine_feeds import EngineFeeds, engine_feeds
+from deploykit.verification.engines.engine_limits import ops_of, unfit
 from deploykit.verification.pairs import before_softmax
 from deploykit.verification.samples import Data
 from deploykit.verification.tolerance import default_tolerance

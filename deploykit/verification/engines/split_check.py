@@ -9,7 +9,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import normal
 from deploykit.transforms.core.running.child import Worker
 from deploykit.transforms.core.tensors import Array
-from deploykit.verification.engine_cases import EngineCase
+from deploykit.verification.engines.engine_cases import EngineCase
 
 
 def differs_when_split(

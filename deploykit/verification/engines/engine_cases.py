@@ -9,7 +9,7 @@ import numpy as np
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.tensors import Array
-from deploykit.verification.engine_feeds import EngineFeeds
+from deploykit.verification.engines.engine_feeds import EngineFeeds
 from deploykit.verification.samples import Feed, samples_in
 
 

@@ -1,0 +1,1 @@
+"""Whether another engine gives the outputs of TensorFlow."""
