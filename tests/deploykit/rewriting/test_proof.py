@@ -124,7 +124,7 @@ def test_what_is_run_is_the_file(written, monkeypatch, command):
     monkeypatch.setattr(rewrite, "save_graph", saved)
     found, output = written(command, graph)
     assert found.status == 5, found.stdout
-    assert "nothing was written" in found.stderr
+    assert "nothing was written" in found.stderr.lower()
     assert not list(output.parent.glob(f"*{output.name}*"))
 
 
@@ -154,7 +154,7 @@ def test_where_both_fail_alike_it_is_written_and_said(written, command):
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("make", [asserting, silent, nan_weights, invalid_pattern])
 def test_without_a_comparison_nothing_is_written(written, command, make):
-    more = ["--verify"] if command == "transform" else []
+    more = {"transform": ["--verify"], "quantize": ["--allow-float"]}.get(command, [])
     found, output = written(command, graph_of(make), *more)
     assert (found.status, found.stdout) == (5, "")
     for words in ("not verified", "--data", "--input-range", "--allow-unverified"):

@@ -17,7 +17,7 @@ from deploykit.transforms.core.errors import (
 from deploykit.transforms.core.int8.isa import flags, sums_exactly
 from deploykit.transforms.core.running.child import Limits
 from deploykit.transforms.core.running.session import Session
-from deploykit.verification import engine_check
+from deploykit.verification.engines import engine_check
 from deploykit.verification.engines.engine_check import bar_of, compared, compared_in
 from deploykit.verification.engines.engine_feeds import engine_feeds
 

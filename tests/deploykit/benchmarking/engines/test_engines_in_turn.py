@@ -14,7 +14,7 @@ from deploykit.freezing.sidecar import with_engine
 from deploykit.transforms.core.engines.engines import EngineUse
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.child import Worker
-from deploykit.verification import engine_check
+from deploykit.verification.engines import engine_check
 from tests.deploykit.benchmarking.made_up_results import measurement, result
 from tests.deploykit.conftest import command_line
 

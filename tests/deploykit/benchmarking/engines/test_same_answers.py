@@ -8,7 +8,7 @@ from deploykit.benchmarking.job import Job
 from deploykit.benchmarking.settings import Settings
 from deploykit.transforms.core.errors import LoadError, VerificationError
 from deploykit.transforms.core.running.child import Worker
-from deploykit.verification import engine_check
+from deploykit.verification.engines import engine_check
 from tests.support import build, random
 
 WRONG = "tests.deploykit.benchmarking.engines.wrong:{}"

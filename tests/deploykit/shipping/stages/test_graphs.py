@@ -26,7 +26,7 @@ def shipment(folder, **options) -> Shipment:
 
     model = build(body, ["x"], ["out"])
     (folder / FROZEN).parent.mkdir(exist_ok=True)
-    return Shipment(Source(model), folder, "m", ShipOptions(**options), 1.0)
+    return Shipment(Source(model), folder, folder, "m", ShipOptions(**options), 1.0)
 
 
 @pytest.mark.parametrize(
