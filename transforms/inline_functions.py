@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from deploykit.transforms.core.control_flow import pass_on
 from deploykit.transforms.core.errors import GraphError
-from deploykit.transforms.core.functions import Body, Callee, Library
+from deploykit.transforms.core.functions import CALL_OPS, Body, Callee, Library
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, producer_name, split, tensor_name
 from deploykit.transforms.core.ops import input_types, output_types
@@ -118,8 +118,8 @@ def _reason_to_stay(graph: Graph, library: Library, call: Node, callee: Callee) 
     hidden = library.body(callee).hidden_effects
     if hidden:
         return (
-            f"its function '{callee.name}' runs '{hidden[0]}' in a branch or a loop, where nothing "
-            "waits for it; without the function nobody would run it"
+            f"its function '{callee.name}' runs '{hidden[0]}' in a loop that has no condition or "
+            "never repeats, so nothing outside of it can wait for the effect"
         )
     return ""
 
@@ -141,11 +141,12 @@ class _Call:
                 f"node '{node.name}' gives {len(node.data_inputs)} inputs to a function that takes "
                 f"{body.arguments}"
             )
-        self._graph = graph
+        self._graph, self._library = graph, library
         self._op_def = library.op_def(node.op)
         self._node = node
         self._body = body
         self._is_conditional = is_conditional
+        self._is_direct = node.op not in CALL_OPS
         self._constants = {n.name for n in body.nodes if n.op == "Const" and not n.inputs}
         self._effects = effects  # which arguments wait for, or are
         self._arguments, self._waits = self._gated()
@@ -160,6 +161,8 @@ class _Call:
             device = node.device or self._node.device
             inner = replace(node, name=self._outside(node.name), device=device)
             inner = inner.rewired(lambda tensor: [self._outside(tensor)])
+            if self._is_direct and self._library.has_effect(inner, inner.attrs):
+                inner = inner.with_attrs(_lower_using_switch_merge=None)
             if self._starts(node):
                 inner = inner.with_control_inputs(*self._waits)
             self._graph.add(_with_own_names(inner, self._prefix, names))
@@ -236,7 +239,7 @@ class _Call:
         A constant need not: it is the same at any time, unless it is dead or in a loop.
         """
         if self._is_conditional:
-            return not node.inputs
+            return not node.inputs or node.name == self._body.joint
         producers = {producer_name(tensor) for tensor in node.inputs}
         return node.name not in self._constants and all(
             name in self._constants or name[:1] == "@" for name in producers
