@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from deploykit.transforms.core.conditional_effects import wait_outside
+from deploykit.transforms.core.effects.conditional_effects import wait_outside
 from deploykit.transforms.core.errors import GraphError, nearest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, producer_name, tensor_name
