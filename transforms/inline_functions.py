@@ -1,6 +1,6 @@
 """A call of a function is the function's body, with the call's inputs in place of its arguments."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from deploykit.transforms.core.control_flow import pass_on
 from deploykit.transforms.core.errors import GraphError
@@ -32,11 +32,12 @@ def inline_calls(graph: Graph, ops: frozenset[str] | None = None) -> None:
     _check_sizes(graph, library, calls)
     conditional = graph.conditional_names()
     acting = library.acting(graph)
-    waiting = [(name, callee, name in conditional) for name, callee in calls.items()]
+    waiting = [_Waiting(name, callee, name in conditional) for name, callee in calls.items()]
     moves: dict[str, list[str]] = {}
     inlined: list[str] = []
     while waiting:
-        name, callee, is_conditional = waiting.pop()
+        current = waiting.pop()
+        name, callee = current.name, current.callee
         reason = _reason_to_stay(graph, library, graph[name], callee)
         if reason:
             graph.skip(graph[name], reason)
@@ -44,7 +45,7 @@ def inline_calls(graph: Graph, ops: frozenset[str] | None = None) -> None:
         body = library.body(callee)
         producers = dict.fromkeys(map(producer_name, graph[name].data_inputs))
         effects = [f"^{producer}" for producer in producers if producer in acting]
-        call = _Call(graph, library, graph[name], body, is_conditional, effects)
+        call = _Call(graph, library, graph[name], body, current, effects)
         call.expand()
         acting |= call.acting()
         moves |= call.moves()
@@ -118,10 +119,25 @@ def _reason_to_stay(graph: Graph, library: Library, call: Node, callee: Callee) 
     hidden = library.body(callee).hidden_effects
     if hidden:
         return (
-            f"its function '{callee.name}' runs '{hidden[0]}' in a branch or a loop, where nothing "
-            "waits for it; without the function nobody would run it"
+            f"its function '{callee.name}' runs '{hidden[0]}' in a loop that has no condition or "
+            "never repeats, so nothing outside of it can wait for the effect"
         )
     return ""
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """A call that is not yet inlined."""
+
+    name: str
+    callee: Callee
+    is_conditional: bool
+    """It lies below a Switch or in a loop."""
+    is_outer: bool = True
+    """Only direct calls are around it. TensorFlow does not lower an If or a While in such a body.
+
+    Lowered ones run of their branches what the results and the control results need, others all.
+    """
 
 
 class _Call:
@@ -133,7 +149,7 @@ class _Call:
         library: Library,
         node: Node,
         body: Body,
-        is_conditional: bool,
+        waiting: _Waiting,
         effects: list[str],
     ) -> None:
         if len(node.data_inputs) != body.arguments:
@@ -141,11 +157,12 @@ class _Call:
                 f"node '{node.name}' gives {len(node.data_inputs)} inputs to a function that takes "
                 f"{body.arguments}"
             )
-        self._graph = graph
+        self._graph, self._library = graph, library
         self._op_def = library.op_def(node.op)
         self._node = node
         self._body = body
-        self._is_conditional = is_conditional
+        self._is_conditional = waiting.is_conditional
+        self._is_kept_whole = waiting.is_outer and waiting.callee.is_direct
         self._constants = {n.name for n in body.nodes if n.op == "Const" and not n.inputs}
         self._effects = effects  # which arguments wait for, or are
         self._arguments, self._waits = self._gated()
@@ -160,6 +177,8 @@ class _Call:
             device = node.device or self._node.device
             inner = replace(node, name=self._outside(node.name), device=device)
             inner = inner.rewired(lambda tensor: [self._outside(tensor)])
+            if self._is_kept_whole and self._library.has_effect(inner, inner.attrs):
+                inner = inner.with_attrs(_lower_using_switch_merge=None)
             if self._starts(node):
                 inner = inner.with_control_inputs(*self._waits)
             self._graph.add(_with_own_names(inner, self._prefix, names))
@@ -181,10 +200,16 @@ class _Call:
         all_names = {node.name for node in self._body.nodes}
         return set(map(self._outside, all_names if self._effects else self._body.acting))
 
-    def inner_calls(self) -> list[tuple[str, Callee, bool]]:
-        """Return the calls inside the body, and whether each lies below a Switch or in a loop."""
+    def inner_calls(self) -> list[_Waiting]:
+        """Return the calls inside the body."""
+        inside = self._body.conditional
         return [
-            (self._outside(name), callee, self._is_conditional or name in self._body.conditional)
+            _Waiting(
+                self._outside(name),
+                callee,
+                self._is_conditional or name in inside,
+                self._is_kept_whole,
+            )
             for name, callee in self._body.calls.items()
         ]
 
@@ -236,7 +261,7 @@ class _Call:
         A constant need not: it is the same at any time, unless it is dead or in a loop.
         """
         if self._is_conditional:
-            return not node.inputs
+            return not node.inputs or node.name == self._body.joint
         producers = {producer_name(tensor) for tensor in node.inputs}
         return node.name not in self._constants and all(
             name in self._constants or name[:1] == "@" for name in producers

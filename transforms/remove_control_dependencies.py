@@ -1,6 +1,10 @@
 """Without control inputs a graph computes the same values, if nothing relied on their order."""
 
+from collections import Counter
+from collections.abc import Mapping
+
 from deploykit.transforms.core.aliveness import read, when_nodes_run
+from deploykit.transforms.core.effects.state_order import StateOrder, state_order
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import ENTER_OPS, MERGE_OPS, SWITCH_OPS
@@ -9,31 +13,42 @@ _WAY_OUT = "remove_control_dependencies(force=true) does it anyway"
 
 
 def remove_control_dependencies(graph: Graph, *, force: bool = False) -> None:
-    """Remove every control input.
+    """Remove the control inputs that no value depends on.
 
-    This is safe for frozen inference graphs. It is not safe where control inputs do work: variables
-    may then be read before they are assigned, and assertions are no longer waited for. Loops and
-    branches of TensorFlow 1, whose constants are tied to them by a control input, would fail or
-    answer with the wrong branch: such a graph is refused.
+    In a frozen inference graph these are all. Assertions and prints are no longer waited for, so
+    they may not run. Where a node changes state, the control inputs stay that order the change and
+    other uses of state, and those without which the change would not run. State is the contents of
+    variables, tables, queues, stacks, TensorArrays, barriers, accumulators, readers, iterators,
+    staging areas, random generators and files, also where a function uses it. The report names one
+    node of each op that is ordered so. Loops and branches of TensorFlow 1, whose
+    constants are tied to them by a control input, would fail or answer with the wrong branch: such
+    a graph is refused.
 
     Args:
-        force: remove them although a loop or a branch needs them.
+        force: remove all control inputs, although state, a loop or a branch needs them.
     """
+    order = StateOrder() if force else state_order(graph)
+    kept = order.control_inputs
     if not force and any(node.op in SWITCH_OPS | ENTER_OPS for node in graph):
-        _check(graph)
-    _remove(graph)
+        _check(graph, kept)
+    _remove(graph, kept)
+    counts = Counter(graph[name].op for name in order.uses)
+    for op, name in {graph[name].op: name for name in reversed(order.uses)}.items():
+        others = f", and for {counts[op] - 1} more {op} nodes" if counts[op] > 1 else ""
+        graph.skip(graph[name], f"the control inputs that order this {op} are kept{others}")
 
 
-def _remove(graph: Graph) -> None:
+def _remove(graph: Graph, kept: Mapping[str, tuple[str, ...]]) -> None:
     for node in graph:
-        if node.control_inputs:
-            graph.replace(node, node.without_control_inputs(*node.control_inputs))
+        removed = set(node.control_inputs).difference(kept.get(node.name, ()))
+        if removed:
+            graph.replace(node, node.without_control_inputs(*removed))
 
 
-def _check(graph: Graph) -> None:
+def _check(graph: Graph, kept: Mapping[str, tuple[str, ...]]) -> None:
     """Raise GraphError if a loop or a branch would lose a node that the outputs need."""
     after = graph.copy()
-    _remove(after)
+    _remove(after, kept)
     if after.outputs:
         after.prune()
     was, now = when_nodes_run(graph), when_nodes_run(after)

@@ -25,7 +25,7 @@ def sparsify_gather(
     checkpoint has; for variables in parts, this has to be the first step, while the graph still
     tells how they are restored. Weights nearer to zero than 1e-5 become zero, and a row that does
     not exist is zero too, where Gather fails. The lookup itself waits for the node that fills the
-    table, so that nothing has to be run before; remove_control_dependencies would undo that.
+    table, so that nothing has to be run before.
 
     Args:
         input_checkpoint: the prefix of the checkpoint with the values of variables.

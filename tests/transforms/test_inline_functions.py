@@ -417,7 +417,9 @@ def test_effects_keep_their_order(case):
 
 @pytest.mark.parametrize("case", ORDERS, ids=str)
 def test_a_lost_control_edge_is_seen(case):
-    result = transform(stateful(*ORDERS[case]), "inline_functions remove_control_dependencies")
+    result = transform(
+        stateful(*ORDERS[case]), "inline_functions remove_control_dependencies(force=true)"
+    )
     with pytest.raises(GraphError, match="run the graph"):
         run(result, X)
 

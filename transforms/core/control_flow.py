@@ -242,11 +242,16 @@ def _holds(condition: Array) -> bool:
 
 
 def _call(node: Node, index: int) -> Node:
-    """Return the call of one branch of an If (0 is its else branch) or a Case."""
+    """Return the call of one branch of an If (0 is its else branch) or a Case.
+
+    TensorFlow runs all stateful nodes of a branch, as a direct call does, unless it lowers the If.
+    """
     if node.op in IF_OPS:
         function = node.attrs["then_branch" if index else "else_branch"].func
     else:
         function = node.attrs["branches"].list.func[index]
+    if not node.attr("_lower_using_switch_merge"):
+        return replace(node, op=function.name, inputs=node.inputs[1:], attrs=dict(function.attr))
     attrs = {name: node.attrs[name] for name in ("Tin", "Tout")}
     attrs["f"] = AttrValue(func=function)
     op = "PartitionedCall" if node.op.startswith("Stateless") else "StatefulPartitionedCall"

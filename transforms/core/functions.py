@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from deploykit.transforms.core.effects.conditional_effects import wait_outside
 from deploykit.transforms.core.errors import GraphError, nearest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, producer_name, tensor_name
@@ -21,6 +22,11 @@ class Callee:
 
     name: str
     attrs: tuple[tuple[str, bytes], ...] = ()
+    is_direct: bool = False
+    """The function's name is the op of the call: TensorFlow then runs all stateful nodes, too.
+
+    By other calls it runs what the results and the control results need.
+    """
 
 
 @dataclass(frozen=True)
@@ -32,11 +38,13 @@ class Body:
     results: tuple[str, ...]
     control_results: tuple[str, ...]
     effects: tuple[str, ...]
-    """The nodes that run even where no result needs them."""
+    """The nodes that run even where no result needs them, none below a Switch or in a loop."""
     effects_beside: tuple[tuple[str, ...], ...]
     """For each result, the effects that it does not need."""
+    joint: str | None
+    """The effect that waits for those in branches and loops, and that runs even if they do not."""
     hidden_effects: tuple[str, ...]
-    """The nodes that run in a branch or a loop, and that nothing outside of it needs."""
+    """The nodes that run in a loop that cannot be waited for, as it has no end."""
     acting: frozenset[str]
     """The nodes that act upon the outside, and what reads or waits for one."""
     conditional: frozenset[str]
@@ -70,7 +78,7 @@ class Library:
             func = node.attrs["f"].func if "f" in node.attrs else AttrValue().func
             return _callee(func.name, func.attr)
         if node.op in self.functions and node.op not in op_defs():
-            return _callee(node.op, node.attrs)
+            return replace(_callee(node.op, node.attrs), is_direct=True)
         return None
 
     def op_def(self, op: str) -> OpDef | None:
@@ -201,6 +209,7 @@ class _BodyReader:
     def __init__(self, library: Library, callee: Callee) -> None:
         self._library = library
         self._name = callee.name
+        self._is_direct = callee.is_direct
         self._function = library[callee.name]
         defaults = {
             attr.name: attr.default_value
@@ -230,22 +239,61 @@ class _BodyReader:
         calls = {node.name: self._library.callee(node) for node in nodes}
         graph = Graph(nodes)
         conditional = graph.conditional_names()
-        acting = [n.name for n in nodes if self._library.has_effect(n, n.attrs)]
-        effects = tuple(name for name in acting if name not in conditional)
-        ends = [*map(producer_name, results), *control_results, *effects]
-        needed = graph.ancestors(name for name in ends if name in graph) if acting else set()
+        effects, inside = self._effects(graph, results, control_results, conditional)
+        joint = self._joint(graph, inside)
+        effects = (*effects, joint) if joint else effects
         return Body(
-            nodes=tuple(nodes),
+            nodes=tuple(node for node in graph if node.name[:1] != "@"),
             arguments=sum(map(len, self._arguments.values())),
             results=tuple(results),
-            control_results=tuple(n for n in control_results if n in self._ports),
+            control_results=tuple(
+                n for n in control_results if n in self._ports and n not in conditional
+            ),
             effects=effects,
             effects_beside=_beside(graph, effects, results),
-            hidden_effects=tuple(name for name in acting if name not in needed),
+            joint=joint,
+            hidden_effects=() if joint else inside,
             acting=frozenset(self._library.acting(graph)),
             conditional=frozenset(conditional),
             calls={name: callee for name, callee in calls.items() if callee is not None},
         )
+
+    def _effects(
+        self, graph: Graph, results: list[str], control_results: list[str], conditional: set[str]
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the effects that run: those outside of branches and loops, and those inside.
+
+        Inside, only those count that some result does not need.
+        """
+        acting = [node for node in graph if self._library.has_effect(node, node.attrs)]
+        if not acting:
+            return (), ()
+        producers = dict.fromkeys(map(producer_name, results))
+        ends = [
+            *(name for name in producers if name in graph),
+            *(name for name in control_results if name in graph),
+        ]
+        if self._is_direct:
+            ends += [node.name for node in acting if self._is_stateful(node)]
+        needed = graph.ancestors(ends)
+        names = [node.name for node in acting if node.name in needed]
+        inside = [name for name in names if name in conditional]
+        if inside and producers and all(name in graph for name in producers):
+            by_all = set.intersection(*(graph.ancestors([name]) for name in producers))
+            inside = [name for name in inside if name not in by_all]
+        return tuple(name for name in names if name not in conditional), tuple(inside)
+
+    def _is_stateful(self, node: Node) -> bool:
+        op_def = self._library.op_def(node.op)
+        return op_def is None or op_def.is_stateful
+
+    def _joint(self, graph: Graph, inside: tuple[str, ...]) -> str | None:
+        """Add a node that waits for effects in branches and loops; None: there are none to add."""
+        if not inside:
+            return None
+        for port in range(sum(map(len, self._arguments.values()))):
+            graph.add(Node(f"@{port}", "_Arg"))
+        return wait_outside(graph, inside, "effects")
 
     def _tensors(self, reference: str, reader: str) -> list[str]:
         """Return what `x`, `x:1`, `node:output:1`, the list `node:output` or `^node` stands for."""

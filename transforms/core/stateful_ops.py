@@ -115,7 +115,7 @@ def contents_of(op: str) -> Contents | None:
     op_def = op_defs().get(op)
     if op_def is None or not op_def.is_stateful:
         return "nothing"
-    is_known = op in _FOR_ONE_RUN.split() or op in _EFFECTS or _takes_handle(op)
+    is_known = op in _FOR_ONE_RUN.split() or op in _EFFECTS or takes_handle(op)
     if not is_known and not _gives_handle(op):
         is_known = _WITHOUT_CONTENTS.fullmatch(op) is not None
     return "nothing" if is_known else None
@@ -129,7 +129,7 @@ def held_by(op: str) -> str:
 @functools.cache
 def is_update(op: str) -> bool:
     """Say whether an op changes what the variable or table that it takes holds."""
-    return _UPDATES.fullmatch(op) is not None and _takes_handle(op)
+    return _UPDATES.fullmatch(op) is not None and takes_handle(op)
 
 
 def passed_ports(node: Node, port: int) -> list[int]:
@@ -142,10 +142,16 @@ def passed_ports(node: Node, port: int) -> list[int]:
     return [0, 1] if op == "Switch" else [0]
 
 
-def _takes_handle(op: str) -> bool:
-    """Say whether an op works on what another op holds."""
+def takes_handle(op: str) -> bool:
+    """Say whether an op works on a variable, table or other resource that another op made."""
     resource, op_def = type_number("resource"), op_defs().get(op)
     return op_def is not None and any(a.is_ref or a.type == resource for a in op_def.input_arg)
+
+
+def gives_reference(op: str) -> bool:
+    """Say whether an op gives a variable of TensorFlow 1, or another reference."""
+    op_def = op_defs().get(op)
+    return op_def is not None and any(arg.is_ref for arg in op_def.output_arg)
 
 
 def _gives_handle(op: str) -> bool:
