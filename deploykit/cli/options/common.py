@@ -46,5 +46,5 @@ limits = all_of(
                  help="Stop a run in TensorFlow, or the work between two, after this long."),
     limit_option("--memory-limit", type=Whole(1), metavar="MIB", expose_value=False,
                  callback=_memory, help="Stop if TensorFlow or deploykit takes more memory than "
-                 "this."),
+                 "this.  [default: 70 % of the available memory]"),
 )  # fmt: skip

@@ -47,7 +47,8 @@ class Limits:
 
     seconds: float = 600.0
     memory: int | None = None
-    """In bytes; default: what the machine has."""
+    """In bytes. Default: on the command line 70 % of the memory that is available when the command
+    starts, but for `serve`; else what the machine has."""
     show_log: bool = False
     """Whether lines of TensorFlow's log are shown."""
 
@@ -135,7 +136,8 @@ class Worker:
             os.close(end)
         self._questions = os.fdopen(write_questions, "wb")
         self._answers = os.fdopen(read_answers, "rb")
-        self._send((kind, arguments, limits))
+        memory = own_work.default_cap() if limits.memory is None else limits.memory
+        self._send((kind, arguments, replace(limits, memory=memory)))
 
     @property
     def pid(self) -> int:
