@@ -12,9 +12,11 @@ import resource
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from deploykit.transforms.core.running.available_memory import available_memory
 
+_STATUS = Path("/proc/self/status")
 _SHARE = 0.7  # of the available memory: other processes need some too
 
 _lock = threading.Lock()
@@ -22,6 +24,7 @@ _seconds: float | None = None
 _waiting = 0
 _on_cap: Callable[[], None] | None = None  # None: nobody watches this process, so it is unbounded
 _default_cap: int | None = None
+_internal_seconds: float | None = None
 
 
 def watched(on_cap: Callable[[], None]) -> None:
@@ -79,6 +82,40 @@ def lift_cap(memory: int | None) -> None:
     """Take this cap instead of the one that the parent has for itself; None: no cap."""
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     _cap(hard if memory is None else memory)
+
+
+def bound_internal_runs(seconds: float) -> None:
+    """Let `internal_run` bound what this process, a child, runs for deploykit itself."""
+    global _internal_seconds
+    _internal_seconds = seconds
+
+
+@contextlib.contextmanager
+def internal_run(growth: int | None = None) -> Iterator[None]:
+    """Run something for deploykit itself: beyond the seconds for it, SIGALRM ends the process.
+
+    The process may take `growth` bytes more than it has. In no child, nothing is bounded.
+    """
+    if _internal_seconds is None:
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    if growth is not None:
+        _cap_growth(growth)
+    signal.setitimer(signal.ITIMER_REAL, _internal_seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def _cap_growth(more: int) -> None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    for line in _STATUS.read_text().splitlines():
+        if line.startswith("VmData:"):
+            most = (int(line.split()[1]) << 10) + more
+            _cap(most if soft == resource.RLIM_INFINITY else min(most, soft))
 
 
 def _cap(memory: int) -> None:
