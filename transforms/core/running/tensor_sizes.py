@@ -33,9 +33,10 @@ def too_large_nodes(graph: Any, most: int) -> set[str]:
     found: set[str] = set()
     longest: dict[str, int] = {}  # by node: the bytes of its longest string at most
     for node in graph.get_operations():
-        longest[node.name] = _longest_string(node, longest)
-        sizes = (_size(tensor, longest[node.name]) for tensor in node.outputs)
-        needs = any(tensor.op.name in found for tensor in node.inputs)
+        if string := _longest_string(node, longest):
+            longest[node.name] = string
+        sizes = (_size(tensor, string) for tensor in node.outputs)
+        needs = bool(found) and any(tensor.op.name in found for tensor in node.inputs)
         if needs or (node.type != "Const" and any(size > most for size in sizes)):
             found.add(node.name)
     return found
