@@ -10,7 +10,7 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, producer_name, split
 from deploykit.transforms.core.ops import LAST_VERSION_WITHOUT_SCALARS, op_defs, output_types
 from deploykit.transforms.core.running.constants import PURE_OPS, Constants, compute
-from deploykit.transforms.core.tensors import Array, numpy_type
+from deploykit.transforms.core.tensors import Array, held_bytes, numpy_type
 from deploykit.transforms.remove_attribute import remove_attribute
 
 SLACK = 512  # bytes that a folded node may add to the file: scalars and shapes always fold
@@ -31,6 +31,9 @@ def fold_constants(
 
     Only pure ops are computed. The file does not grow for it: a result that takes more bytes than
     the constants that it makes superfluous is not written. What is quantized stays quantized.
+
+    Limits: a value above 512 MiB, or one that needs such a value, is not computed. The same holds
+    once NumPy has computed 2 GiB of values. TensorFlow computes for at most 30 s, or --timeout.
 
     Args:
         exclude_op: ops that are not computed.
@@ -125,7 +128,7 @@ def _fold(graph: Graph, constants: Constants, max_bytes: int) -> set[str]:
     refused: set[str] = set()
     large: dict[str, list[Node]] = {}
     for name, tensors in wanted.items():
-        size = sum(values[tensor].nbytes for tensor in tensors if tensor in values)
+        size = sum(held_bytes(values[tensor]) for tensor in tensors if tensor in values)
         if any(split(tensor)[1] > 0 and tensor in outputs for tensor in tensors):
             graph.skip(graph[name], "a Const cannot bear the name of a second output")
             refused.add(name)

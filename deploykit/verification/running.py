@@ -1,5 +1,6 @@
 """Two graphs run on the same feeds, in a child process."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -8,13 +9,17 @@ import numpy as np
 from deploykit.freezing.graph_files import parse_graph_def
 from deploykit.freezing.model_files import Original
 from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.running import own_work
 from deploykit.transforms.core.running.differences import DISTINCT_AT_MOST, Difference, Sums
 from deploykit.transforms.core.running.session import Session
+from deploykit.transforms.core.running.tensor_sizes import refuse_large_tensors
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.coverage import ALIKE, DIFFERENT, FREE, Uncovered
 from deploykit.verification.pairs import Pairing
 from deploykit.verification.plausibility import Answers, answers_of, class_numbers
 from deploykit.verification.samples import Feed, samples_in
+
+MOST_BYTES = 2 << 30  # of a tensor on synthetic inputs: a few bytes of a graph can ask for more
 
 Runnable = bytes | str | Original
 """A serialized graph, the path of its file, or what it was frozen of."""
@@ -74,9 +79,11 @@ def run_both(reference: Runnable, result: Runnable, task: Task) -> Run:
     """Run two graphs and return what they gave.
 
     This is done in a child process. GraphError: TensorFlow cannot load the reference, or not run it
-    on the user's data.
+    on the user's data. LimitError: on synthetic inputs, a tensor takes more than MOST_BYTES.
     """
     first = _Loaded(reference)
+    if not task.is_given:
+        first.refuse_large_tensors()
     try:
         second = _Loaded(result)
     except GraphError as error:
@@ -84,16 +91,19 @@ def run_both(reference: Runnable, result: Runnable, task: Task) -> Run:
     fetches = task.tensors
     sums = [Sums(a) for a in fetches]
     truth, answers = _Truth(task.labels), list[Array]()
+    bound = contextlib.nullcontext if task.is_given else own_work.internal_run
     for feed in task.feeds:
         try:
-            expected = first.run(fetches, feed)
+            with bound():
+                expected = first.run(fetches, feed)
         except GraphError as error:
             if task.is_given:
                 raise
             return Run(not_possible=str(error))
         try:
-            found = second.run([b for _, b in task.paired.pairs], task.for_result(feed))
-            judged = _behind_choices(second, task, feed, expected, found)
+            with bound():
+                found = second.run([b for _, b in task.paired.pairs], task.for_result(feed))
+                judged = _behind_choices(second, task, feed, expected, found)
         except GraphError as error:
             return Run(broken=str(error))
         truth.add(expected[0], found[0], samples_in([feed]))
@@ -162,6 +172,9 @@ class _Loaded:
             self._names = {**graph.inputs, **graph.outputs}
         else:
             self._session = Session(parse_graph_def(graph) if isinstance(graph, str) else graph)
+
+    def refuse_large_tensors(self) -> None:
+        refuse_large_tensors(self._session.graph, MOST_BYTES)
 
     def run(self, fetches: Sequence[str], feed: Mapping[str, Array]) -> list[Array]:
         named = {self._names.get(name, name): value for name, value in feed.items()}

@@ -1,5 +1,6 @@
 """fold_constants: what is folded, what is left alone, and that the file never grows for it."""
 
+import resource
 import time
 
 import numpy as np
@@ -31,9 +32,9 @@ def starts(monkeypatch):
     """What is asked of TensorFlow; it is answered in this process, which has started it anyway."""
     asked = []
 
-    def answer(function, *arguments):
+    def answer(function, graph_def, fetches, most):
         asked.append(function)
-        return run_each(*arguments)
+        return run_each(graph_def, fetches)
 
     monkeypatch.setattr(constants, "call", answer)
     return asked
@@ -132,6 +133,55 @@ def test_where_tensorflow_dies_numpys_results_are_kept(monkeypatch):
         "node 'exp': its value cannot be computed: TensorFlow died of SIGSEGV on this graph: "
         "it said nothing"
     )
+
+
+TOO_LARGE = {
+    "numbers that double": lambda tf: repeated(lambda x: tf.concat([x, x], 0), tf.constant([1.0])),
+    "strings that double": lambda tf: repeated(lambda x: tf.strings.join([x, x]), tf.constant("a")),
+    "many copies of a string": lambda tf: tf.fill([1 << 20], tf.constant("a" * (1 << 20))),
+    "numbers of many characters": lambda tf: tf.strings.as_string([1.0] * 64, width=1 << 25),
+    "a view that is computed upon": lambda tf: tf.exp(tf.fill([1 << 28], 1.0)),
+    "one-hot": lambda tf: tf.one_hot(list(range(1 << 14)), 1 << 14),
+}
+
+
+def repeated(step, value):
+    for _ in range(40):
+        value = step(value)
+    return value
+
+
+@pytest.mark.usefixtures("child")
+@pytest.mark.parametrize("case", TOO_LARGE)
+def test_nothing_above_the_limit_is_computed(case):
+    """Neither as a result nor on the way to one, and what is folded stays within the limits."""
+
+    def body():
+        import tensorflow as tf
+
+        value = TOO_LARGE[case](tf)
+        placeholder(), tf.identity(tf.reshape(value, [-1])[0], name="out")
+
+    graph = build(body, ["x"], ["out"])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    result = folded(graph)
+    assert size(result) <= size(graph) + SLACK * len(graph)
+    assert result.skipped
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10 < 3 << 30
+
+
+def test_many_values_are_computed_up_to_a_limit(monkeypatch):
+    def body():
+        import tensorflow as tf
+
+        for number in range(30):
+            tf.add(tf.fill([25], 1.0), float(number), name=f"sum{number}")
+        placeholder()
+
+    graph = build(body, ["x"], [f"sum{number}" for number in range(30)])
+    monkeypatch.setattr(constants, "MAX_TOTAL_BYTES", 1000)
+    values = constants.Constants(graph)
+    assert [values.value(name) is not None for name in graph.outputs] == [True] * 10 + [False] * 20
 
 
 # ------------------------------------------------------------------ the original's own cases

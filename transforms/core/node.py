@@ -1,5 +1,6 @@
 """A node of a graph. It never changes: an edit makes another one."""
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -20,6 +21,9 @@ SWITCH_OPS = frozenset({"Switch", "RefSwitch", "_SwitchN"})
 MERGE_OPS = frozenset({"Merge", "RefMerge"})
 ENTER_OPS = frozenset({"Enter", "RefEnter"})
 EXIT_OPS = frozenset({"Exit", "RefExit"})
+_SHARED_AT_MOST, _SHARED_BYTES = 4, 64  # attributes of a node, and the bytes of their values
+_KINDS = 4096  # of attributes that are shared
+_shared_attrs: dict[tuple[tuple[str, bytes], ...], dict[str, AttrValue]] = {}
 LOOP_EDGE_OPS = frozenset({"NextIteration", "RefNextIteration"})
 
 
@@ -61,7 +65,7 @@ class Node:
     def from_proto(cls, proto: NodeDef) -> "Node":
         """Read a NodeDef."""
         inputs = tuple([normal(i) if ":" in i else i for i in proto.input])
-        return cls(proto.name, proto.op, inputs, dict(proto.attr), proto.device)
+        return cls(proto.name, sys.intern(proto.op), inputs, _attrs(proto), proto.device)
 
     def to_proto(self, into: NodeDef | None = None) -> NodeDef:
         """Write a NodeDef: a new one, or the empty one given, so that weights are copied once."""
@@ -99,7 +103,10 @@ class Node:
     @property
     def data_inputs(self) -> tuple[str, ...]:
         """The tensors that the node reads, in order."""
-        return tuple([i for i in self.inputs if i[:1] != "^"])
+        count = len(self.inputs)
+        while count and self.inputs[count - 1][:1] == "^":  # they stand last
+            count -= 1
+        return self.inputs[:count]  # without a copy where there are no others
 
     @property
     def control_inputs(self) -> tuple[str, ...]:
@@ -212,6 +219,20 @@ def delimited(field_number: int, pieces: Sequence[bytes]) -> list[bytes]:
         length >>= 7
     header.append(length)
     return [bytes(header), *pieces]
+
+
+def _attrs(proto: NodeDef) -> Mapping[str, AttrValue]:
+    """Return the attributes of a node. Nodes with the same few ones share them: it saves memory."""
+    attrs = dict(proto.attr)
+    if len(attrs) > _SHARED_AT_MOST or proto.op == "Const":
+        return attrs
+    key = tuple([(name, value.SerializeToString()) for name, value in attrs.items()])
+    found = _shared_attrs.get(key)
+    if found is None:
+        if len(_shared_attrs) >= _KINDS or sum(len(text) for _, text in key) > _SHARED_BYTES:
+            return attrs
+        found = _shared_attrs[key] = {name: AttrValue.FromString(text) for name, text in key}
+    return found
 
 
 def _plain(value: AttrValue) -> Any:

@@ -194,6 +194,16 @@ def single_values(tensor: TensorProto, field: str, dtype: np.dtype[Any]) -> Arra
     return values.astype(dtype, copy=False)
 
 
+def held_bytes(array: Array) -> int:
+    """Return the bytes that an array's values take as a tensor, the characters of strings too."""
+    if array.dtype.kind != "O":
+        return array.nbytes
+    size = array.size * STRING_BYTES
+    if size > MAX_DECLARED_BYTES:  # it may be a view of any size: do not visit its elements
+        return size
+    return size + sum(map(len, array.reshape(-1).tolist()))
+
+
 def encode(array: Array, dtype: str | None = None, into: TensorProto | None = None) -> TensorProto:
     """Return `array` as a TensorProto of TensorFlow type `dtype` (default: the array's own).
 

@@ -3,6 +3,7 @@
 import logging
 
 import click
+from click.core import ParameterSource
 
 from deploykit.cli.options.grouping import all_of
 from deploykit.cli.options.headings import limit_option, output_option
@@ -21,6 +22,8 @@ def _timeout(ctx: click.Context, param: click.Parameter, value: float) -> None:
     from deploykit.transforms.core.running import child, own_work
 
     child.limits.seconds = value
+    if ctx.get_parameter_source("timeout") is not ParameterSource.DEFAULT:
+        child.limits.internal_seconds = value
     own_work.bound(seconds=value)
 
 
@@ -43,8 +46,9 @@ everywhere = all_of(
 limits = all_of(
     limit_option("--timeout", type=Finite(above=0), default=600, show_default=True,
                  metavar="SECONDS", expose_value=False, callback=_timeout,
-                 help="Stop a run in TensorFlow, or the work between two, after this long."),
+                 help="Stop a run in TensorFlow, or the work between two, after this long. Runs "
+                 "on synthetic inputs and constant folding stop after 30 s without this option."),
     limit_option("--memory-limit", type=Whole(1), metavar="MIB", expose_value=False,
                  callback=_memory, help="Stop if TensorFlow or deploykit takes more memory than "
-                 "this."),
+                 "this.  [default: 70 % of the available memory]"),
 )  # fmt: skip

@@ -52,6 +52,26 @@ def takes_memory():
     return 0
 
 
+def has_default_caps():
+    """In this process and in its children, of what is available."""
+    import resource
+
+    from deploykit.transforms.core.running import available_memory, child, own_work
+
+    caps = [
+        resource.getrlimit(resource.RLIMIT_DATA)[0],
+        child.call("resource:getrlimit", resource.RLIMIT_DATA)[0],
+    ]
+    most = 0.75 * available_memory._of_machine()
+    assert caps == [own_work.default_cap()] * 2
+    assert 0 < caps[0] < most
+    own_work.bound(memory=1 << 40)
+    with child.Limits(memory=1 << 40):
+        asked = child.call("resource:getrlimit", resource.RLIMIT_DATA)[0]
+    assert resource.getrlimit(resource.RLIMIT_DATA)[0] == asked == 1 << 40
+    return 0
+
+
 def dies_under_a_cap(how):
     """As libraries do that cannot allocate."""
     from deploykit.transforms.core.running import own_work
@@ -173,6 +193,10 @@ def test_the_deadline_of_own_work_rests_while_another_process_computes(tmp_path)
 
 def test_own_work_has_a_memory_cap(tmp_path):
     assert ended("takes_memory", folder=tmp_path) == (6, "")
+
+
+def test_a_share_of_the_available_memory_is_the_cap_where_none_is_given(tmp_path):
+    assert ended("has_default_caps", folder=tmp_path) == (0, "")
 
 
 @pytest.mark.parametrize("how", [1, -signal.SIGSEGV, -signal.SIGABRT])

@@ -1,12 +1,13 @@
 """Vocabulary files: their words go into the graph, and no path that would vanish stays in it."""
 
+import os
 import shutil
 
 import numpy as np
 import pytest
 
 import deploykit
-from deploykit.transforms.core.errors import FileError, GraphError, RefusedError
+from deploykit.transforms.core.errors import FileError, GraphError, LimitError, RefusedError
 from deploykit.transforms.core.protos import SavedModel
 from tests.loading import answers
 from tests.support import run
@@ -160,3 +161,16 @@ def test_a_vocabulary_that_is_gone(tmp_path):
     shutil.rmtree(path / "assets")
     with pytest.raises(FileError, match=r"assets/words.txt: No such file"):
         deploykit.freeze(path)
+
+
+@pytest.mark.parametrize("names_asset", [True, False])
+@pytest.mark.parametrize("kind", ["at load", "at each call"])
+def test_a_vocabulary_beyond_the_limit_is_not_read(kind, names_asset, tmp_path):
+    found = model(tmp_path, kind, names_asset)
+    folder = found / "assets" if names_asset else found
+    folder.mkdir(exist_ok=True)
+    path = folder / "words.txt"
+    path.touch()
+    os.truncate(path, 40 << 30)  # it takes no space
+    with pytest.raises(LimitError, match=r"words.txt: .* 40 GiB, expected at most 1 GiB"):
+        deploykit.freeze(found)

@@ -12,11 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from deploykit.transforms.core.checks.side_effects import READING_FILES, Effect, effects_in
-from deploykit.transforms.core.errors import GraphError, RefusedError
-from deploykit.transforms.core.files.reading import check_regular
+from deploykit.transforms.core.errors import GraphError, LimitError, RefusedError
+from deploykit.transforms.core.files.reading import check_regular, said
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, producer_name
 from deploykit.transforms.core.protos import AssetFileDef, MetaGraphDef
+
+MOST_BYTES = 1 << 30  # of a vocabulary: a frozen graph holds it, and is itself at most 2 GiB
 
 
 @dataclass(frozen=True)
@@ -47,18 +49,24 @@ class Vocabularies:
                 graph.replace(graph[name], _constant(name, path))
 
     def check(self, graph: Graph) -> None:
-        """Raise FileError for a file that is read and that is not there."""
+        """Raise FileError for a file that is read and that is not there. LimitError: too large."""
         for name, path in self.assets.items():
             if name in graph:
-                check_regular(path)
+                _check_size(path)
 
     def take_from_beside(self, graph: Graph) -> None:
-        """Let tables be filled from the files of their names that lie beside the model."""
+        """Let tables be filled from the files of their names that lie beside the model.
+
+        LimitError: one is too large.
+        """
         for node in graph:
             path = _path_read(graph, node) if node.op in READING_FILES else ""
-            if path and self.folder is not None and not self._is_own(path):
-                own = self.folder / Path(path).name
+            if path and self.folder is not None:
+                is_own = self._is_own(path)
+                own = Path(path) if is_own else self.folder / Path(path).name
                 if own.is_file():
+                    _check_size(own)
+                if own.is_file() and not is_own:
                     name = producer_name(_source(graph, node.data_inputs[1]))
                     graph.replace(graph[name], _constant(name, own))
 
@@ -71,9 +79,9 @@ class Vocabularies:
         found = [each for each in effects_in(graph) if each.where not in nodes]
         for node in graph:
             if node.op in READING_FILES and not self._is_own(path := _path_read(graph, node)):
-                said = f"the file {path}" if path else "a file whose name it computes"
+                what = f"the file {path}" if path else "a file whose name it computes"
                 does = (
-                    f"reads {said}, which is none of the model's own; copy it into "
+                    f"reads {what}, which is none of the model's own; copy it into "
                     f"{self.folder or 'a folder with the model'}, or save the model as a "
                     "SavedModel, which takes its files along"
                 )
@@ -139,6 +147,15 @@ def _own_name(filename: str) -> str:
             "such a model is not opened"
         )
     return filename
+
+
+def _check_size(path: Path) -> None:
+    size = check_regular(path).st_size
+    if size > MOST_BYTES:
+        raise LimitError(
+            f"{path}: the vocabulary file is too large: {said(size)}, expected at most "
+            f"{said(MOST_BYTES)}. Save the model with a smaller vocabulary"
+        )
 
 
 def _path_read(graph: Graph, node: Node) -> str:

@@ -46,10 +46,16 @@ class Limits:
     """
 
     seconds: float = 600.0
+    """Of each run that the caller asks for."""
     memory: int | None = None
-    """In bytes; default: what the machine has."""
+    """In bytes. Default: on the command line 70 % of the memory that is available when the command
+    starts, but for `serve`; else what the machine has."""
     show_log: bool = False
     """Whether lines of TensorFlow's log are shown."""
+    internal_seconds: float = 30.0
+    """Of each run that deploykit starts for itself: constant folding, and verification on synthetic
+    inputs. Loading a model does not count. `seconds` holds where it is less; --timeout sets both.
+    """
 
     def __enter__(self) -> "Limits":
         """Let these limits hold."""
@@ -64,6 +70,12 @@ class Limits:
     def take(self, other: "Limits") -> None:
         """Become what another one is."""
         self.seconds, self.memory, self.show_log = other.seconds, other.memory, other.show_log
+        self.internal_seconds = other.internal_seconds
+
+    @property
+    def internal(self) -> float:
+        """The seconds that hold for each run that deploykit starts for itself."""
+        return min(self.seconds, self.internal_seconds)
 
 
 limits = Limits()
@@ -135,7 +147,8 @@ class Worker:
             os.close(end)
         self._questions = os.fdopen(write_questions, "wb")
         self._answers = os.fdopen(read_answers, "rb")
-        self._send((kind, arguments, limits))
+        memory = own_work.default_cap() if limits.memory is None else limits.memory
+        self._send((kind, arguments, replace(limits, memory=memory)))
 
     @property
     def pid(self) -> int:
@@ -195,6 +208,11 @@ class Worker:
         last = _STAMP.sub("", found[-1])[:300] if found else "it said nothing"
         if says_no_memory(log):
             return LimitError(f"{self._runs} ran out of memory on this graph (--memory-limit)")
+        if status == -signal.SIGALRM:
+            return LimitError(
+                f"{self._runs} did not finish a run that deploykit started for itself within "
+                f"{limits.internal:g} seconds (--timeout)"
+            )
         if status == -signal.SIGKILL:
             return LimitError(
                 f"{self._runs} was killed, as a rule because the machine ran out of memory"
@@ -228,6 +246,7 @@ def _serve(questions: int, answers: int) -> None:
     with open(questions, "rb") as inbox, open(answers, "wb") as outbox:
         kind, arguments, given = pickle.load(inbox)
         own_work.lift_cap(given.memory)
+        own_work.bound_internal_runs(given.internal)
         created = _outcome(lambda: _named(kind)(*arguments))
         with contextlib.suppress(EOFError):  # whoever asked is gone
             while True:

@@ -15,9 +15,9 @@ from deploykit.transforms.core.node import Node, producer_name, split
 from deploykit.transforms.core.ops import op_defs, output_types
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.running.child import call
-from deploykit.transforms.core.running.kernels import KERNELS, MOVING_OPS, check_bytes
+from deploykit.transforms.core.running.kernels import KERNELS, MAX_BYTES, MOVING_OPS, check_bytes
 from deploykit.transforms.core.running.subnormals import refuse_subnormals
-from deploykit.transforms.core.tensors import Array, numpy_type
+from deploykit.transforms.core.tensors import Array, held_bytes, numpy_type
 
 # Pure ops that NumPy does not compute here; where one is constant, TensorFlow computes it.
 TENSORFLOW_OPS = frozenset(
@@ -41,6 +41,8 @@ TENSORFLOW_OPS = frozenset(
 )
 PURE_OPS = TENSORFLOW_OPS | frozenset(KERNELS)
 
+MAX_TOTAL_BYTES = 2 << 30  # of all that NumPy computes: no file of a graph is larger
+
 _MEASURING_OPS = frozenset({"Identity", "Rank", "Shape", "Size"})  # any size is as good to them
 
 
@@ -58,6 +60,7 @@ class Constants:
         self._graph = graph
         self._values: dict[str, Array | None] = {}
         self._too_large: set[str] = set()
+        self._held = 0  # bytes
         self._names: set[str] = set()
         allowed = frozenset(ops)
         for name in graph.order():
@@ -102,7 +105,12 @@ class Constants:
                 raise LimitError("what it reads is too large to be computed")
             if len(known) < len(operands) or any(port > 0 for _, port in producers):
                 return None
-            return _computed(node, known)
+            value = _computed(node, known)
+            if value is not None and not any(np.may_share_memory(value, each) for each in known):
+                self._held += value.nbytes
+                if self._held > MAX_TOTAL_BYTES:
+                    raise LimitError("the values before it take all memory that constants may take")
+            return value
         except LimitError:
             self._too_large.add(node.name)
             return None
@@ -110,8 +118,8 @@ class Constants:
     def values(self, tensors: Iterable[str]) -> dict[str, Array]:
         """Return the values of constant tensors, with one start of TensorFlow for what needs it.
 
-        Tensors whose values cannot be computed (a kernel refuses its inputs, or the result is too
-        large) are left out.
+        Tensors whose values cannot be computed are left out: a kernel refuses its inputs, or a
+        value on the way takes more than MAX_BYTES.
         """
         found: dict[str, Array] = {}
         rest = []
@@ -127,9 +135,10 @@ class Constants:
             nodes = [self._graph[name].to_proto() for name in self._graph.order() if name in needed]
             graph_def = GraphDef(node=nodes, versions=self._graph.versions)
             found |= call(
-                "deploykit.transforms.core.running.session:run_each",
+                "deploykit.transforms.core.running.session:run_constants",
                 graph_def.SerializeToString(),
                 rest,
+                MAX_BYTES,
             )
         return found
 
@@ -158,6 +167,8 @@ def _computed(node: Node, arrays: list[Array]) -> Array | None:
             value = np.asarray(kernel(node, *arrays))
         if computes:
             refuse_subnormals(value)
+        if value.dtype.kind == "O" and held_bytes(value) > MAX_BYTES:
+            raise LimitError("its strings are too large to be computed")
     except LimitError:
         raise
     except (

@@ -19,8 +19,9 @@ from deploykit.transforms.core.tensors import Array, numpy_type
 
 Kernel = Callable[..., Array]
 
-# A few bytes can ask for gigabytes: no constant that is worth its computing is larger than this.
-MAX_BYTES = 1 << 30
+# A few bytes of a graph can ask for gigabytes. Nothing larger is computed from constants, neither
+# as a result nor on the way to one. The largest weights of common models take 411 MB.
+MAX_BYTES = 512 << 20
 
 
 def check_bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:

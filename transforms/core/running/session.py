@@ -6,8 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deploykit.transforms.core.errors import GraphError, LoadError, failed, lacks_memory
+from deploykit.transforms.core.node import split
 from deploykit.transforms.core.protos import GraphDef
+from deploykit.transforms.core.running import own_work
+from deploykit.transforms.core.running.tensor_sizes import too_large_nodes
 from deploykit.transforms.core.tensors import Array
+
+_AT_ONCE = 4  # values of the largest size that TensorFlow may hold at a time
 
 _OF_A_CLUSTER = re.compile(
     r"Cannot assign a device for operation (?P<node>[^:\s]+): .*?"
@@ -142,7 +147,21 @@ def sentence(error: Any) -> str:
 
 def run_each(graph_def: bytes, fetches: list[str]) -> dict[str, Array]:
     """Return the values of those tensors that TensorFlow can compute, without feeding anything."""
+    return _values(Session(graph_def), fetches)
+
+
+def run_constants(graph_def: bytes, fetches: list[str], most: int) -> dict[str, Array]:
+    """Return the values of constant tensors that TensorFlow can compute, for deploykit itself.
+
+    None is computed that takes, or needs, more than `most` bytes.
+    """
     session = Session(graph_def)
+    too_large = too_large_nodes(session.graph, most)
+    with own_work.internal_run(growth=_AT_ONCE * most):
+        return _values(session, [name for name in fetches if split(name)[0] not in too_large])
+
+
+def _values(session: Session, fetches: list[str]) -> dict[str, Array]:
     values = {}
     for name in fetches:
         try:

@@ -17,7 +17,7 @@ from deploykit.transforms.core.errors import (
     LimitError,
     RefusedError,
 )
-from deploykit.transforms.core.running import child
+from deploykit.transforms.core.running import child, own_work
 
 HERE = "tests.transforms.core.running.test_child"
 
@@ -161,6 +161,31 @@ def test_memory_cap():
         with pytest.raises(LimitError, match="memory"):
             child.call(f"{HERE}:takes", 1 << 30)
     assert child.limits.memory is None
+
+
+def loops(seconds):
+    with own_work.internal_run():
+        time.sleep(seconds)
+    return seconds
+
+
+def test_deadline_of_runs_that_deploykit_starts_for_itself():
+    with (
+        child.Limits(seconds=60, internal_seconds=0.2),
+        pytest.raises(LimitError, match=r"for itself within 0.2 seconds \(--timeout\)"),
+    ):
+        child.call(f"{HERE}:loops", 60)
+
+
+def test_runs_that_the_caller_asks_for_have_no_such_deadline():
+    with child.Limits(seconds=60, internal_seconds=0.01):
+        assert child.call("time:sleep", 0.1) is None
+    assert loops(0.0) == 0.0  # in no child
+
+
+def test_a_shorter_deadline_holds_for_both():
+    assert child.Limits().internal == 30
+    assert child.Limits(seconds=3).internal == 3
 
 
 class Counter:
