@@ -195,3 +195,16 @@ def test_the_check_sees_an_effect_that_nothing_waits_for(monkeypatch, capfd):
     monkeypatch.setattr(Library, "has_effect", lambda *_: False)
     with pytest.raises(AssertionError):
         check((direct, old_branch), asserts, capfd)
+
+
+@pytest.mark.parametrize("each", [branch, case])
+def test_a_branch_that_becomes_a_call_keeps_its_effects(each, capfd):
+    """TensorFlow did not lower the If, so all stateful nodes of its branch ran."""
+    graph = nested((direct, each), asserts)
+    expected = [value for value, _ in outcomes(graph, capfd)]
+    for taken, value in zip(("true", "false"), expected, strict=True):
+        result = transform(graph, f"inline_functions pin_placeholder(name=c, value={taken})")
+        try:
+            assert float(run(result, {"x": np.float32(1)})[0]) == value
+        except GraphError:
+            assert value is None

@@ -1,0 +1,54 @@
+"""Runs on synthetic inputs end: in time, and before a tensor is too large."""
+
+import numpy as np
+import pytest
+
+from deploykit.transforms.core.errors import LimitError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.running.child import Limits
+from deploykit.verification import running
+from deploykit.verification.verify import verify
+from tests.support import build
+
+
+def loop(count: int) -> Graph:
+    """Return a graph that runs a loop so many times."""
+
+    def body():
+        import tensorflow as tf
+
+        tf.compat.v1.enable_control_flow_v2()
+        x = tf.compat.v1.placeholder(tf.float32, [1], "x")
+        y = tf.while_loop(
+            lambda i, a: i < count, lambda i, a: (i + (count < 100), a * 0.5 + 1), [0, x]
+        )
+        tf.identity(y[1], name="y")
+
+    return build(body, ["x"], ["y"])
+
+
+def test_a_loop_without_end_on_synthetic_inputs():
+    with Limits(internal_seconds=2), pytest.raises(LimitError, match=r"within 2 seconds"):
+        verify(loop(1000), loop(1000))
+
+
+def test_a_loop_that_ends_and_samples_of_the_user_have_no_such_bound():
+    assert verify(loop(10), loop(10)).passed
+    with Limits(seconds=4, internal_seconds=1), pytest.raises(LimitError, match=r"within 4 sec"):
+        verify(loop(1000), loop(1000), data={"x": np.ones((1, 1), np.float32)[0]})
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_tensor_that_is_too_large(monkeypatch):
+    monkeypatch.setattr(running, "MOST_BYTES", 1000)
+
+    def body():
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [1, 10], "x")
+        tf.tile(x, [1, 100], name="y")
+
+    graph = build(body, ["x"], ["y"])
+    with pytest.raises(LimitError, match=r"'y' \(Tile\) makes a tensor of more than 1000 bytes"):
+        verify(graph, graph)
+    assert verify(graph, graph, data={"x": np.ones((1, 10), np.float32)}).compared == 1000
