@@ -10,30 +10,34 @@ from collections.abc import Collection
 from deploykit.transforms.core.control_flow import CASE_OPS, IF_OPS, conditional_depths
 from deploykit.transforms.core.functions import Library, names_in
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers.affine import BATCH_NORM_OPS
+from deploykit.transforms.core.layers.affine import FUSED_BATCH_NORM_OPS
 from deploykit.transforms.core.layers.random_ops import RANDOM_OPS
-from deploykit.transforms.core.node import SWITCH_OPS, Node, producer_name
+from deploykit.transforms.core.node import MERGE_OPS, SWITCH_OPS, Node, producer_name
 from deploykit.transforms.core.running.constants import PURE_OPS, Constants
 from deploykit.transforms.pin_placeholder import pin_placeholder
 
 logger = logging.getLogger("deploykit")
 
 _SCALING_OPS = frozenset({"Div", "Mul", "RealDiv"})
-_TRAINING_OPS = RANDOM_OPS | BATCH_NORM_OPS | {"Rsqrt"}
+_MASKING_OPS = frozenset({"Floor", "Greater", "GreaterEqual", "Less", "LessEqual"})
+_CHOOSING_OPS = frozenset({"Const", "Identity", "NoOp", "Squeeze"})
+_PASSING_OPS = SWITCH_OPS | {"Identity", "Squeeze", "Reshape"}
 
 
 def pin_training_switches(graph: Graph) -> None:
     """Pin placeholders with a default that switch dropout or batch norms and nothing else.
 
-    They are known by what reads them, not by their names. A placeholder that is an input of the
-    graph stays, as does one that anything else depends on, such as a temperature.
+    They are known by what reads them, not by their names: a mask of dropout, or a condition with
+    dropout or a batch norm in training mode in a branch. A placeholder that is an input of the
+    graph stays, as does one that anything else depends on, such as a temperature or the scale of
+    noise, and one whose default leaves dropout on.
     """
     around = _Surroundings(graph)
     for node in [node for node in graph if node.op == "PlaceholderWithDefault"]:
         if node.name not in graph or graph.is_input(node.name) or graph.is_output(node.name):
             continue
         default = graph.constant(node.data_inputs[0])
-        if default is None or default.shape != () or default.value.dtype.kind not in "bfiuV":
+        if default is None or default.shape != () or default.value.item() not in (0, 1):
             continue
         if node.attr("shape") in (None, ()) and _Switch(around, node).is_of_training():
             value = str(default.value.item()).lower()
@@ -75,12 +79,12 @@ class _Switch:
 
     def _is_part(self, value: Node, reader: Node) -> bool:
         if reader.name in self._noise:
-            return True
+            ops = {node.op for node in self._graph.readers(reader.name)}
+            return reader.op in _MASKING_OPS or (bool(ops) and ops <= _MASKING_OPS)
         if reader.op in SWITCH_OPS and producer_name(reader.data_inputs[1]) == value.name:
             return self._branch_trains(value)
         if reader.op in IF_OPS | CASE_OPS and producer_name(reader.data_inputs[0]) == value.name:
-            training = Library(self._graph).reaching(lambda node: node.op in _TRAINING_OPS)
-            return not training.isdisjoint(names_in(reader.attrs.values()))
+            return self._function_trains(reader)
         if reader.op in _SCALING_OPS:  # of what a mask keeps
             after = list(self._graph.readers(reader.name))
             return bool(after) and all(
@@ -90,11 +94,44 @@ class _Switch:
         return False
 
     def _branch_trains(self, condition: Node) -> bool:
-        """Return whether a conditional with this condition runs dropout or a batch norm."""
-        switches = [n.name for n in self._graph.readers(condition.name) if n.op in SWITCH_OPS]
-        depths = conditional_depths(self._graph)
-        below = self._graph.descendants(switches)
-        return any(depths[name] and self._graph[name].op in _TRAINING_OPS for name in below)
+        """Return whether a conditional with this condition drops values or updates a batch norm."""
+        graph = self._graph
+        switches = [n for n in graph.readers(condition.name) if n.op in SWITCH_OPS]
+        depths = conditional_depths(graph)
+        below = graph.descendants([node.name for node in switches])
+        inside = [graph[name] for name in below if depths[name]]
+        if _drops({node.op for node in inside}) or any(map(_normalises_a_batch, inside)):
+            return True
+        merges = [graph[name] for name in below if graph[name].op in MERGE_OPS]
+        return any(map(self._chooses_moments, merges))
+
+    def _chooses_moments(self, merge: Node) -> bool:
+        """Return whether a Merge gives a moving average or the moments of the batch."""
+        return {"Const", "Mean"} <= {self._source(tensor) for tensor in merge.data_inputs}
+
+    def _source(self, tensor: str) -> str:
+        """Return the op that makes a tensor, which others only pass on."""
+        node = self._graph.producer(tensor)
+        while node.op in _PASSING_OPS:
+            node = self._graph.producer(node.data_inputs[0])
+        return node.op
+
+    def _function_trains(self, call: Node) -> bool:
+        library, ops = Library(self._graph), set[str]()
+        waiting = [name for name in names_in(call.attrs.values()) if name in library.functions]
+        seen = set(waiting)
+        while waiting:
+            for proto in library.functions[waiting.pop()].node_def:
+                ops.add(proto.op)
+                if _normalises_a_batch(Node.from_proto(proto)):
+                    return True
+                new = {*names_in(proto.attr.values()), proto.op} & library.functions.keys() - seen
+                seen |= new
+                waiting += new
+        sources = {self._source(tensor) for tensor in call.data_inputs[1:]}
+        if "Mean" in sources and ops <= _CHOOSING_OPS and "Const" in ops | sources:
+            return True
+        return _drops(ops)
 
     def _closure(self, names: set[str], known: Collection[str] = ()) -> set[str]:
         """Return the nodes, and those that read only them, other known nodes and constants."""
@@ -113,3 +150,12 @@ class _Switch:
                     found.add(reader.name)
                     waiting.append(reader.name)
         return found
+
+
+def _drops(ops: Collection[str]) -> bool:
+    """Return whether ops make a mask of random numbers."""
+    return not RANDOM_OPS.isdisjoint(ops) and not _MASKING_OPS.isdisjoint(ops)
+
+
+def _normalises_a_batch(node: Node) -> bool:
+    return node.op in FUSED_BATCH_NORM_OPS and bool(node.attr("is_training", True))

@@ -10,8 +10,9 @@ from deploykit.freezing.interface import source_of
 from deploykit.freezing.open_model import OpenedModel, open_model
 from deploykit.freezing.sidecar import About, about
 from deploykit.input.preprocessing import declared_for
+from deploykit.input.samples import open_samples
 from deploykit.photos.class_names import read_labels
-from deploykit.rewriting.live_keras import checked_against_live
+from deploykit.rewriting.live_keras import Feed, checked_against_live, live_feeds
 from deploykit.rewriting.rewrite import OutputFiles, Rewriting
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import Work, working
@@ -88,11 +89,21 @@ def _written(
         found = proof.checked(graph, path)
         if path is None or not found.verified:
             return found
-        return checked_against_live(found, model, graph, path, how.input_range, strict)
+        strict = not how.allow_unverified
+        return checked_against_live(found, model, graph, path, _live_feeds(graph, how), strict)
 
-    strict = not how.allow_unverified
     size, found = target.write(graph, check)
     return Rewriting(model, model.nodes, verification=found, bytes=size)
+
+
+def _live_feeds(graph: Graph, how: Comparison) -> list[Feed]:
+    """Return feeds of two batch sizes for a live model, of the user's data where there are any."""
+    if how.data is None:
+        return live_feeds(graph, how.input_range, how.shapes)
+    samples = open_samples(how.data, graph, how.preprocess, labels=how.labels)
+    sizes = (samples.batch,) if samples.batch else (4, 2)
+    first = [samples.feeds(size)[0] for size in sizes]
+    return [[feed[tensor] for tensor in graph.inputs] for feed in first]
 
 
 def _told(graph: Graph, preprocess: Any, labels: Any) -> About:

@@ -1,5 +1,6 @@
 """A model in 8 bits: with calibration data, or with its weights alone."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,9 @@ def quantize(
         return _calibrated(opened, how, (calibration, evaluation), comparison, target, work, budget)
 
 
+_FLOAT_STEP = re.compile(r"step \d+ of \d+, (?!quantize|round)\w+, breaks")
+
+
 def _stored(
     opened: OpenedModel,
     how: Quantization,
@@ -121,6 +125,8 @@ def _stored(
         raise
     except VerificationError as error:
         why = str(error)
+        if _FLOAT_STEP.search(why):
+            raise
         if not isinstance(error, NotQuantizedError):
             told = why.removeprefix(f"{opened.source}: ").rpartition("; ")[0]
             why = f"int8 is too inaccurate: {told}"

@@ -210,10 +210,16 @@ def _too_noisy(choice: LayerChoice, target: EngineTarget, task: SearchTask) -> s
     tried = [each for each in chosen.trials if len(each.keep_float) < len(chosen.keep_float)]
     if not any(trial.judgement for trial in tried):
         return f"{target.title} cannot run the int8 graph"
+    best = max((trial.judgement for trial in tried if trial.judgement), key=_certain)
     return (
-        f"int8 is too inaccurate: with any int8 layer, SQNR is below {task.bar:g} dB or the metric "
-        f"drops by more than {task.how.max_drop:g}"
+        f"int8 is too inaccurate: with int8 layers, SQNR is at most {best.sqnr_db:.1f} dB (95 % "
+        f"lower bound {best.certain_db:.1f} dB), expected {task.bar:g} dB, or the metric drops by "
+        f"more than {task.how.max_drop:g}"
     )
+
+
+def _certain(judgement: Judgement) -> float:
+    return judgement.certain_db
 
 
 def _facts(task: SearchTask, target: EngineTarget) -> dict[str, Any]:

@@ -17,14 +17,14 @@ from deploykit.freezing.keras.layer_calls import differing_layer, variables_rest
 from deploykit.freezing.live_models import is_keras
 from deploykit.freezing.open_model import OpenedModel
 from deploykit.storage.files import read_bytes
-from deploykit.transforms.core.errors import GraphError, VerificationError
+from deploykit.transforms.core.errors import GraphError, UnverifiedError, VerificationError
 from deploykit.transforms.core.files.reading import MOST_TEXT
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.running.differences import QualityBar, compare
 from deploykit.transforms.core.running.session import Session
 from deploykit.transforms.core.tensors import Array
-from deploykit.verification.sample_inputs import made_up_feeds, type_and_shape
+from deploykit.verification.sample_inputs import Shaped, made_up_feeds, type_and_shape
 from deploykit.verification.tolerance import default_tolerance
 from deploykit.verification.verify import Verification
 
@@ -71,7 +71,7 @@ def checked_against_live(
     model: OpenedModel,
     graph: Graph,
     path: Path,
-    input_range: tuple[float, float],
+    feeds: Sequence[Feed],
     strict: bool,
 ) -> Verification:
     """Return what was found of a frozen graph's file, once it also agrees with the live model.
@@ -83,17 +83,19 @@ def checked_against_live(
     random numbers. What cannot run eagerly is judged by its trace alone.
     """
     try:
-        _check(model, graph, str(path), input_range)
+        _check(model, graph, str(path), feeds)
     except VerificationError as error:
         if strict:
-            raise VerificationError(
-                f"{error}; nothing was written (--allow-unverified writes it)"
+            raise type(error)(
+                f"{error}. Nothing was written (--allow-unverified writes it)"
             ) from None
         logger.warning("%s", error)
+        is_verified = not isinstance(error, UnverifiedError)
+        return replace(found, verified=is_verified, passed=False, reason=str(error))
     return found
 
 
-def _check(model: OpenedModel, graph: Graph, path: str, input_range: tuple[float, float]) -> None:
+def _check(model: OpenedModel, graph: Graph, path: str, feeds: Sequence[Feed]) -> None:
     source = model.requested
     if source.inputs or source.outputs or source.pins or source.signature:
         return
@@ -106,9 +108,6 @@ def _check(model: OpenedModel, graph: Graph, path: str, input_range: tuple[float
         live = source.model
     else:
         return
-    feeds = _feeds(graph, input_range)
-    if not feeds:
-        return
     tolerance = SLACK * default_tolerance(graph)
     frozen = FrozenFile(path, graph.inputs, graph.outputs)
     if isinstance(live, KerasFile):
@@ -117,12 +116,20 @@ def _check(model: OpenedModel, graph: Graph, path: str, input_range: tuple[float
         found = call(name, live, frozen, feeds, tolerance, forced=forced)
     else:
         name = "deploykit.rewriting.live_keras:compare_outputs"
-        found = call(name, frozen, feeds, _eager(live, feeds), tolerance)
+        try:
+            expected = _eager(live, feeds)
+        except GraphError as error:
+            found = LiveComparison(not_possible=str(error))
+        else:
+            found = call(name, frozen, feeds, expected, tolerance)
         if found.failure:
             found = _with_layer(live, feeds, found, tolerance)
     if found.not_possible:
-        logger.info("%s: not compared with eager calls: %s", model.source, found.not_possible)
-    elif found.failure:
+        raise UnverifiedError(
+            f"{model.source}: not compared with an eager call: {found.not_possible}. Give sizes "
+            "with --shape, or another --input-range"
+        )
+    if found.failure:
         where = f" (layer '{found.layer}')" if found.layer else ""
         raise VerificationError(
             f"{model.source}: Keras traces the model into a graph that differs from an eager call"
@@ -150,7 +157,10 @@ def compare_outputs(
     session, bar = Session(parse_graph_def(frozen.path)), QualityBar(tolerance)
     for feed, values in zip(feeds, expected, strict=False):
         named = dict(zip(frozen.inputs, feed, strict=True))
-        found, again = (session.run(list(frozen.outputs), named) for _ in range(2))
+        try:
+            found, again = (session.run(list(frozen.outputs), named) for _ in range(2))
+        except GraphError as error:
+            return LiveComparison(f"the graph cannot be run: {error}")
         if any(bar.failure(difference) for difference in compare(found, again)):
             return LiveComparison(not_possible="the model draws random numbers")
         if len(found) != len(values):
@@ -194,19 +204,18 @@ def _with_layer(
     return found
 
 
-def _feeds(graph: Graph, input_range: tuple[float, float]) -> list[Feed]:
+def live_feeds(graph: Graph, input_range: tuple[float, float], shapes: Shaped) -> list[Feed]:
     """Return synthetic values of the inputs in their order, for two batch sizes and lengths."""
-    made, _ = made_up_feeds(graph, input_range)
+    made, _ = made_up_feeds(graph, input_range, shapes)
     if not made:
         return []
-    first = made[0]
-    shapes = {}
+    first, others = made[0], dict(shapes)
     for tensor, array in first.items():
         declared = type_and_shape(graph, tensor)[1]
-        if declared is not None and min(declared, default=0) < 0:
+        if declared is not None and min(declared, default=0) < 0 and tensor not in shapes:
             sizes = zip(declared, array.shape, strict=True)
-            shapes[tensor] = [_other(size) if d < 0 else size for d, size in sizes]
-    second = made_up_feeds(graph, input_range, shapes)[0][:1] if shapes else []
+            others[tensor] = [_other(size) if d < 0 else size for d, size in sizes]
+    second = made_up_feeds(graph, input_range, others)[0][:1] if others != shapes else []
     return [[feed[tensor] for tensor in graph.inputs] for feed in (first, *second)]
 
 

@@ -17,7 +17,7 @@ from deploykit.transforms.core.errors import (
     VerificationError,
 )
 from deploykit.transforms.core.graph import Graph
-from deploykit.verification.verify import ADVICE, IN_MEMORY, Stored, Verification
+from deploykit.verification.verify import ADVICE, CHANGES, IN_MEMORY, Stored, Verification
 
 logger = logging.getLogger("deploykit")
 
@@ -81,7 +81,7 @@ class Proof:
         if self.is_same and self.model.original is not None:
             with contextlib.suppress(GraphError):
                 found = self.compare(self.reference, result, Stored(self.model.original, str(path)))
-                if found.verified:
+                if not found.not_possible:
                     return found
         file = str(path) if self.is_same else self.model.file_of(self.reference)
         with tempfile.TemporaryDirectory(prefix="deploykit-") as folder:
@@ -103,10 +103,23 @@ class Proof:
     def _tell(self, reason: str) -> None:
         """Warn that nothing was compared, or raise UnverifiedError."""
         if not self.allow_unverified:
+            advice = self._pins() if reason == CHANGES else ADVICE
             raise UnverifiedError(
-                f"{self.model.source}: not verified: {reason}. Nothing was written. {ADVICE}"
+                f"{self.model.source}: not verified: {reason}. Nothing was written. {advice}"
             )
         logger.warning("%s: not verified: %s", self.model.source, reason)
+
+    def _pins(self) -> str:
+        """Return what helps where a model draws random numbers."""
+        graph = self.reference
+        switches = [
+            node.name
+            for node in graph
+            if node.op == "PlaceholderWithDefault" and not graph.is_input(node.name)
+        ]
+        pins = ", ".join(f"--pin {name}=VALUE" for name in switches[:3])
+        pinned = f"Turn its random ops off ({pins}), or accept" if pins else "Accept"
+        return f"{pinned} an unverified result with --allow-unverified."
 
     def _doubt(self, found: Verification) -> None:
         """Warn that the model's own answers cannot be right, or raise UnverifiedError."""

@@ -98,7 +98,19 @@ def batch_norm(y, is_training):
     return tf.reshape(y, [4, 6])
 
 
+def moments(y, is_training):
+    """As tf.layers.batch_normalization writes it where it is not fused."""
+    import tensorflow as tf
+
+    mean, variance = tf.nn.moments(y, [0])
+    choose = tf.compat.v1.cond
+    mean = choose(is_training, lambda: mean, lambda: tf.constant([0.1] * 6))
+    variance = choose(is_training, lambda: variance, lambda: tf.constant([2.0] * 6))
+    return (y - mean) * tf.math.rsqrt(variance + 1e-3)
+
+
 SWITCHES = {
+    "moments": (moments, False, "bool"),
     "floor": (floor, 1.0, "float32"),
     "old division": (old_division, 1.0, "float32"),
     "keep_prob": (kept_of_today, 1.0, "float32"),
@@ -122,7 +134,7 @@ def test_optimize_leaves_nothing_of_training(kind, name, caplog):
     left = set(ops(result))
     assert not [op for op in left if "Random" in op or op in ("PlaceholderWithDefault", "Switch")]
     assert error(graph, result, X) < 1e-6
-    if kind != "batch norm":
+    if kind not in ("batch norm", "moments"):
         assert left == {"Placeholder", "Neg", "Relu"}
         assert error(graph, result, X) == 0
 
@@ -157,7 +169,43 @@ def other_branch(y, flag):
     return tf.nn.dropout(y, rate=0.5)
 
 
+def normalised(y, flag):
+    import tensorflow as tf
+
+    return tf.compat.v1.cond(flag, lambda: tf.nn.l2_normalize(y, 1), lambda: y)
+
+
+def one_of_two_norms(y, flag):
+    import tensorflow as tf
+
+    def norm(shift):
+        return tf.raw_ops.FusedBatchNormV3(
+            x=tf.reshape(y, [4, 1, 2, 3]), scale=tf.ones([3]), offset=tf.fill([3], shift),
+            mean=tf.zeros([3]), variance=tf.ones([3]), is_training=False,
+        ).y  # fmt: skip
+
+    return tf.reshape(tf.compat.v1.cond(flag, lambda: norm(1.0), lambda: norm(2.0)), [4, 6])
+
+
+def noise_scale(y, scale):
+    import tensorflow as tf
+
+    return y + scale * tf.raw_ops.RandomStandardNormal(shape=[4, 6], dtype=tf.float32, seed=3)
+
+
+def sampled(y, flag):
+    import tensorflow as tf
+
+    noise = tf.raw_ops.RandomStandardNormal(shape=[4, 6], dtype=tf.float32, seed=3)
+    return tf.compat.v1.cond(flag, lambda: y + noise, lambda: y)
+
+
 LEFT = {
+    "a norm that is no batch norm": (normalised, False, "bool"),
+    "two norms in inference mode": (one_of_two_norms, False, "bool"),
+    "the scale of noise": (noise_scale, 0.0, "float32"),
+    "sampling": (sampled, False, "bool"),
+    "dropout that is on": (rate_of_today, 0.5, "float32"),
     "temperature": (temperature, 1.0, "float32"),
     "threshold": (threshold, 0.0, "float32"),
     "keep probability that also scales": (both, 1.0, "float32"),

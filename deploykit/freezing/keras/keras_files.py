@@ -19,7 +19,7 @@ from deploykit.freezing.keras.keras_2_archives import (
     write_archive,
     write_weights,
 )
-from deploykit.freezing.keras.layer_calls import Call, layer_calls
+from deploykit.freezing.keras.layer_calls import Call, augmentation_off, layer_calls
 from deploykit.freezing.model_path import KERAS_FOLDER
 from deploykit.freezing.resaving import Resaved, input_name, named_outputs, saved_again, writing
 from deploykit.storage.archives import open_archive
@@ -89,7 +89,8 @@ def write_model(folder: str, model: Any) -> Resaved:
             "or call it on data, and save it again"
         )
     counts: list[int] = []
-    run = caller(model)
+    augmenting: dict[str, None] = {}
+    run = caller(model, augmenting)
 
     def answer(*tensors: Any) -> dict[str, Any]:
         parts = run(tensors)
@@ -114,30 +115,35 @@ def write_model(folder: str, model: Any) -> Resaved:
     outputs = [name for name, count in named for _ in range(count)]
     ignored = "" if keras.__name__ == "tf_keras" else "; Keras' predict() ignores it"
     notes = [f"layer '{name}': training=True kept{ignored}" for name in calls.in_training]
+    notes += [f"layer '{name}': augmentation is off, as in predict()" for name in augmenting]
     return Resaved([tensor.name for tensor in model.inputs], outputs, notes)
 
 
-def caller(model: Any) -> Call:
+def caller(model: Any, augmenting: dict[str, None] | None = None) -> Call:
     """Return a function of the model's inputs, in their order, that calls it as its author would.
 
     No `training` is given: layers that the author calls with training=True stay in that mode, as in
-    `model.export`. The function returns the tensors of each output. GraphError: Keras cannot run
-    the model.
+    `model.export`. Layers whose own default is training=True are off; `augmenting` takes their
+    names. The function returns the tensors of each output. GraphError: Keras cannot run the model.
     """
     import tensorflow as tf
 
-    is_sequential = isinstance(model, package_of(model).Sequential)
+    keras = package_of(model)
+    is_sequential = isinstance(model, keras.Sequential)
     structure = model.inputs[0] if is_sequential else model.input
     places = {id(tensor): place for place, tensor in enumerate(model.inputs)}
 
     def call(tensors: Sequence[Any]) -> list[list[Any]]:
         given = tf.nest.map_structure(lambda tensor: tensors[places[id(tensor)]], structure)
         try:
-            answers = model(given)
+            with augmentation_off(keras) as names:
+                answers = model(given)
         except Exception as error:  # Keras raises whatever the model happens to cause
             raise failed(
                 f"Keras loads the model but cannot run it: {_text(error)}", error
             ) from None
+        if augmenting is not None:
+            augmenting.update(dict.fromkeys(names))
         return [tf.nest.flatten(each, expand_composites=True) for each in tf.nest.flatten(answers)]
 
     return call

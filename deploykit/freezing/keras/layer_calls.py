@@ -4,6 +4,7 @@ All of this runs where Keras is imported: in a child process, or in that of a li
 """
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,6 +54,33 @@ def layer_calls(keras: Any) -> Iterator[LayerCalls]:
 
     with mock.patch.object(keras.layers.Layer, "__call__", called):
         yield calls
+
+
+@contextlib.contextmanager
+def augmentation_off(keras: Any) -> Iterator[list[str]]:
+    """Call layers whose own default is training=True in inference mode; yield their names.
+
+    Layers that augment images have that default, which no author wrote into the model. Keras'
+    `predict()` turns them off as well.
+    """
+    names: list[str] = []
+    original = keras.layers.Layer.__call__
+
+    def called(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        if _trains_by_default(type(layer)):
+            kwargs["training"] = False
+            if layer.name not in names:
+                names.append(layer.name)
+        return original(layer, *args, **kwargs)
+
+    with mock.patch.object(keras.layers.Layer, "__call__", called):
+        yield names
+
+
+def _trains_by_default(layer: Any) -> bool:
+    """Return whether a class of layers trains where its caller does not say."""
+    parameter = inspect.signature(layer.call).parameters.get("training")
+    return parameter is not None and parameter.default is True
 
 
 @contextlib.contextmanager

@@ -39,7 +39,7 @@ def test_columns_say_how_wide_tables_are(deploykit, long, monkeypatch, width):
     assert len(rows) == 2
     assert all("…" in row for row in rows)
     steps = [line for line in text.splitlines() if re.search(r" \d\.\d\d ", line)]
-    assert len(steps) == 8  # each in a line of its own
+    assert len(steps) == 10  # each in a line of its own
     assert max(map(len, rows)) <= max(width, 40)
     assert f'"input_file": "{long}"' in printed(deploykit, long, "--json")
 

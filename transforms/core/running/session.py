@@ -20,6 +20,9 @@ _OF_A_CLUSTER = re.compile(
 )
 
 
+_HEADINGS = ("Graph execution error:", "Detected at node", "File ")  # above what went wrong
+
+
 class Session:
     """A TensorFlow session that holds one graph; Grappler is off unless asked for."""
 
@@ -142,7 +145,8 @@ def sentence(error: Any) -> str:
     at = max((i for i, line in enumerate(lines) if line.startswith("Node: ")), default=-1)
     if 0 <= at < len(lines) - 1:  # below "Graph execution error:" and where it was detected
         return f"node {lines[at].removeprefix('Node: ')}: {lines[at + 1]}"[:300]
-    return lines[0][:300] if text else type(error).__name__
+    told = [line for line in lines if line and not line.startswith(_HEADINGS)]
+    return told[0][:300] if told else type(error).__name__
 
 
 def run_each(graph_def: bytes, fetches: list[str]) -> dict[str, Array]:

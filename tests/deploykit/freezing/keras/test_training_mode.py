@@ -65,6 +65,29 @@ def test_a_frozen_graph_gives_what_the_call_gives(package, kept, form, tmp_path,
 
 
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
+@pytest.mark.parametrize("is_nested", [False, True])
+@pytest.mark.parametrize("form", ["live", "keras"])
+def test_augmentation_is_off(package, is_nested, form, tmp_path, caplog):
+    """These layers have training=True as their default, which no author wrote."""
+    caplog.set_level(logging.INFO, "deploykit")
+
+    def augmented(keras, x):
+        layers = [keras.layers.RandomFlip(name="flip"), keras.layers.RandomTranslation(0.2, 0.2)]
+        if is_nested:
+            return keras.Sequential(layers)(x)
+        return layers[1](layers[0](x))
+
+    live = source = model(package, augmented)
+    if form == "keras":
+        live.save(source := tmp_path / "m.keras")
+    graph = deploykit.freeze(source, output=tmp_path / "m.pb")
+    x = random(5, *SHAPE)
+    expected = live.predict(x, verbose=0)
+    np.testing.assert_allclose(run(graph, {graph.inputs[0]: x})[0], expected, atol=2e-6)
+    assert "layer 'flip': augmentation is off, as in predict()" in caplog.text
+
+
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_freezing_a_live_model_leaves_it_as_it_was(package, tmp_path):
     live = model(package, batch_norm)
     before = [np.array(value) for value in live.get_weights()]
@@ -117,3 +140,5 @@ def test_a_sequence_that_keras_cuts_is_found(tmp_path):
     with pytest.raises(VerificationError, match="layer 'steps'"):
         deploykit.freeze(tmp_path / "m.keras", output=tmp_path / "m.pb")
     assert [path.name for path in tmp_path.iterdir()] == ["m.keras"]
+    graph = deploykit.freeze(tmp_path / "m.keras", output=tmp_path / "m.pb", allow_unverified=True)
+    assert not graph.report.verification.passed
