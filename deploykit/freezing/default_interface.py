@@ -72,9 +72,7 @@ def check_outputs(graph: Graph, tensors: Iterable[str], known: Sequence[str] = (
         else:
             node = graph[name]
             types = output_types(node) if node.op in op_defs() else None
-            if types is None or 0 <= port < len(
-                types
-            ):  # what a function returns is checked elsewhere
+            if types is None or 0 <= port < len(types):  # a function's results are checked later
                 continue
             count = f"{len(types)} output{'' if len(types) == 1 else 's'}"
             wrong = f"'{tensor}' is named as output, but node '{name}' ({node.op}) has {count}"

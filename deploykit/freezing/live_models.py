@@ -59,10 +59,8 @@ def _is_function(model: Any) -> bool:
 def _export_subclassed(folder: str, model: Any) -> None:
     """Write a model whose inputs no graph of layers tells, with what it was called on."""
     try:
-        is_quiet = (
-            package_of(model).__name__ == "keras"
-        )  # tf_keras has no such switch, and says nothing
-        model.export(folder, **({"verbose": False} if is_quiet else {}))
+        is_keras_3 = package_of(model).__name__ == "keras"  # tf_keras prints nothing
+        model.export(folder, **({"verbose": False} if is_keras_3 else {}))
     except Exception as error:  # Keras raises whatever the model happens to cause
         text = " ".join(str(error).split())[:300]
         raise failed(

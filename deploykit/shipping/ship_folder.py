@@ -145,7 +145,7 @@ def _readme(document: Mapping[str, Any]) -> str:
     return "\n".join([
         f"# {document['name']}",
         "",
-        *precision_line(document),
+        *(f"{line}\n" for line in precision_line(document)),
         document["verdict"],
         f"`report.html` shows what was measured, `{document['name']}/` is what TensorFlow Serving "
         "loads.",
