@@ -52,6 +52,7 @@ class _Surroundings:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.constants = Constants(graph, PURE_OPS)
+        self.depths = conditional_depths(graph)
         self.drawn = {node.name for node in graph if node.op in RANDOM_OPS}
 
 
@@ -59,7 +60,9 @@ class _Switch:
     """What a placeholder decides."""
 
     def __init__(self, around: _Surroundings, placeholder: Node) -> None:
-        self._graph, self._constants = around.graph, around.constants
+        self._graph, self._constants, self._depths = around.graph, around.constants, around.depths
+        self._training: dict[str, bool] = {}
+        """By condition, of which many nodes may be switched."""
         self._values = self._closure({placeholder.name})
         """Nodes that depend on the placeholder and on constants alone."""
         self._noise = self._closure(around.drawn, self._values) - self._values
@@ -82,7 +85,9 @@ class _Switch:
             ops = {node.op for node in self._graph.readers(reader.name)}
             return reader.op in _MASKING_OPS or (bool(ops) and ops <= _MASKING_OPS)
         if reader.op in SWITCH_OPS and producer_name(reader.data_inputs[1]) == value.name:
-            return self._branch_trains(value)
+            if value.name not in self._training:
+                self._training[value.name] = self._branch_trains(value)
+            return self._training[value.name]
         if reader.op in IF_OPS | CASE_OPS and producer_name(reader.data_inputs[0]) == value.name:
             return self._function_trains(reader)
         if reader.op in _SCALING_OPS:  # of what a mask keeps
@@ -97,9 +102,8 @@ class _Switch:
         """Return whether a conditional with this condition drops values or updates a batch norm."""
         graph = self._graph
         switches = [n for n in graph.readers(condition.name) if n.op in SWITCH_OPS]
-        depths = conditional_depths(graph)
         below = graph.descendants([node.name for node in switches])
-        inside = [graph[name] for name in below if depths[name]]
+        inside = [graph[name] for name in below if self._depths[name]]
         if _drops({node.op for node in inside}) or any(map(_normalises_a_batch, inside)):
             return True
         merges = [graph[name] for name in below if graph[name].op in MERGE_OPS]

@@ -257,6 +257,23 @@ def test_20_000_switches():
     assert len(transform(graph, TEXT)) == len(graph)
 
 
+def test_4_000_branches_of_one_condition():
+    from deploykit.transforms.core.node import Node
+    from deploykit.transforms.core.tensors import DType
+
+    kinds = {"T": DType("float32")}
+    nodes = [Node("x", "Placeholder"), Node.constant("default", np.array(False))]
+    nodes.append(Node("p", "PlaceholderWithDefault", ("default",)))
+    last = "x"
+    for i in range(4000):
+        nodes.append(Node(f"s{i}", "Switch", (last, "p")).with_attrs(**kinds))
+        nodes.append(Node(f"r{i}", "Relu", (f"s{i}:1",)).with_attrs(**kinds))
+        nodes.append(Node(f"m{i}", "Merge", (f"s{i}", f"r{i}")).with_attrs(N=2, **kinds))
+        last = f"m{i}"
+    graph = Graph(nodes, ["x"], [last])
+    assert len(transform(graph, TEXT)) == len(graph)
+
+
 GRAPHS = [
     Example(TEXT, lambda: net(floor, 1.0)),
     Example(TEXT, lambda: net(in_a_branch, False, dtype="bool")),
