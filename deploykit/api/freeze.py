@@ -12,7 +12,7 @@ from deploykit.freezing.sidecar import About, about
 from deploykit.input.preprocessing import declared_for
 from deploykit.input.samples import open_samples
 from deploykit.photos.class_names import read_labels
-from deploykit.rewriting.live_keras import Feed, checked_against_live, live_feeds
+from deploykit.rewriting.live_keras import Feed, checked_against_live, live_feeds, live_model
 from deploykit.rewriting.rewrite import OutputFiles, Rewriting
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import Work, working
@@ -87,10 +87,11 @@ def _written(
     def check(path: Path | None) -> Verification:
         work("run the file", 0)
         found = proof.checked(graph, path)
-        if path is None or not found.verified:
+        live = live_model(model)
+        if path is None or live is None or not found.verified:
             return found
-        strict = not how.allow_unverified
-        return checked_against_live(found, model, graph, path, _live_feeds(graph, how), strict)
+        feeds, strict = _live_feeds(graph, how), not how.allow_unverified
+        return checked_against_live(found, live, graph, path, feeds, strict)
 
     size, found = target.write(graph, check)
     return Rewriting(model, model.nodes, verification=found, bytes=size)

@@ -46,6 +46,15 @@ class KerasFile:
 
 
 @dataclass(frozen=True)
+class LiveModel:
+    """A model of Keras, and what errors call it."""
+
+    name: str
+    model: Any
+    """The `keras.Model` in this process, or a `KerasFile`."""
+
+
+@dataclass(frozen=True)
 class FrozenFile:
     """The file of a frozen graph, and its ends in the order of the model's."""
 
@@ -66,9 +75,24 @@ class LiveComparison:
     """Why the live model was not run."""
 
 
+def live_model(model: OpenedModel) -> LiveModel | None:
+    """Return the Keras model that a graph was frozen of as a whole; None: there is none."""
+    source = model.requested
+    if source.inputs or source.outputs or source.pins or source.signature:
+        return None
+    if model.files is not None and model.files.kind == "keras":
+        architecture = None
+        if source.graph is not None:
+            architecture = read_bytes(Path(source.graph), MOST_TEXT, "description")
+        return LiveModel(model.source, KerasFile(str(model.files.location.path), architecture))
+    if is_keras(source.model) and getattr(source.model, "inputs", None):
+        return LiveModel(model.source, source.model)
+    return None
+
+
 def checked_against_live(
     found: Verification,
-    model: OpenedModel,
+    live: LiveModel,
     graph: Graph,
     path: Path,
     feeds: Sequence[Feed],
@@ -76,14 +100,11 @@ def checked_against_live(
 ) -> Verification:
     """Return what was found of a frozen graph's file, once it also agrees with the live model.
 
-    VerificationError: it differs from the Keras model that it was made of. If not `strict`, a
-    warning says so.
-
-    Nothing is compared where the user chose other inputs or outputs, or where the model draws
-    random numbers. What cannot run eagerly is judged by its trace alone.
+    VerificationError: it differs from the Keras model that it was made of. UnverifiedError: the
+    model cannot run eagerly on the feeds. If not `strict`, a warning says so.
     """
     try:
-        _check(model, graph, str(path), feeds)
+        _check(live, graph, str(path), feeds)
     except VerificationError as error:
         if strict:
             raise type(error)(
@@ -95,44 +116,32 @@ def checked_against_live(
     return found
 
 
-def _check(model: OpenedModel, graph: Graph, path: str, feeds: Sequence[Feed]) -> None:
-    source = model.requested
-    if source.inputs or source.outputs or source.pins or source.signature:
-        return
-    if model.files is not None and model.files.kind == "keras":
-        architecture = None
-        if source.graph is not None:
-            architecture = read_bytes(Path(source.graph), MOST_TEXT, "description")
-        live: Any = KerasFile(str(model.files.location.path), architecture)
-    elif is_keras(source.model) and getattr(source.model, "inputs", None):
-        live = source.model
-    else:
-        return
+def _check(live: LiveModel, graph: Graph, path: str, feeds: Sequence[Feed]) -> None:
     tolerance = SLACK * default_tolerance(graph)
     frozen = FrozenFile(path, graph.inputs, graph.outputs)
-    if isinstance(live, KerasFile):
+    if isinstance(live.model, KerasFile):
         name = "deploykit.rewriting.live_keras:compare_file"
         forced = {"KERAS_BACKEND": "tensorflow"}
-        found = call(name, live, frozen, feeds, tolerance, forced=forced)
+        found = call(name, live.model, frozen, feeds, tolerance, forced=forced)
     else:
         name = "deploykit.rewriting.live_keras:compare_outputs"
         try:
-            expected = _eager(live, feeds)
+            expected = _eager(live.model, feeds)
         except GraphError as error:
             found = LiveComparison(not_possible=str(error))
         else:
             found = call(name, frozen, feeds, expected, tolerance)
         if found.failure:
-            found = _with_layer(live, feeds, found, tolerance)
+            found = _with_layer(live.model, feeds, found, tolerance)
     if found.not_possible:
         raise UnverifiedError(
-            f"{model.source}: not compared with an eager call: {found.not_possible}. Give sizes "
+            f"{live.name}: not compared with an eager call: {found.not_possible}. Give sizes "
             "with --shape, or another --input-range"
         )
     if found.failure:
         where = f" (layer '{found.layer}')" if found.layer else ""
         raise VerificationError(
-            f"{model.source}: Keras traces the model into a graph that differs from an eager call"
+            f"{live.name}: Keras traces the model into a graph that differs from an eager call"
             f"{where}: {found.failure}"
         )
 
