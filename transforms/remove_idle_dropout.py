@@ -1,8 +1,7 @@
 """Dropout that keeps every value passes its input on: x / 1 * floor(1 + u) is x for u in [0, 1)."""
 
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers.dropout import dropouts, keep_probability
-from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.layers.dropout import dropouts, keep_probability, pass_value_on
 from deploykit.transforms.remove_nodes import remove_nodes
 
 
@@ -14,8 +13,7 @@ def remove_idle_dropout(graph: Graph) -> None:
     is_changed = False
     for match, nodes in dropouts(graph):
         if keep_probability(match) == (1, 1):
-            identity = Node(match.root.name, "Identity", (match.tensor("value"),))
-            graph.absorb(nodes, into=identity.with_attrs(T=match.root.attrs["T"]))
+            pass_value_on(graph, match, nodes)
             is_changed = True
     if is_changed:
         remove_nodes(graph, op=("Identity",))

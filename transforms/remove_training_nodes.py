@@ -2,7 +2,7 @@
 
 from deploykit.transforms.core.control_flow import pass_on
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.layers.dropout import dropouts, keep_probability
+from deploykit.transforms.core.layers.dropout import dropouts, keep_probability, pass_value_on
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import input_types
 from deploykit.transforms.remove_nodes import remove_nodes
@@ -30,8 +30,7 @@ def remove_training_nodes(graph: Graph) -> None:
         if not abs(scale * kept - 1) < _CLOSE:
             graph.skip(match.root, "it drops values, but does not keep their mean")
             continue
-        identity = Node(match.root.name, "Identity", (match.tensor("value"),))
-        graph.absorb(nodes, into=identity.with_attrs(T=match.root.attrs["T"]))
+        pass_value_on(graph, match, nodes)
     _remove_watching(graph)
     widest = max((len(node.inputs) for node in graph if node.op in PASSING_OPS), default=1)
     remove_nodes(graph, op=PASSING_OPS, max_inputs=max(widest, 1))

@@ -39,6 +39,12 @@ def dropouts(graph: Graph) -> Iterator[tuple[Match, list[Node]]]:
                 yield match, nodes
 
 
+def pass_value_on(graph: Graph, match: Match, nodes: list[Node]) -> None:
+    """Put an Identity of its input in the place of a dropout."""
+    identity = Node(match.root.name, "Identity", (match.tensor("value"),))
+    graph.absorb(nodes, into=identity.with_attrs(T=match.root.attrs["T"]))
+
+
 def keep_probability(match: Match) -> tuple[float, float]:
     """Return the probability with which a dropout keeps a value, and the factor of what it keeps.
 
