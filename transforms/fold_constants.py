@@ -57,7 +57,7 @@ def fold_constants(
 
 def _fold_static_shapes(graph: Graph, ops: Collection[str], left: Collection[str]) -> None:
     """Fold what asks for the shape of a placeholder, as far as that is known."""
-    if not any(node.op in _ASKING_OPS for node in graph):
+    if graph.ops.isdisjoint(_ASKING_OPS):
         return
     constants = Constants(graph)
     for node in graph:

@@ -28,11 +28,14 @@ def merge_duplicate_nodes(graph: Graph) -> None:
     first: dict[str, str] = {}  # node -> the first one that is equal to it
     keeper: dict[str, str] = {}  # that first one -> the one that stands for them all
     seen: dict[tuple[Hashable, ...], list[Node]] = {}
+    hashes: dict[int, int] = {}  # of attributes, which many nodes share
     for name in graph.order():
         node = graph[name]
         if graph.is_input(name) or not _is_pure(node.op):
             continue
-        key = (node.op, _canonical(node, first), node.device, _attrs_hash(node))
+        if id(node.attrs) not in hashes:
+            hashes[id(node.attrs)] = _attrs_hash(node)
+        key = (node.op, _canonical(node, first), node.device, hashes[id(node.attrs)])
         alike = seen.setdefault(key, [])
         twin = next((other.name for other in alike if _have_equal_attrs(node, other)), None)
         if twin is None:
@@ -92,6 +95,8 @@ def _attrs_hash(node: Node) -> int:
 
 
 def _have_equal_attrs(a: Node, b: Node) -> bool:
+    if a.attrs is b.attrs:
+        return True
     return a.attrs.keys() == b.attrs.keys() and all(
         _content(a, name) == _content(b, name) for name in a.attrs
     )

@@ -32,6 +32,8 @@ def pin_training_switches(graph: Graph) -> None:
     graph stays, as does one that anything else depends on, such as a temperature or the scale of
     noise, and one whose default leaves dropout on.
     """
+    if "PlaceholderWithDefault" not in graph.ops:
+        return
     around = _Surroundings(graph)
     for node in [node for node in graph if node.op == "PlaceholderWithDefault"]:
         if node.name not in graph or graph.is_input(node.name) or graph.is_output(node.name):

@@ -24,6 +24,8 @@ def remove_nodes(graph: Graph, *, op: tuple[str, ...], max_inputs: int = 1) -> N
         max_inputs: how many data inputs a node may have to be removed; all but the first are lost.
     """
     _check_parameters(graph, op, max_inputs)
+    if graph.ops.isdisjoint(op):
+        return
     ports = ports_read(graph, [node for node in graph if node.op in op])
     varying = _varying(graph) if max_inputs > 1 else set()
     sources: dict[str, str] = {}  # removed node -> the tensor that its readers read instead

@@ -45,12 +45,12 @@ def guess_outputs(graph: Graph) -> tuple[str, ...]:
     GraphError: there is no such node.
     """
     fed = _fed(graph)
-    answers = [node for node in graph if _answers(node)]
-    training = any("Apply" in node.op for node in graph)
-    unread = [n for n in answers if n.name in fed and not _read(graph, n, training)]
+    training = any("Apply" in op for op in graph.ops)
+    ends = [n for n in graph if n.name in fed and not _read(graph, n, training)]
+    unread = [node for node in ends if _answers(node)]
     if training:
         unread = _least_fed(graph, unread)
-    unread = unread or [node for node in answers if not graph.consumers(node.name)]
+    unread = unread or [n for n in graph if not graph.has_consumers(n.name) and _answers(n)]
     if not unread:
         raise GraphError("no node looks like an output; name one with --outputs")
     return tuple(node.name for node in unread)
@@ -91,8 +91,9 @@ def _fed(graph: Graph) -> set[str]:
 
 def _read(graph: Graph, node: Node, training: bool) -> bool:
     """Say whether a node has consumers; gradients, which read every answer, do not count."""
-    consumers = graph.consumers(node.name)
-    return any(not (training and _scope(consumer) == "gradients") for consumer in consumers)
+    if not training:
+        return graph.has_consumers(node.name)
+    return any(_scope(consumer) != "gradients" for consumer in graph.consumers(node.name))
 
 
 def _least_fed(graph: Graph, nodes: list[Node]) -> list[Node]:

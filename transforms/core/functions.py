@@ -109,6 +109,8 @@ class Library:
 
     def acting(self, graph: Graph) -> set[str]:
         """Return the nodes that act upon the outside, and those that read or wait for one."""
+        if not self.functions and not any(map(acts, graph.ops)):
+            return set()
         return graph.descendants(n.name for n in graph if self.has_effect(n, n.attrs))
 
     @functools.cached_property

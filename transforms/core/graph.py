@@ -8,7 +8,7 @@ waited for, `constant_beside` adds a constant where another node can read it, al
 import contextlib
 import gc
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
@@ -27,6 +27,10 @@ Found = TypeVar("Found", covariant=True)
 
 class Pattern(Protocol[Found]):
     """What may be looked for in a graph, such as an `Op` of `pattern`."""
+
+    @property
+    def ops(self) -> Collection[str]:
+        """The ops of the nodes that may be the root of a match."""
 
     def match(self, graph: "Graph", node: Node) -> Found | None:
         """Return the match whose root is `node`, or None."""
@@ -127,9 +131,14 @@ class Graph(NodeIndex, AsHtml):
 
     def match(self, pattern: Pattern[Found]) -> Iterator[Found]:
         """Yield the matches of a pattern, each in the graph as it is when it is asked for."""
+        ops = pattern.ops
+        if self.ops.isdisjoint(ops):
+            return
         for name in tuple(self._nodes):
             node = self._nodes.get(name)
-            if node is not None and (match := pattern.match(self, node)) is not None:
+            if node is None or node.op not in ops:
+                continue
+            if (match := pattern.match(self, node)) is not None:
                 yield match
 
     def skip(self, node: Node, reason: str) -> None:
@@ -201,7 +210,7 @@ class Graph(NodeIndex, AsHtml):
 
     def _is_needed(self, name: str) -> bool:
         """Say whether somebody needs the value of a node, or waits for it."""
-        return self._is_end(name) or bool(self._consumers.get(name))
+        return self._is_end(name) or self.has_consumers(name)
 
     def constant_beside(
         self, node: Node, array: Array, name: str = "", dtype: str | None = None
@@ -289,7 +298,8 @@ class Graph(NodeIndex, AsHtml):
         result._shapes_hold = self._shapes_hold
         result._pruned_at, result._checked_at = self._pruned_at, self._checked_at
         result._nodes = dict(self._nodes)
-        result._consumers = {name: dict(names) for name, names in self._consumers.items()}
+        result._consumers = dict(self._consumers)
+        self._own_consumers, result._own_consumers = set(), set()
         result._reader_counts = dict(self._reader_counts)
         result.about = self.about
         return result
@@ -302,7 +312,7 @@ class Graph(NodeIndex, AsHtml):
         versions, library = VersionDef(), FunctionDefLibrary()
         versions.CopyFrom(graph_def.versions)
         library.CopyFrom(graph_def.library)
-        with _no_collection():
+        with no_collection():
             return cls(map(Node.from_proto, graph_def.node), inputs, outputs, versions, library)
 
     def to_graph_def(self) -> GraphDef:
@@ -347,7 +357,7 @@ class Graph(NodeIndex, AsHtml):
 
 
 @contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Let Python not look for circles: among millions of new nodes it takes twice the time."""
     was_enabled = gc.isenabled()
     gc.disable()

@@ -21,10 +21,12 @@ class NodeIndex:
         self._edits = 0  # counts changes: what was found out at this number still holds
         self._nodes: dict[str, Node] = {}
         self._consumers: dict[str, dict[str, bool]] = {}  # True: reads data, False: only waits
+        self._own_consumers: set[str] | None = None  # whose entries no copy shares; None: all
         self._reader_counts: dict[str, int] = {}
         self._numbers: dict[str, int] = {}  # of `name`: the last number that made a unique name
         self._depths: dict[str, int] | None = None  # in how many loops, once somebody has asked
         self._order: tuple[str, ...] | None = None
+        self._ops: tuple[int, frozenset[str]] = 0, frozenset()  # of all nodes, after so many edits
         self._shapes_hold = True  # `_output_shapes`, where nodes have them
 
     def __getitem__(self, name: str) -> Node:
@@ -49,6 +51,13 @@ class NodeIndex:
         """Return one line a node, in order."""
         return "".join(f"{node}\n" for node in self._nodes.values())
 
+    @property
+    def ops(self) -> frozenset[str]:
+        """The ops of the nodes as they are now."""
+        if self._ops[0] != self._edits:
+            self._ops = self._edits, frozenset([node.op for node in self._nodes.values()])
+        return self._ops[1]
+
     def producer(self, tensor: str) -> Node:
         """Return the node that makes a tensor (or that a control input names)."""
         return self[producer_name(tensor)]
@@ -56,6 +65,10 @@ class NodeIndex:
     def consumers(self, name: str) -> list[Node]:
         """Return the nodes that read any output of a node or wait for it, each once."""
         return [self._nodes[consumer] for consumer in self._consumers.get(name, ())]
+
+    def has_consumers(self, name: str) -> bool:
+        """Say whether a node reads any output of this one or waits for it."""
+        return bool(self._consumers.get(name))
 
     def readers(self, name: str) -> list[Node]:
         """Return the consumers that read data of a node; control edges do not count."""
@@ -160,7 +173,7 @@ class NodeIndex:
             name = producer_name(tensor)
             producers[name] = producers.get(name, False) or tensor[:1] != "^"
         for name, reads in producers.items():
-            self._consumers.setdefault(name, {})[node.name] = reads
+            self._changeable_consumers(name)[node.name] = reads
             if reads:
                 self._reader_counts[name] = self._reader_counts.get(name, 0) + 1
         if self._depths is not None:
@@ -174,8 +187,17 @@ class NodeIndex:
         self._order = None
         self._edits += 1
         for name in dict.fromkeys(map(producer_name, node.inputs)):
-            if self._consumers.get(name, {}).pop(node.name, False):
+            if name in self._consumers and self._changeable_consumers(name).pop(node.name, False):
                 self._reader_counts[name] -= 1
+
+    def _changeable_consumers(self, name: str) -> dict[str, bool]:
+        """Return the consumers of a node, in a dict that no copy of the graph shares."""
+        found = self._consumers.get(name)
+        if found is None or not (self._own_consumers is None or name in self._own_consumers):
+            found = self._consumers[name] = dict(found or {})
+            if self._own_consumers is not None:
+                self._own_consumers.add(name)
+        return found
 
     def _gives_into_a_loop(self, name: str) -> bool:
         """Say whether what reads a node runs in a loop of TensorFlow 1."""

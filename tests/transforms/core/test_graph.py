@@ -174,6 +174,32 @@ def test_copy_shares_nodes_and_nothing_else():
     assert graph.outputs == ("d",)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_an_edit_of_a_copy_never_shows_in_another(seed):
+    draw = np.random.default_rng(seed)
+    graphs = [diamond()]
+    for _ in range(40):
+        graph = graphs[draw.integers(len(graphs))]
+        act = draw.integers(4)
+        if act == 0:
+            graphs.append(graph.copy())
+        elif act == 1:
+            graph.add(node(graph.unique_name("n"), draw.choice([each.name for each in graph])))
+        elif act == 2:
+            graph.redirect({"b": draw.choice(["a", "x"])})
+        else:
+            unread = [each for each in graph if not graph.has_consumers(each.name)]
+            graph.remove(unread[0])
+            graph.add(node("d" if "d" not in graph else graph.unique_name("e"), "x"))
+    for graph in graphs:
+        fresh = Graph(graph, graph.inputs, graph.outputs)
+        assert graph.ops == {each.op for each in graph}
+        for each in graph:
+            for read in (Graph.consumers, Graph.readers):
+                found, expected = read(graph, each.name), read(fresh, each.name)
+                assert sorted(names(found)) == sorted(names(expected))
+
+
 def test_versions_and_library_are_kept_and_bytes_are_the_same_twice():
     def body():
         import tensorflow as tf

@@ -16,7 +16,7 @@ from deploykit.transforms.core.protos import FunctionDef, NodeDef, VersionDef
 MAX_FUNCTIONS = 100_000  # nothing honest comes near, and each takes 1000 bytes and more
 
 _LONG_NODE = 1 << 20  # bytes; of a shorter node the inputs need not be counted
-_NODE, _LIBRARY, _VERSIONS = 1, 2, 4  # the fields of a GraphDef
+_NODE, LIBRARY, _VERSIONS = 1, 2, 4  # the fields of a GraphDef
 _FUNCTION, _BODY = 1, 3  # of a FunctionDefLibrary, and of a FunctionDef
 _INPUT = 3  # of a NodeDef
 
@@ -52,7 +52,7 @@ class GraphParts:
     @classmethod
     def read(cls, content: bytes) -> "GraphParts":
         """Return the parts of a serialised GraphDef. GraphError: it is damaged."""
-        library = field_bytes(content, _LIBRARY)
+        library = field_bytes(content, LIBRARY)
         count = sum(1 for _ in fields(library, _FUNCTION))
         if count > MAX_FUNCTIONS:
             raise GraphError(

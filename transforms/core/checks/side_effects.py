@@ -82,10 +82,11 @@ def effects_in(graph: Graph) -> list[Effect]:
     They count also where no output needs them, as they go wherever the graph goes. Only what saves
     and restores variables, which every training graph has, counts only where it is run.
     """
-    run = {node.name for node in _run(graph)} if graph.outputs else None
+    found = list(_effects(graph))
+    run = {node.name for node in _run(graph)} if found and graph.outputs else None
     return [
         effect
-        for name, effect in _effects(graph)
+        for name, effect in found
         if effect.op not in (*SAVING_OPS, *RESTORING_OPS)
         or run is None
         or name is None
@@ -107,7 +108,8 @@ def refuse_side_effects(graph: Graph, allowed: Iterable[str] = ()) -> None:
 
     `allowed` are the ops that may do so. Nodes and functions that no output needs do not count.
     """
-    refuse((effect for _, effect in _effects(_run(graph))), allowed)
+    if any(_effects(graph)):
+        refuse((effect for _, effect in _effects(_run(graph))), allowed)
 
 
 def refuse(effects: Iterable[Effect], allowed: Iterable[str] = ()) -> None:
@@ -134,8 +136,9 @@ def _run(graph: Graph) -> Graph:
 
 def _effects(graph: Graph) -> Iterator[tuple[str | None, Effect]]:
     """Yield what has effects, with the name of the node, or None in a function."""
-    for node in graph:
-        if (does := effect_of(node.op, node.attrs)) is not None:
+    acting = {op for op in graph.ops if may_act(op)}
+    for node in graph if acting else ():
+        if node.op in acting and (does := effect_of(node.op, node.attrs)) is not None:
             yield node.name, Effect(f"node '{node.name}'", node.op, does)
     used = reachable(graph) if graph.library.function else ()
     for function in graph.library.function:

@@ -12,15 +12,15 @@ from dataclasses import replace
 
 from deploykit.transforms.core.checks.calls import Calls, Expansion, called, expansion
 from deploykit.transforms.core.checks.edges import Edges, no_such_output
-from deploykit.transforms.core.checks.graph_parts import FunctionParts, GraphParts
+from deploykit.transforms.core.checks.graph_parts import LIBRARY, FunctionParts, GraphParts
 from deploykit.transforms.core.checks.node_rules import NodeRules
-from deploykit.transforms.core.checks.wire import decoded
+from deploykit.transforms.core.checks.wire import decoded, field_bytes
 from deploykit.transforms.core.display.escaped import escaped
 from deploykit.transforms.core.errors import GraphError, nearest
-from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.graph import Graph, no_collection
 from deploykit.transforms.core.node import Node, split
 from deploykit.transforms.core.ops import GRAPH_VERSION, op_defs
-from deploykit.transforms.core.protos import GraphDef, VersionDef
+from deploykit.transforms.core.protos import FunctionDefLibrary, VersionDef
 
 # Is told of each sound node: the function it is in or "", the node, whether its op is known.
 See = Callable[[str, Node, bool], None]
@@ -41,9 +41,18 @@ def validate(graph: Graph) -> None:
 
 def read_graph(content: bytes) -> Graph:
     """Return the graph of a serialised GraphDef. GraphError: what `validate` finds in its bytes."""
-    with printable():
-        _check(GraphParts.read(content), None)
-        return Graph.from_graph_def(decoded(content, GraphDef))
+    nodes: list[Node] = []
+
+    def noted() -> Iterator[Node]:
+        for node in parts.nodes():
+            nodes.append(node)
+            yield node
+
+    with printable(), no_collection():
+        parts = GraphParts.read(content)
+        _check(replace(parts, nodes=noted), None)
+        library = decoded(field_bytes(content, LIBRARY), FunctionDefLibrary)
+        return Graph(nodes, versions=parts.versions, library=library)
 
 
 def survey(content: bytes, see: See = lambda function, node, is_known: None) -> Expansion:

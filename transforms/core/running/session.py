@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deploykit.transforms.core.errors import GraphError, LoadError, failed, lacks_memory
+from deploykit.transforms.core.graph import no_collection
 from deploykit.transforms.core.node import split
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.running import own_work
@@ -36,7 +37,7 @@ class Session:
         graph = tf.Graph()
         if isinstance(graph_def, bytes):
             graph_def = GraphDef.FromString(graph_def)
-        with graph.as_default():
+        with graph.as_default(), no_collection():
             try:
                 tf.import_graph_def(graph_def, name="")
             except (ValueError, TypeError, MemoryError, tf.errors.OpError) as error:
