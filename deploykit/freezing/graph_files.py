@@ -20,7 +20,7 @@ from deploykit.transforms.core.checks.wire import check_growth, decoded
 from deploykit.transforms.core.errors import FileError, GraphError, naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import GraphDef
-from deploykit.transforms.core.running.importing import ImportCheck
+from deploykit.transforms.core.running.importing import ImportCheck, light_form
 
 _MAGIC = {
     b"\x89HDF\r\n\x1a\n": "an HDF5 file",
@@ -93,7 +93,7 @@ def load_graph(
         >>> graph.inputs
         ('images',)
     """
-    return _loaded(Path(path), inputs, outputs, needs_output, lambda binary: None)
+    return _loaded(Path(path), inputs, outputs, needs_output)
 
 
 def load_importable_graph(
@@ -108,7 +108,7 @@ def load_importable_graph(
     GraphError, too: TensorFlow refuses the graph, or dies of it.
     """
     with ImportCheck() as tensorflow:
-        return _loaded(Path(path), inputs, outputs, needs_output, tensorflow.check)
+        return _loaded(Path(path), inputs, outputs, needs_output, tensorflow)
 
 
 def _loaded(
@@ -116,12 +116,11 @@ def _loaded(
     inputs: Iterable[str],
     outputs: Iterable[str],
     needs_output: bool,
-    check: Callable[[bytes], object],
+    tensorflow: ImportCheck | None = None,
 ) -> Graph:
     content = read_bytes(path)
     with naming(path):
-        binary = graph_bytes(content)
-        graph = read_graph(binary)
+        graph = read_graph(graph_bytes(content))
         known_inputs, known_outputs, graph.about = load_sidecar(path, content) or ((), (), None)
         graph.inputs = tuple(inputs) or tuple(known_inputs) or guess_inputs(graph)
         outputs = tuple(outputs)
@@ -130,7 +129,8 @@ def _loaded(
         if not graph.outputs and needs_output:
             graph.outputs = guess_outputs(graph)
         check_ends(graph)
-        check(binary)
+        if tensorflow is not None:
+            tensorflow.check(light_form(graph, graph.library, graph.versions))
     return graph
 
 

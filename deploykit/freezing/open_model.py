@@ -32,7 +32,7 @@ from deploykit.transforms.core.checks.validate import check_ends, read_graph
 from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.errors import GraphError, naming
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.running.importing import ImportCheck
+from deploykit.transforms.core.running.importing import ImportCheck, light_form
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def open_files(files: ModelFiles, source: Source, needs_output: bool = True) -> 
         with ImportCheck() as tensorflow:
             graph = freeze_files(files, source)
             with naming(files.path):
-                tensorflow.check(b"".join(graph.serialized()))
+                tensorflow.check(light_form(graph, graph.library, graph.versions))
         signatures = _signatures(files, source, graph)
         graph.about = About(signatures)
         return _opened(graph, source, files.path, files)

@@ -133,7 +133,7 @@ def _check_import(model: OpenedModel, result: Graph) -> None:
         return
     with ImportCheck() as tensorflow:
         try:
-            tensorflow.check(light_form(result))
+            tensorflow.check(light_form(result, result.library, result.versions))
         except (LoadError, CrashError) as error:
             raise LoadError(
                 f"{model.source}: the transforms made a graph that TensorFlow cannot import: "

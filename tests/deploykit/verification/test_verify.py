@@ -42,6 +42,19 @@ def test_equal_graphs():
     assert len(found.differences) == 2  # the output, and what the softmax reads
 
 
+def test_a_large_graph_that_did_not_change_is_not_run(monkeypatch):
+    monkeypatch.setattr("deploykit.verification.verify.LARGE_GRAPH", 3)
+    monkeypatch.setattr("deploykit.verification.verify._run", None)
+    found = verify(net(), net())
+    assert (found.verified, found.passed, found.is_unchanged) == (True, True, True)
+    monkeypatch.undo()
+    monkeypatch.setattr("deploykit.verification.verify.LARGE_GRAPH", 3)
+    changed = verify(net(), net(change=0.5))
+    assert (changed.passed, changed.is_unchanged) == (False, False)
+    given = verify(net(), net(), data={"x": random(9, 6)})
+    assert (given.samples, given.is_unchanged) == (9, False)
+
+
 def test_what_a_softmax_hides_is_seen_before_it():
     found = verify(net(), net(change=0.5))
     assert found.differences[0].max_relative_error < 1e-6

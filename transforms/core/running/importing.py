@@ -7,16 +7,27 @@ and adds nothing to what they accept.
 import contextlib
 import ctypes
 import importlib.util
+from collections.abc import Iterable
 from pathlib import Path
 
 from deploykit.transforms.core.errors import LoadError
-from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.protos import AttrValue, TensorProto
+from deploykit.transforms.core.node import Node, delimited
+from deploykit.transforms.core.protos import (
+    AttrValue,
+    FunctionDefLibrary,
+    GraphDef,
+    TensorProto,
+    VersionDef,
+)
 from deploykit.transforms.core.running.child import Worker, call
 from deploykit.transforms.core.running.session import Session, refusal
 
 _LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
 _LARGE = 4096  # bytes of a constant; larger ones are no shapes, axes or sizes
+_SAME_SHAPE = frozenset({"Identity", "Snapshot", "StopGradient"}) | {
+    *("Abs", "Ceil", "Elu", "Erf", "Exp", "Floor", "Log", "Neg", "Relu", "Relu6", "Rint", "Round"),
+    *("Rsqrt", "Selu", "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt", "Square", "Tanh"),
+}  # of one input and one output
 _UNREGISTERED = "Op type not registered"
 _POINTERS = (
     "TF_NewGraph",
@@ -42,7 +53,7 @@ class ImportCheck:
         self._worker.close()
 
     def check(self, graph_def: bytes) -> None:
-        """Ask about a serialised GraphDef.
+        """Ask about a serialised GraphDef, such as a `light_form`.
 
         LoadError: TensorFlow refuses it. CrashError: TensorFlow dies of it.
         """
@@ -50,19 +61,53 @@ class ImportCheck:
             call(f"{__name__}:import_in_python", graph_def)
 
 
-def light_form(graph: Graph) -> bytes:
-    """Return a GraphDef's bytes in which large constants are zeros of the same type and shape.
+def light_form(nodes: Iterable[Node], library: FunctionDefLibrary, versions: VersionDef) -> bytes:
+    """Return the bytes of a GraphDef that TensorFlow's importer refuses where it refuses the graph.
 
-    TensorFlow's importer looks at no value of a large constant.
+    Large constants are zeros of the same type and shape, as the importer looks at none of their
+    values. Nodes that keep the shape of what they read are left out, as they refuse no shape. The
+    graph must be one that `validate` finds sound.
     """
-    light = graph.copy()
-    for node in graph:
-        if node.op == "Const" and "value" in node.attrs:
-            tensor = node.attrs["value"].tensor
-            if tensor.ByteSize() > _LARGE:
-                zeros = TensorProto(dtype=tensor.dtype, tensor_shape=tensor.tensor_shape)
-                light.replace(node, node.with_attrs(value=AttrValue(tensor=zeros)))
-    return b"".join(light.serialized())
+    kept = list(map(_without_values, nodes))
+    named = {tensor[1:] for node in kept for tensor in node.control_inputs}
+    for node in kept:
+        if "_class" in node.attrs:  # another node is placed where this one is
+            named.update(text.decode(errors="replace")[5:] for text in node.attrs["_class"].list.s)
+    passed = {
+        node.name: node.inputs[0]
+        for node in kept
+        if node.op in _SAME_SHAPE and node.attrs.keys() == {"T"} and node.name not in named
+        if len(node.inputs) == 1 and not node.device
+    }
+    pieces: list[bytes] = []
+    for node in kept:
+        if node.name not in passed:
+            if not passed.keys().isdisjoint(node.inputs):
+                node = node.rewired(lambda tensor: [_source(tensor, passed)])
+            pieces += delimited(1, node.serialized())
+    rest = GraphDef(library=library, versions=versions)
+    return b"".join([*pieces, rest.SerializeToString()])
+
+
+def _without_values(node: Node) -> Node:
+    """Return a node, or a small one in the place of a large constant."""
+    if node.op != "Const" or "value" not in node.attrs:
+        return node
+    tensor = node.attrs["value"].tensor
+    if tensor.ByteSize() <= _LARGE:
+        return node
+    zeros = TensorProto(dtype=tensor.dtype, tensor_shape=tensor.tensor_shape)
+    return node.with_attrs(value=AttrValue(tensor=zeros))
+
+
+def _source(tensor: str, passed: dict[str, str]) -> str:
+    """Return where a tensor comes from, and shorten the way there for the next one."""
+    path = []
+    while tensor in passed:
+        path.append(tensor)
+        tensor = passed[tensor]
+    passed.update(dict.fromkeys(path, tensor))
+    return tensor
 
 
 class Importer:

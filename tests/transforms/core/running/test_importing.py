@@ -218,16 +218,59 @@ def test_ops_that_python_brings_are_known():
             importer.check(unknown.SerializeToString())
 
 
+def light(graph):
+    return light_form(graph, graph.library, graph.versions)
+
+
 def test_the_light_form_holds_no_large_constant():
     nodes = [Node.constant(f"c{n}", value) for n, value in enumerate(CONSTANTS)]
     graph = Graph(nodes)
-    light = light_form(graph)
-    assert len(light) < 20_000 < len(b"".join(graph.serialized()))
-    for node, before in zip(Graph.from_graph_def(GraphDef.FromString(light)), nodes, strict=True):
+    content = light(graph)
+    assert len(content) < 20_000 < len(b"".join(graph.serialized()))
+    for node, before in zip(Graph.from_graph_def(GraphDef.FromString(content)), nodes, strict=True):
         assert node.attr("dtype") == before.attr("dtype")
         assert node.shape == before.shape
     with ImportCheck() as tensorflow:
-        tensorflow.check(light)
+        tensorflow.check(content)
+
+
+def chained(graph, length=50):
+    """Put a chain of nodes that keep shapes between x and what reads it, in any order."""
+    before = [each for each in graph.node if each.name != "x"]
+    for each in before:
+        inputs = ["c0" if tensor == "x" else tensor for tensor in each.input]
+        del each.input[:]
+        each.input.extend(inputs)
+    for n in range(length):
+        op = ("Relu", "Identity", "Tanh")[n % 3]
+        node(graph, f"c{n}", op, "x" if n == length - 1 else f"c{n + 1}", T=1)
+    return graph
+
+
+@pytest.mark.parametrize("add", SHAPES.values(), ids=SHAPES)
+def test_the_light_form_is_refused_as_the_whole_graph_is(tensorflow, add):
+    graph = chained(made(add))
+    assert not python_takes(graph)
+    with pytest.raises(LoadError, match="TensorFlow cannot load the graph: "):
+        tensorflow.check(light(Graph.from_graph_def(graph)))
+
+
+SOUND = {name: add for name, (add, is_sound) in GRAPHS.items() if is_sound}
+
+
+@pytest.mark.parametrize("add", SOUND.values(), ids=SOUND)
+def test_the_light_form_is_taken_as_the_whole_graph_is(tensorflow, add):
+    content = light(Graph.from_graph_def(chained(made(add))))
+    tensorflow.check(content)
+    assert len(GraphDef.FromString(content).node) < 10
+
+
+def test_the_light_form_keeps_what_others_wait_for_or_are_placed_by(tensorflow):
+    graph = chained(made(relu))
+    node(graph, "waits", "Relu", "c3", "^c7", T=1, _class=values(s=[b"loc:@c9"]))
+    content = light(Graph.from_graph_def(graph))
+    tensorflow.check(content)
+    assert {"c7", "c9", "waits"} <= {each.name for each in GraphDef.FromString(content).node}
 
 
 def test_ops_that_no_library_knows_are_named():
