@@ -1,6 +1,5 @@
 """A model in 8 bits: with calibration data, or with its weights alone."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,8 @@ from deploykit.transforms.core.engines.openvino_model import Compiling
 from deploykit.transforms.core.errors import (
     GraphError,
     NotQuantizedError,
+    StepError,
     UnverifiedError,
-    VerificationError,
     naming,
 )
 from deploykit.transforms.core.graph import Graph
@@ -103,9 +102,6 @@ def quantize(
         return _calibrated(opened, how, (calibration, evaluation), comparison, target, work, budget)
 
 
-_FLOAT_STEP = re.compile(r"step \d+ of \d+, (?!quantize|round)\w+, breaks")
-
-
 def _stored(
     opened: OpenedModel,
     how: Quantization,
@@ -121,15 +117,12 @@ def _stored(
     write = _nodes if mode == "nodes" else _weights
     try:
         return write(opened, how, comparison, target, work)
-    except UnverifiedError:
-        raise
-    except VerificationError as error:
+    except NotQuantizedError as error:
         why = str(error)
-        if _FLOAT_STEP.search(why):
+    except StepError as error:
+        if not error.step.startswith(("quantize", "round")):
             raise
-        if not isinstance(error, NotQuantizedError):
-            told = why.removeprefix(f"{opened.source}: ").rpartition("; ")[0]
-            why = f"int8 is too inaccurate: {told}"
+        why = f"int8 is too inaccurate: {error.reason}"
     report = WeightsInt8(opened, len(opened.frozen), is_float=True, reason=why)
     _require_allowed(opened, how, report)
     proof = comparison.proof(opened, stops_at_doubt=not how.allow_low_accuracy)

@@ -21,8 +21,7 @@ from deploykit.text.progress import Work
 from deploykit.transforms.core.errors import (
     GraphError,
     NotQuantizedError,
-    UnverifiedError,
-    VerificationError,
+    StepError,
 )
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.tensors import Array
@@ -128,9 +127,7 @@ def quantize_stored(
         try:
             found = rewrite(model, graph, steps(()), target, work, proof, require)
             weights = outcomes(_in_8_bits(found))
-        except (UnverifiedError, NotQuantizedError):
-            raise
-        except VerificationError:
+        except StepError:
             fewer = feeds if samples is None else samples.spread(JUDGED).feeds()
             weights = _chosen(graph, steps, (feeds, fewer), bar, work) if feeds else ()
             keep_float = [each.weight for each in weights if each.why_float]

@@ -1,7 +1,7 @@
 """What transform, optimize and quantize share: rewrite, compare, then write one file."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from deploykit.rewriting.proof import Proof
 from deploykit.rewriting.step_report import StepReport
 from deploykit.rewriting.transform import run_steps
 from deploykit.text.progress import Work
-from deploykit.transforms.core.errors import CrashError, LoadError, VerificationError
+from deploykit.transforms.core.errors import CrashError, LoadError, StepError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.ops import op_defs
 from deploykit.transforms.core.pipeline import Result
@@ -114,8 +114,12 @@ def rewrite(
         work("compare", 0)
         found = proof.of(result, path)
         if found.differs:
-            why = _blame(proof, graph, transforms, found, [step.transform for step in steps])
-            raise VerificationError(f"{model.source}: {why[1]}; {_kept(dumped, why[0], target)}")
+            place, broken = _blame(proof, graph, transforms, found)
+            step = "" if place < 0 else steps[place].transform
+            what = f"step {place + 1} of {len(steps)}, {step}," if step else "freezing it"
+            why = f"{what} breaks the bar: {broken.reason}"
+            kept = _kept(dumped, max(place, 0), target)
+            raise StepError(f"{model.source}: {why}; {kept}", step, why)
         return found
 
     count, verification = target.write(result, None if proof is None else check)
@@ -142,19 +146,16 @@ def _check_import(model: OpenedModel, result: Graph) -> None:
 
 
 def _blame(
-    proof: Proof, graph: Graph, transforms: str, found: Verification, steps: Sequence[str]
-) -> tuple[int, str]:
-    """Return the place of the first step that broke the bar, from 0, and what it did in words."""
+    proof: Proof, graph: Graph, transforms: str, found: Verification
+) -> tuple[int, Verification]:
+    """Return the place of the first step that broke the bar, and how; -1: freezing did."""
 
     def compare(_: Graph, result: Graph) -> Verification:
         return proof.compare(proof.reference, result)
 
     if graph is not proof.reference and (before := compare(graph, graph)).differs:
-        return 0, f"freezing it breaks the bar: {before.reason}"
-    place, broken = first_failure(graph, transforms, compare, found)
-    return place, (
-        f"step {place + 1} of {len(steps)}, {steps[place]}, breaks the bar: {broken.reason}"
-    )
+        return -1, before
+    return first_failure(graph, transforms, compare, found)
 
 
 def _kept(dump: Dump | None, place: int, target: OutputFiles) -> str:

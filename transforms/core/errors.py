@@ -74,6 +74,16 @@ class VerificationError(Error):
     exit_status = 5
 
 
+class StepError(VerificationError):
+    """A step of a pipeline made a graph that differs from the model by more than the bar."""
+
+    def __init__(self, message: str, step: str, reason: str) -> None:
+        """Keep the message, the transform ("" for freezing), and what is wrong with its result."""
+        super().__init__(message)
+        self.step = step
+        self.reason = reason
+
+
 class UnverifiedError(VerificationError):
     """Nothing was compared, or the reference's own answers cannot be right."""
 
