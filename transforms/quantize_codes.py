@@ -18,6 +18,7 @@ from deploykit.transforms.core.int8.stored_codes import (
     ROUNDING,
     ROUNDS,
     SHIFTED,
+    SIGNED,
     WEIGHTS,
 )
 from deploykit.transforms.core.int8.weights import restored, weight_codes
@@ -168,11 +169,12 @@ class _Rounding:
 
     def _rounding(self, name: str, tensor: str, form: Form, beside: Node, what: str) -> Node:
         """Return the node that rounds a tensor to the values that codes stand for."""
-        low, high = form.low + form.offset, form.peak + form.offset
+        low, high = form.lowest, form.peak + form.offset
         free = replace(beside, device="")
         ends = [
             self._graph.constant_beside(free, np.array(end, np.float32), f"{name}/{which}").name
             for which, end in (("min", low), ("max", high))
         ]
         node = Node(name, ROUNDING, (tensor, *ends), {}, beside.device)
-        return node.with_attrs(num_bits=8, narrow_range=form.signed, **{ROUNDS: what})
+        # OpenVINO moves the values of 255 levels by half a step where a layer reads them.
+        return node.with_attrs(num_bits=8, **{ROUNDS: what, SIGNED: form.signed})

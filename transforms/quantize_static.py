@@ -192,7 +192,7 @@ class _Rewriting:
         codes = self._graph.add(node.with_name(self._name(node.name, "codes")))
         self._codes[node.name] = codes.name
         # oneDNN's kernel for SCALED ends the process where a batch is empty
-        low, high = _lowest(form) + form.offset, form.peak + form.offset
+        low, high = form.lowest, form.peak + form.offset
         ends = self._number(low, node), self._number(high, node)
         floats = Node(node.name, "Dequantize", (codes.name, *ends), {}, node.device)
         floats = floats.with_attrs(T=DType(form.type), mode="MIN_COMBINED", dtype=FLOAT)
@@ -286,8 +286,3 @@ class _Rewriting:
 
     def _name(self, name: str, part: str) -> str:
         return self._graph.unique_name(f"{name}/{part}")
-
-
-def _lowest(form: Form) -> float:
-    """Return what the lowest code stands for: with a sign it is -128, and the largest 127."""
-    return -form.peak * (LARGEST + 1) / LARGEST if form.signed else form.low

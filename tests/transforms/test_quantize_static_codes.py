@@ -207,6 +207,38 @@ def test_what_reads_a_sign_has_weights_that_avx2_computes_with(kind, apart, tmp_
     assert min(each.sqnr_db for each in found) >= EQUAL_DB
 
 
+def large_and_equal() -> Graph:
+    """Return a layer of large equal weights that reads values of both signs."""
+
+    def make():
+        y = layer("conv", image(), "first")
+        layer("conv", y, "second", weights=np.full((3, 3, C, 8), 0.9, np.float32))
+
+    return net(make, outputs=("second/biased",))
+
+
+@pytest.mark.parametrize(
+    ("isa", "computes_with", "is_right"),
+    [("avx2", "", True), ("avx2", "AVX2", True), ("vnni", "AVX2", False)],
+)
+def test_openvino_reads_codes_with_a_sign_as_they_are(isa, computes_with, is_right, tmp_path):
+    """An error of half a step adds up over large equal weights, and pairs saturate on AVX2."""
+    pytest.importorskip("openvino")
+    graph, forced = large_and_equal(), {"ONEDNN_MAX_CPU_ISA": computes_with}
+    feeds = {"x": random(4, 9, 8, C, low=0.7)}
+    codes, _ = written(graph, tmp_path, [feeds], isa)
+    codes.outputs = graph.outputs
+    codes.prune()
+    model = "deploykit.transforms.core.engines.openvino_model:OpenVinoModel"
+    content = b"".join(codes.serialized())
+    worker = Worker(model, content, {"x": "x"}, list(codes.outputs), forced=forced)
+    try:
+        (difference,) = compare(run(codes, feeds), worker.ask("run", feeds))
+    finally:
+        worker.close()
+    assert (difference.sqnr_db >= EQUAL_DB) == is_right
+
+
 def test_layers_in_branches(tmp_path):
     def make():
         import tensorflow as tf

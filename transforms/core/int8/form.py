@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from deploykit.transforms.core.int8.ranges import TensorRange
+from deploykit.transforms.core.int8.weights import LARGEST
 
 CODES = 255  # above zero; 127 with a sign
 _NOTHING = 1e-3  # of a step: what is left of it where numbers are stored as float32
@@ -40,8 +41,13 @@ class Form:
 
     @property
     def low(self) -> float:
-        """What the lowest code stands for, without the offset; that of a sign is not used."""
+        """The lower end of the range, without the offset; one of a sign is symmetric."""
         return -self.peak if self.signed else 0.0
+
+    @property
+    def lowest(self) -> float:
+        """What the lowest code stands for: with a sign it is -128, and the largest is 127."""
+        return -self.peak * (LARGEST + 1) / LARGEST if self.signed else self.offset
 
 
 def form_of(found: TensorRange) -> Form:

@@ -18,6 +18,7 @@ from deploykit.transforms.core.tensors import Array
 
 ROUNDING = "FakeQuantWithMinMaxVars"
 ROUNDS = "_rounds"
+SIGNED = "_signed"  # of a rounding: its codes are -128 to 127, without an offset
 """The attribute of nodes that came with 8-bit layers: models have roundings of their own."""
 OF_A_LAYER, FROM_FLOATS, SHIFTED, WEIGHTS = "made", "read", "shifted", "weights"
 """Its values: what an 8-bit layer makes, what is made in float and read by one, the same where zero
@@ -143,7 +144,7 @@ class _Taking:
         if len(values) != 2 or not values[0] < values[1] or node.attr("num_bits", 8) != 8:
             raise _unknown(node, "it rounds to 8 bits between two constants")
         low, high = values
-        if node.attr("narrow_range", False):
+        if node.attr(SIGNED, False) or node.attr("narrow_range", False):  # older files
             return Form(True, high)
         return Form(False, high - low, low)
 
