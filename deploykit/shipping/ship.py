@@ -17,7 +17,7 @@ from deploykit.input.samples import open_samples
 from deploykit.serving.saved_model.write_version import check_name
 from deploykit.shipping import ship_folder as own
 from deploykit.shipping.commands import commands
-from deploykit.shipping.figures import figures, verdict
+from deploykit.shipping.figures import figures, measured_with, verdict
 from deploykit.shipping.given import inputs_of
 from deploykit.shipping.kept import Kept, files_of, full_key, key_of
 from deploykit.shipping.preflight import check_files, check_fits
@@ -232,6 +232,7 @@ def _facts(shipment: Shipment, started: str) -> dict[str, Any]:
         "engine": shipment.document("quantize").get("engine") or "tensorflow",
         "verdict": verdict(shipment, found),
         "figures": found,
+        "measured": measured_with(shipment),
         "commands": commands(shipment),
     }
 
