@@ -54,13 +54,6 @@ CONDITIONS: Mapping[str, tuple[Condition, ...]] = {
         _with("--preprocess", "most_pixels"),
     ),
     "freeze": (_NO_DATA,),
-    "infer": (
-        Condition(("address",), lambda v: v["engine"] == "ray", "with --engine ray"),
-        _with("--top", "labels"),
-    ),
-    "label": (
-        _without("--preprocess", "mean", "std", "height", "width"),
-    ),
     "load-test": (
         *_ENCRYPTED,
         Condition(("concurrency",), lambda v: v["rate"] is None and v["latency_limit_ms"] is None,
