@@ -22,6 +22,7 @@ MAPS = frozenset(
         "signatures.*.inputs", "signatures.*.outputs", "values", "models", "float",
         "preprocessing.inputs", "preprocessing.columns", "environment", "profiles",
         "seconds_by_step", "versions", "gpu.libraries", "columns", "changed[].attributes",
+        "summary.ops",
         "lacking", "engine.left_to_tensorflow", "latency.environment", "throughput.environment",
         "ops_by_precision", "ops_by_precision.*", "ops_by_device", "ops_by_device.*",
     }

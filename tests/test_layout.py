@@ -353,7 +353,7 @@ def test_public_names():
         ["--help"],
         *([command, "--help"] for command in COMMANDS),
         ["transform", "--in_graph=a", "--out_graph=b", "--transforms=fold_"],
-        ["benchmark", "a.pb", "--threads=2"],
+        ["benchmark", "a.pb", "--threads=2x"],
         ["benchmark"],
     ],
     ids=" ".join,

@@ -32,7 +32,7 @@ def compare(
         fail_below: what is slower than this for sure is not added to the baseline.
 
     `check(0.95)` of what is returned raises VerificationError where b is slower than that for sure,
-    or nothing was compared.
+    or nothing was compared; the first result of a new baseline passes.
     FileError: a file cannot be read or written. GraphError: it is no result, or nothing has a
     partner.
 
@@ -57,8 +57,10 @@ def compare(
         found = find_speedups(earlier, first, confidence, (history.path, names[0]))
     else:
         only = tuple(each.name for each in first.measurements)
+        is_new = not history.documents
         said = f"{history.path} had no result of this machine, so {names[0]} is its first"
-        found = Speedups(history.path, names[0], confidence, (), (), only, (said,))
+        warnings = () if is_new else (said,)
+        found = Speedups(history.path, names[0], confidence, (), (), only, warnings, is_new)
     if fail_below is None or not found.slower_than(fail_below):
         history.add(first)
     return found

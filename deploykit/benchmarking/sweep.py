@@ -26,8 +26,8 @@ class Sweep:
     engine: Sequence[str] | str = ()
     """What computes: `tensorflow` or `openvino`. Where neither this nor `base` is given, it is the
     engine that the model was written for."""
-    threads: Sequence[tuple[int, int]] | tuple[int, int] = ()
-    """Threads inside an op, and ops at once."""
+    threads: Sequence[tuple[int, int]] | tuple[int, int] | int = ()
+    """Threads inside an op, and ops at once; a number is that of threads, with one op at once."""
     onednn: Sequence[bool] | bool = ()
     """Whether oneDNN's kernels are used."""
     caller_thread: Sequence[bool] | bool = ()
@@ -126,6 +126,8 @@ def beside_resident(settings: Sequence[Settings]) -> tuple[Settings, ...]:
 
 def _listed(name: str, values: Any) -> Sequence[Any]:
     """Return the values of a setting, of which one may stand for itself."""
+    if name == "threads" and isinstance(values, int):
+        values = (values, 1)
     if isinstance(values, int) or (name == "threads" and values and isinstance(values[0], int)):
         return (values,)
     if (names := NAMED.get(name)) is not None:

@@ -80,8 +80,9 @@ def main() -> NoReturn:
 def run(arguments: list[str]) -> int:
     """Run the command line and return the exit status; errors are one sentence on stderr."""
     try:
-        cli.main(arguments, prog_name="deploykit", standalone_mode=False)
+        status = cli.main(arguments, prog_name="deploykit", standalone_mode=False)
         sys.stdout.flush()
+        return status if isinstance(status, int) else 0
     except Error as error:
         _complain(f"error: {error}", keep="\n" if isinstance(error, PipelineError) else "")
         return error.exit_status
@@ -113,7 +114,6 @@ def run(arguments: list[str]) -> int:
             raise
         _complain(f"bug: {text} (please report it; --debug shows the traceback)")
         return 1
-    return 0
 
 
 def _complain(message: str, keep: str = "") -> None:

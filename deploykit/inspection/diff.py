@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from deploykit.inspection.diff_summary import overview, overview_lines
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import AttrValue
@@ -26,7 +27,12 @@ def differences(first: Graph, second: Graph) -> dict[str, Any]:
         "functions": _functions(first, second),
     }
     producers = [graph.versions.producer for graph in (first, second)]
-    return {"equal": not any(facts.values()), **facts, "producers": producers}
+    return {
+        "equal": not any(facts.values()),
+        "summary": overview(first, second),
+        **facts,
+        "producers": producers,
+    }
 
 
 def _changes(first: Node, second: Node) -> dict[str, Any]:
@@ -119,9 +125,13 @@ def summary(facts: dict[str, Any]) -> str:
 
 
 def lines(facts: dict[str, Any], first: Graph, second: Graph) -> Iterator[str]:
-    """Yield the differences as text: `-` only in the first graph, `+` only in the second."""
+    """Yield a summary, then each difference: `-` only in the first graph, `+` in the second."""
     if facts["equal"]:
         yield f"Graphs are equal: {len(first)} nodes."
+    else:
+        yield f"Graphs differ: {summary(facts)}"
+        yield from overview_lines(facts["summary"])
+        yield ""
     yield from (f"- {first[name]}" for name in facts["removed"])
     yield from (f"+ {second[name]}" for name in facts["added"])
     for change in facts["changed"]:

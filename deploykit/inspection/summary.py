@@ -28,8 +28,8 @@ def inspect_graph(graph: Graph, top: int = 10) -> dict[str, Any]:
     variables = [_variable(node) for node in nodes if node.op in VARIABLE_OPS]
     to_fold = foldable(graph)
     return {
-        "input_tensors": [_tensor(graph, name) for name in graph.inputs],
-        "output_tensors": [_tensor(graph, name) for name in graph.outputs],
+        "input_tensors": [tensor_facts(graph, name) for name in graph.inputs],
+        "output_tensors": [tensor_facts(graph, name) for name in graph.outputs],
         "possible_inputs": [n.name for n in nodes if n.op == "Placeholder"],
         "possible_outputs": [n.name for n in nodes if _may_be_output(graph, n)],
         "parameters": sum(math.prod(n.shape) for n in _constants(nodes)),
@@ -89,7 +89,8 @@ def _other_batch_norms(nodes: Iterable[Node], to_fold: Mapping[str, Iterable[str
     return sum(node.op in BATCH_NORM_OPS and node.name not in steps for node in nodes)
 
 
-def _tensor(graph: Graph, name: str) -> dict[str, Any]:
+def tensor_facts(graph: Graph, name: str) -> dict[str, Any]:
+    """Return name, op, type and stated shape of a tensor as plain values."""
     node, port = graph.producer(name), split(name)[1]
     types = output_types(node) if node.op in op_defs() else None
     shape = node.attr("shape")
@@ -101,13 +102,18 @@ def _tensor(graph: Graph, name: str) -> dict[str, Any]:
     }
 
 
+def shape_text(shape: list[int] | None) -> str:
+    """Return a shape as text, `[?, 4]`; an unknown one is empty."""
+    return "" if shape is None else str(shape).replace("-1", "?")
+
+
 def lines(facts: Mapping[str, Any]) -> Iterator[str]:
     """Yield the facts as text; those of the file are `input_file`, `bytes_in` and `nodes_in`."""
     yield f"{facts['input_file']}: {size(facts['bytes_in'])}, {facts['nodes_in']} nodes"
     for role in ("input", "output"):
         tensors = facts[f"{role}_tensors"]
         for tensor in tensors:
-            shape = "" if tensor["shape"] is None else str(tensor["shape"]).replace("-1", "?")
+            shape = shape_text(tensor["shape"])
             described = f"{tensor['name']} ({tensor['op']}) {tensor['type']} {shape}"
             yield f"{role + ':':12}{described}".rstrip()
         chosen = {split(tensor["name"])[0] for tensor in tensors}

@@ -14,6 +14,7 @@ from deploykit.reporting.charts.sheet import LINE, Place, Sheet
 from deploykit.reporting.charts.style import MUTED, SMALL, TEXT, WIDTH, in_style
 from deploykit.reporting.charts.throughput import draw_throughput, varied
 from deploykit.reporting.charts.warm_ups import draw_warm_ups
+from deploykit.text.durations import date
 from deploykit.transforms.core.errors import GraphError
 
 _METADATA: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None}}
@@ -48,8 +49,12 @@ def plot(result: BenchmarkResult, file_name: str) -> bytes:
         title = f"Throughput over latency, by {along}"
         right.append((title, lambda sheet, place: draw_throughput(sheet, place, rows)))
     right.append(("Warm-up", lambda sheet, place: draw_warm_ups(sheet, place, rows)))
-    when = result.started[:16].replace("T", " ")
-    return picture(f"deploykit benchmark, {when}", machine_line(result), [left, right], file_name)
+    return picture(
+        f"deploykit benchmark, {date(result.started)}",
+        machine_line(result),
+        [left, right],
+        file_name,
+    )
 
 
 def picture(title: str, line: str, columns: list[Column], file_name: str) -> bytes:

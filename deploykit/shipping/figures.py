@@ -37,6 +37,21 @@ def figures(shipment: Shipment) -> dict[str, Any]:
     }
 
 
+def measured_with(shipment: Shipment) -> dict[str, Any]:
+    """Return the batch, threads and concurrent requests of the shipped model's measurement."""
+    stage = shipment.document("benchmark")
+    if not stage:
+        return {}
+    last = _ends(shipment, result_of(stage["models"], "benchmark"))[1]
+    named = "intra_op_threads", "inter_op_threads"
+    threads = last.settings.threads or tuple(last.facts.get(each) for each in named)
+    return {
+        "batch": last.samples,
+        "threads": None if None in threads else list(threads),
+        "concurrency": last.settings.concurrency,
+    }
+
+
 _SPEED = {
     "p50": ("latency of the model alone (p50)", "ms", "lower"),
     "rate": ("throughput of the model alone", "items/s", "higher"),

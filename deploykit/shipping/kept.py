@@ -37,16 +37,25 @@ class Kept:
         """Where they lie."""
         return self.folder / FOLDER
 
-    def found(self, stage: str, key: str) -> StageResult | None:
-        """Return what a stage found for the same inputs; None: nothing, or its files changed."""
+    def found(
+        self, stage: str, key: str, inputs: Mapping[str, Any] | None = None
+    ) -> StageResult | None:
+        """Return what a stage found for the same inputs; None: nothing, or its files changed.
+
+        `inputs` are digests of all that is given now, by option: those that the stage used count.
+        """
         document = self._document(stage)
         if document is None or document.get("key") != key:
             return None
         try:
-            outcome = Outcome(**{**document["outcome"], "files": tuple(document["files"])})
+            stored = document["outcome"]
+            used = tuple(stored.get("used", ()))
+            outcome = Outcome(**{**stored, "files": tuple(document["files"]), "used": used})
             files = {str(name): str(sha) for name, sha in document["files"].items()}
             seconds = float(document["seconds"])
         except (KeyError, TypeError, ValueError):
+            return None
+        if document.get("full_key", key) != full_key(key, used, inputs or {}):
             return None
         if any(_digest_or_none(self.folder / name) != sha for name, sha in files.items()):
             return None
@@ -60,7 +69,9 @@ class Kept:
             return None
         return float(taken) if 0 <= taken <= _LONGEST else None
 
-    def keep(self, key: str, result: StageResult, ran: bool = True) -> StageResult:
+    def keep(
+        self, key: str, result: StageResult, inputs: Mapping[str, Any] | None = None
+    ) -> StageResult:
         """Write what a stage found, and return it with the digests of its files."""
         files = {name: digest_of_path(self.folder / name) for name in result.outcome.files}
         document = {
@@ -68,7 +79,8 @@ class Kept:
             "kind": KIND,
             "stage": result.stage,
             "key": key,
-            "ran": ran,
+            "full_key": full_key(key, result.outcome.used, inputs or {}),
+            "ran": True,
             "seconds": round(result.seconds, 2),
             "outcome": asdict(result.outcome),
             "files": files,
@@ -114,6 +126,14 @@ def key_of(stage: ShipStage, inputs: Mapping[str, Any], needed: Mapping[str, str
         facts["machine"] = {name: here[name] for name in ("cpu", "flags", "affinity", "cpu_limit")}
         facts["environment"] = environment()
     return digest([json.dumps(facts, sort_keys=True, default=str).encode()])
+
+
+def full_key(key: str, used: Iterable[str], inputs: Mapping[str, Any]) -> str:
+    """Return the key of a stage with the inputs that only its run showed to matter."""
+    facts = {name: inputs.get(name) for name in used}
+    if not facts:
+        return key
+    return digest([key.encode(), json.dumps(facts, sort_keys=True, default=str).encode()])
 
 
 def digest_of(given: Any) -> Any:

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,16 @@ from deploykit.input.samples import open_samples
 from deploykit.serving.saved_model.write_version import check_name
 from deploykit.shipping import ship_folder as own
 from deploykit.shipping.commands import commands
-from deploykit.shipping.figures import figures, verdict
-from deploykit.shipping.kept import Kept, digest_of, files_of, key_of
+from deploykit.shipping.figures import figures, measured_with, verdict
+from deploykit.shipping.given import inputs_of
+from deploykit.shipping.kept import Kept, files_of, full_key, key_of
+from deploykit.shipping.preflight import check_files, check_fits
 from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import BYTES_A_MS, Shipment
 from deploykit.shipping.shipped import PlannedStage, Shipped
 from deploykit.shipping.stage import ShipStage
 from deploykit.shipping.stage_result import LEFT_OUT, Outcome, StageResult
-from deploykit.shipping.stages import NAMES, STAGES
+from deploykit.shipping.stages import DESCRIBE, NAMES, STAGES, loses_too_much
 from deploykit.storage.parameters import with_options
 from deploykit.text.progress import Work, working
 from deploykit.transforms.core.errors import GraphError, nearest
@@ -93,7 +95,8 @@ def ship(
 def _planned_or_shipped(shipment: Shipment, from_stage: str | None, dry_run: bool) -> Shipped:
     """Do what is requested in the folder where it is built, or plan it."""
     source, how, folder = shipment.source, shipment.how, shipment.output
-    inputs = _inputs(source, how)
+    check_files(how)
+    inputs = inputs_of(source, how)
 
     def kept(place: Path) -> int:
         plan = _plan(shipment, Kept(place), inputs, from_stage)
@@ -121,11 +124,25 @@ def _shipped(shipment: Shipment, kept: Kept, inputs: Mapping[str, Any]) -> Shipp
     expected = {each.stage: each.seconds for each in plan}
     keys: dict[str, str] = {}
     with working("ship", *NAMES, expected=expected) as work:
+        if plan[0].act == KEPT:
+            check_fits(shipment)
         own.write_begun(shipment.folder, shipment.name)
-        for number, stage in enumerate(STAGES):
-            keys[stage.name] = _key(shipment, stage, inputs, keys)
-            shipment.results[stage.name] = _done(shipment, stage, kept, keys[stage.name], work)
-            _expect(work, shipment, STAGES[number + 1 :], expected)
+        number = 0
+        while number < len(STAGES):
+            stage = STAGES[number]
+            work.begin(stage.name)
+            key = _key(shipment, stage, inputs, keys)
+            result = shipment.results[stage.name] = _done(shipment, stage, kept, key, inputs)
+            keys[stage.name] = full_key(key, result.outcome.used, inputs)
+            if stage.name == "check" and plan[0].act != KEPT:
+                check_fits(shipment)
+            if stage.name == "verify":
+                _done(shipment, DESCRIBE, kept, key_of(DESCRIBE, inputs, keys), inputs)
+            number += 1
+            if stage.name == "accuracy" and loses_too_much(shipment):
+                number = NAMES.index("quantize")
+                kept.forget(NAMES[number:])
+            _expect(work, shipment, STAGES[number:], expected)
         found = Shipped(
             shipment.output,
             shipment.name,
@@ -144,19 +161,20 @@ def _key(
     return LEFT_OUT if stage.left_out(shipment) else key_of(stage, inputs, keys)
 
 
-def _done(shipment: Shipment, stage: ShipStage, kept: Kept, key: str, work: Work) -> StageResult:
+def _done(
+    shipment: Shipment, stage: ShipStage, kept: Kept, key: str, inputs: Mapping[str, Any]
+) -> StageResult:
     """Return what a stage came to: kept, left out, or done now."""
-    work.begin(stage.name)
     if why := stage.left_out(shipment):
         return StageResult(stage.name, Outcome(kind=LEFT_OUT, why=why), 0.0)
-    if (found := kept.found(stage.name, key)) is not None:
+    if (found := kept.found(stage.name, key, inputs)) is not None:
         return found
     most = stage.about(shipment.call_ms) / 60
     shipment.share = max(min(stage.share * shipment.left, most), 0.0)
     began = time.monotonic()
     outcome = stage.run(shipment)
     outcome = replace(outcome, document=shipment.in_output(outcome.document))
-    return kept.keep(key, StageResult(stage.name, outcome, time.monotonic() - began))
+    return kept.keep(key, StageResult(stage.name, outcome, time.monotonic() - began), inputs)
 
 
 def _plan(
@@ -168,12 +186,12 @@ def _plan(
     anew = len(NAMES) if from_stage is None else NAMES.index(from_stage)
     runs: set[str] = set()
     for number, stage in enumerate(STAGES):
-        keys[stage.name] = _key(shipment, stage, inputs, keys)
+        key = keys[stage.name] = _key(shipment, stage, inputs, keys)
+        found = kept.found(stage.name, key, inputs)
         if why := stage.left_out(shipment):
             plan.append(PlannedStage(stage.name, LEFT_OUT, 0.0, why))
-        elif (
-            number < anew and not runs & {*stage.needs} and kept.found(stage.name, keys[stage.name])
-        ):
+        elif number < anew and not runs & {*stage.needs} and found is not None:
+            keys[stage.name] = full_key(key, found.outcome.used, inputs)
             plan.append(PlannedStage(stage.name, KEPT, 0.0))
         else:
             runs.add(stage.name)
@@ -214,6 +232,7 @@ def _facts(shipment: Shipment, started: str) -> dict[str, Any]:
         "engine": shipment.document("quantize").get("engine") or "tensorflow",
         "verdict": verdict(shipment, found),
         "figures": found,
+        "measured": measured_with(shipment),
         "commands": commands(shipment),
     }
 
@@ -252,12 +271,3 @@ def size_of(source: Source) -> int:
     if not paths:
         return sum(map(len, source.model.graph.serialized()))
     return sum(file.stat().st_size for file in files_of(Path(paths[0])))
-
-
-def _inputs(source: Source, how: ShipOptions) -> dict[str, Any]:
-    """Return what stands for each option in the keys of stages."""
-    found = {each.name: digest_of(getattr(how, each.name)) for each in fields(how)}
-    said = {k: v for k, v in asdict(replace(source, model=None)).items() if k != "model"}
-    paths = path_of(source)
-    found["model"] = digest_of(paths[0]) if paths else source.model.sha256
-    return found | {"source": {**said, "graph": digest_of(said["graph"])}}

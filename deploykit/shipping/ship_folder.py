@@ -19,7 +19,7 @@ from deploykit.storage.documents import FORMAT
 from deploykit.storage.files import check_output_folder, write
 from deploykit.storage.ship_report import KIND, REPORT, TUNED, ship_report
 from deploykit.storage.swap_folders import can_swap, link_missing, next_to, recover, swap
-from deploykit.text.results.shipped import precision_line
+from deploykit.text.results.shipped import precision_line, verdict_of
 from deploykit.transforms.core.errors import Error, FileError
 from deploykit.transforms.core.files.locks import locked
 from deploykit.transforms.core.files.unfinished import note
@@ -146,7 +146,7 @@ def _readme(document: Mapping[str, Any]) -> str:
         f"# {document['name']}",
         "",
         *(f"{line}\n" for line in precision_line(document)),
-        document["verdict"],
+        verdict_of(document),
         f"`report.html` shows what was measured, `{document['name']}/` is what TensorFlow Serving "
         "loads.",
         "",

@@ -21,6 +21,8 @@ class Outcome:
     """One of OUTCOMES."""
     why: str = ""
     """Why it was left out, or what is undecided, in a sentence."""
+    used: tuple[str, ...] = ()
+    """Further inputs of the run that it depends on: those that it turned out to need."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,10 @@
 """Times as a clock shows them."""
 
 import math
+from datetime import datetime
 
+MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September",
+          "October", "November", "December")  # fmt: skip
 _STEPS = ((60, 5), (600, 10), (3600, 30), (math.inf, 60))
 
 
@@ -16,3 +19,15 @@ def rounded_up(seconds: float) -> int:
     """Return the next more seconds that an estimate can claim to know: 5 of a minute, 10 of ten."""
     step = next(each for limit, each in _STEPS if seconds < limit)
     return (int(seconds) // step + 1) * step
+
+
+def date(started: str) -> str:
+    """Return a time in ISO format as people write it, `25 November 2026, 19:04`.
+
+    A text that is not such a time is returned as it is.
+    """
+    try:
+        found = datetime.fromisoformat(started)
+    except ValueError:
+        return started
+    return f"{found.day} {MONTHS[found.month - 1]} {found.year}, {found:%H:%M}"

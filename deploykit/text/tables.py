@@ -1,5 +1,7 @@
 """Tables and figures as people read them."""
 
+import copy
+import itertools
 import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -70,6 +72,12 @@ class Table:
 
     def lines(self, width: int | None = None) -> Iterator[str]:
         """Yield the table, no wider than this if names can be cut so; the second is the heading."""
+        if width is not None and self._needed() > width:
+            yield from self._without_prefix()._lines(width)
+        else:
+            yield from self._lines(width)
+
+    def _lines(self, width: int | None) -> Iterator[str]:
         widths = self._widths(width)
         yield ""
         yield from self._drawn(self.headings, widths)
@@ -81,6 +89,25 @@ class Table:
         yield ""
         if self.caption:
             yield self.caption
+
+    def _needed(self) -> int:
+        """Return the width of the whole table."""
+        widths = self._widths(None)
+        return sum(widths) + len(_GAP) * (len(widths) - 1) + 1
+
+    def _without_prefix(self) -> "Table":
+        """Return it with `…/` for the scopes that all names of layers begin with."""
+        found = copy.copy(self)
+        scopes = [row[0].split("/")[:-1] for row in self.rows if "/" in row[0]]
+        shared = itertools.takewhile(lambda each: len({*each}) == 1, zip(*scopes, strict=False))
+        prefix = "/".join(each[0] for each in shared)
+        if len(scopes) < 2 or not prefix:
+            return found
+        found.rows = [
+            (f"…{row[0].removeprefix(prefix)}" if "/" in row[0] else row[0], *row[1:])
+            for row in self.rows
+        ]
+        return found
 
     def _widths(self, most: int | None) -> list[int]:
         """Return how wide each column is."""

@@ -58,6 +58,8 @@ class Speedups(AsHtml):
     only_b: tuple[str, ...]
     warnings: tuple[str, ...]
     """One sentence each."""
+    is_first: bool = False
+    """Whether the result began a baseline, so that there was nothing to compare it with."""
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -67,6 +69,7 @@ class Speedups(AsHtml):
             "only_b": self.only_b,
             "warnings": self.warnings,
             "confidence": self.confidence,
+            "is_first": self.is_first,
         }
 
     def slower_than(self, speed: float) -> list[Speedup]:
@@ -76,9 +79,12 @@ class Speedups(AsHtml):
     def check(self, fail_below: float) -> None:
         """Raise VerificationError where something is slower for sure, or nothing was compared.
 
+        The first result of a new baseline passes.
         That is where the whole interval of the CPU time lies below, or that of the wall clock by
         more than the machine itself may have changed.
         """
+        if self.is_first:
+            return
         if not self.pairs:
             raise VerificationError(f"nothing was compared: {'; '.join(self.warnings)}")
         if slow := self.slower_than(fail_below):

@@ -1,6 +1,7 @@
 """A model that OpenVINO has compiled."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from deploykit.benchmarking.profiling.profile import Profile
 
 CPU = "CPU"
+BF16 = "bf16"
 
 
 class OpenVinoRunner(Runner):
@@ -42,6 +44,8 @@ class OpenVinoRunner(Runner):
         fed = dict(zip(inputs, job.batches[0], strict=True))
         graph_def = GraphDef.FromString(Path(job.model).read_bytes())
         model = compiled_for(graph_def, fed, job.outputs, self._compiling)
+        if self._compiling.precision == BF16:
+            check_bf16([each.precision for each in model.executed()])
         self._model, run = model, model.run
         self._call = lambda *arrays: run(dict(zip(inputs, arrays, strict=True)))
         self.load = time.perf_counter_ns() - start
@@ -75,6 +79,15 @@ class OpenVinoRunner(Runner):
         }
 
 
+def check_bf16(precisions: Sequence[str]) -> None:
+    """Raise GraphError where no op runs in bf16, given the precisions of all ops."""
+    if BF16 not in precisions:
+        raise GraphError(
+            "OpenVINO runs no op of the model in bf16 on this machine, so precision bf16 has no "
+            f"effect; its ops run in {', '.join(sorted({*precisions})) or 'nothing'}"
+        )
+
+
 def compiling(settings: Settings) -> Compiling:
     """Return for what a graph is compiled: a stream for each call in flight, as far as cores go.
 
@@ -83,5 +96,5 @@ def compiling(settings: Settings) -> Compiling:
     """
     streams = min(settings.concurrency, usable_cores())
     inside = 0 if settings.threads is None else settings.threads[0]
-    precision = "bf16" if settings.precision == "bf16" else "f32"
+    precision = BF16 if settings.precision == BF16 else "f32"
     return Compiling(min(inside * streams, usable_cores()), streams, precision)

@@ -13,7 +13,8 @@ from deploykit.cli.options.types import Finite, PathName
 @click.option("--baseline", type=PathName("FILE.json"), help="Compare A with earlier results of "
               "this machine in the file, and add it. The first makes the file.")  # fmt: skip
 @click.option("--fail-below", type=Finite(above=0), metavar="RATIO", help="Exit with 5 if B is "
-              "slower than this for sure, or nothing was compared.")  # fmt: skip
+              "slower than this for sure, or nothing was compared. The first result of a new "
+              "--baseline passes.")  # fmt: skip
 @click.option("--confidence", type=Finite(0.5, 0.9999), default=CONFIDENCE, show_default=True,
               metavar="P", help="Confidence of the intervals, from 0.5 to 0.9999.")  # fmt: skip
 @options.result_file

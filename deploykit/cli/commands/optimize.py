@@ -1,23 +1,26 @@
 """Run the standard transforms on a model."""
 
+import logging
+
 import click
 
 from deploykit.api.comparison import Comparison
 from deploykit.cli import options
 from deploykit.freezing.interface import Source
 
+logger = logging.getLogger("deploykit")
+
 
 @options.command(
     "Check",
     examples=(
-        "deploykit optimize fashion.pb -o optimized.pb --verify",
+        "deploykit optimize fashion.pb -o optimized.pb",
         "deploykit optimize fashion.pb -o a.pb --data models/fashion/test_1000.npz",
     ),
 )
 @options.source
 @options.output("optimized")
-@click.option("--verify", is_flag=True, help="Compare the result with the model before it is "
-              "written; deploykit always does so.")  # fmt: skip
+@click.option("--verify", is_flag=True, hidden=True)
 @options.comparison
 @options.limits
 @options.everywhere
@@ -40,7 +43,9 @@ def optimize(
     import deploykit
     from deploykit.cli.report import Report, show
 
+    if verify:
+        logger.warning("--verify is deprecated: optimize always compares the result")
     report = Report("optimize", source.model)
-    graph = deploykit.optimize(source, comparison, output=output, force=force, verify=verify)
+    graph = deploykit.optimize(source, comparison, output=output, force=force)
     report.rewritten(graph, output)
     show(report, as_json)

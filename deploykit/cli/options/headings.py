@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from deploykit.cli.options.conditions import check_conditions
+
 _FIRST = ("Model", "Data")
 _LAST = ("Limits", "Output")
 
@@ -29,6 +31,11 @@ class Helped(click.Command):
         super().__init__(*arguments, **attributes)
         self.heading = heading
         self.examples = tuple(examples)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, unless an option that was given has no effect beside the others."""
+        check_conditions(ctx)
+        return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options: model and data first, then the command's own, limits and output."""

@@ -39,8 +39,9 @@ sweep = as_one(
     _setting("--engine", type=OneOrMore(ENGINES), default=(), help="What computes: tensorflow or "
              "openvino, or both in turn, whose answers are compared before [default: the engine "
              "that the model was written for, else TensorFlow]."),
-    _setting("--threads", type=Threads(), default=(), help="Threads inside an op x ops at the same "
-             "time, such as 2x1 [default: TensorFlow's]."),
+    _setting("--threads", type=Threads(), default=(), help="Threads inside an op, such as 2, or "
+             "x ops at the same time, such as 2x1, which is the same as 2 [default: "
+             "TensorFlow's]."),
     _setting("--onednn", type=Switch(), default=(), help="Whether TensorFlow uses oneDNN's "
              "kernels."),
     _setting("--caller-thread", type=Switch(), default=(), help="Whether the thread that calls "

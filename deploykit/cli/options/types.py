@@ -205,9 +205,9 @@ class Blocktime(_Written):
 
 
 class Threads(_Written):
-    """Threads inside an op x ops at once, `2x1,1x2`."""
+    """Threads inside an op x ops at once, `2x1,1x2`; one number, `2`, is `2x1`."""
 
-    name = "INTRAxINTER,..."
+    name = "INTRA[xINTER],..."
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -217,9 +217,15 @@ class Threads(_Written):
             return value
         found = []
         for pair in value.split(","):
-            intra, _, inter = pair.partition("x")
+            intra, cross, inter = pair.partition("x")
+            inter = inter if cross else "1"
             if not (intra.isdecimal() and inter.isdecimal() and int(intra) and int(inter)):
-                self.fail(f"{pair!r} is not two numbers above zero such as 2x1", param, ctx)
+                self.fail(
+                    f"{pair!r} is not a number of threads above zero such as 2, or 2x1 with the "
+                    "number of ops at the same time",
+                    param,
+                    ctx,
+                )
             if max(int(intra), int(inter)) > MOST_THREADS:
                 self.fail(f"{pair!r} is more than {MOST_THREADS} threads", param, ctx)
             found.append((int(intra), int(inter)))

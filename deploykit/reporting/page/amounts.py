@@ -98,7 +98,7 @@ def seconds(value: float | None) -> str:
         return NOTHING
     if not 0 <= value < 1e7:
         return f"{value:.2e} s"
-    if 0 < value < 0.1:
+    if value < 0.1:
         return f"{number(1000 * value)} ms"
     if value < 10:
         return f"{value:.1f} s"

@@ -101,7 +101,7 @@ class Section:
     """Where its figures are in the document."""
 
 
-Pictures = Callable[[str, Mapping[str, Any]], Iterable[tuple[str, str]]]
+Pictures = Callable[[str, Mapping[str, Any], str], Iterable[tuple[str, str]]]
 """Draws what has a name, such as `latencies`, of a document: labels with an SVG element each."""
 Drawer = Callable[[DocumentPart, Pictures], Iterable[Section]]
 """Makes sections of a document, none where it does not hold what they show."""
@@ -148,10 +148,10 @@ class SectionDraft:
         names = tuple(headings[n] for n in kept)
         self.blocks.append(Grid(title, names, few, frozenset(texts), said, part.place))
 
-    def draw(self, pictures: Pictures, part: DocumentPart, *names: str) -> None:
-        """Add the pictures of names."""
+    def draw(self, pictures: Pictures, part: DocumentPart, *names: str, of: str = "") -> None:
+        """Add the pictures of names; their titles say what they are of, where there are several."""
         if isinstance(part.value, Mapping):
-            drawn = tuple(each for name in names for each in pictures(name, part.value))
+            drawn = tuple(each for name in names for each in pictures(name, part.value, of))
             if drawn:
                 self.blocks.append(Drawings(drawn, part.place))
 

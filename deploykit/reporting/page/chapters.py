@@ -28,6 +28,7 @@ from deploykit.reporting.page.sections.speed import load, speed
 from deploykit.reporting.page.sections.stages import stages
 from deploykit.reporting.page.sections.verification import by_step, steps, verification
 from deploykit.storage.documents import FORMAT
+from deploykit.text.durations import date
 from deploykit.transforms.core.errors import GraphError
 
 
@@ -136,16 +137,17 @@ def chapter(document: Mapping[str, Any], file: str, pictures: Pictures) -> Chapt
     kind = kind_of(document, file)
     file = shown(file, _LONGEST_FILE)
     part = DocumentPart(document, "", file)
+    started = date(part["started"].text)
     if kind == SHIP:
         sections = tuple(_ship(part, pictures))
         before, after = ends(part)
-        return Chapter(part["name"].text or KINDS[kind].title, file, kind, part["started"].text,
+        return Chapter(part["name"].text or KINDS[kind].title, file, kind, started,
                        sections, verdict(part), before, after, figure_cards(part))  # fmt: skip
     found = KINDS[kind]
     sections = tuple(chain.from_iterable(drawer(part, pictures) for drawer in found.drawers))
     if not sections:
         sections = (_empty(part, "This document holds no figures."),)
-    return Chapter(found.title, file, kind, part["started"].text, sections)
+    return Chapter(found.title, file, kind, started, sections)
 
 
 def _ship(part: DocumentPart, pictures: Pictures) -> Iterator[Section]:

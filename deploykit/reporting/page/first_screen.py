@@ -63,8 +63,29 @@ def ends(part: DocumentPart) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[s
         ("size", volume(size["after"]["value"].number)),
         ("served as", part["name"].text),
         ("stages", _outcomes(part["stages"])),
+        ("measured with", _measured(part["measured"])),
+        ("machine", _machine(part["machine"])),
     )
     return _known(before), _known(after)
+
+
+def _measured(part: DocumentPart) -> str:
+    """Return the batch and the threads of the measurement, in words."""
+    batch, concurrency = part["batch"].number, part["concurrency"].number
+    if batch is None:
+        return ""
+    intra, inter = part["threads"][0].number, part["threads"][1].number
+    known = intra is not None and inter is not None
+    threads = f"threads {whole(intra)}x{whole(inter)}" if known else "the default threads"
+    more = f", {whole(concurrency)} concurrent requests" if (concurrency or 1) > 1 else ""
+    return f"batch {whole(batch)}, {threads}{more}"
+
+
+def _machine(part: DocumentPart) -> str:
+    """Return the processor and how many of its CPUs could be used."""
+    cpu, usable = part["cpu"].text, part["cpus"].number
+    count = "" if usable is None else f"{whole(usable)} CPU{'s' * (usable != 1)}"
+    return ", ".join(filter(None, (cpu, count)))
 
 
 def _result(part: DocumentPart) -> str:

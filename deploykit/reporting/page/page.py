@@ -20,7 +20,7 @@ _FRAME_BYTES = 60_000  # of that for each document, beside the sections that fit
 _MOST_CHAPTERS = 12
 
 
-def no_pictures(name: str, document: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+def no_pictures(name: str, document: Mapping[str, Any], of: str) -> Iterable[tuple[str, str]]:
     """Draw nothing."""
     return ()
 

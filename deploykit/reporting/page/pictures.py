@@ -23,10 +23,10 @@ _DRAWN: Mapping[str, tuple[str, Draw]] = {
     "latencies": ("How latencies are spread", latencies),
     "throughput": ("Throughput over latency", throughput),
     "warm-ups": ("Calls before the steady state", warm_ups),
-    "gains": ("How many times better, with intervals", gains),
+    "gains": ("Speedup, with 95 % intervals", gains),
     "ops": ("Time by op", ops),
     "nodes": ("Time by node", nodes),
-    "roofline": ("What nodes reach of what the machine can do", roofline),
+    "roofline": ("Roofline: node performance and machine limits", roofline),
     "layer noise": ("Noise by layer, each alone in 8 bits", layer_noise),
     "layer times": ("Time by layer", layer_times),
     "loads": ("Throughput over latency under load", loads),
@@ -35,13 +35,16 @@ _DRAWN: Mapping[str, tuple[str, Draw]] = {
 }
 
 
-def pictures(name: str, document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def pictures(name: str, document: Mapping[str, Any], of: str) -> Iterator[tuple[str, str]]:
     """Yield a label and an SVG element that shows what has this name, of a document.
+
+    The label names what it is `of`, where that is not empty.
 
     What cannot be drawn, as the document is old or not whole, is left out: tables show what there
     is of it.
     """
     label, draw = _DRAWN[name]
+    label = f"{label}: {of}" if of else label
     try:
         figure = draw(document)
         drawn = "" if figure is None else svg(figure, label)

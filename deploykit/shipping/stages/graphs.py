@@ -10,6 +10,7 @@ from deploykit.api.freeze import freeze
 from deploykit.api.optimize import optimize
 from deploykit.api.quantize import quantize
 from deploykit.freezing.open_model import open_model, path_of
+from deploykit.photos.class_names import labels_from
 from deploykit.quantization.requested import Quantization
 from deploykit.quantization.timing.speed import INCONCLUSIVE
 from deploykit.rewriting.proof import by_calibration
@@ -36,12 +37,11 @@ def _check(shipment: Shipment) -> Outcome:
     found = check(source if opened is None else opened.graph, allowed_ops=how.allowed_ops)
     if found.error is not None:
         raise found.error
-    graph = _compared(
+    graph, used = _compared(
         shipment,
         freeze,
         source if opened is None else opened,
         preprocess=how.preprocess,
-        labels=how.labels,
         output=shipment.path(FROZEN),
     )
     shipment.forget(FROZEN)
@@ -53,25 +53,31 @@ def _check(shipment: Shipment) -> Outcome:
         "inputs": list(graph.inputs),
         "outputs": list(graph.outputs),
     }
-    return Outcome(document, (FROZEN, FROZEN + SIDECAR))
+    return Outcome(document, (FROZEN, FROZEN + SIDECAR), used=used)
 
 
-def _compared(shipment: Shipment, act: Callable[..., Graph], model: Any, **options: Any) -> Graph:
+def _compared(
+    shipment: Shipment, act: Callable[..., Graph], model: Any, **options: Any
+) -> tuple[Graph, tuple[str, ...]]:
     """Return the graph that an act writes once it was compared with the model.
 
-    That is done on synthetic inputs and, where they prove nothing, on the calibration data.
+    That is done on synthetic inputs and, where they prove nothing, on the calibration data. The
+    second value names these data if the result depends on them.
     UnverifiedError: these prove nothing either.
     """
     how = shipment.how
     options |= {"force": True, "allowed_ops": how.allowed_ops, "input_range": how.input_range}
     try:
         allowed = how.allow_unverified and how.calibration is None
-        return act(model, **options, allow_unverified=allowed)
+        graph = act(model, **options, allow_unverified=allowed)
+        verification = graph.report.verification
+        is_proven = verification is None or verification.verified
+        return graph, () if is_proven else ("calibration",)
     except UnverifiedError as error:
         if how.calibration is None:
             raise by_calibration(error) from None
     options |= {"data": how.calibration, "preprocess": how.preprocess}
-    return act(model, **options, allow_unverified=how.allow_unverified)
+    return act(model, **options, allow_unverified=how.allow_unverified), ("calibration",)
 
 
 def _is_keras(model: Any) -> bool:
@@ -80,7 +86,7 @@ def _is_keras(model: Any) -> bool:
 
 def _optimize(shipment: Shipment) -> Outcome:
     before = shipment.opened(FROZEN)
-    graph = _compared(shipment, optimize, before, output=shipment.path(OPTIMIZED_FILE))
+    graph, used = _compared(shipment, optimize, before, output=shipment.path(OPTIMIZED_FILE))
     shipment.forget(OPTIMIZED_FILE)
     report = graph.report
     document = {
@@ -99,7 +105,7 @@ def _optimize(shipment: Shipment) -> Outcome:
         ],
         "verification": report.verification and report.verification.document(),
     }
-    return Outcome(document, (OPTIMIZED_FILE, OPTIMIZED_FILE + SIDECAR))
+    return Outcome(document, (OPTIMIZED_FILE, OPTIMIZED_FILE + SIDECAR), used=used)
 
 
 def _calibrate(shipment: Shipment) -> Outcome:
@@ -124,6 +130,7 @@ def _quantize(shipment: Shipment) -> Outcome:
         "force": True,
     }
     document: dict[str, Any] = {}
+    used: tuple[str, ...] = ()
     if is_calibrated:
         options = Quantization(
             engine=how.engine,
@@ -133,10 +140,16 @@ def _quantize(shipment: Shipment) -> Outcome:
         )
         if how.evaluation is not None:
             options = replace(options, max_drop=how.max_drop)
+            if how.labels is not None:
+                named = replace(model.about, labels=tuple(labels_from(how.labels)))
+                model.graph.about = named  # they number the classes that folders name
         graph = quantize(
             model, options, calibration=how.calibration, evaluation=how.evaluation, **common
         )
         document = graph.report.document()
+        document.pop("evaluation", None)  # the stage `accuracy` measures it, also on later data
+        if how.evaluation is not None and document["result"] != "int8":
+            used = ("evaluation", "labels")  # on others, int8 may be accurate enough
     if how.target == "size" and document.get("result") != "int8":
         common["preprocess"] = how.preprocess if is_calibrated else None
         common["allow_low_accuracy"] = how.allow_low_accuracy
@@ -159,7 +172,7 @@ def _quantize(shipment: Shipment) -> Outcome:
     files = EIGHT_BITS_FILE, EIGHT_BITS_FILE + SIDECAR
     reason = str(document.get("reason", ""))
     kind = UNDECIDED if INCONCLUSIVE in reason else DONE
-    return Outcome(document, files, kind, reason)
+    return Outcome(document, files, kind, reason, used)
 
 
 def _uncalibrated(shipment: Shipment) -> str:
@@ -173,8 +186,8 @@ def _no_8_bits(shipment: Shipment) -> str:
     return "" if shipment.how.target == "size" else _uncalibrated(shipment)
 
 
-_COMPARED = ("calibration", "input_range", "allow_unverified", "allowed_ops")
-CHECK = ShipStage("check", _check, ("source", "preprocess", "labels", *_COMPARED), seconds=8)
+_COMPARED = ("input_range", "allow_unverified", "allowed_ops")
+CHECK = ShipStage("check", _check, ("source", "preprocess", *_COMPARED), seconds=8)
 OPTIMIZE = ShipStage("optimize", _optimize, ("preprocess", *_COMPARED), ("check",), seconds=4)
 CALIBRATE = ShipStage(
     "calibrate",
@@ -187,7 +200,7 @@ CALIBRATE = ShipStage(
 QUANTIZE = ShipStage(
     "quantize",
     _quantize,
-    ("calibration", "evaluation", "preprocess", "max_drop", "target", "device", "engine",
+    ("calibration", "evaluation_form", "preprocess", "max_drop", "target", "device", "engine",
      "allow_low_accuracy", "input_range", "allow_unverified", "allowed_ops"),
     ("optimize",),
     left_out=_no_8_bits,

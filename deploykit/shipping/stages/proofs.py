@@ -1,5 +1,6 @@
 """The file that is shipped, held against the model as it came."""
 
+import hashlib
 import json
 from dataclasses import replace
 from typing import Any
@@ -7,8 +8,9 @@ from typing import Any
 from deploykit.api.quantize import RUN_BAR_DB
 from deploykit.api.verify import verify
 from deploykit.freezing.graph_files import save_graph
-from deploykit.freezing.sidecar import about
+from deploykit.freezing.sidecar import about, sidecar, sidecar_path
 from deploykit.photos.class_names import labels_from
+from deploykit.quantization.metrics import LOWER_IS_BETTER
 from deploykit.rewriting.proof import by_calibration
 from deploykit.shipping.shipment import AS_IT_CAME, FROZEN, LABELS, PREPROCESS, Shipment
 from deploykit.shipping.stage import ShipStage
@@ -17,6 +19,7 @@ from deploykit.shipping.stages.graphs import SIDECAR
 from deploykit.storage.files import write
 from deploykit.storage.ship_report import MODEL
 from deploykit.transforms.core.errors import UnverifiedError, VerificationError
+from deploykit.transforms.core.graph import Graph
 from deploykit.verification.verify import ADVICE
 
 
@@ -45,25 +48,37 @@ def _verify(shipment: Shipment) -> Outcome:
 
 
 def _write(shipment: Shipment) -> tuple[str, ...]:
-    """Write the graph that was chosen; return the files."""
-    graph = shipment.opened(shipment.chosen).graph.copy()
-    known, labels = about(graph), shipment.how.labels
-    if labels is not None:
-        known = replace(known, labels=tuple(labels_from(labels)))
-    graph.about = known
+    """Write the graph that was chosen; return the files that do not depend on the labels."""
+    graph = _labelled(shipment)
     save_graph(graph, shipment.path(MODEL), force=True)
-    files = [MODEL, MODEL + SIDECAR]
-    beside: dict[str, str] = {}
-    if known.preprocessing is not None:
-        beside[PREPROCESS] = f"{json.dumps(known.preprocessing, indent=2)}\n"
-    if known.labels:
-        beside[LABELS] = "".join(f"{label}\n" for label in known.labels)
-    for name in (PREPROCESS, LABELS):
-        shipment.path(name).unlink(missing_ok=True)
-        if name in beside:
-            write(shipment.path(name), [beside[name].encode()], force=True)
-            files.append(name)
-    return tuple(files)
+    steps = about(graph).preprocessing
+    shipment.path(PREPROCESS).unlink(missing_ok=True)
+    if steps is None:
+        return (MODEL,)
+    write(shipment.path(PREPROCESS), [f"{json.dumps(steps, indent=2)}\n".encode()], force=True)
+    return MODEL, PREPROCESS
+
+
+def _labelled(shipment: Shipment) -> Graph:
+    """Return the graph that was chosen, with the labels that are given or came with the model."""
+    graph, labels = shipment.opened(shipment.chosen).graph.copy(), shipment.how.labels
+    known = shipment.opened(FROZEN).about.labels if labels is None else labels_from(labels)
+    graph.about = replace(about(graph), labels=tuple(known))
+    return graph
+
+
+def _describe(shipment: Shipment) -> Outcome:
+    """Write what is known of the shipped file next to it, and its labels."""
+    graph, path = _labelled(shipment), shipment.path(MODEL)
+    labels = about(graph).labels
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    write(sidecar_path(path), sidecar(graph, sha256), force=True)
+    shipment.forget(MODEL)
+    shipment.path(LABELS).unlink(missing_ok=True)
+    if not labels:
+        return Outcome(files=(MODEL + SIDECAR,))
+    write(shipment.path(LABELS), (f"{label}\n".encode() for label in labels), force=True)
+    return Outcome(files=(MODEL + SIDECAR, LABELS))
 
 
 def _accuracy(shipment: Shipment) -> Outcome:
@@ -81,6 +96,20 @@ def _accuracy(shipment: Shipment) -> Outcome:
     return Outcome(found.document())
 
 
+def loses_too_much(shipment: Shipment) -> bool:
+    """Say whether int8 that was chosen on earlier evaluation data loses too much on these."""
+    found, quantized = shipment.document("accuracy"), shipment.results["quantize"]
+    is_searched = shipment.how.calibration is not None and shipment.in_8_bits
+    is_new = quantized.kept and not shipment.results["accuracy"].kept
+    if not (found and is_searched and is_new) or shipment.document("quantize").get("stored_only"):
+        return False
+    first, last = (found["models"][number].get("value") for number in (0, -1))
+    if found.get("metric") is None or first is None or last is None:
+        return False
+    drop = last - first if found["metric"] in LOWER_IS_BETTER else first - last
+    return float(drop) > shipment.how.max_drop
+
+
 def _no_evaluation(shipment: Shipment) -> str:
     return "" if shipment.how.evaluation is not None else "there is no --eval DATA with labels"
 
@@ -88,10 +117,12 @@ def _no_evaluation(shipment: Shipment) -> str:
 VERIFY = ShipStage(
     "verify",
     _verify,
-    ("calibration", "preprocess", "labels", "input_range", "allow_unverified", "allowed_ops"),
+    ("calibration", "preprocess", "input_range", "allow_unverified", "allowed_ops"),
     ("optimize", "quantize"),
     seconds=8,
 )
+DESCRIBE = ShipStage("describe", _describe, ("labels",), ("check", "verify"))
+"""A part of `verify` with a result of its own, so that other labels do not verify again."""
 ACCURACY = ShipStage(
     "accuracy",
     _accuracy,

@@ -182,7 +182,7 @@ def _input(shipment: Shipment, document: dict[str, Any]) -> str:
 PLACEMENT = ShipStage(
     "placement",
     _placement,
-    ("calibration", "evaluation", "preprocess", "device", "allowed_ops"),
+    ("calibration", "evaluation_form", "preprocess", "device", "allowed_ops"),
     ("verify",),
     measures=True,
     seconds=2,
@@ -190,7 +190,7 @@ PLACEMENT = ShipStage(
 TUNE = ShipStage(
     "tune",
     _tune,
-    ("calibration", "evaluation", "preprocess", "target", "device", "allowed_ops"),
+    ("calibration", "evaluation_form", "preprocess", "target", "device", "allowed_ops"),
     ("verify",),
     measures=True,
     seconds=35,
@@ -200,7 +200,7 @@ TUNE = ShipStage(
 BENCHMARK = ShipStage(
     "benchmark",
     _benchmark,
-    ("calibration", "evaluation", "preprocess", "device", "allowed_ops"),
+    ("calibration", "evaluation_form", "preprocess", "device", "allowed_ops"),
     ("verify", "tune"),
     measures=True,
     seconds=45,

@@ -16,9 +16,10 @@ def lines(document: Known, folder: str) -> "Iterator[str | Table]":
         return
     yield from precision_line(document)
     yield _figures(document["figures"])
-    yield str(document["verdict"])
-    marks = [each.get("loaded") for each in document["figures"].values()]
-    yield from dict.fromkeys(filter(None, marks))
+    verdict = verdict_of(document)
+    yield verdict
+    marks = filter(None, (each.get("loaded") for each in document["figures"].values()))
+    yield from (mark for mark in dict.fromkeys(marks) if mark not in verdict)
     missing = [e for e in document["stages"] if e["outcome"] != "done" or e["why"]]
     if missing:
         yield ""
@@ -35,6 +36,16 @@ def precision_line(document: Known) -> list[str]:
     return [f"{document['name']} is shipped in float32: {document['reason']}"]
 
 
+def verdict_of(document: Known) -> str:
+    """Return the verdict without the precision where `precision_line` states it already."""
+    verdict = str(document["verdict"])
+    if not precision_line(document):
+        return verdict
+    said = f"{document['name']} is shipped in float32, "
+    rest = verdict.removeprefix(said)
+    return verdict if rest == verdict else rest[:1].upper() + rest[1:]
+
+
 def _stage(stage: Known) -> str:
     outcome = "" if stage["outcome"] == "done" else f"{stage['outcome']}: "
     return f"{stage['stage']}: {outcome}{stage['why'] or 'done'}"
@@ -43,13 +54,21 @@ def _stage(stage: Known) -> str:
 def _figures(figures: Known) -> Table:
     table = new_table("figure", "before", "after", "times better")
     for each in figures.values():
-        table.add_row(
-            each["title"],
-            shown(each["before"], each["unit"]),
-            shown(each["after"], each["unit"]),
-            times(each),
-        )
+        title = str(each["title"]).replace(" of the model alone", ",\nmodel alone")
+        cells = shown(each["before"], each["unit"]), shown(each["after"], each["unit"]), times(each)
+        table.add_row(title, *(_in_lines(cell) for cell in cells))
     return table
+
+
+def _in_lines(cell: str) -> str:
+    """Return a value above its interval and its remarks, so that the table stays narrow."""
+    value, _, rest = cell.partition(" (")
+    interval, closed, unit = rest.partition(")")
+    if not closed:
+        return cell.replace(": ", ":\n")
+    remark = unit.lstrip(",: ") if unit.startswith((",", ":")) else ""
+    value += "" if remark else unit
+    return "\n".join(filter(None, (value, interval, remark)))
 
 
 def times(figure: Known) -> str:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 def lines(found: Speedups) -> "Iterator[str | Table]":
     """Yield a comparison for people."""
+    if found.is_first:
+        yield f"{found.a}: baseline written, nothing compared"
+        return
     interval = f"{100 * found.confidence:g} % interval"
     table = new_table("measurement", "p50 a", "p50 b", "CPU a", "CPU b", "speed", interval)
     for pair in found.pairs:

@@ -186,7 +186,7 @@ def test_a_difference_in_words(small_bytes):
     after.versions.producer = 26
     before.versions.producer = 2474
     facts = differences(before, after)
-    assert_golden("\n".join([*lines(facts, before, after), summary(facts)]) + "\n")
+    assert_golden("\n".join(lines(facts, before, after)) + "\n")
 
 
 def test_the_command(deploykit, small):
@@ -196,14 +196,32 @@ def test_the_command(deploykit, small):
     assert (same.status, same.stdout) == (0, "Graphs are equal: 16 nodes.\n")
     found = deploykit("diff", small, other)
     assert found.status == 5
-    assert found.stdout.splitlines()[0].startswith("- ")
-    assert found.stderr.startswith(f"deploykit: error: {other} differs from {small}: ")
+    lines = found.stdout.splitlines()
+    assert lines[0].startswith("Graphs differ: ")
+    assert [each.split(":")[0] for each in lines[1:5]] == ["nodes", "ops", "weights", "signature"]
+    assert lines[lines.index("") + 1].startswith("- ")
+    assert "error" not in found.stderr
     document = deploykit("diff", small, other, "--json").document
     assert document["command"] == "diff"
     assert document["equal"] is False
     assert "logits" in document["removed"]
     assert (document["nodes_in"], document["input_file"]) == (16, str(small))
     assert document["nodes_out"] < 16
+    summed = document["summary"]
+    assert summed["nodes"] == [16, document["nodes_out"]]
+    assert sum(b - a for a, b in summed["ops"].values()) == document["nodes_out"] - 16
+
+
+def test_the_summary_names_the_changed_signature():
+    pair = [graph(), graph(Node("c", "Relu", ("b",)).with_attrs(T=FLOAT))]
+    for each, output in zip(pair, ("b", "c"), strict=True):
+        each.inputs, each.outputs = ("x",), (output,)
+    found = list(lines(differences(*pair), *pair))
+    assert "nodes:     4 -> 5" in found
+    assert "ops:       Relu 1 -> 2" in found
+    assert "weights:   16 values, 64 B, the same" in found
+    start = found.index("signature: differs")
+    assert found[start + 1 : start + 3] == ["  - output b float32", "  + output c float32"]
 
 
 def test_the_document_goes_to_a_file_too(deploykit, small):

@@ -8,7 +8,8 @@ import pytest
 
 import deploykit as api
 from deploykit.freezing.interface import Source
-from deploykit.shipping.ship import _in_memory, _inputs
+from deploykit.shipping.given import inputs_of
+from deploykit.shipping.ship import _in_memory
 from deploykit.shipping.stages import NAMES
 from deploykit.text.results.shipped import lines
 from deploykit.transforms.core.errors import FileError, GraphError
@@ -219,7 +220,7 @@ def test_what_is_in_memory_is_told_by_its_contents(home, shipped):
     plans = []
     for x in (data["x"], data["x"], data["x"] + 1):
         how = api.ShipOptions(evaluation={**data, "x": x})
-        plans.append(_inputs(*_in_memory(Source(graph), how)))
+        plans.append(inputs_of(*_in_memory(Source(graph), how)))
     assert plans[0] == plans[1] != plans[2]
     with pytest.raises(GraphError, match="budget"):
         api.ship(graph, home / "none.ship", budget=0)

@@ -102,3 +102,16 @@ def test_lines_stay_as_they_are():
     found = list(drawn(["x" * 300, table(LONG)], 40))
     assert found[0] == "x" * 300
     assert max(map(len, found[1:])) < 100
+
+
+def test_names_of_layers_lose_their_common_scopes_where_a_table_is_too_wide():
+    table = new_table("layer", "time ms")
+    scope = "efficientnet/blocks/stage_with_a_long_name"
+    for name in (f"{scope}/conv/Conv2D", f"{scope}/conv/BiasAdd", "total"):
+        table.add_row(name, "1.25")
+    narrow, wide = "\n".join(table.lines(40)), "\n".join(table.lines(200))
+    assert "…/Conv2D" in narrow
+    assert "…/BiasAdd" in narrow
+    assert "total" in narrow
+    assert "efficientnet" not in narrow
+    assert f"{scope}/conv/Conv2D" in wide

@@ -67,7 +67,7 @@ def _roofline(
         draft.say("The peak is what this machine reached in a multiplication of large float32 "
                   "matrices and in adding large arrays; 8 bits and caches go beyond.")  # fmt: skip
         for each in few:
-            draft.draw(pictures, each["profile"], "roofline")
+            draft.draw(pictures, each["profile"], "roofline", of=each["name"].text)
     headings = ("model", "peak GFLOP/s", "peak GB/s", "reached GFLOP/s", "of the peak",
                 "time without any node")  # fmt: skip
     draft.grid("Beside the peak", part["measurements"], headings, rows, count=len(rows))

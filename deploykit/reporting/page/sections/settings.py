@@ -29,7 +29,7 @@ def tuned(part: DocumentPart, pictures: Pictures) -> Iterable[Section]:
     headings = ("choice", "settings", "p50 ms", "p99 ms", "items/s", "CPU ms", "latency beside",
                 "items beside")  # fmt: skip
     draft.grid("What did best", part, headings, rows, texts=["settings"], count=0)
-    draft.draw(pictures, part, "gains")
+    draft.draw(pictures, part, "gains", of="tuned settings")
     trials = part["trials"]
     rows_of_trials = [
         (_settings(each["settings"]), plain(each["p50_ms"].number), plain(each["p99_ms"].number),

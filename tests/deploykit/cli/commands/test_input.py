@@ -190,7 +190,7 @@ WRONG = [
     (["--data=DIR", "--on-error=ignore"], 2, "'ignore' is not one of 'stop', 'skip'"),
     (["--data=DIR", "--runs=3"], 2, "runs does not go with data that are read from files"),
     (["--data=DIR", "--plot=a.svg"], 2, "--plot does not go with"),
-    (["--data=DIR", "--shape=x=1,6"], 2, "shapes does not go with"),
+    (["--data=DIR", "--shape=x=1,6"], 2, "--shape has no effect here, only without --data"),
     (["--data=DIR", "--batch=1,2"], 2, "one combination of settings"),
     (["--data=DIR", "--concurrency=2"], 2, "one combination of settings"),
     (["--data=DIR", "--preprocess=none.json"], 4, "none.json: No such file"),

@@ -273,7 +273,7 @@ def test_the_modes_without_calibration(deploykit, net):
         (["--calibration=data.npz", "--max-drop=1"], "--max-drop needs --eval"),
         (["--calibration=data.npz", "--data=data.npz"], "--data is for quantizing without --cal"),
         (["--calibration=data.npz", "--skip=conv"], "--skip is for quantizing without --calib"),
-        (["--calibration=data.npz", "--threads=2"], "'2' is not two numbers above zero such as"),
+        (["--calibration=data.npz", "--threads=2x"], "'2x' is not a number of threads above zero"),
         (["--calibration=data.npz", "--threads=1x1,2x1"], "--threads takes one pair here"),
         (["--calibration=data.npz", "--batch=0"], "0 is not a whole number from 1 to"),
         (["--calibration=data.npz", "--min-sqnr=nan"], "nan is not a number"),

@@ -49,7 +49,7 @@ def test_each_option_is_under_one_heading(words):
     for name, place in (("Output:", -1), ("Model:", 0)):
         assert name not in names or names.index(name) == place % len(names)
     for option in LEAVES[words].params:
-        if isinstance(option, click.Option):
+        if isinstance(option, click.Option) and not option.hidden:
             start = re.compile(rf"  (\S+, )*{option.opts[0]}(?![\w-])")
             shown = [name for name in names if any(map(start.match, found[name]))]
             assert len(shown) == 1, (option.name, shown)

@@ -106,6 +106,8 @@ def ship(leaf: Leaf, count: int = 3) -> dict[str, Any]:
         "options": {"calibration": leaf("options"), "max_drop": 0.01},
         "result": "int8", "engine": "tensorflow", "verdict": leaf("verdict"),
         "figures": {name: figure() for name in FIGURES},
+        "measured": {"batch": leaf("batch"), "threads": [leaf("threads"), leaf("threads")],
+                     "concurrency": leaf("concurrency")},
         "stages": [{"stage": name, "outcome": "done", "why": "", "seconds": 1.5, "kept": False,
                     "document": document} for name, document in documents.items()],
         "commands": [{"what": leaf("what"), "command": leaf("command")} for _ in range(count)],

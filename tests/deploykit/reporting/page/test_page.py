@@ -113,7 +113,7 @@ def test_a_page_never_outgrows_its_bound():
     """Where sections together are too large, the last ones say where their figures are."""
     drawn = f"<svg role='img' aria-label='x'><text>{'x' * 700_000}</text></svg>"
     document = ship(number)
-    html = page_of(document, pictures=lambda name, document: [(name, drawn)])
+    html = page_of(document, pictures=lambda name, document, of: [(name, drawn)])
     assert 1_000_000 < len(html.encode()) <= MOST_BYTES
     read(html)
     many = html_of([ship(lambda path: HOSTILE * 9, 40)] * 30, files=["&" * 250] * 30)
@@ -127,8 +127,11 @@ def test_what_can_be_drawn_is_drawn(seed):
     found = read(html)
     labels = {"How latencies are spread", "Throughput over latency", "By class", "Time by op",
               "Throughput over latency under load", "Time by layer",
-              "What nodes reach of what the machine can do"}  # fmt: skip
-    assert labels <= set(found.texts)
+              "Roofline"}  # fmt: skip
+    titles = [each.partition(":")[0] for each in found.texts]
+    assert labels <= set(titles)
+    rooflines = [each for each in found.texts if each.startswith("Roofline: node performance")]
+    assert all(each.count(":") == 2 for each in rooflines), "each names its model"
     assert found.tags["svg"] >= len(labels)
 
 
@@ -184,6 +187,23 @@ def test_the_first_screen_shows_five_figures_before_and_after():
         assert said in found.texts, said
     cards = re.findall(r'class="card (\w*)"', html)
     assert cards == ["", "good", "good", "", "bad"]
+
+
+def test_the_first_screen_names_batch_threads_machine_and_date():
+    document = ship(number) | {
+        "started": "2026-11-25T19:04:31+00:00",
+        "measured": {"batch": 8, "threads": [2, 1], "concurrency": 3},
+    }
+    document["machine"] |= {"cpu": "Some Processor 9", "cpus": 2}
+    page = page_of(document)
+    first = page[
+        : page.index("five figures") if "five figures" in page else page.index("Accuracy<")
+    ]
+    for each in ("batch 8, threads 2x1, 3 concurrent requests", "Some Processor 9, 2 CPUs",
+                 "25 November 2026, 19:04"):  # fmt: skip
+        assert each in first
+    document["measured"] = {"batch": 1, "threads": None, "concurrency": 1}
+    assert "batch 1, the default threads<" in page_of(document)
 
 
 def test_sections_of_a_shipped_model_come_in_the_order_of_questions():

@@ -1,0 +1,106 @@
+"""Only the stages whose inputs changed run again, and wrong inputs change nothing."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from deploykit.shipping.kept import Kept, full_key
+from deploykit.shipping.stage_result import Outcome, StageResult
+from tests.deploykit.benchmarking.nets import dense, written
+from tests.deploykit.conftest import command_line
+
+OPTIONS = ("--budget=0.3", "--engine=tensorflow")
+
+
+def samples(path, count, seed, **more):
+    x = np.random.default_rng(seed).normal(size=(count, 8)).astype(np.float32)
+    np.savez(path, x=x, **more)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("home")
+    written(dense(), folder / "net.pb")
+    for name, count in (("eval", 24), ("other", 31)):
+        samples(folder / f"{name}.npz", count, count, labels=np.arange(count) % 3)
+    samples(folder / "calibration.npz", 70, 1)
+    for name, labels in (("labels", "abcdefgh"), ("renamed", "stuvwxyz"), ("few", "abc")):
+        (folder / f"{name}.txt").write_text("\n".join(labels))
+    found = run(folder, "net.pb", "--eval=eval.npz", "--labels=labels.txt", *OPTIONS)
+    assert found.status == 0, found.stderr
+    return folder
+
+
+def run(home, *words):
+    before = os.getcwd()
+    os.chdir(home)
+    try:
+        return command_line("ship", *words, "--json")
+    finally:
+        os.chdir(before)
+
+
+def runs(home, *words):
+    found = run(home, "net.pb", *words, *OPTIONS, "--dry-run")
+    assert found.status == 0, found.stderr
+    return [each["stage"] for each in found.document["plan"] if each["act"] == "run"]
+
+
+@pytest.mark.parametrize("words", [
+    ("--eval=other.npz", "--labels=labels.txt"),
+    ("--eval=eval.npz", "--labels=renamed.txt"),
+    ("--eval=other.npz", "--labels=renamed.txt"),
+])  # fmt: skip
+def test_labels_and_evaluation_data_change_accuracy_and_export_alone(home, words):
+    assert runs(home, *words) == ["accuracy", "export", "serve"]
+
+
+def test_calibration_data_that_were_not_needed_leave_the_first_stages(home):
+    found = runs(home, "--eval=eval.npz", "--labels=labels.txt", "--calibration=calibration.npz")
+    assert not {"check", "optimize"} & {*found}
+    assert {"calibrate", "quantize", "verify"} <= {*found}
+
+
+@pytest.mark.parametrize(("words", "status", "said"), [
+    (["--labels=few.txt"], 2, "there are 3 labels, but the model gives 8 scores"),
+    (["--labels=absent.txt"], 4, "absent.txt"),
+    (["--eval=absent.npz"], 4, "absent.npz"),
+    (["--eval=labels.txt"], 2, "labels.txt"),
+    (["--preprocess=labels.txt"], 2, "labels.txt"),
+    (["--target=fast"], 2, "--target"),
+    (["--max-drop=-1"], 2, "--max-drop"),
+])  # fmt: skip
+def test_wrong_inputs_leave_a_finished_shipment_as_it_is(home, words, status, said, monkeypatch):
+    monkeypatch.setattr("deploykit.shipping.ship_folder.can_swap", lambda folder: False)
+    report = (home / "net.ship" / "report.json").read_bytes()
+    given = [each for each in ("--eval=eval.npz",) if words[0].split("=")[0] not in each]
+    found = run(home, "net.pb", *given, *words, *OPTIONS)
+    assert found.status == status, found.stderr
+    assert said in found.stderr
+    assert (home / "net.ship" / "report.json").read_bytes() == report
+    assert json.loads(report)["stages"]
+
+
+@pytest.mark.slow
+def test_other_labels_reach_the_file_and_the_version(home):
+    found = run(home, "net.pb", "--eval=eval.npz", "--labels=renamed.txt", *OPTIONS)
+    assert found.status == 0, found.stderr
+    kept = [each["stage"] for each in found.document["stages"] if each["kept"]]
+    assert kept == ["check", "optimize", "verify", "placement", "tune", "benchmark"]
+    folder = home / "net.ship"
+    assert (folder / "labels.txt").read_text().split() == list("stuvwxyz")
+    assert json.loads((folder / "model.pb.json").read_text())["labels"] == list("stuvwxyz")
+    assert (folder / "net/2/assets.extra/labels.txt").read_text().split() == list("stuvwxyz")
+
+
+def test_what_a_stage_used_belongs_to_its_key(tmp_path):
+    kept = Kept(tmp_path)
+    kept.place.mkdir()
+    inputs = {"calibration": "c", "labels": "l"}
+    kept.keep("key", StageResult("check", Outcome({}, used=("calibration",)), 1.0), inputs)
+    assert kept.found("check", "key", inputs | {"labels": "m"}) is not None
+    assert kept.found("check", "key", inputs | {"calibration": "d"}) is None
+    assert full_key("key", (), inputs) == "key"
+    assert full_key("key", ("calibration",), inputs) != full_key("key", ("labels",), inputs)
