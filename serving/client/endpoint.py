@@ -18,8 +18,8 @@ MODEL = "tensorflow.serving.ModelService"
 
 _UNBOUNDED = -1
 _NO_LIST = (
-    "gRPC has no call that lists models: what the server has is in its log, in its "
-    "--model_config_file, or, of deploykit serve, at /v1/models on its REST port"
+    "the API has no call that lists models: what the server has is in its log, or in its "
+    "--model_config_file"
 )
 _PEER = re.compile(r"^([A-Z_]+: )?((ipv[46]|unix):\S+: )?")  # as gRPC says it before the reason
 _RETRIED_BYTES = 256 << 20  # gRPC repeats no request that is larger than this
