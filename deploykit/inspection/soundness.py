@@ -8,7 +8,12 @@ from deploykit.freezing.initializers import init_ops
 from deploykit.freezing.meta_graphs import meta_graph_nodes, signature_tensors, tags_of
 from deploykit.text.tables import size
 from deploykit.transforms.core.checks.graph_parts import LIBRARY, GraphParts
-from deploykit.transforms.core.checks.side_effects import READING_OPS, SAVING_OPS, effect_of
+from deploykit.transforms.core.checks.side_effects import (
+    READING_OPS,
+    SAVING_OPS,
+    WAITS,
+    effect_of,
+)
 from deploykit.transforms.core.checks.validate import check_ends, survey
 from deploykit.transforms.core.checks.wire import decoded, field_bytes
 from deploykit.transforms.core.errors import GraphError
@@ -131,7 +136,11 @@ def graph_facts(
     if seen.unlisted:
         facts.problems.append(f"{seen.unlisted} nodes are of still more custom ops")
     for (op, effect), places in sorted(seen.effects.items()):
-        left = [place for place in places if excused is None or not excused.is_saver(op, *place)]
+        left = [
+            place
+            for place in places
+            if excused is None or not excused.is_harmless(op, effect, *place)
+        ]
         if left:
             names = tuple(f"{function}/{name}" if function else name for function, name in left)
             allowed = op in allowed_ops
@@ -145,7 +154,7 @@ def _unknown(use: OpUse) -> str:
 
 
 class _Excused:
-    """Tells the nodes that store and read back a model's own variables from those that act.
+    """Tells the nodes that serve training or the model's own variables from those that act.
 
     GraphError: a signature or an init op names a tensor that is not there.
     """
@@ -165,9 +174,9 @@ class _Excused:
         self._functions = reachable(live) | called
         self._nodes = {node.name for node in live}
 
-    def is_saver(self, op: str, function: str, name: str) -> bool:
-        """Say whether a node reads the model's own files, or stores it where nobody else asks."""
-        if op in SAVING_OPS:
+    def is_harmless(self, op: str, effect: str, function: str, name: str) -> bool:
+        """Say whether a node reads the model's own files, or acts only where no one asks for it."""
+        if op in SAVING_OPS or effect == WAITS:
             return function not in self._functions if function else name not in self._nodes
         return op in READING_OPS
 

@@ -36,9 +36,9 @@ class ShipReport:
 
     @property
     def tuned(self) -> Path | None:
-        """The file with what `tune` found; None: there is none."""
+        """The file with what `tune` found, or what is there instead of it; None: nothing is."""
         path = self.folder / TUNED
-        return path if path.is_file() else None
+        return path if os.path.lexists(path) else None
 
 
 def ship_report(folder: str | os.PathLike[str]) -> ShipReport | None:
@@ -47,7 +47,7 @@ def ship_report(folder: str | os.PathLike[str]) -> ShipReport | None:
     FileError, GraphError: there is a file of that name, but it is damaged.
     """
     path = Path(folder) / REPORT
-    if not path.is_file():
+    if not os.path.lexists(path):
         return None
     document = read_json(path, "report")
     if not isinstance(document, Mapping) or document.get("kind") != KIND:

@@ -15,7 +15,8 @@ def health_lines(found: Mapping[str, Any]) -> list[str]:
     said = f"it says {found['health']}" if found["health"] else "it has no health service"
     return [
         f"{found['address']}: a server answers there; {said}",
-        "name a model to see its versions: the API has no call that lists the models",
+        "name a model to see its versions; a server of deploykit lists its models over REST: "
+        "curl http://HOST:REST_PORT/v1/models",
     ]
 
 

@@ -65,13 +65,11 @@ class Requester:
 
     def seconds_left(self) -> float | None:
         """Return the time that is left, in seconds. ServingError: nobody waits any more."""
+        left = None if self.deadline is None else self.deadline - time.monotonic()
+        if left is not None and left <= 0:  # gRPC shows such a call as cancelled, too
+            raise ServingError("DEADLINE_EXCEEDED", OVERDUE)
         if self.cancelled():
             raise ServingError("CANCELLED", "the caller cancelled the call")
-        if self.deadline is None:
-            return None
-        left = self.deadline - time.monotonic()
-        if left <= 0:
-            raise ServingError("DEADLINE_EXCEEDED", OVERDUE)
         return left
 
 

@@ -53,6 +53,10 @@ class Health:
         self._serving = False
         self.tell()
 
+    def is_serving(self) -> bool:
+        """Return whether the server serves."""
+        return self._state("") == int(_SERVING)
+
     def leave(self) -> None:
         """Let those go who watch."""
         with self._lock:

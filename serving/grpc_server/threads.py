@@ -16,6 +16,9 @@ Behavior = TypeVar("Behavior", bound=Callable[..., Any])
 
 _SPARE = 8  # for calls that ask for status or metadata, while those that compute are all taken
 _ARRIVING = 128  # calls at least whose request may be waited for: they keep out no other ones
+TOO_SLOW = (
+    "the request took too long to arrive while other requests waited for room; try again later"
+)
 LONG = 0.5
 """Seconds; a call that has waited so long for its request makes room for another."""
 
@@ -110,9 +113,11 @@ class CallThreads(ThreadPoolExecutor):
             self._waiting[context] = time.monotonic()
         if not self.waits.is_set():
             self.waits.set()
-        found = None
+        found = failure = None
         try:
             found = next(requests, None)
+        except grpc.RpcError as error:
+            failure = error
         finally:
             with self._lock:
                 ended = self._waiting.pop(context, None) is None
@@ -120,7 +125,9 @@ class CallThreads(ThreadPoolExecutor):
             if found is None:
                 spent.note(None)
         if ended:
-            raise ServingError("CANCELLED", "the call brought no request for too long")
+            raise ServingError("UNAVAILABLE", TOO_SLOW)
+        if failure is not None:
+            raise failure
         return found
 
     def full(self) -> ServingError:
@@ -140,11 +147,20 @@ class CallThreads(ThreadPoolExecutor):
             ended = [each for each in calls if self._waiting.pop(each, None) is not None]
             self._leaving.update(ended)
         for each in ended:
-            each.cancel()
+            _end(each)
 
     def _done(self, _: "Future[Any]") -> None:
         with self._lock:
             self.taken -= 1
+
+
+def _end(context: grpc.ServicerContext) -> None:
+    """End a call whose handler waits for its request, and tell the client why.
+
+    `context.cancel()` would send CANCELLED, which says that the client cancelled it.
+    """
+    call = context._rpc_event.call  # no public method of gRPC ends a call with a status
+    call.cancel(grpc.StatusCode.UNAVAILABLE.value[0], TOO_SLOW)
 
 
 def answered_by(threads: ThreadPoolExecutor, behavior: Behavior) -> Behavior:

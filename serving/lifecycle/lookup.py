@@ -17,8 +17,7 @@ def find(
     A name is only ever looked up among the models, never used as a path.
     """
     model = models.get(name)
-    if label:
-        version = _labelled(model, label)
+    version = _labelled(model, label) if label else _named(model, version)
     if version is None:
         found = model.latest if model else None
     else:
@@ -35,8 +34,7 @@ def statuses(
 ) -> list[VersionStatus]:
     """Return how the versions of a model fare, or the one asked for. ServingError: none."""
     model = models.get(name)
-    if label:
-        version = _labelled(model, label)
+    version = _labelled(model, label) if label else _named(model, version)
     found = [each for each in (model.statuses() if model else ())
              if version is None or each.version == version]  # fmt: skip
     if not found:
@@ -44,6 +42,11 @@ def statuses(
         words = f"Could not find {what} of model {name}"
         raise ServingError("NOT_FOUND", f"{words}; {_served(models, name)}")
     return found
+
+
+def _named(model: Model[Servable] | None, version: int | None) -> int | None:
+    """Return the version that a request names; clients without a version may send 0 for none."""
+    return version or (0 if version == 0 and model and 0 in model.live else None)
 
 
 def _labelled(model: Model[Servable] | None, label: str) -> int:

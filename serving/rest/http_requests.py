@@ -1,6 +1,7 @@
 """Bytes of a connection -> HTTP/1.1 requests within limits. The parser is llhttp's (httptools)."""
 
 import mmap
+import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from deploykit.serving.execution.uploads import SMALL, Upload
 from deploykit.serving.protocol.errors import ServingError
 
 Buffer = bytes | bytearray | memoryview
+_HOST = re.compile(r"[^\s/?#@\\]*")
 
 
 class HttpError(Exception):
@@ -184,6 +186,7 @@ class Parser:
         """Begin a request."""
         self._target = b""
         self._headers: dict[str, str] = {}
+        self._hosts = 0
         self._body = _Pieces()
         self._in_body = False
         self.upload = None
@@ -195,12 +198,15 @@ class Parser:
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; those behind a body are dropped, and of two alike the last counts."""
         if not self._in_body:
-            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+            key = name.decode("latin-1").lower()
+            self._hosts += key == "host"
+            self._headers[key] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         """Refuse what need not be read."""
         self._in_body = True
         headers = self._headers
+        self._check_host()
         size = int(headers.get("content-length", 0))
         if size > self._limits.body:
             raise too_large(self._limits)
@@ -210,6 +216,15 @@ class Parser:
         waits = headers.get("expect", "").lower() == "100-continue" and not self.requests
         self._body = _Pieces(self._limits.body if coding else size)
         self.upload = self._begin(self._request(), None if coding else size, waits)
+
+    def _check_host(self) -> None:
+        """Raise HttpError where RFC 9112, section 3.2, asks for status 400."""
+        if self._hosts > 1:
+            raise HttpError(400, f"the request has {self._hosts} Host headers, expected one")
+        if not self._hosts and self._parser.get_http_version() != "1.0":
+            raise HttpError(400, "the request has no Host header; send the name of the server")
+        if not _HOST.fullmatch(self._headers.get("host", "")):
+            raise HttpError(400, "the Host header is not the name and the port of a server")
 
     def on_body(self, data: bytes) -> None:
         """Take a part of the body."""

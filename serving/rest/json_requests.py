@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.signatures import DEFAULT, Tensor
+from deploykit.serving.rest.json_documents import parse
 from deploykit.serving.rest.json_examples import read_examples
 from deploykit.serving.rest.json_tensors import read_inputs
-from deploykit.serving.rest.json_values import parse, refused, signature_name
+from deploykit.serving.rest.json_values import refused, signature_name
 from deploykit.transforms.core.tensors import Array
 
 Inputs = Mapping[str, Mapping[str, Tensor]]
@@ -33,7 +34,7 @@ def read(
 
     ServingError: it is no such document; or the one that stands in the model's place.
     """
-    document = parse(body)
+    document = parse(body, last_feature=method != "predict")
     signature = signature_name(document)
     if method != "predict":
         return Document(signature, examples=read_examples(document))

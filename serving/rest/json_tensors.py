@@ -60,31 +60,69 @@ def _read_rows(rows: Any, inputs: Mapping[str, Tensor]) -> dict[str, Array]:
     named = [_is_named(row) for row in rows]
     if not any(named):
         alias = _only(ROWS, "a plain list, but expecting list of objects", inputs)
-        return {alias: to_array(alias, rows, inputs[alias].dtype)}
+        return {alias: _batch(alias, rows, inputs[alias].dtype)}
     first = rows[named.index(True)]
     for number, row in enumerate(rows):
         if not named[number]:
-            raise refused(
-                f"Failed to process element: {number} of '{ROWS}' list: it is no object of inputs, "
-                f"but element {named.index(True)} is one"
+            raise _row_refused(
+                number, "", f"it is no object of inputs, but element {named.index(True)} is one"
+            )
+        for alias in row.keys() - inputs.keys():
+            raise _row_refused(
+                number,
+                f" key: {shown(alias)}",
+                f"JSON object: does not have named input: {shown(alias)}; the signature takes "
+                f"{', '.join(inputs) or 'no input'}",
             )
         if row.keys() != first.keys():
-            raise refused(
-                f"Failed to process element: {number} of '{ROWS}' list: its "
-                f"keys must be equal to: {','.join(sorted(first))}"
-            )
-    _check_known(ROWS, first, inputs)
+            raise _row_refused(number, "", f"keys must be equal to: {','.join(sorted(inputs))}")
     return {
-        alias: to_array(alias, [row[alias] for row in rows], inputs[alias].dtype) for alias in first
+        alias: _batch(alias, [row[alias] for row in rows], inputs[alias].dtype) for alias in first
     }
 
 
+def _batch(alias: str, rows: list[Any], dtype: str) -> Array:
+    """Return one array of all rows. ServingError: it names the first row that does not fit."""
+    try:
+        return to_array(alias, rows, dtype)
+    except ServingError as error:
+        good, bad, why = 0, len(rows), str(error)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        try:
+            to_array(alias, rows[:middle], dtype)
+            good = middle
+        except ServingError as error:
+            bad, why = middle, str(error)
+    try:
+        wanted, got = (to_array(alias, rows[number], dtype) for number in (0, good))
+    except ServingError as error:
+        raise _row_refused(good, "", str(error)) from None
+    if wanted.size != got.size:
+        why = f"Expecting tensor size: {wanted.size} but got: {got.size} (input '{alias}')"
+    elif wanted.shape != got.shape:
+        why = f"Expecting shape {_text(wanted)} but got: {_text(got)} (input '{alias}')"
+    raise _row_refused(good, "", why)
+
+
+def _row_refused(number: int, key: str, why: str) -> ServingError:
+    return refused(f"Failed to process element: {number}{key} of '{ROWS}' list. Error: {why}")
+
+
+def _text(array: Array) -> str:
+    return f"[{','.join(map(str, array.shape))}]"
+
+
 def _read_columns(columns: Any, inputs: Mapping[str, Tensor]) -> dict[str, Array]:
+    """Return the columns that are inputs; TensorFlow Serving ignores the others, too."""
     if not _is_named(columns):
         alias = _only(COLUMNS, "a plain value/list, but expecting an object", inputs)
         return {alias: to_array(alias, columns, inputs[alias].dtype)}
-    _check_known(COLUMNS, columns, inputs)
-    return {alias: to_array(alias, value, inputs[alias].dtype) for alias, value in columns.items()}
+    return {
+        alias: to_array(alias, columns[alias], tensor.dtype)
+        for alias, tensor in inputs.items()
+        if alias in columns
+    }
 
 
 def _is_named(value: Any) -> bool:
@@ -96,15 +134,6 @@ def _only(key: str, words: str, inputs: Mapping[str, Tensor]) -> str:
     if len(inputs) != 1:
         raise refused(f"{key} is {words}: the signature takes {', '.join(inputs) or 'no input'}")
     return next(iter(inputs))
-
-
-def _check_known(key: str, given: Mapping[str, Any], inputs: Mapping[str, Tensor]) -> None:
-    for alias in given:
-        if alias not in inputs:
-            raise refused(
-                f"'{key}': JSON object: does not have named input: {shown(alias)}; the signature "
-                f"takes {', '.join(inputs) or 'no input'}"
-            )
 
 
 def _unfold(alias: str, value: Any) -> tuple[list[Any], tuple[int, ...]]:

@@ -2,13 +2,10 @@
 
 import base64
 import binascii
-import codecs
 import json
-import math
 from typing import Any
 
 import numpy as np
-import orjson
 
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.transforms.core.tensors import Array
@@ -16,33 +13,13 @@ from deploykit.transforms.core.tensors import Array
 BINARY = "b64"
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-_SHOWN = 60  # characters of a value in a message
+MAX_SHOWN = 60
+"""Characters of a value in a message."""
 
 
 def refused(message: str) -> ServingError:
     """Return the error for a document that says something else than it should."""
     return ServingError("INVALID_ARGUMENT", message)
-
-
-def parse(body: bytes | bytearray | memoryview) -> dict[str, Any]:
-    """Return the object that a body holds; `NaN` and `Infinity` are numbers.
-
-    ServingError: it is no JSON, or no object.
-    """
-    if not body:
-        raise refused("JSON Parse error: The document is empty")
-    if body[: len(codecs.BOM_UTF8)] == codecs.BOM_UTF8:
-        body = body[len(codecs.BOM_UTF8) :]
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        text = bytes(body)
-        if b"NaN" not in text and b"Infinity" not in text:
-            raise refused(f"JSON Parse error: {error}") from None
-        document = _parse_with_literals(text)
-    if type(document) is not dict:
-        raise refused(f"JSON Value: {shown(document)} Is not object")
-    return document
 
 
 def signature_name(document: dict[str, Any]) -> str:
@@ -108,22 +85,5 @@ def shown(value: Any) -> str:
         return f"a list of {len(value)}"
     if type(value) is dict:
         return f"an object of {len(value)}"
-    text = json.dumps(value[:_SHOWN] if type(value) is str else value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-
-
-def _parse_with_literals(body: bytes) -> Any:
-    """Parse with Python's own parser, which is slower but knows NaN and Infinity."""
-    try:
-        return json.loads(body.decode(), parse_float=_finite)
-    except RecursionError:
-        raise refused("JSON Parse error: it is nested too deeply") from None
-    except ValueError as error:
-        raise refused(f"JSON Parse error: {error}") from None
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        raise ValueError(f"number {text[:_SHOWN]} is too large")
-    return number
+    text = json.dumps(value[:MAX_SHOWN] if type(value) is str else value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."

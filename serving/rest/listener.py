@@ -48,7 +48,7 @@ class Listener:
         self.closing = False
         """Set where new calls are refused."""
         self.last_began = time.monotonic()
-        """When the last call came."""
+        """When the last call came that is not a probe; who answers notes it."""
         self._ended = False
         self.failed: Callable[[HttpError, str], None] = lambda error, peer: None
         """What is told of each request that could not be read; set before `start`."""
@@ -108,7 +108,6 @@ class Listener:
         """Answer a request."""
         if self.closing:
             return error_response(503, _ENDING)
-        self.last_began = time.monotonic()
         return self._answer(request)
 
     def forget(self, connection: HttpConnection) -> None:

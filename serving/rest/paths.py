@@ -17,6 +17,9 @@ _INT64 = 1 << 63
 _METHODS = {"predict": "Predict", "classify": "Classify", "regress": "Regress",
             "status": "GetModelStatus", "metadata": "GetModelMetadata"}  # fmt: skip
 
+PROBES = frozenset({"/healthz", "/readyz", "/health", "/ping", "/v2/health/ready", "/"})
+"""What load balancers ask by default or by custom: 200 where the server is ready, else 503."""
+
 
 def path_of(target: str) -> str:
     """Return the path and the query; proxies put the host in front."""

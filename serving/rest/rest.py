@@ -27,7 +27,7 @@ from deploykit.serving.rest.json_reader import JsonReader
 from deploykit.serving.rest.json_requests import Document, Inputs
 from deploykit.serving.rest.json_values import refused
 from deploykit.serving.rest.listener import Listener
-from deploykit.serving.rest.paths import method_of, parse_path, path_of
+from deploykit.serving.rest.paths import PROBES, method_of, parse_path, path_of
 from deploykit.serving.telemetry.monitoring import CONTENT_TYPE, ENTRYPOINT, Metrics
 
 # Of a packed body. Beyond either, no numbers that anybody sends pack as well.
@@ -98,6 +98,8 @@ class Rest:
             self._begin,
             settings.tls,
         )
+        self.is_ready: Callable[[], bool] = lambda: True
+        """What probes are told; set before `start`."""
         self._log = log
         self.listener.failed = self._failed
         self._methods: dict[str, Callable[[Target, Document, Requester], bytes]] = {
@@ -159,6 +161,9 @@ class Rest:
         page = self._settings.metrics_path
         if page and path == page and request.method == "GET":
             return Response(200, self._metrics.page(), CONTENT_TYPE)
+        if path.partition("?")[0] in PROBES and request.method in ("GET", "HEAD"):
+            return self._health()
+        self.listener.last_began = time.monotonic()
         if not path.lower().startswith("/v1/"):
             return error_response(404, f"Not found: {request.method} {path}")
         try:
@@ -170,6 +175,12 @@ class Rest:
             response = error_response(refusal.http_status, refusal.message)
             response = replace(response, code=refusal.code)
         return replace(response, headers=_CORS) if self._settings.cors else response
+
+    def _health(self) -> Response:
+        """Answer a probe in the words of gRPC's health service."""
+        if self.is_ready():
+            return Response(200, b'{"status":"SERVING"}')
+        return Response(503, b'{"status":"NOT_SERVING"}')
 
     def _answer(self, request: Request, path: str) -> bytes:
         if request.method == "OPTIONS":

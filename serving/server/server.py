@@ -193,7 +193,9 @@ class Server:
             reuse_port=settings.workers > 1,
             tls=https_context(settings.tls) if settings.tls and not settings.rest_plain else None,
         )
-        return Rest(self.plane, self.models, rest, self.metrics, self.uploads, self._log_of("rest"))
+        made = Rest(self.plane, self.models, rest, self.metrics, self.uploads, self._log_of("rest"))
+        made.is_ready = self.health.is_serving
+        return made
 
     def _listen(self) -> None:
         address = f"{bracketed(self.settings.host)}:{self.settings.port}"
@@ -236,6 +238,8 @@ class Server:
         if status.code != "OK" and self.port and not self._stopped.is_set():
             words = "model %s: version %d cannot be served: %s: %s"
             logger.warning(words, name, status.version, status.code, status.message)
+        if status.state == AVAILABLE and self.port and not self._stopped.is_set():
+            logger.info("serving %s: %d", name, status.version)
         if status.state == END:
             self.metrics.loaded(name, status.version, ())
         self.health.tell()

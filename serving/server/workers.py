@@ -36,6 +36,7 @@ _SHORT_LIFE = 10.0  # a worker that served for less was not healthy
 _PAUSES = (0.0, 0.0, 0.5, 1.0, 2.0)  # before one comes back that was not, so often in a row
 _ENDING_SECONDS = 3.0  # a worker has so long to end after it drained
 _ORPHAN_SECONDS = 1.0  # and so long to drain where its parent is dead
+_ORPHANED = 128 + signal.SIGTERM  # the exit status of a worker whose parent is dead
 
 
 class WorkerError(Error):
@@ -224,8 +225,9 @@ class _Worker:
         """Pass on how a process fares; return whether it serves."""
         died = json.dumps({"error": f"worker {self._number} died while it began to serve",
                            "exit_status": Error.exit_status})  # fmt: skip
-        failed = not line or "error" in json.loads(line)
-        self._reports.put(("failed" if failed else "ready", line or died))
+        is_whole = line.endswith("\n")  # it may die while it writes
+        failed = not is_whole or "error" in json.loads(line)
+        self._reports.put(("failed" if failed else "ready", line if is_whole else died))
         return not failed
 
 
@@ -234,7 +236,10 @@ def _work(number: str, status: int) -> None:
     log_to_stderr(f"worker {number}")
     own_process()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    settings = pickle.load(sys.stdin.buffer)
+    try:
+        settings = pickle.load(sys.stdin.buffer)
+    except (EOFError, pickle.UnpicklingError):  # the parent died before it had sent them
+        os._exit(_ORPHANED)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with os.fdopen(status, "w") as file:
 
@@ -250,8 +255,11 @@ def _work(number: str, status: int) -> None:
             pass
         except (Error, ServingError) as error:
             code = getattr(error, "exit_status", Error.exit_status)
-            say({"error": str(error), "exit_status": code})
+            with contextlib.suppress(BrokenPipeError):
+                say({"error": str(error), "exit_status": code})
             os._exit(code)
+        except BrokenPipeError:  # the parent died meanwhile
+            os._exit(_ORPHANED)
     os._exit(0)
 
 
@@ -260,7 +268,7 @@ def _end_with_parent() -> None:
     sys.stdin.buffer.read()
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(_ORPHAN_SECONDS)
-    os._exit(128 + signal.SIGTERM)
+    os._exit(_ORPHANED)
 
 
 if __name__ == "__main__":

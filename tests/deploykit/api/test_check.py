@@ -188,6 +188,25 @@ def test_a_signature_that_saves_counts(saved, tmp_path):
     assert "SaveV2" in deploykit.check(changed(saved, tmp_path, edit)).refused_ops
 
 
+@pytest.mark.parametrize("op", ["Unstage", "MapPeek"])
+@pytest.mark.parametrize("run", [True, False])
+def test_what_waits_counts_where_a_signature_runs_it(saved, tmp_path, op, run):
+    def edit(model):
+        meta = model.meta_graphs[0]
+        for name, value in (("key", np.int64(1)), ("index", np.int32([0]))):
+            meta.graph_def.node.append(Node.constant(name, np.array(value)).to_proto())
+        inputs = ("key", "index") if op == "MapPeek" else ()
+        attr = AttrValue()
+        attr.list.type.append(1)
+        waits = Node("waits", op, inputs, {"dtypes": attr})
+        meta.graph_def.node.append(waits.to_proto())
+        if run:
+            meta.signature_def["serving_default"].outputs["more"].name = "waits:0"
+
+    found = deploykit.check(changed(saved, tmp_path, edit))
+    assert (found.problems, found.refused_ops) == ([], [op] if run else [])
+
+
 def test_a_signature_of_nothing_is_a_problem(saved, tmp_path):
     def edit(model):
         outputs = model.meta_graphs[0].signature_def["serving_default"].outputs

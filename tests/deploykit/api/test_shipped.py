@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import shutil
 from pathlib import Path
 
@@ -278,3 +279,24 @@ def test_one_command_serves_what_was_shipped(deploykit, tmp_path):
         status, said = server.end()
     assert status == 0
     assert said.count("tuned.json is taken: threads 1x1, keep memory on") == 1
+
+
+@pytest.mark.parametrize("name", ["tuned.json", "report.json"])
+@pytest.mark.parametrize("kind", ["fifo", "device", "folder", "dangling"])
+def test_what_is_there_instead_of_a_file_is_not_passed_over_in_silence(ship, name, kind, caplog):
+    path = ship / name
+    path.unlink()
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero" if kind == "device" else ship / "gone")
+    shipped, problem = shipped_in(ship)
+    if name == "report.json":
+        assert shipped is None
+        assert str(path) in problem
+        return
+    assert shipped.settings() == api.Settings()
+    shipped.say(takes_settings=True)
+    assert f"{path} is ignored" in caplog.text

@@ -5,7 +5,7 @@ import pytest
 
 import deploykit
 from deploykit.api.freeze import freeze
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import GraphError, RefusedError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import call
 from tests.deploykit.conftest import small_graph
@@ -103,8 +103,10 @@ def test_contents_that_no_file_holds_are_refused_by_name(tmp_path):
 
     path = written(tmp_path / "graph.pb", build(body))
     message = r"node 'queue' \(FIFOQueueV2\) holds the elements of a queue, .*name --inputs behind"
-    with pytest.raises(GraphError, match=message):
+    with pytest.raises(RefusedError, match=r"QueueDequeueV2 waits for .* --inputs behind it, or "):
         freeze(path, outputs=["y"])
+    with pytest.raises(GraphError, match=message):
+        freeze(path, outputs=["y"], allowed_ops=["QueueDequeueV2"])
     assert freeze(path, inputs=["QueueDequeueV2"], outputs=["y"]).outputs == ("y",)  # the way out
 
 

@@ -119,6 +119,7 @@ def test_a_call_waits_for_a_slot_no_longer_than_its_deadline():
     [
         (Requester(time.monotonic() - 1), "DEADLINE_EXCEEDED"),
         (Requester(cancelled=lambda: True), "CANCELLED"),
+        (Requester(0.0, cancelled=lambda: True), "DEADLINE_EXCEEDED"),
     ],
 )
 def test_nothing_is_run_for_who_does_not_wait_any_more(call, expected):

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from deploykit.serving.grpc_server.grpc_calls import ENDING, GrpcCall, GrpcCalls, Method
-from deploykit.serving.grpc_server.threads import CallThreads
+from deploykit.serving.grpc_server.threads import TOO_SLOW, CallThreads
 from deploykit.serving.protocol.errors import ServingError
 from tests.waiting import until
 
@@ -133,8 +133,9 @@ def test_a_call_whose_request_does_not_come_makes_room(served):
         served.going.set()
         until(lambda: served.ask("Compute").code() is grpc.StatusCode.OK)
         ended = [call for call in waiting if call.done()]
-        assert {call.code() for call in ended} == {grpc.StatusCode.CANCELLED}
-    ended = ("Compute", "CANCELLED", "", None)
+        assert {call.code() for call in ended} == {grpc.StatusCode.UNAVAILABLE}
+        assert {call.details() for call in ended} == {TOO_SLOW}
+    ended = ("Compute", "UNAVAILABLE", "", None)
     until(lambda: lines(served, len(served.log)).count(ended) >= 1)
 
 

@@ -44,14 +44,10 @@ def test_predict(answers):
     assert answers["predict"] == [[3.0], [4.0]]
 
 
-def test_version_0_is_a_version_that_is_not_there(answers):
-    """OpenVINO's server takes it for the latest one; TensorFlow Serving does not."""
-    error, said = answers["default version"]
-    assert error == "ModelNotFoundError"
-    assert "Specific(half_plus_two, 0)" in said
-    error, said = answers["default status"]
-    assert error == "ModelNotFoundError"
-    assert "version 0 of model half_plus_two" in said
+def test_version_0_is_the_latest(answers):
+    """The client sends version 0 where the caller names none."""
+    assert answers["default version"] == answers["predict"]
+    assert answers["default status"] == answers["status"]
 
 
 def test_errors(answers):

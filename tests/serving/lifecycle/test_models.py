@@ -431,7 +431,7 @@ MODELS, VERSIONS = "models served here: m", "versions of m served here: 1"
         (("../m",), "NOT_FOUND", f"{NO_SERVABLE} Latest(../m); {MODELS}"),
         (("x", 1), "NOT_FOUND", f"{NO_SERVABLE} Specific(x, 1); {MODELS}"),
         (("m", 7), "NOT_FOUND", f"{NO_SERVABLE} Specific(m, 7); {VERSIONS}"),
-        (("m", 0), "NOT_FOUND", f"{NO_SERVABLE} Specific(m, 0); {VERSIONS}"),
+        (("x", 0), "NOT_FOUND", f"{NO_SERVABLE} Latest(x); {MODELS}"),
         (("m", None, "x"), "INVALID_ARGUMENT", "Unrecognized servable version label: x"),
         (("x", None, "x"), "INVALID_ARGUMENT", "Unrecognized servable version label: x"),
     ],

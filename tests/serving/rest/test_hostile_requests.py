@@ -16,9 +16,9 @@ from deploykit.serving.protocol.protos import Example, Input, PredictRequest
 from deploykit.serving.protocol.signatures import Tensor
 from deploykit.serving.rest import rest
 from deploykit.serving.rest.http_requests import HttpError, HttpLimits, Request
+from deploykit.serving.rest.json_documents import parse
 from deploykit.serving.rest.json_examples import read_examples
 from deploykit.serving.rest.json_tensors import read_inputs
-from deploykit.serving.rest.json_values import parse
 
 MIB = 1 << 20
 INPUTS = {"x": Tensor("x:0", "float32", (-1, 4)), "s": Tensor("s:0", "string", (-1,))}

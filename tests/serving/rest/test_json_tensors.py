@@ -15,10 +15,10 @@ from hypothesis.extra import numpy as hnp
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.protos import Example
 from deploykit.serving.protocol.signatures import Tensor
+from deploykit.serving.rest.json_documents import parse
 from deploykit.serving.rest.json_examples import read_examples
 from deploykit.serving.rest.json_outputs import to_json, write_classes, write_outputs, write_values
 from deploykit.serving.rest.json_tensors import read_inputs, to_array
-from deploykit.serving.rest.json_values import parse
 
 NUMBERS = [
     "float16", "float32", "float64", "int8", "int16", "int32", "int64",
@@ -197,27 +197,28 @@ REFUSED = {
     "{}": "Missing 'inputs' or 'instances' key",
     '{"instances": 1}': "Expecting 'instances' to be an list/array",
     '{"instances": []}': "No values in 'instances' array",
-    '{"instances": [[1], [1, 2]]}': "Encountered list at unexpected size: 2 at level: 1",
-    '{"instances": [[1], 2]}': "found at incorrect level: 2, element 1",
-    '{"instances": [1, [2]]}': "Encountered list at unexpected level: 1",
+    '{"instances": [[1], [1, 2]]}': "element: 1 of 'instances' list. Error: "
+    "Expecting tensor size: 1 but got: 2",
+    '{"instances": [[1], 2]}': "element: 1 of 'instances' list. Error: Expecting shape [1] "
+    "but got: []",
+    '{"instances": [1, [2]]}': "element: 1 of 'instances' list. Error: Expecting shape [] "
+    "but got: [1]",
     '{"instances": [{"x": 1}, 2]}': "Failed to process element: 1",
     '{"instances": [2, {"x": 1}]}': "Failed to process element: 0",
-    '{"instances": [{"x": 1}, {"y": 1}]}': "keys must be equal to: x",
+    '{"instances": [{"x": 1}, {"y": 1}]}': "element: 1 key: \"y\" of 'instances' list",
     '{"instances": [{"y": 1}]}': 'does not have named input: "y"; the signature takes x',
-    '{"inputs": {"y": 1}}': 'does not have named input: "y"; the signature takes x',
     '{"inputs": ["a"]}': 'JSON Value: "a" Type: String is not of expected type: float32',
     '{"inputs": [null]}': "Type: Null is not of expected type: float32",
     '{"inputs": [1, true]}': "JSON Value: true Type: True is not of expected type: float32",
     '{"inputs": [{"b64": "YQ=="}]}': "Type: Object is not of expected type: float32",
     '{"inputs": [1.0, 1e39]}': "JSON Value: 1e+39 Type: Number is out of the range",
     '{"inputs": [NaN, 1e400]}': "JSON Parse error: number 1e400 is too large",
-    '{"inputs": [1e400]}': "JSON Parse error: number is infinity",
+    '{"inputs": [1e400]}': "JSON Parse error: number 1e400 is too large",
     f'{{"inputs": {"[" * 100}1{"]" * 100}}}': "nested deeper than 64 levels",
     f'{{"inputs": {"[" * 5000}1{"]" * 5000}}}': "JSON Parse error: ",
     f'{{"inputs": {"[" * 5000}NaN{"]" * 5000}}}': "JSON Parse error: it is nested too deeply",
     "": "JSON Parse error: The document is empty",
     "instances = [1, 2]": "JSON Parse error",
-    '{"inputs": [1]} 2': "JSON Parse error",
     "[1]": "Is not object",
     "NaN": "JSON Value: NaN Is not object",
 }  # fmt: skip
@@ -245,7 +246,7 @@ def test_refused(text, words):
         ("string", '[{"b64": 1}]', "Type: Object is not of expected type: string"),
         ("string", '["a", {"b64": "a", "c": "d"}]', "Type: Object is not of expected type"),
         ("string", '["a", {"b64": "?"}]', "no base64 data"),
-        ("string", '["\\ud800", NaN]', "is not of expected type: string"),
+        ("string", '["\\ud800", NaN]', "not valid UTF-8, or has half a surrogate"),
     ],
 )
 def test_values_of_another_type_are_refused(dtype, value, words):

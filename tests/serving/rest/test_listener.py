@@ -19,10 +19,10 @@ from tests.waiting import until
 
 POST = b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
 CHUNKED = (
-    b"POST /b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"POST /b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
     b"2\r\nde\r\n1;x=y\r\nf\r\n0\r\nT: v\r\n\r\n"
 )
-GET = b"GET /c HTTP/1.1\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n"
+GET = b"GET /c HTTP/1.1\r\nHost: h\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n"
 SHORT = HttpLimits(body=1000, head=500, connections=3, patience=0.3, rate=100_000, idle=0.3)
 
 
@@ -127,7 +127,9 @@ def test_old_clients_and_heads():
 
 def test_who_waits_to_be_told_is_told_to_go_on():
     with listening(limits=SHORT) as listener, closing(connect(listener)) as client:
-        client.sendall(b"POST /a HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
+        client.sendall(
+            b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+        )
         assert client.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
         client.sendall(b"hi")
         assert client.recv(1000).endswith(b"POST /a hi")
@@ -136,28 +138,51 @@ def test_who_waits_to_be_told_is_told_to_go_on():
 @pytest.mark.parametrize(
     ("data", "status", "words"),
     [
-        (b"POST / HTTP/1.1\r\nContent-Length: 1001\r\n\r\n", 413, b"limit of 1000 bytes"),
-        (b"POST / HTTP/1.1\r\nContent-Length: 1001\r\nExpect: 100-continue\r\n\r\n", 413, b"limit"),
         (
-            b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n" + b"x" * 1001,
+            b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1001\r\n\r\n",
+            413,
+            b"limit of 1000 bytes",
+        ),
+        (
+            b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1001\r\nExpect: 100-continue\r\n\r\n",
+            413,
+            b"limit",
+        ),
+        (
+            b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n"
+            + b"x" * 1001,
             413,
             b"lim",
         ),
         (
-            b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 600,
+            b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+            + b"1\r\nx\r\n" * 600,
             413,
             b"lim",
         ),
-        (b"GET / HTTP/1.1\r\nX: " + b"y" * 600, 431, b"longer than the limit of 500 bytes"),
+        (
+            b"GET / HTTP/1.1\r\nHost: h\r\nX: " + b"y" * 600,
+            431,
+            b"longer than the limit of 500 bytes",
+        ),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, b"no HTTP/1.1 request"),
-        (b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400, b"Content-Length"),
-        (b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400, b"Content-L"),
+        (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: -1\r\n\r\n", 400, b"Content-Length"),
         (
-            b"POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+            b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+            400,
+            b"Content-L",
+        ),
+        (
+            b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n",
             400,
             b"Tra",
         ),
-        (b"POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 501, b"expected chunked"),
+        (
+            b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+            501,
+            b"expected chunked",
+        ),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, b"no HTTP/1.1 request"),
     ],
     ids=range(11),

@@ -301,7 +301,7 @@ ERRORS = [
     (POST, "/v1/models/default:predict", {"inputs": 1, "signature_name": "no"}, 400,
      'Serving signature name: "no" not found in signature def'),
     (POST, "/v1/models/default:predict", '{"inputs": [1, NaN], "signature_name": "\\ud800"}', 400,
-     "Serving signature name"),
+     "half a surrogate"),
     (POST, "/v1/models/default:predict", {"inputs": {}}, 400, "Missing but required: {x}"),
     (POST, "/v1/models/default:predict", {"inputs": [1, 2j.real], "signature_name": "complex64"},
      501, "send it over gRPC"),

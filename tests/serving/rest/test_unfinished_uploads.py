@@ -48,7 +48,7 @@ def held():
 
 
 def head(size: int) -> bytes:
-    return f"POST /a HTTP/1.1\r\nContent-Length: {size}\r\n\r\n".encode()
+    return f"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: {size}\r\n\r\n".encode()
 
 
 def test_what_is_declared_counts_and_more_is_refused_at_the_headers(held):
@@ -144,8 +144,12 @@ def test_memory_is_bounded_and_comes_back(tmp_path, chunked):
     server = Served(folder, f"--rest_api_port={free_port()}", "--max_json_mb=256")
     url = ("127.0.0.1", server.document["rest_api_port"])
     size = 250 * MIB
-    begin = (b"POST /v1/models/half_plus_two:predict HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-             b"%x\r\n" % size) if chunked else head(size)  # fmt: skip
+    begin = (
+        b"POST /v1/models/half_plus_two:predict HTTP/1.1\r\nHost: h\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % size
+        if chunked
+        else head(size)
+    )
 
     def upload(client: socket.socket) -> None:
         try:

@@ -76,7 +76,7 @@ def post(server: Served, path: bytes, body: bytes) -> None:
         contextlib.suppress(OSError),
         socket.create_connection(("127.0.0.1", server.rest), timeout=60) as client,
     ):
-        head = b"POST %s HTTP/1.1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+        head = b"POST %s HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
         client.sendall(head % (path, len(body)) + body)
         while client.recv(1 << 16):
             pass

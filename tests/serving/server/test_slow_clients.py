@@ -20,7 +20,7 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
-HEAD = b"POST /v1/models/half_plus_two:predict HTTP/1.1\r\nContent-Length: 99\r\n\r\n"
+HEAD = b"POST /v1/models/half_plus_two:predict HTTP/1.1\r\nHost: h\r\nContent-Length: 99\r\n\r\n"
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 CHECK = "/grpc.health.v1.Health/Check"
 ACKNOWLEDGED = b"\0\0\0\4\1\0\0\0\0"  # the settings of the server

@@ -217,7 +217,6 @@ PREDICT = [
         "Servable not found for request: Specific(half_plus_two, 7); versions of half_plus_two "
         "served here: 123",
     ),
-    (predict(version=0), "NOT_FOUND", "Servable not found for request: Specific(half_plus_two, 0)"),
     (predict(label="L"), "INVALID_ARGUMENT", "Unrecognized servable version label: L"),
     (predict(signature="S"), "FAILED_PRECONDITION", 'Serving signature key "S" not found.'),
     (

@@ -1,5 +1,9 @@
 """Several processes on one port: all drained, dead ones replaced, none left behind."""
 
+import os
+import pickle
+import subprocess
+import sys
 import time
 
 import grpc
@@ -8,9 +12,11 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from deploykit.serving.protocol.protos import GetModelStatusRequest
+from deploykit.serving.server.settings import ServerSettings
 from tests.serving.served import Served
 from tests.serving.server.test_server import half
 from tests.serving.small_models import half_plus
+from tests.waiting import until
 
 ALONE = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
 
@@ -72,6 +78,44 @@ def test_workers_end_with_their_parent(tmp_path):
     assert len(processes) == 2
     psutil.wait_procs(processes, timeout=30)
     assert not any(each.is_running() for each in processes)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.3, 1.0])
+def test_workers_that_begin_end_with_their_parent_without_a_traceback(tmp_path, seconds):
+    config = tmp_path / "models.config"
+    config.write_text("model_config_list {}")
+    server = Served(f"--model_config_file={config}", "--workers=2", ready=False)
+    until(lambda: len(workers(server)) == 2)
+    processes = workers(server)
+    time.sleep(seconds)
+    server.process.kill()
+    psutil.wait_procs(processes, timeout=30)
+    assert "Traceback" not in server.said
+    server.kill()
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x80\x05\x95"])
+def test_a_worker_whose_parent_is_gone_says_nothing(sent):
+    read, write = os.pipe()
+    os.close(read)
+    begun = [sys.executable, "-m", "deploykit.serving.server.workers", "0", str(write)]
+    done = subprocess.run(begun, input=sent, capture_output=True, pass_fds=[write], timeout=60)
+    os.close(write)
+    assert (done.returncode, done.stdout, done.stderr) == (143, b"", b"")
+
+
+def test_a_worker_that_cannot_report_ends_without_a_traceback():
+    """It is ready, but nobody reads that; its standard input is still open."""
+    read, write = os.pipe()
+    os.close(read)
+    begun = [sys.executable, "-m", "deploykit.serving.server.workers", "0", str(write)]
+    with subprocess.Popen(begun, stdin=subprocess.PIPE, stderr=subprocess.PIPE,
+                          pass_fds=[write]) as process:  # fmt: skip
+        os.close(write)
+        pickle.dump(ServerSettings((), port=0, workers=2), process.stdin)
+        process.stdin.flush()
+        assert b"Traceback" not in process.stderr.read()
+        assert process.wait(60) == 143
 
 
 def test_who_watches_does_not_hold_up_the_end(tmp_path):

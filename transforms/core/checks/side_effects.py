@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from deploykit.transforms.core.errors import RefusedError
 from deploykit.transforms.core.functions import reachable
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import producer_name
 from deploykit.transforms.core.protos import AttrValue
+
+WAITS = "waits for another thread or run, and may hang the process"
+"""What queues, staging areas and readers do: training graphs hold them, and a run may not."""
 
 # Ops that reach beyond the graph when they run, and what they do. The registry does not tell: it
 # marks ReadFile, MatchingFiles, ImmutableConst, DebugIdentity and Abort as stateless.
@@ -39,10 +43,36 @@ SIDE_EFFECTS = {
         DatasetFromGraph TRTEngineOp XlaCallModule XlaCustomCall XlaCustomCallV2 _TPUCompileMlir
         """,
     "ends or hangs the process": """
-        Abort CollectiveBcastRecv CollectiveBcastRecvV2 CollectiveBcastSend
-        CollectiveBcastSendV2 CollectiveGather CollectiveGatherV2 CollectiveReduce
-        CollectiveReduceV2 CollectiveReduceV3 Recv Send WorkerHeartbeat _HostRecv _HostSend
-        _Recv _Send
+        Abort AllToAll CollectiveAllToAllV2 CollectiveAllToAllV3 CollectiveBcastRecv
+        CollectiveBcastRecvV2 CollectiveBcastSend CollectiveBcastSendV2 CollectiveGather
+        CollectiveGatherV2 CollectiveInitializeCommunicator CollectivePermute CollectiveReduce
+        CollectiveReduceScatterV2 CollectiveReduceV2 CollectiveReduceV3
+        ConfigureAndInitializeGlobalTPU ConfigureDistributedTPU ConnectTPUEmbeddingHosts
+        CrossReplicaSum DTensorAllGather DTensorAllReduce DTensorAllScatter DTensorAllToAll
+        DTensorReduceScatter DynamicEnqueueTPUEmbeddingArbitraryTensorBatch
+        DynamicEnqueueTPUEmbeddingRaggedTensorBatch EnqueueTPUEmbeddingArbitraryTensorBatch
+        EnqueueTPUEmbeddingBatch EnqueueTPUEmbeddingIntegerBatch
+        EnqueueTPUEmbeddingRaggedTensorBatch EnqueueTPUEmbeddingSparseBatch
+        EnqueueTPUEmbeddingSparseTensorBatch InfeedDequeue InfeedDequeueTuple InfeedEnqueue
+        InfeedEnqueuePrelinearizedBuffer InfeedEnqueueTuple NcclAllReduce NcclBroadcast NcclReduce
+        OutfeedDequeue OutfeedDequeueTuple OutfeedDequeueTupleV2 OutfeedDequeueV2 OutfeedEnqueue
+        OutfeedEnqueueTuple Recv RecvTPUEmbeddingActivations Send SendTPUEmbeddingGradients
+        ShutdownDistributedTPU ShutdownTPUSystem WorkerHeartbeat XlaAllReduce XlaHostCompute XlaRecv
+        XlaRecvFromHost XlaRecvTPUEmbeddingActivations XlaRecvTPUEmbeddingActivationsV2
+        XlaRecvTPUEmbeddingDeduplicationData XlaRecvTPUEmbeddingDeduplicationDataV2 XlaReduceScatter
+        XlaSend XlaSendTPUEmbeddingGradients XlaSendTPUEmbeddingGradientsV2 XlaSendToHost
+        _ConfigureDistributedTPU _DisconnectHostFromDistributedTPUSystem _HostRecv _HostSend
+        _InitializeHostForDistributedTPU _NcclBroadcastRecv _NcclBroadcastSend _NcclReduceRecv
+        _NcclReduceSend _Recv _Send _ShutdownDistributedTPU _WaitForDistributedTPU
+        _XlaHostComputeMlir _XlaRecvAtHost _XlaRecvAtHostV2 _XlaSendFromHost _XlaSendFromHostV2
+        """,
+    WAITS: """
+        AccumulatorTakeGradient BarrierTakeMany ExperimentalSleepDataset MapPeek MapStage MapUnstage
+        MapUnstageNoKey OrderedMapPeek OrderedMapStage OrderedMapUnstage OrderedMapUnstageNoKey
+        QueueDequeue QueueDequeueMany QueueDequeueManyV2 QueueDequeueUpTo QueueDequeueUpToV2
+        QueueDequeueV2 QueueEnqueue QueueEnqueueMany QueueEnqueueManyV2 QueueEnqueueV2 ReaderRead
+        ReaderReadUpTo ReaderReadUpToV2 ReaderReadV2 ResourceAccumulatorTakeGradient SleepDataset
+        SleepIdentityOp SleepOp SparseAccumulatorTakeGradient Stage StagePeek Unstage
         """,
     "opens network connections": """
         DataServiceDataset DataServiceDatasetV2 DataServiceDatasetV3 DataServiceDatasetV4
@@ -79,18 +109,20 @@ class Effect:
 def effects_in(graph: Graph) -> list[Effect]:
     """Return all nodes of a graph that reach beyond it, and those of functions that it calls.
 
-    They count also where no output needs them, as they go wherever the graph goes. Only what saves
-    and restores variables, which every training graph has, counts only where it is run.
+    They count also where no output needs them, as they go wherever the graph goes. Only what
+    training graphs have, to save and restore variables and to wait for input, counts only where it
+    is run.
     """
     found = list(_effects(graph))
     run = {node.name for node in _run(graph)} if found and graph.outputs else None
+    fed = set(map(producer_name, graph.inputs))
     return [
         effect
         for name, effect in found
-        if effect.op not in (*SAVING_OPS, *RESTORING_OPS)
+        if not (effect.does == WAITS or effect.op in CHECKPOINT_OPS)
         or run is None
         or name is None
-        or name in run
+        or name in run - fed
     ]
 
 
@@ -117,7 +149,8 @@ def refuse(effects: Iterable[Effect], allowed: Iterable[str] = ()) -> None:
     allowed = frozenset(allowed)
     for effect in effects:
         if effect.op not in allowed:
-            raise RefusedError(f"{effect} (allow it with --allow-op {effect.op})")
+            cut = "name --inputs behind it, or " if effect.does == WAITS else ""
+            raise RefusedError(f"{effect} ({cut}allow it with --allow-op {effect.op})")
 
 
 def may_act(op: str) -> bool:

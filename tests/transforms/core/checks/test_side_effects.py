@@ -5,7 +5,12 @@ import re
 import numpy as np
 import pytest
 
-from deploykit.transforms.core.checks.side_effects import SIDE_EFFECTS, refuse_side_effects
+from deploykit.transforms.core.checks.side_effects import (
+    SIDE_EFFECTS,
+    effects_in,
+    refuse,
+    refuse_side_effects,
+)
 from deploykit.transforms.core.errors import RefusedError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
@@ -86,6 +91,34 @@ HARMLESS = re.compile(
     r"|SummaryWriter|TensorArrayWrite(V2|V3)?"
 )
 TELLING = re.compile("File|Save|Restore|Write|PyFunc|Debug|LMDB|Sql|Rpc|Reader")
+
+
+# What waits for other threads, runs or processes; these do not wait long, or only name a group.
+NOT_WAITING = re.compile(
+    r"CollectiveAssignGroupV2|\w*Queue(V2)?|(Queue|Stage|(Ordered)?Map)(Size|IsClosed|Close|Clear)\w*"
+)
+WAITING = re.compile(
+    r"queue|Stage$|Unstage|(Map|Stage)Peek|Collective|Nccl|Recv|Send|AllToAll|TakeMany$|TakeGradient"
+    r"|HostCompute|AllReduce|AllGather|ReduceScatter|CrossReplica|Sleep|ReaderRead|Distributed",
+    re.IGNORECASE,
+)
+
+
+def test_every_op_that_waits_has_been_judged():
+    judged = set(" ".join(SIDE_EFFECTS.values()).split())
+    waiting = {op for op in op_defs() if WAITING.search(op) and not NOT_WAITING.fullmatch(op)}
+    assert waiting - judged == set()
+
+
+@pytest.mark.parametrize(
+    "op", ["Unstage", "QueueDequeueUpToV2", "OrderedMapPeek", "BarrierTakeMany", "SleepOp"]
+)
+def test_what_waits_counts_where_it_is_run(op):
+    graph = Graph([X, Node("n", op), Node("y", "Relu", ("x",))], outputs=("y",))
+    assert effects_in(graph) == []
+    graph.outputs = ("n", "y")
+    with pytest.raises(RefusedError, match=f"node 'n': {op} waits for another thread or run"):
+        refuse(effects_in(graph))
 
 
 def test_every_op_with_a_telling_name_has_been_judged():
