@@ -14,6 +14,7 @@ from deploykit.exporting.class_names import LABELS
 from deploykit.exporting.deployment import Manifests
 from deploykit.exporting.engine_part import EnginePart, engine_part, in_tensorflow, samples_of
 from deploykit.exporting.limits import MOST_PIXELS
+from deploykit.exporting.loaders import check_loads
 from deploykit.exporting.named_model import NamedModel, open_named_model
 from deploykit.exporting.photo_inputs import PhotoSides, photos_in_front
 from deploykit.exporting.provenance import PROVENANCE
@@ -162,7 +163,7 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
         steps = Preprocessing({k: replace(v, feature="") for k, v in photos.steps.items()})
         files[STEPS] = [f"{json.dumps(steps.document(), indent=2)}\n".encode()]
         fed = {**fed, **photos.fed}
-    folder = write_version(base, name, files, how.version)
+    folder = write_version(base, name, files, how.version, check_loads)
     number, total = int(folder.name), sum(len(each) for pieces in files.values() for each in pieces)
     manifests = how.manifests
     beside = manifests.write(base, number) if manifests.kinds or manifests.batching else ()
