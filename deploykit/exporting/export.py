@@ -11,9 +11,11 @@ from typing import Any
 
 from deploykit.benchmarking.results import check_tuned
 from deploykit.exporting.class_names import LABELS
+from deploykit.exporting.client_names import signature_names, with_aliases, with_names
 from deploykit.exporting.deployment import Manifests
 from deploykit.exporting.engine_part import EnginePart, engine_part, in_tensorflow, samples_of
 from deploykit.exporting.limits import MOST_PIXELS
+from deploykit.exporting.loaders import check_loads
 from deploykit.exporting.named_model import NamedModel, open_named_model
 from deploykit.exporting.photo_inputs import PhotoSides, photos_in_front
 from deploykit.exporting.provenance import PROVENANCE
@@ -79,6 +81,13 @@ class ExportOptions:
     """What requests call the model; default: the name of its file or folder."""
     version: int | None = None
     """A number that is not taken; default: the one after the highest there is."""
+    signature_name: str | Sequence[str] | None = None
+    """What clients call the signature, in place of `serving_default`; of several names, each one
+    gets the same inputs and outputs."""
+    input_aliases: Mapping[str, str] = field(default_factory=dict)
+    """What clients call inputs of the signature: tensors, or their present names, by new name."""
+    output_aliases: Mapping[str, str] = field(default_factory=dict)
+    """The same for outputs."""
     method: str | None = None
     """`predict`, `classify` or `regress`: the last two add a signature that takes tf.Examples;
     default: what a SavedModel's signature says, or `predict`."""
@@ -111,12 +120,14 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
     """Write a model as `base_dir/name/version/`; arguments and errors are those of `export`."""
     if not 1 <= how.warmup_samples <= MOST:
         raise GraphError(f"{how.warmup_samples} samples to warm up with, expected 1 to {MOST}")
+    names = signature_names(how.signature_name)
     base = Path(base_dir)
     name = check_name(how.name or default_name(source.model))
     check_output_folder(base / name)
     how.manifests.check(base)
     check_free(base / name, how.version)
     opened, callee = open_named_model(source)
+    callee = with_aliases(callee, how.input_aliases, how.output_aliases)
     for each in (opened, replace(opened, graph=callee.graph)):  # all of its signatures too
         each.refuse_effects(how.allowed_ops)
     how.manifests.check_inputs(callee.inputs)
@@ -130,27 +141,21 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
     assert not isinstance(how.labels, str | os.PathLike)  # the interface has read it
     labels = how.labels or (_known_labels(callee) if photos else ())
     signatures = signatures_for(callee, how.method, photos, labels)
+    signatures, renamed = with_names(signatures, names, callee.signature)
     samples = None
     if how.warmup is not None:
         samples = samples_for(how.warmup, callee, inputs, how.preprocess, photos)
     given = _of_the_model(samples, callee)
+    if samples is not None:
+        samples = renamed.get(samples[0], samples[0]), *samples[1:]
     part = engine_part(how.engine, plain, signatures, given, callee.graph)
     found, fed = _warm_up(name, samples, signatures, how)
     written = saved_model(callee.graph, signatures)
     digest = _digest(written)
-    document = {
-        "format": FORMAT,
-        "kind": "export",
-        "source": origin,
-        "versions": {each: metadata.version(each) for each in ("deploykit", "tensorflow")},
-        "signatures": described(signatures),
-        "warm_up_requests": len(found),
-        "saved_model": digest,
-    }
     files: dict[str, Iterable[bytes]] = {
         "saved_model.pb": written,
         "variables/": (),  # empty, as TensorFlow writes it: all values are in the graph
-        PROVENANCE: [f"{json.dumps(document, indent=2)}\n".encode()],
+        PROVENANCE: _provenance(origin, signatures, len(found), digest),
     }
     if part.content is not None:
         files |= engine_files(part.content, digest["sha256"])
@@ -162,7 +167,7 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
         steps = Preprocessing({k: replace(v, feature="") for k, v in photos.steps.items()})
         files[STEPS] = [f"{json.dumps(steps.document(), indent=2)}\n".encode()]
         fed = {**fed, **photos.fed}
-    folder = write_version(base, name, files, how.version)
+    folder = write_version(base, name, files, how.version, check_loads)
     number, total = int(folder.name), sum(len(each) for pieces in files.values() for each in pieces)
     manifests = how.manifests
     beside = manifests.write(base, number) if manifests.kinds or manifests.batching else ()
@@ -244,6 +249,25 @@ def _origin(opened: OpenedModel) -> dict[str, Any]:
     if opened.bytes is None:
         return _digest(opened.graph.serialized())
     return {"sha256": opened.sha256, "bytes": opened.bytes}
+
+
+def _provenance(
+    origin: Mapping[str, Any],
+    signatures: Mapping[str, SignatureDef],
+    warm_up_requests: int,
+    digest: Mapping[str, Any],
+) -> list[bytes]:
+    """Return the file that states what a version was made of."""
+    document = {
+        "format": FORMAT,
+        "kind": "export",
+        "source": origin,
+        "versions": {each: metadata.version(each) for each in ("deploykit", "tensorflow")},
+        "signatures": described(signatures),
+        "warm_up_requests": warm_up_requests,
+        "saved_model": digest,
+    }
+    return [f"{json.dumps(document, indent=2)}\n".encode()]
 
 
 def _digest(pieces: Iterable[bytes]) -> dict[str, Any]:

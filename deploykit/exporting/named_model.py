@@ -19,7 +19,7 @@ from deploykit.freezing.sidecar import SignatureNames
 from deploykit.serving.protocol.protos import MetaGraphDef, SignatureDef, TensorInfo
 from deploykit.serving.protocol.signatures import DEFAULT, PREDICT, Tensor, tensor_of
 from deploykit.serving.saved_model.proto import tensors_of
-from deploykit.transforms.core.errors import naming
+from deploykit.transforms.core.errors import GraphError, naming, nearest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, normal, producer_name, split
 from deploykit.transforms.core.tensors import DType
@@ -43,9 +43,14 @@ def callee_of_graph(
     """Return a graph with the signatures that are known of it.
 
     The chosen one, or else the default one or the first, also has the inputs and outputs that no
-    signature names, by their own names.
+    signature names, by their own names. GraphError: the graph has signatures, but not that one.
     """
     known = dict(signatures)
+    if chosen is not None and known and chosen not in known:
+        raise GraphError(
+            f"no signature '{chosen}'{nearest(chosen, list(known))}; the signatures are: "
+            f"{', '.join(known)}; --signature-name {chosen} writes one under that name"
+        )
     name = chosen or (DEFAULT if DEFAULT in known or not known else next(iter(known)))
     first = known.pop(name, SignatureNames({}, {}))
     named = first, *known.values()

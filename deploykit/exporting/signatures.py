@@ -67,6 +67,9 @@ def signatures_for(
         inputs = callee.inputs if photos is None else photos.files
         taken = Tensor(f"{parse_in_front(callee.graph, inputs)}:0", DType("string"), (-1,))
         signatures[method] = signature_def(METHODS[method], {EXAMPLES: taken}, chosen)
+    for name, each in signatures.items():
+        if not each.outputs:
+            raise GraphError(f"signature '{name}' has no outputs; name some with --outputs")
     return signatures
 
 

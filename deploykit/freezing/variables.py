@@ -14,7 +14,7 @@ from deploykit.transforms.core.functions import Library, functions_in, names_in
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, split, tensor_name
 from deploykit.transforms.core.ops import FEEDABLE_OPS, input_ports, op_defs, output_ports
-from deploykit.transforms.core.protos import AttrValue, FunctionDef
+from deploykit.transforms.core.protos import AttrValue, FunctionDef, TensorShapeProto
 from deploykit.transforms.core.stateful_ops import passed_ports
 from deploykit.transforms.core.tensors import Array, DType, type_number
 
@@ -135,6 +135,8 @@ def _with_value(
     """
     base = replace(node, op=node.op.removeprefix("Ref"))
     passed = passed_ports(base, port)
+    if passed:  # `_output_shapes` holds the shape of the handle, a scalar
+        base = base.with_attrs(_output_shapes=None)
     if base.op == "IdentityN":
         return _with_type(base, "T", port, dtype), passed
     if passed:
@@ -215,12 +217,12 @@ class _Functions:
         result.signature.name = name
         for argument, dtype in form.values:
             changed = [result.signature.input_arg[argument]]
+            _state_shape(result, argument)
             if form.is_body:  # what comes in at a port of a loop's body goes out there
                 changed.append(result.signature.output_arg[argument])
             for each in changed:
                 each.type = type_number(dtype)
                 each.ClearField("handle_data")
-            result.arg_attr.pop(argument, None)
             result.resource_arg_unique_id.pop(argument, None)
             self._take_value(result, result.signature.input_arg[argument].name, dtype)
         return result
@@ -274,6 +276,22 @@ class _Functions:
         before, after = _references(old), _references(node)
         renamed.update({a: b for a, b in zip(before, after, strict=True) if a != b})
         return [after[output] for output in passed_on]
+
+
+def _state_shape(function: FunctionDef, argument: int) -> None:
+    """Let a function state the shape of a variable's value for an argument that held its handle.
+
+    A handle is a scalar, and TensorFlow's loader would give the value that shape.
+    """
+    handles = function.signature.input_arg[argument].handle_data
+    shape = handles[0].shape if handles else TensorShapeProto(unknown_rank=True)
+    attrs = function.arg_attr[argument].attr
+    for key in [key for key in attrs if key.startswith("_handle")]:
+        del attrs[key]
+    attrs["_output_shapes"].CopyFrom(AttrValue(list=AttrValue.ListValue(shape=[shape])))
+    stated = function.attr["_input_shapes"].list.shape if "_input_shapes" in function.attr else ()
+    if argument < len(stated):
+        stated[argument].CopyFrom(shape)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from deploykit.serving.protocol.version_numbers import number_of
@@ -60,7 +60,11 @@ def check_name(name: str) -> str:
 
 
 def write_version(
-    base: Path, name: str, files: Mapping[str, Iterable[bytes]], version: int | None = None
+    base: Path,
+    name: str,
+    files: Mapping[str, Iterable[bytes]],
+    version: int | None = None,
+    check: Callable[[Path], None] | None = None,
 ) -> Path:
     """Write a version of a model whole or not at all, and return its folder, `base/name/N`.
 
@@ -70,10 +74,26 @@ def write_version(
         files: pieces of each file by its path in the folder; of a path that ends in /, an empty
             folder is made.
         version: its number; default: the one after the highest there is.
+        check: raises an error for a folder that must not become a version.
 
     FileError: the version exists, or cannot be written; then nothing is.
     """
     folder = base / check_name(name)
+    made = [each for each in (folder, base) if not os.path.exists(each)]
+    try:
+        return _written(folder, files, version, check)
+    finally:
+        for each in made:
+            with contextlib.suppress(OSError):  # it holds a version, or another exporter's work
+                each.rmdir()
+
+
+def _written(
+    folder: Path,
+    files: Mapping[str, Iterable[bytes]],
+    version: int | None,
+    check: Callable[[Path], None] | None,
+) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(folder)
@@ -81,9 +101,11 @@ def write_version(
         with _hidden(folder) as partial:
             for path, pieces in files.items():
                 _write(partial / path, path.endswith("/"), pieces)
+            if check is not None:
+                check(partial)
             _sync(*sorted(p for p in partial.rglob("*") if p.is_dir()), partial)
             target = _publish(partial, folder, version)
-        _sync(folder, base)
+        _sync(folder, folder.parent)
     except OSError as error:
         raise FileError(f"{folder}: cannot be written: {error.strerror or error}") from None
     return target

@@ -35,6 +35,7 @@ with without_tensorflow_start():
     from tensorflow.core.framework.node_def_pb2 import NodeDef
     from tensorflow.core.framework.op_def_pb2 import OpDef, OpList
     from tensorflow.core.framework.tensor_pb2 import TensorProto
+    from tensorflow.core.framework.tensor_shape_pb2 import TensorShapeProto
     from tensorflow.core.framework.variable_pb2 import VariableDef
     from tensorflow.core.framework.versions_pb2 import VersionDef
     from tensorflow.core.protobuf.meta_graph_pb2 import AssetFileDef, MetaGraphDef
@@ -57,6 +58,7 @@ __all__ = [
     "OpList",
     "SavedModel",
     "TensorProto",
+    "TensorShapeProto",
     "VariableDef",
     "VersionDef",
 ]

@@ -3,8 +3,9 @@
 import click
 
 from deploykit.cli import options
+from deploykit.cli.options.grouping import each_once
 from deploykit.cli.options.manifest_kinds import kinds
-from deploykit.cli.options.types import MOST_INT64, Names, PathName, Whole
+from deploykit.cli.options.types import MOST_INT64, Alias, Names, PathName, Whole
 from deploykit.exporting.limits import MOST_PIXELS
 from deploykit.freezing.interface import Source
 from deploykit.serving.saved_model.warmup_limits import MOST, USUAL
@@ -18,6 +19,7 @@ _elsewhere = options.under("Files that run it elsewhere")
     examples=(
         "deploykit export fashion.pb served --warmup models/fashion/test_1000.npz",
         "deploykit export fashion.pb served --preprocess 0..1",
+        "deploykit export fashion.pb served --input-alias photo=images",
         "deploykit export fashion.pb served --method classify --manifests docker",
     ),
 )
@@ -27,6 +29,14 @@ _elsewhere = options.under("Files that run it elsewhere")
               "its file or folder].")  # fmt: skip
 @click.option("--version", type=Whole(0, MOST_INT64), metavar="N", help="Number of the version, "
               "which must be free [default: one above the highest].")  # fmt: skip
+@click.option("--signature-name", type=Names(), metavar="NAME[,NAME...]", help="What clients call "
+              "the signature; with several names, each is written with the same inputs and outputs "
+              "[default: serving_default].")  # fmt: skip
+@click.option("--input-alias", "input_aliases", type=Alias(), multiple=True, callback=each_once,
+              help="What clients call an input of this signature: a tensor, or its present name; "
+              "may be repeated.")  # fmt: skip
+@click.option("--output-alias", "output_aliases", type=Alias(), multiple=True, callback=each_once,
+              help="The same for an output.")  # fmt: skip
 @click.option("--method", type=click.Choice(("predict", "classify", "regress")),
               help="classify and regress add a signature of that name that takes tf.Examples, "
               "beside the one that takes tensors [default: what the SavedModel's signature says, "
@@ -72,6 +82,9 @@ def export(
     base_dir: str,
     name: str | None,
     version: int | None,
+    signature_name: tuple[str, ...] | None,
+    input_aliases: dict[str, str],
+    output_aliases: dict[str, str],
     method: str | None,
     warmup: str | None,
     warmup_samples: int,
@@ -91,9 +104,10 @@ def export(
     The folder BASE_DIR/NAME/N/ appears only when it is complete, under a new number, and is never
     replaced. The signatures of a SavedModel keep their names and those of their inputs and outputs;
     with --signature, only that one is kept, as the default. Any other model gets one signature,
-    called serving_default or as --signature says, with the names of inputs and outputs in the
-    graph. With --preprocess, serving_default takes photos as files (bytes), the signature pixels
-    decoded ones (uint8), and the signature tensors what the model itself takes.
+    serving_default, with the names of inputs and outputs in the graph. --signature-name,
+    --input-alias and --output-alias give it the names that existing clients send. With
+    --preprocess, serving_default takes photos as files (bytes), the signature pixels decoded ones
+    (uint8), and the signature tensors what the model itself takes.
     """
     import deploykit
     from deploykit.benchmarking.results import load_tuned
@@ -109,6 +123,9 @@ def export(
         base_dir,
         name=name,
         version=version,
+        signature_name=signature_name,
+        input_aliases=input_aliases,
+        output_aliases=output_aliases,
         method=method,
         warmup=warmup,
         warmup_samples=warmup_samples,

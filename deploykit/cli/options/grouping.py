@@ -44,6 +44,17 @@ def by_name(
     return dict(value)
 
 
+def each_once(
+    ctx: click.Context, param: click.Parameter, value: tuple[tuple[str, Any], ...]
+) -> dict[str, Any]:
+    """Return what `by_name` does; a name that is given twice is an error."""
+    names = [name for name, _ in value]
+    for name in names:
+        if names.count(name) > 1:
+            raise click.BadParameter(f"'{name}' is given twice; give each name once", ctx, param)
+    return dict(value)
+
+
 Option = Callable[[Any], Any]
 
 

@@ -298,6 +298,23 @@ class Pin(_Written):
         return name.removesuffix(":0"), pinned
 
 
+class Alias(_Written):
+    """`ALIAS=TENSOR`; `TENSOR:0` is `TENSOR`."""
+
+    name = "ALIAS=TENSOR"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Return alias and tensor."""
+        if isinstance(value, tuple):
+            return value
+        alias, _, tensor = value.partition("=")
+        if not (alias and tensor):
+            self.fail(f"{value!r} is not ALIAS=TENSOR, such as images=x", param, ctx)
+        return alias, tensor
+
+
 class Shape(_Written):
     """`NAME=1,224,224,3`: the sizes of an input; `NAME=` is one number."""
 

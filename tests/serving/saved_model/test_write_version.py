@@ -154,7 +154,7 @@ def test_a_failure_midway_leaves_nothing(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         write_version(tmp_path, "m", {**FILES, "last": pieces()})
-    assert list((tmp_path / "m").iterdir()) == []
+    assert not (tmp_path / "m").exists()
 
 
 def refused(base: str, limit: str) -> None:
@@ -180,7 +180,7 @@ def ask_child(base: Path, limit: str) -> str:
 def test_no_room_left(tmp_path):
     said = ask_child(tmp_path, "size")
     assert said.startswith(f"4 {tmp_path}/m: cannot be written: File too large")
-    assert list((tmp_path / "m").iterdir()) == []
+    assert not (tmp_path / "m").exists()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="gives up being root")

@@ -1,0 +1,110 @@
+"""The names by which existing clients call a model, in place of its own."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from deploykit.exporting.named_model import NamedModel
+from deploykit.serving.protocol.protos import SignatureDef
+from deploykit.serving.protocol.signatures import DEFAULT, Tensor
+from deploykit.transforms.core.errors import GraphError, nearest
+from deploykit.transforms.core.node import normal
+
+
+def with_aliases(
+    callee: NamedModel, inputs: Mapping[str, str], outputs: Mapping[str, str]
+) -> NamedModel:
+    """Return a model whose inputs and outputs have other aliases.
+
+    Args:
+        callee: the model; its other signatures keep their aliases.
+        inputs: tensors, or the aliases that they have now, by the alias that they get.
+        outputs: the same for outputs. What is not named keeps its alias.
+
+    GraphError: there is no such input or output, or a name would stand for two of them.
+    """
+    return replace(
+        callee,
+        inputs=_renamed("input", callee.inputs, inputs),
+        outputs=_renamed("output", callee.outputs, outputs),
+    )
+
+
+def signature_names(given: str | Sequence[str] | None) -> list[str]:
+    """Return the names that a signature gets. GraphError: one is given twice, or is empty."""
+    if given is None:
+        return []
+    names = [given] if isinstance(given, str) else list(given)
+    if not names:
+        raise GraphError("--signature-name names no signature; expected NAME or NAME,NAME")
+    for name in names:
+        _check_name("--signature-name", name)
+        if names.count(name) > 1:
+            raise GraphError(f"--signature-name: '{name}' is given twice; give each name once")
+    return names
+
+
+def with_names(
+    signatures: Mapping[str, SignatureDef], names: Sequence[str], chosen: str
+) -> tuple[dict[str, SignatureDef], dict[str, str]]:
+    """Return signatures with these names in place of the default one's.
+
+    The model's own signature `chosen` goes too where it is the default one under another name. The
+    second value is the first new name by each name that went.
+    GraphError: another signature has one of the names.
+    """
+    if not names:
+        return dict(signatures), {}
+    given = signatures[DEFAULT]
+    gone = {DEFAULT, *(n for n, each in signatures.items() if n == chosen and each == given)}
+    kept = {name: each for name, each in signatures.items() if name not in gone}
+    for name in names:
+        if name in kept:
+            raise GraphError(
+                f"--signature-name {name}: the version has another signature of that name; choose "
+                f"a name other than {_listed(kept)}"
+            )
+    return kept | dict.fromkeys(names, given), dict.fromkeys(gone, names[0])
+
+
+def _renamed(
+    side: str, tensors: Mapping[str, Tensor], given: Mapping[str, str]
+) -> dict[str, Tensor]:
+    option = f"--{side}-alias"
+    valid = f"the {side}s are: {_listed(tensors)}"
+    by_tensor = {normal(tensor.name): alias for alias, tensor in tensors.items()}
+    new: dict[str, str] = {}
+    for alias, name in given.items():
+        _check_name(option, alias)
+        old = name if name in tensors else by_tensor.get(normal(name))
+        if old is None:
+            known = [*tensors, *by_tensor]
+            raise GraphError(f"{option} {alias}={name}: the model has no {side} "
+                             f"'{name}'{nearest(name, known)}; {valid}")  # fmt: skip
+        if old in new:
+            raise GraphError(
+                f"{option} {alias}={name}: this {side} has the alias '{new[old]}' already; give "
+                f"each {side} one alias"
+            )
+        new[old] = alias
+    found: dict[str, Tensor] = {}
+    for old, tensor in tensors.items():
+        alias = new.get(old, old)
+        if alias in found:
+            raise GraphError(
+                f"{option}: '{alias}' would stand for two {side}s; give the other one another "
+                f"alias; {valid}"
+            )
+        found[alias] = tensor
+    return found
+
+
+def _check_name(option: str, name: str) -> None:
+    if not name or not name.isprintable() or name != name.strip():
+        raise GraphError(
+            f"{option}: {name!r} is not a name: expected printable characters without spaces "
+            "around them"
+        )
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(names)
