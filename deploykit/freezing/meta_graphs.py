@@ -7,6 +7,7 @@ from typing import Any
 
 from deploykit.freezing.default_interface import check_outputs, guess_inputs, guess_outputs
 from deploykit.freezing.interface import Interface
+from deploykit.freezing.unknown_ops import leave_out_unknown_ops
 from deploykit.transforms.core.checks.validate import survey, validate
 from deploykit.transforms.core.checks.wire import decoded, field_bytes
 from deploykit.transforms.core.errors import GraphError, nearest
@@ -110,6 +111,7 @@ def answering_graph(whole: Graph, meta: MetaGraphDef, interface: Interface) -> G
     for tensor in (*graph.inputs, *graph.outputs, *fed.values()):
         graph.producer(tensor)
     graph.prune()
+    leave_out_unknown_ops(graph)
     if not graph.inputs:
         present = tuple(tensor for tensor in fed.values() if producer_name(tensor) in graph)
         graph.inputs = present or guess_inputs(graph)

@@ -153,9 +153,9 @@ def _reached(graph: Graph, through_zeros: bool = True) -> set[str]:
         name, port = split(waiting.pop())
         found.add(name)
         node = graph[name]
-        if not through_zeros and node.op in _PRODUCTS:
-            if any(is_zero(graph, tensor) for tensor in node.data_inputs):
-                continue
+        is_product = not through_zeros and node.op in _PRODUCTS
+        if is_product and any(is_zero(graph, tensor) for tensor in node.data_inputs):
+            continue
         new = set(_inputs_of(node, port)) - seen
         seen |= new
         waiting += new
