@@ -1,0 +1,87 @@
+"""Arrays of a user, made to fit an input: its array by name, its type, and its rank."""
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.tensors import Array, numpy_type
+
+logger = logging.getLogger("deploykit")
+
+
+def name_in(data: Mapping[str, Any], names: Sequence[str], labels: Collection[str] | None) -> str:
+    """Return the name of an input's array: one of its names, or the only array of the data.
+
+    `labels` are the arrays that do not count as the only one; None: the graph has several inputs.
+    GraphError: there is none.
+    """
+    found = next((each for each in names if each in data), None)
+    if found is not None:
+        return found
+    others = [] if labels is None else [each for each in data if each not in labels]
+    if len(others) != 1:
+        known = ", ".join(sorted(data))
+        raise GraphError(f"the data has no array for input '{names[0]}'; it has: {known}")
+    logger.info("input '%s' takes the only array of the data, '%s'", names[0], others[0])
+    return others[0]
+
+
+def of_type(name: str, array: Array, type_: str) -> Array:
+    """Return an array in the type of an input. GraphError: it holds other values.
+
+    Floats that are whole numbers become integers.
+    """
+    wanted = numpy_type(type_)
+    if wanted.kind == "O" and array.dtype.kind in "SV" and array.size == 1:
+        # NumPy takes the zeros at the end off a text, but those of an audio file are values.
+        found = np.empty(array.shape, object)
+        found[...] = array.tobytes()
+        return found
+    if np.can_cast(array.dtype, wanted, "same_kind"):
+        return array.astype(wanted, copy=False)
+    if array.dtype.kind != "f" or wanted.kind not in "iu":
+        raise GraphError(f"the data for input '{name}' is {array.dtype}, but it takes {type_}")
+    limits = np.iinfo(wanted)
+    with np.errstate(invalid="ignore"):
+        fits = (array == np.rint(array)) & (array >= limits.min) & (array <= limits.max)
+    if not fits.all():
+        place = tuple(np.argwhere(~fits)[0].tolist())
+        raise GraphError(
+            f"the data for input '{name}' is {array.dtype}, but it takes {type_}: the value "
+            f"{array[place]} at index {list(place)} is not a whole number of this type. Round the "
+            "data, or convert it"
+        )
+    logger.info(
+        "input '%s' takes %s: the %s values are whole numbers and are converted",
+        name,
+        type_,
+        array.dtype,
+    )
+    return array.astype(wanted)
+
+
+def of_rank(name: str, array: Array, shape: tuple[int, ...] | None) -> Array:
+    """Return an array in the shape of an input. GraphError: it has another one.
+
+    One value is what a scalar takes; several are samples of one value each.
+    """
+    if shape is None or _fits(array.shape, shape):
+        return array
+    if shape == () and array.size == 1:
+        return array.reshape(())
+    if shape == () and array.ndim == 1:
+        return array
+    raise GraphError(
+        f"the data for input '{name}' has shape {list(array.shape)}, "
+        f"but it takes {[None if s < 0 else s for s in shape]}"
+    )
+
+
+def _fits(actual: tuple[int, ...], declared: tuple[int, ...]) -> bool:
+    """Say whether samples of this shape can be fed, the first axis in batches."""
+    return len(actual) == len(declared) and all(
+        s < 0 or s == a for a, s in zip(actual[1:], declared[1:], strict=True)
+    )
