@@ -10,6 +10,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.tensors import Array, numpy_type
 from deploykit.verification.sample_inputs import (
+    LARGEST_BATCH,
     MadeUp,
     asked_for,
     can_be_made_up,
@@ -114,7 +115,8 @@ def _sizes(
     is_open = not declared or declared[0] < 0
     if is_open and batch is not None:
         return (batch, *chosen[1:])
-    return (-1 if is_open and given is None else chosen[0], *chosen[1:])
+    is_batch = is_open and given is None and chosen[0] <= LARGEST_BATCH
+    return (-1 if is_batch else chosen[0], *chosen[1:])
 
 
 def _check_batch(graph: Graph, batch: int | None) -> None:
