@@ -12,20 +12,26 @@ from deploykit.transforms.core.tensors import Array, numpy_type
 logger = logging.getLogger("deploykit")
 
 
-def name_in(data: Mapping[str, Any], names: Sequence[str], labels: Collection[str] | None) -> str:
+def name_in(
+    data: Mapping[str, Any], names: Sequence[str], type_: str, labels: Collection[str] | None
+) -> str:
     """Return the name of an input's array: one of its names, or the only array of the data.
 
-    `labels` are the arrays that do not count as the only one; None: the graph has several inputs.
+    The only array of texts, or of numbers, counts as the only one. `labels` are arrays that do not
+    count; None: the graph has several inputs.
     GraphError: there is none.
     """
     found = next((each for each in names if each in data), None)
     if found is not None:
         return found
     others = [] if labels is None else [each for each in data if each not in labels]
+    if len(others) > 1:
+        is_text = type_ == "string"
+        others = [n for n in others if (np.asarray(data[n]).dtype.kind in "OSUV") is is_text]
     if len(others) != 1:
         known = ", ".join(sorted(data))
         raise GraphError(f"the data has no array for input '{names[0]}'; it has: {known}")
-    logger.info("input '%s' takes the only array of the data, '%s'", names[0], others[0])
+    logger.info("input '%s' takes the only fitting array of the data, '%s'", names[0], others[0])
     return others[0]
 
 
@@ -42,6 +48,13 @@ def of_type(name: str, array: Array, type_: str) -> Array:
         return found
     if np.can_cast(array.dtype, wanted, "same_kind"):
         return array.astype(wanted, copy=False)
+    if array.dtype.kind == "O" and wanted.kind in "biufc":
+        value = next((each for each in array.reshape(-1) if not _is_number(each)), "")
+        shown = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+        raise GraphError(
+            f"the data for input '{name}' is string, but it takes {type_}: '{shown[:80]}' is not a "
+            "number"
+        )
     if array.dtype.kind != "f" or wanted.kind not in "iu":
         raise GraphError(f"the data for input '{name}' is {array.dtype}, but it takes {type_}")
     limits = np.iinfo(wanted)
@@ -63,10 +76,18 @@ def of_type(name: str, array: Array, type_: str) -> Array:
     return array.astype(wanted)
 
 
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def of_rank(name: str, array: Array, shape: tuple[int, ...] | None) -> Array:
     """Return an array in the shape of an input. GraphError: it has another one.
 
-    One value is what a scalar takes; several are samples of one value each.
+    One value is what a scalar takes; several are samples of one value each, or rows of one value.
     """
     if shape is None or _fits(array.shape, shape):
         return array
@@ -74,6 +95,8 @@ def of_rank(name: str, array: Array, shape: tuple[int, ...] | None) -> Array:
         return array.reshape(())
     if shape == () and array.ndim == 1:
         return array
+    if array.ndim == 1 and len(shape) == 2 and shape[1] in (-1, 1):
+        return array[:, None]  # a column of a table: rows of one value
     raise GraphError(
         f"the data for input '{name}' has shape {list(array.shape)}, "
         f"but it takes {[None if s < 0 else s for s in shape]}"

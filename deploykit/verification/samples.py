@@ -219,8 +219,8 @@ def in_batches(feeds: Mapping[str, Array], batch: int, whole: bool) -> list[Feed
 def _array(graph: Graph, tensor: str, data: Mapping[str, Array], names: Sequence[str]) -> Array:
     """Return what an input is fed with. GraphError: there is none, or it does not fit."""
     only = LABELS if len(graph.inputs) == 1 else None
-    found = name_in(data, names, only)
     type_, shape, _ = type_and_shape(graph, tensor)
+    found = name_in(data, names, type_, only)
     array = of_rank(names[0], np.asarray(data[found]), shape)
     return of_type(names[0], array, type_) if type_ else array
 

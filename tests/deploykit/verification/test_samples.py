@@ -159,7 +159,7 @@ def test_the_only_array_is_taken_under_any_name(caplog):
     caplog.set_level("INFO", "deploykit")
     found = Samples.of(graph, {"embeddings": X, "labels": LABELS})
     np.testing.assert_array_equal(found.arrays["x"], X)
-    assert caplog.messages == ["input 'x' takes the only array of the data, 'embeddings'"]
+    assert caplog.messages == ["input 'x' takes the only fitting array of the data, 'embeddings'"]
     for names, inputs in ((("a", "b"), graph), (("a",), placeholders(x=X4, y=X4))):
         with pytest.raises(GraphError, match="has no array for input 'x'; it has: a"):
             Samples.of(inputs, dict.fromkeys(names, X))
