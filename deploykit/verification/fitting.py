@@ -41,11 +41,8 @@ def of_type(name: str, array: Array, type_: str) -> Array:
     Floats that are whole numbers become integers.
     """
     wanted = numpy_type(type_)
-    if wanted.kind == "O" and array.dtype.kind in "SV" and array.size == 1:
-        # NumPy takes the zeros at the end off a text, but those of an audio file are values.
-        found = np.empty(array.shape, object)
-        found[...] = array.tobytes()
-        return found
+    if wanted.kind == "O" and array.dtype.kind in "SV":
+        return _bytes_of(array)
     if np.can_cast(array.dtype, wanted, "same_kind"):
         return array.astype(wanted, copy=False)
     if array.dtype.kind == "O" and wanted.kind in "biufc":
@@ -74,6 +71,15 @@ def of_type(name: str, array: Array, type_: str) -> Array:
         array.dtype,
     )
     return array.astype(wanted)
+
+
+def _bytes_of(array: Array) -> Array:
+    """Return texts as bytes. NumPy takes zeros off their ends, but those of an audio file count."""
+    flat = array.reshape(-1)
+    found = flat.astype(object)
+    if array.dtype.kind == "V" or any(b"\0" in each for each in found):
+        found[:] = [flat[n : n + 1].tobytes() for n in range(len(flat))]
+    return found.reshape(array.shape)
 
 
 def _is_number(value: Any) -> bool:

@@ -190,11 +190,13 @@ def test_the_first_value_that_is_not_whole_is_named(value):
 
 def test_a_scalar_takes_one_value_or_several_in_turn():
     graph = placeholders(wav=("string", ()))
-    sound = b"RIFF\1\0\0"
+    sound = b"RIFF\0\1\0\0"
     for array in (np.array(sound), np.array([sound]), np.frombuffer(sound, f"V{len(sound)}")):
         (feed,) = Samples.of(graph, {"wav": array}).feeds()
         assert feed["wav"].shape == ()
         assert feed["wav"].item() == sound
+    texts = Samples.of(graph, {"wav": np.array([b"a", b"bc"])}).arrays["wav"]
+    assert texts.tolist() == [b"a", b"bc"]
     several = Samples.of(graph, {"wav": np.array(["a", "b", "c"])})
     assert several.count == 3
     assert [feed["wav"].item() for feed in several.feeds()] == ["a", "b", "c"]
