@@ -5,8 +5,8 @@ import re
 from deploykit.transforms.core.errors import GraphError, PipelineError, nearest
 from deploykit.transforms.core.functions import Library
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, normal, split
-from deploykit.transforms.core.ops import output_types
+from deploykit.transforms.core.node import Node, normal, producer_name, split
+from deploykit.transforms.core.ops import input_types, output_types
 from deploykit.transforms.core.shapes.sizes import Shape
 from deploykit.transforms.core.shapes.static_shapes import static_shapes
 from deploykit.transforms.core.tensors import DType, type_name, type_number
@@ -28,8 +28,9 @@ def strip_unused_nodes(
 ) -> None:
     """Keep only what the outputs need, and cut at the inputs.
 
-    An input that is no Placeholder becomes one, with the type and shape that it has. Of a node that
-    is cut at several outputs, the first keeps the node's name and the others become NODE_PORT.
+    An input that is not a Placeholder becomes one, with the type and shape that it has; a
+    Placeholder without a shape takes the one that is given. Of a node that is cut at several
+    outputs, the first keeps the node's name and the others become NODE_PORT.
 
     Args:
         type: the type of all inputs that become Placeholders, such as float or int32.
@@ -39,7 +40,7 @@ def strip_unused_nodes(
         shape_for_name: the shape of the input that name gives at the same place.
     """
     everywhere = (_parsed_type(type), _parsed_shape(shape))
-    cut = [tensor for tensor in graph.inputs if graph.producer(tensor).op != "Placeholder"]
+    cut = [tensor for tensor in graph.inputs if not _is_placeholder(graph.producer(tensor), shape)]
     wanted: dict[str, Requested] = dict.fromkeys(cut, everywhere)
     wanted |= _wanted_by_name(graph, name, type_for_name, shape_for_name)
     types = {tensor: _type(graph, tensor, wanted[tensor][0]) for tensor in wanted}
@@ -64,6 +65,12 @@ def strip_unused_nodes(
         graph.redirect({old: new for old, new in moves.items() if old != new})
         graph.inputs = tuple(moves.get(tensor, tensor) for tensor in graph.inputs)
     graph.prune()
+
+
+def _is_placeholder(node: Node, shape: str | None) -> bool:
+    """Say whether a node stays as it is; a Placeholder without a shape takes one that is given."""
+    is_open = shape is not None and node.attr("shape") is None
+    return node.op == "Placeholder" and not is_open
 
 
 def _placeholder(node: Node) -> Node:
@@ -128,6 +135,18 @@ def _check_cut(graph: Graph) -> None:
             raise GraphError(f"'{tensor}' cannot be both input and output: its name would change")
 
 
+def _type_that_is_read(graph: Graph, tensor: str) -> DType | None:
+    """Return the type that the readers of a tensor take, or None where they do not say."""
+    library = Library(graph)
+    for reader in graph.readers(producer_name(tensor)):
+        op_def = library.op_def(reader.op)
+        types = input_types(reader, op_def) if op_def is not None else None
+        for read, found in zip(map(normal, reader.data_inputs), types or (), strict=False):
+            if read == tensor:
+                return DType(found.removesuffix("_ref"))
+    return None
+
+
 def _type(graph: Graph, tensor: str, wanted: DType | None) -> DType:
     """Return the type of an input; what is wanted must not contradict it."""
     node, port = graph.producer(tensor), split(tensor)[1]
@@ -135,7 +154,8 @@ def _type(graph: Graph, tensor: str, wanted: DType | None) -> DType:
     types = output_types(node, op_def) if op_def is not None else None
     if types is not None and port >= len(types):
         raise GraphError(f"input '{tensor}': a node of op {node.op} has {len(types)} outputs")
-    real = DType(types[port].removesuffix("_ref")) if types is not None else wanted
+    real = DType(types[port].removesuffix("_ref")) if types is not None else None
+    real = real or wanted or _type_that_is_read(graph, tensor)
     if real is None:
         raise GraphError(f"the type of input '{tensor}' ({node.op}) is not known; give type")
     if wanted is not None and wanted != real:

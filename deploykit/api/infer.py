@@ -43,8 +43,8 @@ def infer(
     Args:
         model: whatever `open_model` takes; a folder of `ship` brings its preprocessing, labels and
             settings.
-        data: a folder of TFRecords with their index, of photos or of CSV files, a CSV file, or a
-            `.npz` file of arrays by input name.
+        data: a folder of TFRecords with their index, of photos or of CSV files, a CSV or Parquet
+            file, or a `.npz` file of arrays by input name.
         out: the folder of the results; on a cluster, all machines see it and the data under the
             same paths.
         how: workers, preprocessing, and what is written.

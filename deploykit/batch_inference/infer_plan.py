@@ -73,7 +73,7 @@ def planned(
     settings = _of_a_worker(opened, settings)
     declared = Piping(preprocess=how.preprocess).declared(graph)
     with naming(path):
-        found = open_data(path, declared.columns)
+        found = open_data(path, declared.columns, graph)
         batch = how.batch or demanded_batch(graph) or settings.batch or BATCH
         pipeline = pipeline_for(
             found, graph, preprocessing=declared, batch=batch, epochs=1, threads=1

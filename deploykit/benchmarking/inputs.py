@@ -10,11 +10,12 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.tensors import Array, numpy_type
 from deploykit.verification.sample_inputs import (
+    LARGEST_BATCH,
     MadeUp,
     asked_for,
     can_be_made_up,
     demanded_batch,
-    listed,
+    made_up_shapes,
     type_and_shape,
 )
 from deploykit.verification.samples import Data, Samples
@@ -74,6 +75,7 @@ def _made_up(
     seed: int,
 ) -> tuple[tuple[Array, ...], ...]:
     given = asked_for(graph, shapes)
+    chosen = made_up_shapes(graph, shapes)  # as a comparison chooses them
     types, wanted = [], []
     for name in graph.inputs:
         type_, declared, reason = type_and_shape(graph, name)
@@ -81,7 +83,7 @@ def _made_up(
             reason = reason or f"input '{name}' is of type {type_}"
             raise GraphError(f"{reason}, so it cannot be made up; give --data FILE.npz")
         types.append(type_)
-        wanted.append(_sizes(name, type_, declared, given.get(name), batch))
+        wanted.append(_sizes(chosen[name], declared, given.get(name), batch))
     _check_batch(graph, batch)
     at_once = next((sizes[0] for sizes in wanted if sizes and sizes[0] > 0), 1)
     wanted = [(at_once, *sizes[1:]) if sizes and sizes[0] < 0 else sizes for sizes in wanted]
@@ -102,24 +104,19 @@ def _made_up(
 
 
 def _sizes(
-    name: str,
-    type_: str,
+    chosen: tuple[int, ...],
     declared: tuple[int, ...] | None,
     given: Sequence[int] | None,
     batch: int | None,
 ) -> tuple[int, ...]:
     """Return the sizes of an input, of which the first may be open (-1)."""
-    if given is None:
-        if declared is None or min(declared[1:], default=0) < 0:
-            shown = "of any shape" if declared is None else f"[{listed(declared, '?')}]"
-            example = "1,224,224,3" if declared is None else listed((1, *declared[1:]), "224")
-            raise GraphError(
-                f"input '{name}' is {type_} {shown}: give its sizes, "
-                f"such as --shape {name}={example}, or --data FILE.npz"
-            )
-        given = declared
-    is_open = bool(given) and (declared is None or declared[0] < 0)
-    return (batch, *given[1:]) if is_open and batch is not None else tuple(given)
+    if not chosen:
+        return ()
+    is_open = not declared or declared[0] < 0
+    if is_open and batch is not None:
+        return (batch, *chosen[1:])
+    is_batch = is_open and given is None and chosen[0] <= LARGEST_BATCH
+    return (-1 if is_batch else chosen[0], *chosen[1:])
 
 
 def _check_batch(graph: Graph, batch: int | None) -> None:
@@ -136,14 +133,19 @@ def _check_batch(graph: Graph, batch: int | None) -> None:
 def _of_data(
     graph: Graph, batch: int | None, data: Data, most: int | None
 ) -> tuple[tuple[Array, ...], ...]:
-    arrays = [*Samples.of(graph, data).arrays.values()]
+    samples = Samples.of(graph, data)
+    arrays = [*samples.arrays.values()]
     count = max((len(array) for array in arrays if array.ndim), default=1)
     if not all(array.size for array in arrays):
         raise GraphError("the data hold no samples")
-    at_once = batch or demanded_batch(graph) or 1
+    at_once = samples.batch if samples.scalars else batch or demanded_batch(graph)
+    at_once = at_once or 1
     _check_batch(graph, min(at_once, count))
     starts = range(0, max(count - at_once, 0) + 1, at_once)[:most]
     return tuple(
-        tuple(array[start : start + at_once] if array.ndim else array for array in arrays)
+        tuple(
+            samples.as_fed(tensor, array[start : start + at_once]) if array.ndim else array
+            for tensor, array in samples.arrays.items()
+        )
         for start in starts
     )

@@ -13,6 +13,7 @@ from deploykit.freezing.sidecar import (
     sidecar,
     sidecar_path,
 )
+from deploykit.freezing.unknown_ops import leave_out_unknown_ops
 from deploykit.storage.files import MAX_BYTES, read_bytes, write
 from deploykit.transforms.core.checks.text_form import binary_form
 from deploykit.transforms.core.checks.validate import check_ends, read_graph
@@ -93,7 +94,7 @@ def load_graph(
         >>> graph.inputs
         ('images',)
     """
-    return _loaded(Path(path), inputs, outputs, needs_output)
+    return _loaded(Path(path), inputs, outputs, needs_output)[0]
 
 
 def load_importable_graph(
@@ -102,8 +103,10 @@ def load_importable_graph(
     outputs: Iterable[str],
     *,
     needs_output: bool,
-) -> Graph:
+) -> tuple[Graph, bool]:
     """Read a frozen graph likewise, one that TensorFlow imports: a child process asks it.
+
+    Return whether nodes were left out that TensorFlow does not import, too.
 
     GraphError, too: TensorFlow refuses the graph, or dies of it.
     """
@@ -117,10 +120,10 @@ def _loaded(
     outputs: Iterable[str],
     needs_output: bool,
     tensorflow: ImportCheck | None = None,
-) -> Graph:
+) -> tuple[Graph, bool]:
     content = read_bytes(path)
     with naming(path):
-        graph = read_graph(graph_bytes(content))
+        graph = read_graph(graph_bytes(content), allow_unknown_ops=True)
         known_inputs, known_outputs, graph.about = load_sidecar(path, content) or ((), (), None)
         graph.inputs = tuple(inputs) or tuple(known_inputs) or guess_inputs(graph)
         outputs = tuple(outputs)
@@ -129,9 +132,10 @@ def _loaded(
         if not graph.outputs and needs_output:
             graph.outputs = guess_outputs(graph)
         check_ends(graph)
+        is_cut = leave_out_unknown_ops(graph)
         if tensorflow is not None:
             tensorflow.check(light_form(graph, graph.library, graph.versions))
-    return graph
+    return graph, is_cut
 
 
 def save_graph(

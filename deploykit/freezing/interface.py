@@ -48,7 +48,8 @@ class Source:
     outputs: Sequence[str] = ()
     """Tensors that are fetched; default: the signature's, or else what nobody reads."""
     tags: Sequence[str] = ()
-    """Which graph of a SavedModel; default: `serve`, or the only one."""
+    """Which graph of a SavedModel; `[""]` is the one without tags; default: `serve`, or the only
+    one that can run here."""
     signature: str | None = None
     """Which signature; default: `serving_default`, or the only one."""
     pins: Mapping[str, str] = field(default_factory=dict)

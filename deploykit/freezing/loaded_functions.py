@@ -1,6 +1,7 @@
 """A function that only TensorFlow's loader finds in a SavedModel, saved again with a signature."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from deploykit.freezing.resaving import Resaved, input_name, named_outputs, writing
@@ -21,7 +22,8 @@ def resave(folder: str, path: str, tags: list[str], name: str) -> Resaved:
     except Exception as error:  # TensorFlow raises whatever the damage happens to cause
         said = " ".join(str(error).split())[:300] or type(error).__name__
         raise failed(f"TensorFlow cannot load it: {said}", error) from None
-    return write_function(folder, _inference(name, function.concrete_functions), loaded)
+    traced, notes = _inference(name, function.concrete_functions)
+    return replace(write_function(folder, traced, loaded), notes=notes)
 
 
 def write_function(folder: str, traced: Any, kept: Any) -> Resaved:
@@ -61,36 +63,64 @@ def write_function(folder: str, traced: Any, kept: Any) -> Resaved:
     return Resaved(inputs, keys or list(named_outputs(flat)))
 
 
-def _inference(name: str, traced: Sequence[Any]) -> Any:
-    """Return the form of a function that answers: not training, and open to the most inputs.
+def _inference(name: str, traced: Sequence[Any]) -> tuple[Any, list[str]]:
+    """Return the form of a function to use, and a note where others take more inputs.
 
-    GraphError: it has several that take different inputs.
+    It does not train, takes the fewest inputs, and of each the most shapes. GraphError: several
+    such forms take different inputs.
     """
-    import tensorflow as tf
-
-    def leaves(each: Any) -> list[Any]:
-        return list(tf.nest.flatten(each.structured_input_signature, expand_composites=True))
-
-    def covers(wide: Any, narrow: Any) -> bool:
-        """Say whether an argument may be whatever another one may be."""
-        if isinstance(wide, tf.TensorSpec) and isinstance(narrow, tf.TensorSpec):
-            return wide.dtype == narrow.dtype and bool(narrow.shape.is_subtype_of(wide.shape))
-        return not isinstance(wide, tf.TensorSpec) and not isinstance(narrow, tf.TensorSpec)
-
-    def takes(each: Any, other: Any) -> bool:
-        ours, others = leaves(each), leaves(other)
-        return len(ours) == len(others) and all(map(covers, ours, others))
-
-    answering = [each for each in traced if not any(leaf is True for leaf in leaves(each))]
-    found = [each for each in answering if all(takes(each, other) for other in answering)]
+    answering = [each for each in traced if not any(leaf is True for leaf in _leaves(each))]
+    fewest = min((len(_specs(each)) for each in answering), default=0)
+    least = [each for each in answering if len(_specs(each)) == fewest]
+    found = [each for each in least if all(_takes(each, other) for other in least)]
     if not found:
-        shown = "; ".join(
-            ", ".join(str(leaf) for leaf in leaves(each) if isinstance(leaf, tf.TensorSpec))
-            for each in answering[:4]
-        )
+        shown = "; ".join(map(_shown, answering[:4]))
         raise GraphError(
             f"its function '{name}' is traced for {len(traced)} kinds of inputs ({shown}); save "
             "the model again with signatures={'serving_default': function with one "
             "input_signature}"
         )
-    return found[0]
+    larger = list(dict.fromkeys(_shown(each) for each in answering if each not in least))
+    if not larger:
+        return found[0], []
+    others = "; ".join(f"({each})" for each in larger[:4])
+    return found[0], [
+        f"function '{name}' is traced with different inputs: using the form with the fewest, "
+        f"({_shown(found[0])}); other forms: {others} (save the model with one of these as its "
+        "signature to use it)"
+    ]
+
+
+def _leaves(traced: Any) -> list[Any]:
+    """Return what a form of a function was traced with: tensors, and values of Python."""
+    import tensorflow as tf
+
+    return list(tf.nest.flatten(traced.structured_input_signature, expand_composites=True))
+
+
+def _specs(traced: Any) -> list[Any]:
+    import tensorflow as tf
+
+    return [leaf for leaf in _leaves(traced) if isinstance(leaf, tf.TensorSpec)]
+
+
+def _shown(traced: Any) -> str:
+    """Return the inputs of a form in words."""
+    return ", ".join(
+        f"{spec.name or 'tensor'}: {spec.dtype.name} {spec.shape}" for spec in _specs(traced)
+    )
+
+
+def _takes(wide: Any, narrow: Any) -> bool:
+    """Say whether a form takes whatever another form takes."""
+    ours, others = _leaves(wide), _leaves(narrow)
+    return len(ours) == len(others) and all(map(_covers, ours, others))
+
+
+def _covers(wide: Any, narrow: Any) -> bool:
+    """Say whether an argument may be whatever another one may be."""
+    import tensorflow as tf
+
+    if isinstance(wide, tf.TensorSpec) and isinstance(narrow, tf.TensorSpec):
+        return wide.dtype == narrow.dtype and bool(narrow.shape.is_subtype_of(wide.shape))
+    return not isinstance(wide, tf.TensorSpec) and not isinstance(narrow, tf.TensorSpec)

@@ -7,6 +7,7 @@ from typing import Any
 
 from deploykit.freezing.default_interface import check_outputs, guess_inputs, guess_outputs
 from deploykit.freezing.interface import Interface
+from deploykit.freezing.unknown_ops import leave_out_unknown_ops
 from deploykit.transforms.core.checks.validate import survey, validate
 from deploykit.transforms.core.checks.wire import decoded, field_bytes
 from deploykit.transforms.core.errors import GraphError, nearest
@@ -21,6 +22,7 @@ from deploykit.transforms.remove_unused_functions import remove_unused_functions
 logger = logging.getLogger("deploykit")
 
 DEFAULT_SIGNATURE = "serving_default"
+_HUB_SIGNATURE = "default"
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/-]*")
 
 
@@ -109,6 +111,7 @@ def answering_graph(whole: Graph, meta: MetaGraphDef, interface: Interface) -> G
     for tensor in (*graph.inputs, *graph.outputs, *fed.values()):
         graph.producer(tensor)
     graph.prune()
+    leave_out_unknown_ops(graph)
     if not graph.inputs:
         present = tuple(tensor for tensor in fed.values() if producer_name(tensor) in graph)
         graph.inputs = present or guess_inputs(graph)
@@ -120,15 +123,19 @@ def answering_graph(whole: Graph, meta: MetaGraphDef, interface: Interface) -> G
 
 
 def chosen_signature(meta: MetaGraphDef, wanted: str | None) -> str | None:
-    """Return the signature to use: the wanted one, the default one, or the only one."""
+    """Return the signature to use: the wanted one, the default one, or the only one.
+
+    A TF1 Hub module calls its default one `default`.
+    """
     known = signatures(meta)
     if wanted is not None:
         if wanted not in known:
             hint = nearest(wanted, known)
             raise GraphError(f"it has no signature '{wanted}'{hint}; {_what_answers(meta)}")
         return wanted
-    if DEFAULT_SIGNATURE in known:
-        return DEFAULT_SIGNATURE
+    for default in (DEFAULT_SIGNATURE, _HUB_SIGNATURE):
+        if default in known:
+            return default
     if len(known) > 1:
         raise GraphError(f"choose one of its signatures with --signature: {', '.join(known)}")
     return known[0] if known else None

@@ -25,6 +25,7 @@ from deploykit.freezing.meta_graphs import (
 from deploykit.freezing.model_files import ModelFiles, Original, initial_effects, original_of
 from deploykit.freezing.saved_models import function_to_load
 from deploykit.freezing.sidecar import About, SignatureNames, about
+from deploykit.freezing.unknown_ops import leave_out_unknown_ops
 from deploykit.storage.parameters import with_options
 from deploykit.storage.resume_file import digest
 from deploykit.transforms.core.checks.side_effects import Effect, effects_in, refuse
@@ -52,6 +53,8 @@ class OpenedModel(AsHtml):
     requested: Source
     files: ModelFiles | None = None
     """What it was read from; None: it was in memory."""
+    is_cut: bool = False
+    """Whether nodes of a GraphDef were left out that TensorFlow does not import."""
 
     @functools.cached_property
     def sha256(self) -> str:
@@ -75,7 +78,8 @@ class OpenedModel(AsHtml):
 
     def file_of(self, graph: Graph) -> str | None:
         """Return the file that holds this very graph; None: there is none."""
-        if self.files is None or self.files.kind != "graph" or graph is not self.graph:
+        is_file = self.files is not None and self.files.kind == "graph" and not self.is_cut
+        if self.files is None or not is_file or graph is not self.graph:
             return None
         return str(self.files.location.path)
 
@@ -199,10 +203,11 @@ def open_files(files: ModelFiles, source: Source, needs_output: bool = True) -> 
         signatures = _signatures(files, source, graph)
         graph.about = About(signatures)
         return _opened(graph, source, files.path, files)
-    graph = load_importable_graph(
+    graph, is_cut = load_importable_graph(
         files.location.path, source.inputs, source.outputs, needs_output=needs_output
     )
-    return _opened(graph, source, files.path, files)
+    source = replace(source, inputs=graph.inputs) if is_cut else source  # it may rename them
+    return replace(_opened(graph, source, files.path, files), is_cut=is_cut)
 
 
 def _opened(
@@ -225,16 +230,19 @@ def _narrowed(model: OpenedModel, options: Mapping[str, Any]) -> OpenedModel:
     """Return a model that is open already with other inputs and outputs."""
     (source,) = with_options("open_model", options, model.requested)
     graph = source.interface.put_on(model.graph.copy())
-    return _opened(graph, source, model.source, model.files)
+    found = _opened(graph, source, model.source, model.files)
+    return replace(found, is_cut=model.is_cut)
 
 
 def _of_graph_def(model: Any, source: Source) -> Graph:
     """Return a GraphDef of any copy of protobuf's classes, frozen."""
-    graph = read_graph(model.SerializeToString())
+    graph = read_graph(model.SerializeToString(), allow_unknown_ops=True)
     graph.inputs = tuple(source.inputs) or guess_inputs(graph)
     check_outputs(graph, source.outputs)
     graph.outputs = tuple(source.outputs) or guess_outputs(graph)
     check_ends(graph)
+    if leave_out_unknown_ops(graph):
+        source = replace(source, inputs=graph.inputs)
     return freeze_graph(graph, source)
 
 
@@ -249,7 +257,10 @@ def _signatures(files: ModelFiles, source: Source, graph: Graph) -> dict[str, Si
         return {}
     fed, fetched = signature_sides(files.meta, name)
     if source.inputs:
-        fed = {alias: fed.get(alias, alias) for alias in source.inputs}
+        tensors = [fed.get(alias, alias) for alias in source.inputs]
+        if len(graph.inputs) == len(tensors):  # a cut may have renamed them
+            tensors = list(graph.inputs)
+        fed = dict(zip(source.inputs, tensors, strict=True))
     if not fetched:
         raise GraphError(
             f"the signature '{name}' has no outputs; name another --signature, or --outputs"

@@ -1,6 +1,7 @@
 """SavedModels of every age: the proto is read as it stands, so neither loader has to like it."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from deploykit.freezing.meta_graphs import functions, read_meta_graph, signatures, tags_of
@@ -10,9 +11,12 @@ from deploykit.transforms.core.checks.wire import check_growth, fields
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.protos import MetaGraphDef, SavedModel
 
+logger = logging.getLogger("deploykit")
+
 CALL = "__call__"
 _SERVE = "serve"
-
+_SERVING = frozenset({_SERVE})
+_UNUSABLE = ("tpu", "train")  # tags of graphs that do not run here, or that train; the worst first
 
 _META_GRAPHS = 2  # the field of a SavedModel
 
@@ -38,18 +42,53 @@ def meta_graph_bytes(path: Path) -> list[bytes]:
 def parse_saved_model(path: Path, tags: Sequence[str] = ()) -> MetaGraphDef:
     """Return the MetaGraphDef of a `saved_model.pb` or `.pbtxt` that has exactly these tags.
 
-    Without tags: the one for `serve`, or the only one.
+    An empty tag names the graph without tags. Without tags: the one for `serve`, or the only one
+    that can run here; then a message names it.
     GraphError: the file is damaged, or no MetaGraphDef has the tags; it lists those there are.
     """
     by_tags = {frozenset(tags_of(meta)): meta for meta in meta_graph_bytes(path)}
-    if tags or len(by_tags) > 1:
-        wanted = frozenset(tags or [_SERVE])
-        if wanted not in by_tags:
-            there = "; ".join(",".join(sorted(each)) or "(none)" for each in by_tags)
-            asked = ",".join(sorted(wanted))
-            raise GraphError(f"it has no graph with the tags {asked}; its graphs have: {there}")
-        return read_meta_graph(by_tags[wanted])
-    return read_meta_graph(next(iter(by_tags.values())))
+    if not tags:
+        return read_meta_graph(by_tags[_default_tags(list(by_tags))])
+    wanted = frozenset(filter(None, tags))
+    if wanted not in by_tags:
+        raise GraphError(f"it has no graph with {_shown(wanted)}; {_listed(by_tags)}")
+    return read_meta_graph(by_tags[wanted])
+
+
+def _default_tags(known: Sequence[frozenset[str]]) -> frozenset[str]:
+    """Return the tags of the graph to use where the caller names none.
+
+    TF1 Hub modules have a graph without tags and one for `train`. GraphError: several remain.
+    """
+    if _SERVING in known:
+        return _SERVING
+    left = list(known)
+    for unusable in _UNUSABLE:
+        left = [tags for tags in left if unusable not in tags] or left
+    left = [tags for tags in left if tags >= _SERVING] or left
+    if len(left) > 1:
+        raise GraphError(
+            f"choose one of its graphs with --tags, as none is tagged '{_SERVE}'; {_listed(known)}"
+        )
+    chosen = ",".join(sorted(left[0]))
+    logger.info(
+        "no graph of the SavedModel is tagged '%s': using the graph %s (--tags \"%s\")",
+        _SERVE,
+        f"tagged '{chosen}'" if chosen else "without tags",
+        chosen,
+    )
+    return left[0]
+
+
+def _shown(tags: Iterable[str]) -> str:
+    names = ",".join(sorted(tags))
+    return f"the tags {names}" if names else "no tags"
+
+
+def _listed(known: Iterable[frozenset[str]]) -> str:
+    """Return the tags of graphs in words, and how to name a graph without tags."""
+    listed = "; ".join(",".join(sorted(each)) or '(none: --tags "")' for each in known)
+    return f"its graphs have: {listed}"
 
 
 def function_to_load(meta: MetaGraphDef, name: str | None) -> str | None:

@@ -11,7 +11,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from deploykit.freezing.function_updates import FunctionUses
+from deploykit.freezing.variable_updates.function_updates import FunctionUses
+from deploykit.freezing.variable_updates.update_values import (
+    is_zero,
+    reads_value_before,
+    value_behind,
+)
 from deploykit.freezing.variables import needs_variable
 from deploykit.transforms.core.control_flow import pass_on
 from deploykit.transforms.core.errors import GraphError
@@ -32,7 +37,7 @@ from deploykit.transforms.core.tensors import Array, DType
 logger = logging.getLogger("deploykit")
 
 _LOOP_OPS = frozenset({"StatelessWhile", "While"})  # what goes into their body comes out of it
-_SUMS = {"AssignAdd": "AddV2", "AssignSub": "Sub"}
+_PRODUCTS = frozenset({"Mul", "MulNoNan"})
 _DRAWING = re.compile("Stateless(Random|Truncated|Parameterized|Multinomial|Shuffle)")
 _EPSILON = {"bfloat16": 2**-7, "float16": 2**-10, "float32": 2**-23, "float64": 2**-52}
 _CALLS = 100  # after so many, what settles has settled
@@ -114,12 +119,13 @@ def settle_updates(graph: Graph) -> Updates:
     if draw_without_seeds(graph, [each.node.name for each in held if each.updates]):
         held = _updated(graph)
     found = Updates()
-    waiting, needed = held, _needed(graph) if held else set()
-    while now := [each for each in waiting if each.is_needed(needed)]:
+    waiting, reached = held, _reached(graph) if held else set()
+    while now := [each for each in waiting if each.is_needed(reached)]:
         waiting = [each for each in waiting if each not in now]
         for each in now:
             found.states |= each.let_read_updates()
-        needed = _needed(graph)  # what was put in may come from others that are updated
+        reached = _reached(graph)  # what was put in may come from others that are updated
+    needed = _reached(graph, through_zeros=False) if held else set()
     for each in held:
         if each.is_needed(needed):
             found.carried.append(each.carried())
@@ -136,14 +142,21 @@ def _updated(graph: Graph) -> "list[_Held]":
     return [each for each in held if each.updates or each.updates_inside]
 
 
-def _needed(graph: Graph) -> set[str]:
-    """Return the names of the nodes whose values the graph's outputs depend on."""
+def _reached(graph: Graph, through_zeros: bool = True) -> set[str]:
+    """Return the names of the nodes that the graph's outputs are computed from.
+
+    Without `through_zeros`, what is multiplied by 0 does not count: no output depends on its value.
+    """
     found: set[str] = set()
     waiting, seen = list(graph.outputs), set(graph.outputs)
     while waiting:
         name, port = split(waiting.pop())
         found.add(name)
-        new = set(_inputs_of(graph[name], port)) - seen
+        node = graph[name]
+        is_product = not through_zeros and node.op in _PRODUCTS
+        if is_product and any(is_zero(graph, tensor) for tensor in node.data_inputs):
+            continue
+        new = set(_inputs_of(node, port)) - seen
         seen |= new
         waiting += new
     return found
@@ -213,12 +226,13 @@ class _Held:
         behind = {name: graph.descendants([name]) for name in self.updates}
         order = sorted(self.updates, key=lambda name: len(before[name]))
         states = {}
+        reads = tuple(self._reads)  # without the one that an update of a part adds
         for place, name in enumerate(order):
             is_ordered = before[name].issuperset(order[:place])
             if not is_ordered or name in conditional or self.node.op not in VARIABLE_OPS:
                 raise self._refusal(graph[name])
             states[name] = self._left = self._value_behind(graph[name])
-        for read in tuple(self._reads):
+        for read in reads:
             passed = [name for name in order if read in behind[name]]
             unordered = set(order).difference(passed, (n for n in order if read in before[n]))
             if unordered or (passed and read in conditional):
@@ -234,17 +248,14 @@ class _Held:
 
     def _value_behind(self, update: Node) -> str:
         """Add the node that has the value behind an update; return its name."""
-        graph, dtype = self._graph, DType(self.node.attr("dtype"))
-        op = update.op.removesuffix("VariableOp")
-        if op not in ("Assign", *_SUMS):
+        dtype = DType(self.node.attr("dtype"))
+        before = self._left
+        if not before and reads_value_before(update):
+            before = self._first_read(dtype)
+        found = value_behind(self._graph, update, before, dtype)
+        if found is None:
             raise self._refusal(update)
-        inputs = [update.data_inputs[1]]
-        if op in _SUMS:
-            inputs.insert(0, self._left or self._first_read(dtype))
-        name = graph.unique_name(f"{update.name}/value")
-        return graph.add(
-            Node(name, _SUMS.get(op, "Identity"), tuple(inputs)).with_attrs(T=dtype)
-        ).name
+        return found
 
     def _first_read(self, dtype: DType) -> str:
         """Add a node that reads what the variable holds when a call begins; return its name."""

@@ -10,8 +10,12 @@ from deploykit.records.index import END, index_names, load_index, one_set
 from deploykit.records.verify_records import shard_counts
 from deploykit.storage.arrays import load_data
 from deploykit.storage.files import check_regular
+from deploykit.storage.tables import is_table
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.files.reading import text_lines
+from deploykit.transforms.core.graph import Graph
+from deploykit.verification.sample_inputs import type_and_shape
+from deploykit.verification.samples import names_of_inputs
 
 IMAGE_ENDS = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 LABELS = "labels.csv"
@@ -47,6 +51,14 @@ class Data:
         """How many records an epoch has, if that is known without reading it."""
         return sum(self.counts) if self.counts else None
 
+    def only_of_type(self, type_: str) -> list[str]:
+        """Return the only feature that is no label, or else the only text or number among them."""
+        found = [name for name in self.features if name not in ("label", "labels")]
+        if len(found) > 1:
+            is_text = type_ == "string"
+            found = [n for n in found if (self.features[n].dtype == "string") is is_text]
+        return found if len(found) == 1 else []
+
     @property
     def labelled(self) -> bool:
         """Whether the images have classes."""
@@ -69,13 +81,15 @@ class Data:
         )
 
 
-def open_data(path: str, columns: Columns | None = None) -> Data:
+def open_data(path: str, columns: Columns | None = None, graph: Graph | None = None) -> Data:
     """Return what lies at a path; of the contents, no more is read than tells what they are.
 
     A folder with an index of `deploykit records` is TFRecords, of which `DIR/NAME` is one set where
     it holds several; else CSV files; else images, whose
     labels are their folders or the lines `FILE,LABEL` of a `labels.csv`. `columns` says which
     columns of a CSV file make which feature; default: the last is `label`, the others are `x`.
+    The columns of a table by name (`storage.tables`) are arrays; of those that an input of `graph`
+    takes as rows of one value, each value is such a row.
 
     FileError: there is nothing, or a file is cut short. GraphError: it is no such data.
     """
@@ -84,6 +98,8 @@ def open_data(path: str, columns: Columns | None = None) -> Data:
         found = _records(*records, is_named=place.name.endswith(END))
     elif os.path.isdir(place):
         found = _folder(place, columns)
+    elif columns is None and _is_table(path, graph):
+        found = _with_rows(_arrays(path), graph)
     elif place.suffix == ".csv":
         check_regular(place)
         found = _csv(path, [place], columns)
@@ -96,8 +112,33 @@ def open_data(path: str, columns: Columns | None = None) -> Data:
     return found
 
 
-def is_arrays(path: str) -> bool:
-    """Say whether a path is a file of arrays, and not of records, images or tables."""
+def _is_table(path: str, graph: Graph | None) -> bool:
+    """Say whether the columns of a file are arrays by name, as a graph takes them."""
+    if graph is None:
+        return is_table(path)
+    names = {name for names in names_of_inputs(graph).values() for name in names}
+    return is_table(path, names, any(type_and_shape(graph, t)[0] == "string" for t in graph.inputs))
+
+
+def _with_rows(data: Data, graph: Graph | None) -> Data:
+    """Return columns as rows of one value where an input takes these."""
+    features = dict(data.features)
+    inputs = {} if graph is None else names_of_inputs(graph)
+    for tensor, names in inputs.items():
+        type_, shape, _ = ("", None, "") if graph is None else type_and_shape(graph, tensor)
+        known = [name for name in names if name in features]
+        if not known and len(inputs) == 1:
+            known = data.only_of_type(type_)
+        if known and shape is not None and len(shape) == 2 and shape[1] in (-1, 1):
+            feature = features[known[0]]
+            features[known[0]] = replace(feature, shape=feature.shape or (1,))
+    return replace(data, features=features)
+
+
+def is_arrays(path: str, graph: Graph | None = None) -> bool:
+    """Say whether a path is a file of arrays, and not of records, images or lines of numbers."""
+    if _is_table(path, graph):
+        return True
     return not (Path(path).is_dir() or path.endswith(".csv") or one_set(path) is not None)
 
 
@@ -211,7 +252,7 @@ def _arrays(path: str) -> Data:
     if not any(counts.values()):
         raise GraphError(f"{path}: the data hold no samples")
     features = {
-        name: Feature("string" if each.dtype.kind in "SU" else each.dtype.name, each.shape[1:])
+        name: Feature("string" if each.dtype.kind in "OSU" else each.dtype.name, each.shape[1:])
         for name, each in arrays.items()
     }
     return Data(path, "arrays", (path,), features, counts=tuple(set(counts.values())))

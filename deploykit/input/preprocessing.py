@@ -7,6 +7,7 @@ them, alike in every style.
 
 import contextlib
 import json
+import logging
 import os
 import shlex
 from collections.abc import Iterable, Mapping
@@ -19,11 +20,13 @@ from deploykit.input.data import Columns, Data
 from deploykit.photos.ranges import SIGNED, UNIT, PhotoRange, range_from
 from deploykit.photos.wanted_range import BESIDE, Wanted, wanted_from, wanted_range
 from deploykit.records.features import Feature
+from deploykit.storage.arrays import load_data
 from deploykit.transforms.core.errors import GraphError, nearest
 from deploykit.transforms.core.files.reading import read_json
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split
 from deploykit.transforms.core.tensors import numpy_type
+from deploykit.verification.fitting import of_type
 from deploykit.verification.sample_inputs import type_and_shape
 from deploykit.verification.samples import names_of_inputs
 
@@ -31,6 +34,9 @@ FORMAT = 1
 _SIZES = ("resize", "crop")
 _MOST = 1 << 16  # pixels along a side, and channels: no image has as many
 _INT8, _HALF = PhotoRange(-128.0, 127.0), PhotoRange(0.0, 127.0)
+
+
+logger = logging.getLogger("deploykit")
 
 
 @dataclass(frozen=True)
@@ -301,7 +307,7 @@ def plan(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[str, 
     found = {}
     for tensor, (type_, shape) in wanted.items():
         steps = declared.of(known[tensor])
-        name = steps.feature or _feature_for(known[tensor], tuple(wanted), data)
+        name = steps.feature or _feature_for(known[tensor], len(wanted), data, type_)
         if name not in data.features:
             raise GraphError(f"{data.path}: there is no feature '{name}' for input '{tensor}'; "
                              f"there are: {', '.join(data.features)}")  # fmt: skip
@@ -384,17 +390,22 @@ def _line(declared: Preprocessing, range_: PhotoRange) -> str:
     return f"--preprocess {shlex.quote(json.dumps(document))}"
 
 
-def _feature_for(names: tuple[str, ...], inputs: tuple[str, ...], data: Data) -> str:
-    """Return the feature of one of an input's names, or the only one that can be meant.
-
-    Arrays bear the names of inputs, as they do wherever they are given.
-    """
+def _feature_for(names: tuple[str, ...], inputs: int, data: Data, type_: str) -> str:
+    """Return the feature of one of an input's names, or the only one that can be meant."""
     for name in names:
         if name in data.features:
             return name
-    values = [each for each in data.features if each not in ("label", "labels")]
-    if data.kind != "arrays" and len(inputs) == len(values) == 1:
-        return values[0]
+    only = (
+        data.only_of_type(type_)
+        if data.kind == "arrays"
+        else [each for each in data.features if each not in ("label", "labels")]
+    )
+    if inputs == len(only) == 1:
+        if data.kind == "arrays":
+            logger.info(
+                "input '%s' takes the only fitting array of the data, '%s'", names[0], only[0]
+            )
+        return only[0]
     raise GraphError(
         f"{data.path}: there is no feature '{names[0]}' for the input of that name; there are: "
         f"{', '.join(data.features)} (--preprocess says which to take)"
@@ -473,7 +484,10 @@ def _check(
     if not cast and not np.can_cast(
         numpy_type(feature.dtype), numpy_type(result.dtype), "same_kind"
     ):
-        raise GraphError(f"{where} is {feature.dtype}, but it takes {result.dtype}")
+        if data.kind != "arrays":
+            raise GraphError(f"{where} is {feature.dtype}, but it takes {result.dtype}")
+        # GraphError: a value is not whole, so that nothing is cut off later.
+        of_type(split(tensor)[0], load_data(data.path)[steps.feature], result.dtype)
     for name, values in (("mean", steps.mean), ("std", steps.std)):
         last = result.shape[-1] if result.shape else None
         if len(values) > 1 and last != len(values):

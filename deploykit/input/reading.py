@@ -44,13 +44,20 @@ def _arrays(
     data: Data, features: tuple[str, ...], shuffled: random.Random | None
 ) -> Iterator[Record]:
     arrays = load_data(data.path)
-    chosen = {name: as_objects(arrays[name]) for name in features}
+    chosen = {name: as_feature(data, name, arrays[name]) for name in features}
     order = list(range(data.records or 0))
     if shuffled is not None:
         shuffled.shuffle(order)
     for number in order:
         found = {name: array[number] for name, array in chosen.items()}
         yield f"{data.path}: sample {number}", found
+
+
+def as_feature(data: Data, name: str, array: Array) -> Array:
+    """Return a feature of arrays as TensorFlow takes it; a value of a column may be a row."""
+    array = as_objects(array)
+    is_row = array.ndim == 1 and data.features[name].shape == (1,)
+    return array[:, None] if is_row else array
 
 
 def as_objects(array: Array) -> Array:

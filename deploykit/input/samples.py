@@ -65,7 +65,7 @@ def open_samples(
     known = ClassNames.of(graph, labels)
     if isinstance(data, str | os.PathLike):
         path = os.fspath(data)
-        if _is_plain(path, preprocess):
+        if _is_plain(path, graph, preprocess):
             found = Samples.of(graph, load_data(path), source=path, labelled=labelled)
             found = replace(found, fed=fed_as_they_are(graph, found.arrays, path))
             found = with_class_numbers(found, graph, known)
@@ -109,7 +109,7 @@ def open_alike(
             f"the inputs are {', '.join(graph.inputs)}, and the samples are for "
             f"{', '.join(reference.inputs)}"
         )
-    if isinstance(data, str | os.PathLike) and not _is_plain(os.fspath(data), preprocess):
+    if isinstance(data, str | os.PathLike) and not _is_plain(os.fspath(data), graph, preprocess):
         path = os.fspath(data)
         here, there = _pipeline(path, reference, preprocess), _pipeline(path, graph, preprocess)
         steps = {pairs[name]: each for name, each in here.steps.items() if name in pairs}
@@ -132,7 +132,7 @@ def open_feeds(
     `batch` are samples at once; default: as many as the graph demands, or 8. The other arguments
     and the errors are those of `open_samples`.
     """
-    if isinstance(data, str | os.PathLike) and not _is_plain(os.fspath(data), preprocess):
+    if isinstance(data, str | os.PathLike) and not _is_plain(os.fspath(data), graph, preprocess):
         with naming(data):
             feeds = Feeds(_pipeline(os.fspath(data), graph, preprocess, batch))
         feeds.pipeline.say()
@@ -162,20 +162,21 @@ def fed_as_they_are(graph: Graph, arrays: Mapping[str, Array], path: str) -> dic
     for names in names_of_inputs(graph).values():
         array = next((arrays[name] for name in names if name in arrays), None)
         if array is not None:
-            found[names[0]] = f"{kind_of(str(array.dtype), array.shape[1:], path)}, as they are"
+            dtype = "string" if array.dtype.kind in "OSUV" else str(array.dtype)
+            found[names[0]] = f"{kind_of(dtype, array.shape[1:], path)}, as they are"
     return found
 
 
-def _is_plain(path: str, preprocess: Any) -> bool:
+def _is_plain(path: str, graph: Graph, preprocess: Any) -> bool:
     """Say whether the arrays of a file are fed as they are."""
-    return preprocess is None and is_arrays(path)
+    return preprocess is None and is_arrays(path, graph)
 
 
 def _pipeline(path: str, graph: Graph, preprocess: Any, batch: int | None = None) -> Pipeline:
     """Return what reads files for a graph."""
     declared = Piping(preprocess=preprocess).declared(graph)
     with naming(path):
-        data = open_data(path, declared.columns)
+        data = open_data(path, declared.columns, graph)
         if batch is None and demanded_batch(graph) is None:
             batch = BATCH
         return pipeline_for(data, graph, preprocessing=declared, batch=batch, epochs=1, threads=1)

@@ -6,12 +6,14 @@ numpy.load takes the header at its word, and raises whatever its parser happens 
 import math
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from deploykit.storage.archives import open_archive
 from deploykit.storage.room import check_room
+from deploykit.storage.tables import TABLE_ENDS, load_table
 from deploykit.transforms.core.errors import GraphError, LimitError
 from deploykit.transforms.core.files.reading import cannot_be_read, opened, said
 from deploykit.transforms.core.tensors import Array
@@ -29,11 +31,13 @@ _HEADERS = {
 
 
 def load_data(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """Read a `.npz` file: arrays by name. Pickled arrays are refused.
+    """Read a `.npz` file, or the columns of a table: arrays by name. Pickled arrays are refused.
 
     FileError: it cannot be read. GraphError: it is no such file, or damaged. LimitError: its arrays
     take more memory than there is.
     """
+    if Path(path).suffix in TABLE_ENDS:
+        return load_table(path)
     if _begins_with(path, MAGIC):
         raise GraphError(f"{path}: this is a single array, expected a .npz file by name")
     found = {}

@@ -31,6 +31,7 @@ from deploykit.verification.whole_numbers import limits, whole_numbers
 
 BATCH = 4  # samples: one example would not show a mix-up of examples, and two may be alike
 LARGEST_BATCH = 64  # a first size above it is no number of samples
+FRAMES = 8  # of a Fourier transform that a signal of open length has
 UNKNOWN_SIZE = 96  # for sizes that nothing tells; the smallest that InceptionV3 takes
 
 Shaped = Mapping[str, Sequence[int]]
@@ -99,7 +100,18 @@ def made_up_shapes(
         for tensor, its in pairs.items():
             known[tensor] = _either(known[tensor], theirs[its])
     first = next((s[0] for s in known.values() if s and 0 < s[0] <= LARGEST_BATCH), BATCH)
-    return OpenSizes(graph, known).shapes(first, UNKNOWN_SIZE)
+    frame = _longest_frame(graph)
+    if not frame or any(size >= frame for shape in known.values() for size in shape or ()):
+        return OpenSizes(graph, known).shapes(first, UNKNOWN_SIZE)
+    is_whole_signal = all(not shape or -1 not in shape[1:] for shape in known.values())
+    length = FRAMES * frame
+    return OpenSizes(graph, known).shapes(length if is_whole_signal else first, length)
+
+
+def _longest_frame(graph: Graph) -> int:
+    """Return how many samples of a signal the longest Fourier transform reads; 0: there is none."""
+    lengths = [graph.constant(n.data_inputs[1]) for n in graph if n.op in ("IRFFT", "RFFT")]
+    return max((int(each.value.max()) for each in lengths if each is not None), default=0)
 
 
 def asked_for(graph: Graph, shapes: Shaped) -> dict[str, tuple[int, ...]]:

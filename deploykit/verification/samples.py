@@ -11,7 +11,8 @@ import numpy as np
 from deploykit.transforms.core.errors import GraphError, naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split
-from deploykit.transforms.core.tensors import Array, numpy_type
+from deploykit.transforms.core.tensors import Array
+from deploykit.verification.fitting import name_in, of_rank, of_type
 from deploykit.verification.sample_inputs import demanded_batch, type_and_shape
 
 logger = logging.getLogger("deploykit")
@@ -47,6 +48,8 @@ class Samples:
     """What the classes of the labels are called, in the order of their numbers; empty: unknown."""
     class_order: str = ""
     """How class numbers follow from what the data call classes, or why they do not, in words."""
+    scalars: frozenset[str] = frozenset()
+    """Inputs that take one value at a time, where there are several."""
 
     @classmethod
     def of(
@@ -81,12 +84,18 @@ class Samples:
                 raise GraphError(
                     f"the data hold {np.size(labels)} labels for {counts.pop()} samples"
                 )
-        return cls(arrays, labels, demanded_batch(graph), preprocessing, source)
+            scalars = {t for t, a in arrays.items() if a.ndim and _is_scalar(graph, t)}
+            if scalars and len(scalars) < len(arrays):
+                name, count = split(min(scalars))[0], len(arrays[min(scalars)])
+                raise GraphError(f"input '{name}' takes one value, but the data hold {count}")
+        batch = 1 if scalars else demanded_batch(graph)
+        return cls(arrays, labels, batch, preprocessing, source, scalars=frozenset(scalars))
 
     @property
     def count(self) -> int:
         """How many there are."""
-        return min((len(array) for array in self.arrays.values() if array.ndim), default=0)
+        single = 1 if self.arrays else 0
+        return min((len(array) for array in self.arrays.values() if array.ndim), default=single)
 
     def named(self) -> AbstractContextManager[None]:
         """Let a GraphError of the block begin with where the samples come from."""
@@ -104,7 +113,12 @@ class Samples:
             raise GraphError(
                 f"the model takes {self.batch} samples at once, so a batch of {batch} cannot be run"
             )
-        return in_batches(self.arrays, self.batch or batch or BATCH, whole=self.batch is not None)
+        feeds = in_batches(self.arrays, self.batch or batch or BATCH, whole=self.batch is not None)
+        return [{t: self.as_fed(t, a) for t, a in feed.items()} for feed in feeds]
+
+    def as_fed(self, tensor: str, array: Array) -> Array:
+        """Return an array of one sample as a scalar where its input takes that."""
+        return array.reshape(()) if tensor in self.scalars else array
 
     def labels_of(self, feeds: Iterable[Feed]) -> Array | None:
         """Return the labels of the samples that are in feeds; None where there are none."""
@@ -204,21 +218,15 @@ def in_batches(feeds: Mapping[str, Array], batch: int, whole: bool) -> list[Feed
 
 def _array(graph: Graph, tensor: str, data: Mapping[str, Array], names: Sequence[str]) -> Array:
     """Return what an input is fed with. GraphError: there is none, or it does not fit."""
-    name = split(tensor)[0]
-    found = next((each for each in names if each in data), None)
-    if found is None:
-        known = ", ".join(sorted(data))
-        raise GraphError(f"the data has no array for input '{name}'; it has: {known}")
+    only = LABELS if len(graph.inputs) == 1 else None
     type_, shape, _ = type_and_shape(graph, tensor)
-    array = np.asarray(data[found])
-    if type_ and not np.can_cast(array.dtype, numpy_type(type_), "same_kind"):
-        raise GraphError(f"the data for input '{name}' is {array.dtype}, but it takes {type_}")
-    if shape is not None and not _fits(array.shape, shape):
-        raise GraphError(
-            f"the data for input '{name}' has shape {list(array.shape)}, "
-            f"but it takes {[None if s < 0 else s for s in shape]}"
-        )
-    return array.astype(numpy_type(type_), copy=False) if type_ else array
+    found = name_in(data, names, type_, only)
+    array = of_rank(names[0], np.asarray(data[found]), shape)
+    return of_type(names[0], array, type_) if type_ else array
+
+
+def _is_scalar(graph: Graph, tensor: str) -> bool:
+    return type_and_shape(graph, tensor)[1] == ()
 
 
 def names_of_inputs(graph: Graph) -> dict[str, tuple[str, ...]]:
@@ -230,10 +238,3 @@ def names_of_inputs(graph: Graph) -> dict[str, tuple[str, ...]]:
                                 *(alias for tensor, alias in aliases if tensor == t))))
         for t in graph.inputs
     }  # fmt: skip
-
-
-def _fits(actual: tuple[int, ...], declared: tuple[int, ...]) -> bool:
-    """Say whether samples of this shape can be fed, the first axis in batches."""
-    return len(actual) == len(declared) and all(
-        s < 0 or s == a for a, s in zip(actual[1:], declared[1:], strict=True)
-    )

@@ -198,7 +198,8 @@ def verify(
     if names is None or len(reference.outputs) != len(result.outputs):
         return Verification(True, False, str(bar), _other_ends(reference, result))
     graphs = reference, result
-    first = feeds[:1] if isinstance(stored.reference, Original) else feeds
+    is_single = samples is not None and bool(samples.scalars)  # one value proves nothing
+    first = feeds[:1] if isinstance(stored.reference, Original) and not is_single else feeds
     found = _found(graphs, _task(*graphs, first, names, samples), stored, bar)
     if samples is None and found.proves_nothing and reference.inputs:
         # One feed gives an output of one value, such as a mean of all samples, no other to show.

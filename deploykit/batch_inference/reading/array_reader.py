@@ -4,6 +4,7 @@ import contextlib
 import math
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO, Protocol
 
 import numpy as np
@@ -11,9 +12,10 @@ import numpy as np
 from deploykit.batch_inference.reading.data_part import BadRow, DataPart, RowBatch
 from deploykit.batch_inference.reading.sources import CHANGED, check_size, key_of
 from deploykit.input.data import Data
-from deploykit.input.reading import as_objects
+from deploykit.input.reading import as_feature, as_objects
 from deploykit.storage.archives import DAMAGE, open_archive
-from deploykit.storage.arrays import ArrayHeader, read_header, read_values
+from deploykit.storage.arrays import ArrayHeader, load_data, read_header, read_values
+from deploykit.storage.tables import TABLE_ENDS
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.files.reading import cannot_be_read
 from deploykit.transforms.core.tensors import Array
@@ -63,6 +65,16 @@ class _ByColumn:
         return np.array(self._array[start:stop], order="C", subok=False)
 
 
+class _ColumnRows:
+    """Rows of a column, which is in memory."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    def read(self, start: int, stop: int) -> Array:
+        return self._array[start:stop]
+
+
 class ArrayReader:
     """Reads samples of the arrays that are features; quick where parts come in order."""
 
@@ -94,6 +106,14 @@ class ArrayReader:
         """Open the arrays of a file."""
         self._open.close()
         self._file, self._arrays = "", {}
+        if Path(file).suffix in TABLE_ENDS:
+            table = load_data(file)
+            for name in self._data.features:
+                if name not in table or len(table[name]) != rows:
+                    raise FileError(f"{file}: column '{name[:100]}' is gone or shorter; {CHANGED}")
+                self._arrays[name] = _ColumnRows(as_feature(self._data, name, table[name]))
+            self._file = file
+            return
         with _naming(file), contextlib.ExitStack() as stack:
             archive = stack.enter_context(open_archive(file, ".npz file of plain arrays"))
             entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}

@@ -62,7 +62,8 @@ def infer(source: Source, data: str, out: str, as_json: bool, **how: Any) -> Non
     """Run a model over files of data, and write what it answers.
 
     DATA is a folder of TFRecords with their index, or DIR/NAME where it holds records of several
-    names, a folder of photos or of CSV files, a CSV file, or a .npz file of arrays by input name.
+    names, a folder of photos or of CSV files, a CSV or Parquet file, or a .npz file of arrays by
+    input name.
     It is cut into parts, of TFRecords the shards. Each worker takes the next part and writes its
     answers into the folder OUT as one file, whole or not at all, in which each row says
     which file and which row of DATA it is of. What a lost worker was at is done again. At the end,

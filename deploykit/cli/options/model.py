@@ -4,12 +4,13 @@ import click
 
 from deploykit.cli.options.grouping import as_one, by_name
 from deploykit.cli.options.headings import model_option
-from deploykit.cli.options.types import Names, PathName, Pin
+from deploykit.cli.options.types import Names, PathName, Pin, Tags
 from deploykit.freezing.interface import Interface, Source
 
 _which_graph = (
-    model_option("--tags", type=Names(), default=(), help="Tags of the graph in a SavedModel that "
-                 "holds several [default: serve, or the only graph]."),
+    model_option("--tags", type=Tags(), default=(), help="Tags of the graph in a SavedModel that "
+                 "holds several; \"\" is the graph without tags [default: serve, or the only "
+                 "graph]."),
     model_option("--signature", metavar="NAME", help="Signature of the model [default: "
                  "serving_default, or the only one]."),
 )  # fmt: skip

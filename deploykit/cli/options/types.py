@@ -75,6 +75,18 @@ class Names(_Written):
         return tuple(name.strip() for name in value.split(",") if name.strip())
 
 
+class Tags(Names):
+    """Tags of a graph separated by commas; an empty text names the graph without tags."""
+
+    name = "TAGS"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """Return the tags as a tuple, with an empty one where there is none."""
+        return super().convert(value, param, ctx) or (() if isinstance(value, tuple) else ("",))
+
+
 class Range(_Written):
     """Two numbers, `LO,HI`."""
 

@@ -114,6 +114,7 @@ def test_a_record_that_is_no_example_is_a_bad_row(tmp_path):
 
 
 def test_arrays_bear_the_names_of_inputs(tmp_path):
-    np.savez(tmp_path / "rows.npz", y=np.ones((20, 4), np.float32))
+    rows = np.ones((20, 4), np.float32)
+    np.savez(tmp_path / "rows.npz", y=rows, z=rows)
     with pytest.raises(GraphError, match="there is no feature 'x'"):
         deploykit.infer(tiny_model(), tmp_path / "rows.npz", tmp_path / "out", processes=1)

@@ -1,11 +1,17 @@
 """Samples: whatever data are, they are checked once, and what does not fit is said."""
 
+import re
+
 import numpy as np
 import pytest
 
 import deploykit
+from deploykit.benchmarking.inputs import batches
 from deploykit.input.samples import open_samples
 from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.tensors import DType
 from deploykit.verification.samples import Samples
 from tests.support import build, random
 
@@ -59,7 +65,7 @@ def test_every_form_gives_the_same_samples(graph, name):
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ({"y": X}, "no array for input 'x'; it has: y"),
+        ({"y": X, "z": X}, "no array for input 'x'; it has: y, z"),
         ({"x": X[:, :3]}, r"has shape \[20, 3\], but it takes \[None, 4\]"),
         ({"x": X.astype("c8")}, "is complex64, but it takes float32"),
         ({"x": X, "labels": LABELS[:5]}, "the data hold 5 labels for 20 samples"),
@@ -137,3 +143,69 @@ def test_a_photo_is_announced(tmp_path, caplog):
     assert found.fed == {"photo": line}
     assert caplog.messages == [f"photo: {line}"]
     assert found.preprocessing["inputs"]["photo"]["resize"] == (8, 6)
+
+
+def placeholders(**inputs) -> Graph:
+    """Return a graph of placeholders, each with its type and shape."""
+    nodes = [
+        Node(name, "Placeholder").with_attrs(dtype=DType(type_), shape=shape)
+        for name, (type_, shape) in inputs.items()
+    ]
+    return Graph(nodes, list(inputs), list(inputs))
+
+
+def test_the_only_array_is_taken_under_any_name(caplog):
+    graph = placeholders(x=("float32", (-1, 4)))
+    caplog.set_level("INFO", "deploykit")
+    found = Samples.of(graph, {"embeddings": X, "labels": LABELS})
+    np.testing.assert_array_equal(found.arrays["x"], X)
+    assert caplog.messages == ["input 'x' takes the only fitting array of the data, 'embeddings'"]
+    for names, inputs in ((("a", "b"), graph), (("a",), placeholders(x=X4, y=X4))):
+        with pytest.raises(GraphError, match="has no array for input 'x'; it has: a"):
+            Samples.of(inputs, dict.fromkeys(names, X))
+
+
+X4 = ("float32", (-1, 4))
+
+
+def test_whole_floats_are_integers(caplog):
+    graph = placeholders(ids=("int32", (-1, 2)))
+    caplog.set_level("INFO", "deploykit")
+    found = Samples.of(graph, {"ids": np.array([[1.0, 2.0], [-3.0, 4.0]])})
+    assert found.arrays["ids"].dtype == np.int32
+    assert found.arrays["ids"].tolist() == [[1, 2], [-3, 4]]
+    assert caplog.messages == [
+        "input 'ids' takes int32: the float64 values are whole numbers and are converted"
+    ]
+
+
+@pytest.mark.parametrize("value", [2.5, np.nan, np.inf, 2.0**40])
+def test_the_first_value_that_is_not_whole_is_named(value):
+    graph = placeholders(ids=("int32", (-1, 2)))
+    with pytest.raises(
+        GraphError, match=rf"value {re.escape(str(value))} at index \[1, 0\] is not"
+    ):
+        Samples.of(graph, {"ids": np.array([[1.0, 2.0], [value, 0.5]])})
+
+
+def test_a_scalar_takes_one_value_or_several_in_turn():
+    graph = placeholders(wav=("string", ()))
+    sound = b"RIFF\0\1\0\0"
+    for array in (np.array(sound), np.array([sound]), np.frombuffer(sound, f"V{len(sound)}")):
+        (feed,) = Samples.of(graph, {"wav": array}).feeds()
+        assert feed["wav"].shape == ()
+        assert feed["wav"].item() == sound
+    texts = Samples.of(graph, {"wav": np.array([b"a", b"bc"])}).arrays["wav"]
+    assert texts.tolist() == [b"a", b"bc"]
+    several = Samples.of(graph, {"wav": np.array(["a", "b", "c"])})
+    assert several.count == 3
+    assert [feed["wav"].item() for feed in several.feeds()] == ["a", "b", "c"]
+    assert [feed[0].item() for feed in batches(graph, data=several)] == ["a", "b", "c"]
+
+
+def test_a_rate_beside_samples_is_one_value():
+    graph = placeholders(x=X4, rate=("float32", ()))
+    feeds = Samples.of(graph, {"x": X, "rate": np.array([0.5])}).feeds()
+    assert [feed["rate"].tolist() for feed in feeds] == [0.5] * 3
+    with pytest.raises(GraphError, match="input 'rate' takes one value, but the data hold 20"):
+        Samples.of(graph, {"x": X, "rate": X[:, 0]})

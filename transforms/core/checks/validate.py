@@ -39,8 +39,11 @@ def validate(graph: Graph) -> None:
         _check_ends(graph)
 
 
-def read_graph(content: bytes) -> Graph:
-    """Return the graph of a serialised GraphDef. GraphError: what `validate` finds in its bytes."""
+def read_graph(content: bytes, *, allow_unknown_ops: bool = False) -> Graph:
+    """Return the graph of a serialised GraphDef. GraphError: what `validate` finds in its bytes.
+
+    With `allow_unknown_ops`, nodes whose ops TensorFlow does not have are read like any other.
+    """
     nodes: list[Node] = []
 
     def noted() -> Iterator[Node]:
@@ -50,12 +53,16 @@ def read_graph(content: bytes) -> Graph:
 
     with printable(), no_collection():
         parts = GraphParts.read(content)
-        _check(replace(parts, nodes=noted), None)
+        _check(replace(parts, nodes=noted), _ignore if allow_unknown_ops else None)
         library = decoded(field_bytes(content, LIBRARY), FunctionDefLibrary)
         return Graph(nodes, versions=parts.versions, library=library)
 
 
-def survey(content: bytes, see: See = lambda function, node, is_known: None) -> Expansion:
+def _ignore(function: str, node: Node, is_known: bool) -> None:
+    """See a node, and do nothing."""
+
+
+def survey(content: bytes, see: See = _ignore) -> Expansion:
     """Check the bytes of a GraphDef, and tell of all its nodes; custom ops are let pass.
 
     What a custom op reads and makes is not known. GraphError: anything else that `validate` finds.
@@ -141,8 +148,8 @@ def _check_ends(graph: Graph) -> None:
         for tensor in tensors:
             name, port = split(tensor)
             _check_there(name, graph, role)
-            if port > 0:  # a node without outputs may be run
-                node = graph[name]
+            node = graph[name]
+            if port > 0 and rules.knows(node.op):  # a node without outputs may be run
                 count = rules.ports(node)[1].count
                 if port >= count:
                     who = f"'{tensor}' is named as {role}"

@@ -1,0 +1,56 @@
+"""Ops that TensorFlow does not have, such as those of a library: only those that run matter."""
+
+import logging
+
+from deploykit.transforms.core.checks.validate import validate
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.ops import op_defs
+from deploykit.transforms.remove_unused_functions import remove_unused_functions
+from deploykit.transforms.strip_unused_nodes import strip_unused_nodes
+
+logger = logging.getLogger("deploykit")
+
+
+def leave_out_unknown_ops(graph: Graph) -> bool:
+    """Cut a graph to what its outputs need where it holds an op that TensorFlow does not have.
+
+    Return whether it does.
+
+    GraphError: the outputs need such an op; it names the ways around it.
+    """
+    unknown = _unknown(graph)
+    if not unknown:
+        return False
+    graph.prune()
+    remove_unused_functions(graph)
+    if _unknown(graph):
+        strip_unused_nodes(graph)  # what is fed, or what only an input is computed from
+        remove_unused_functions(graph)
+    left = _unknown(graph)
+    if left:
+        try:
+            validate(graph)
+        except GraphError as error:
+            raise GraphError(
+                f"{error}. Name --inputs behind the node, or --outputs that do not need it."
+            ) from None
+    name, op = unknown[0]
+    more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+    logger.info(
+        "TensorFlow has no op '%s' (node '%s'%s): no output needs it, so it is dropped",
+        op,
+        name,
+        more,
+    )
+    return True
+
+
+def _unknown(graph: Graph) -> list[tuple[str, str]]:
+    """Return name and op of each node whose op neither TensorFlow nor the library has."""
+    functions = {function.signature.name for function in graph.library.function}
+    nodes: list[tuple[str, str]] = [(node.name, node.op) for node in graph]
+    for function in graph.library.function:
+        nodes += [(f"{function.signature.name}/{n.name}", n.op) for n in function.node_def]
+    known = op_defs()
+    return [(name, op) for name, op in nodes if op not in known and op not in functions]

@@ -1,0 +1,116 @@
+"""Arrays of a user, made to fit an input: its array by name, its type, and its rank."""
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.tensors import Array, numpy_type
+
+logger = logging.getLogger("deploykit")
+
+
+def name_in(
+    data: Mapping[str, Any], names: Sequence[str], type_: str, labels: Collection[str] | None
+) -> str:
+    """Return the name of an input's array: one of its names, or the only array of the data.
+
+    The only array of texts, or of numbers, counts as the only one. `labels` are arrays that do not
+    count; None: the graph has several inputs.
+    GraphError: there is none.
+    """
+    found = next((each for each in names if each in data), None)
+    if found is not None:
+        return found
+    others = [] if labels is None else [each for each in data if each not in labels]
+    if len(others) > 1:
+        is_text = type_ == "string"
+        others = [n for n in others if (np.asarray(data[n]).dtype.kind in "OSUV") is is_text]
+    if len(others) != 1:
+        known = ", ".join(sorted(data))
+        raise GraphError(f"the data has no array for input '{names[0]}'; it has: {known}")
+    logger.info("input '%s' takes the only fitting array of the data, '%s'", names[0], others[0])
+    return others[0]
+
+
+def of_type(name: str, array: Array, type_: str) -> Array:
+    """Return an array in the type of an input. GraphError: it holds other values.
+
+    Floats that are whole numbers become integers.
+    """
+    wanted = numpy_type(type_)
+    if wanted.kind == "O" and array.dtype.kind in "SV":
+        return _bytes_of(array)
+    if np.can_cast(array.dtype, wanted, "same_kind"):
+        return array.astype(wanted, copy=False)
+    if array.dtype.kind == "O" and wanted.kind in "biufc":
+        value = next((each for each in array.reshape(-1) if not _is_number(each)), "")
+        shown = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+        raise GraphError(
+            f"the data for input '{name}' is string, but it takes {type_}: '{shown[:80]}' is not a "
+            "number"
+        )
+    if array.dtype.kind != "f" or wanted.kind not in "iu":
+        raise GraphError(f"the data for input '{name}' is {array.dtype}, but it takes {type_}")
+    limits = np.iinfo(wanted)
+    with np.errstate(invalid="ignore"):
+        fits = (array == np.rint(array)) & (array >= limits.min) & (array <= limits.max)
+    if not fits.all():
+        place = tuple(np.argwhere(~fits)[0].tolist())
+        raise GraphError(
+            f"the data for input '{name}' is {array.dtype}, but it takes {type_}: the value "
+            f"{array[place]} at index {list(place)} is not a whole number of this type. Round the "
+            "data, or convert it"
+        )
+    logger.info(
+        "input '%s' takes %s: the %s values are whole numbers and are converted",
+        name,
+        type_,
+        array.dtype,
+    )
+    return array.astype(wanted)
+
+
+def _bytes_of(array: Array) -> Array:
+    """Return texts as bytes. NumPy takes zeros off their ends, but those of an audio file count."""
+    flat = array.reshape(-1)
+    found = flat.astype(object)
+    if array.dtype.kind == "V" or any(b"\0" in each for each in found):
+        found[:] = [flat[n : n + 1].tobytes() for n in range(len(flat))]
+    return found.reshape(array.shape)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def of_rank(name: str, array: Array, shape: tuple[int, ...] | None) -> Array:
+    """Return an array in the shape of an input. GraphError: it has another one.
+
+    One value is what a scalar takes; several are samples of one value each, or rows of one value.
+    """
+    if shape is None or _fits(array.shape, shape):
+        return array
+    if shape == () and array.size == 1:
+        return array.reshape(())
+    if shape == () and array.ndim == 1:
+        return array
+    if array.ndim == 1 and len(shape) == 2 and shape[1] in (-1, 1):
+        return array[:, None]  # a column of a table: rows of one value
+    raise GraphError(
+        f"the data for input '{name}' has shape {list(array.shape)}, "
+        f"but it takes {[None if s < 0 else s for s in shape]}"
+    )
+
+
+def _fits(actual: tuple[int, ...], declared: tuple[int, ...]) -> bool:
+    """Say whether samples of this shape can be fed, the first axis in batches."""
+    return len(actual) == len(declared) and all(
+        s < 0 or s == a for a, s in zip(actual[1:], declared[1:], strict=True)
+    )

@@ -1,0 +1,75 @@
+"""Which graph of a SavedModel is meant: by its tags, by none, or as the only one that can run."""
+
+import pytest
+
+import deploykit
+from deploykit.cli.options.types import Tags
+from deploykit.transforms.core.errors import GraphError
+
+pytestmark = pytest.mark.usefixtures("in_process")
+
+
+def saved(folder, *graphs: tuple[str, ...], signatures: tuple[str, ...] = ("default",)) -> str:
+    """Write a SavedModel as TF1 Hub does; each graph's output bears the place of its tags."""
+    import tensorflow.compat.v1 as tf
+
+    builder = tf.saved_model.Builder(str(folder / "model"))
+    for place, tags in enumerate(graphs):
+        with tf.Graph().as_default(), tf.Session() as session:
+            x = tf.placeholder(tf.float32, [None, 3], name="x")
+            w = tf.get_variable("w", [3, 2], initializer=tf.ones_initializer())
+            y = tf.matmul(x, w, name=f"y{place}")
+            side = tf.saved_model.predict_signature_def({"x": x}, {"y": y})
+            session.run(tf.global_variables_initializer())
+            add = builder.add_meta_graph if place else builder.add_meta_graph_and_variables
+            leading = () if place else (session,)
+            add(*leading, list(tags), dict.fromkeys(signatures, side))
+    builder.save()
+    return str(folder / "model")
+
+
+@pytest.mark.parametrize(
+    ("graphs", "output", "named"),
+    [
+        ([()], "y0", "without tags"),
+        ([("train",), ()], "y1", "without tags"),
+        ([("train",)], "y0", "tagged 'train'"),
+        ([("train",), ("tpu",)], "y0", "tagged 'train'"),
+        ([("train",), ("gpu", "serve"), ("serve", "tpu")], "y1", "tagged 'gpu,serve'"),
+        ([("eval",), ("gpu", "serve")], "y1", "tagged 'gpu,serve'"),
+        ([(), ("serve",)], "y1", ""),
+    ],
+)
+def test_the_only_graph_that_can_run_is_used(graphs, output, named, tmp_path, caplog):
+    caplog.set_level("INFO", "deploykit")
+    graph = deploykit.open_model(saved(tmp_path, *graphs)).graph
+    assert graph.outputs == (output,)
+    assert [f"using the graph {named}" in each for each in caplog.messages if "tagged" in each] == (
+        [True] if named else []
+    )
+
+
+def test_graphs_are_named_by_their_tags_or_by_none(tmp_path):
+    path = saved(tmp_path, ("a",), ("b",), ())
+    assert deploykit.freeze(path, tags=[""]).outputs == ("y2",)
+    assert deploykit.freeze(path, tags=["b"]).outputs == ("y1",)
+    with pytest.raises(GraphError, match=r'choose one .* with --tags.*: a; b; \(none: --tags ""\)'):
+        deploykit.freeze(path)
+    with pytest.raises(GraphError, match="no graph with the tags c"):
+        deploykit.freeze(path, tags=["c"])
+
+
+def test_a_graph_without_tags_is_missed_by_name(tmp_path):
+    with pytest.raises(GraphError, match="no graph with no tags; its graphs have: train"):
+        deploykit.freeze(saved(tmp_path, ("train",)), tags=[""])
+
+
+def test_the_default_signature_of_a_hub_module(tmp_path):
+    path = saved(tmp_path, (), signatures=("default", "image_feature_vector"))
+    assert list(deploykit.open_model(path).signatures) == ["default"]
+
+
+@pytest.mark.parametrize(("text", "tags"), [("", ("",)), ("gpu, serve", ("gpu", "serve"))])
+def test_an_empty_text_names_the_graph_without_tags(text, tags):
+    assert Tags().convert(text, None, None) == tags
+    assert Tags().convert((), None, None) == ()
