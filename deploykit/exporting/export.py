@@ -97,10 +97,12 @@ class ExportOptions:
     warmup_samples: int = USUAL
     """How many of them, up to 1000: of arrays at even distances, of a folder the first."""
     preprocess: Any = None
-    """What becomes of photos, and of the features of such a folder: a JSON file, what it holds, the
-    range of photos, such as `0..1`, or `known`, which is what is known of the model. Of an input
-    that takes photos, it is put in front of the model: see `deploykit.export`. Default: of such a
-    folder what is known of the model, and nothing is put in front."""
+    """What becomes of photos; it is put in front of the model, see `deploykit.export`: a JSON file,
+    what it holds, the range of photos, such as `0..1`, or `known`, which is what is known of the
+    model. Default: nothing is put in front."""
+    warmup_preprocess: Any = None
+    """What becomes of the features of `warmup` files, in the same forms. Default: what `preprocess`
+    says, or what is known of the model."""
     labels: str | os.PathLike[str] | Sequence[str] | None = None
     """Names of the classes, or a file with one a line: the best 5 are answered by name. Default:
     what is known of the model, where photos are put in front of it."""
@@ -144,7 +146,8 @@ def export_model(source: Source, base_dir: str | Path, how: ExportOptions) -> Ex
     signatures, renamed = with_names(signatures, names, callee.signature)
     samples = None
     if how.warmup is not None:
-        samples = samples_for(how.warmup, callee, inputs, how.preprocess, photos)
+        steps = how.preprocess if how.warmup_preprocess is None else how.warmup_preprocess
+        samples = samples_for(how.warmup, callee, inputs, steps, photos)
     given = _of_the_model(samples, callee)
     if samples is not None:
         samples = renamed.get(samples[0], samples[0]), *samples[1:]
@@ -182,10 +185,11 @@ def _photos(callee: NamedModel, inputs: Graph, how: ExportOptions) -> PhotoSides
     photos = None
     if callee.method == PREDICT:
         photos = photos_in_front(callee, inputs, declared_for(inputs, given), how.most_pixels)
-    if photos is None and how.warmup is None:
+    if photos is None:
         raise GraphError(
             f"--preprocess says what becomes of photos [N, height, width, 1 or 3], but no input "
-            f"takes any: {_said(callee)}; leave it out"
+            f"takes any: {_said(callee)}; leave it out (--warmup-preprocess says what becomes of "
+            "the files of --warmup)"
         )
     return photos
 

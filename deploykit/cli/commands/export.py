@@ -48,6 +48,10 @@ _elsewhere = options.under("Files that run it elsewhere")
 @options.data_option("--warmup-samples", type=Whole(1, MOST), default=USUAL, show_default=True,
                      metavar="N", help="How many of these samples are kept, at most 1000: of "
                      "arrays evenly spread, of files the first.")  # fmt: skip
+@options.data_option("--warmup-preprocess", type=PathName("FILE.json|LO..HI|known"),
+                     help="What becomes of the files of --warmup on their way to the inputs, as "
+                     "--preprocess of calibrate and benchmark says it [default: what --preprocess "
+                     "says, or what is known of the model].")  # fmt: skip
 @click.option("--engine", type=click.Choice(("tensorflow", "openvino", "auto")),
               help="Also write what OpenVINO reads, for deploykit serve --engine, once it was "
               "compared with TensorFlow at every output; auto: where it is right, openvino: or end "
@@ -56,7 +60,7 @@ _elsewhere = options.under("Files that run it elsewhere")
 @_photos("--preprocess", type=PathName("FILE.json|LO..HI|known"), help="Put what becomes of photos "
          "in front of the model, so that callers send files: decoding, resizing, the range of "
          "values. Takes what --preprocess of calibrate and benchmark takes, or the word known, for "
-         "what is known of the model. Also says what becomes of what --warmup reads.")  # fmt: skip
+         "what is known of the model.")  # fmt: skip
 @_photos("--labels", type=PathName("FILE"), help="File with the names of the classes, one a line: "
          "answers then name the best 5 [default with --preprocess: the labels that are kept beside "
          "the model].")  # fmt: skip
@@ -88,6 +92,7 @@ def export(
     method: str | None,
     warmup: str | None,
     warmup_samples: int,
+    warmup_preprocess: str | None,
     engine: str | None,
     preprocess: str | None,
     labels: str | None,
@@ -129,6 +134,7 @@ def export(
         method=method,
         warmup=warmup,
         warmup_samples=warmup_samples,
+        warmup_preprocess=warmup_preprocess,
         engine=engine,
         preprocess=preprocess,
         labels=labels,

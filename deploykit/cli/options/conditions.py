@@ -50,7 +50,7 @@ CONDITIONS: Mapping[str, tuple[Condition, ...]] = {
         _without("--runs", "seconds"),
     ),
     "export": (
-        _with("--warmup", "warmup_samples"),
+        _with("--warmup", "warmup_samples", "warmup_preprocess"),
         _with("--preprocess", "most_pixels"),
     ),
     "freeze": (_NO_DATA,),

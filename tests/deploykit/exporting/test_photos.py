@@ -24,7 +24,7 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import VersionDef
-from deploykit.transforms.core.tensors import DType
+from deploykit.transforms.core.tensors import DType, decode
 from tests.deploykit.conftest import FASHION
 from tests.loading import answers
 
@@ -363,6 +363,30 @@ def test_warm_up_of_photos_and_of_arrays(tmp_path):
     found = deploykit.export(echo(), tmp_path / "base", preprocess="0..1", warmup=str(arrays))
     logs = [each.predict_log.request for each in read_requests(found.folder)]
     assert [each.model_spec.signature_name for each in logs] == ["tensors"] * 2
+
+
+@pytest.mark.parametrize(("scale", "largest"), [("0..1", 1), ("0..255", 255)])
+def test_photos_to_warm_up_with_become_tensors_where_nothing_is_put_in_front(
+    scale, largest, tmp_path
+):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number, content in enumerate(photos(2)):
+        (folder / f"{number}.jpg").write_bytes(content)
+    found = deploykit.export(echo(), tmp_path / "base", warmup=str(folder), warmup_preprocess=scale)
+    assert set(found.signatures) == {"serving_default"}
+    logs = [each.predict_log.request for each in read_requests(found.folder)]
+    values = [decode(each.inputs["x"]) for each in logs]
+    assert [each.shape for each in values] == [(1, 12, 12, 3)] * 2
+    assert largest / 2 < max(each.max() for each in values) <= largest
+
+
+def test_photos_to_warm_up_with_do_not_excuse_steps_that_nothing_takes(tmp_path):
+    samples = tmp_path / "x.npz"
+    np.savez(samples, x=np.zeros((2, 7), np.float32))
+    with pytest.raises(GraphError, match=r"no input takes any.*--warmup-preprocess"):
+        deploykit.export(echo((-1, 7)), tmp_path / "base", preprocess="0..1", warmup=str(samples))
+    assert not (tmp_path / "base").exists()
 
 
 def test_what_has_no_photos_is_refused(tmp_path):
