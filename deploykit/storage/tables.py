@@ -34,7 +34,10 @@ def is_table(
     if Path(path).suffix != ".csv" or not os.path.isfile(path):
         return False
     lines = text_lines(path, "CSV file")
-    head, first = (next(csv.reader([next(lines, "").lstrip("\ufeff")]), []) for _ in range(2))
+    try:
+        head, first = (next(csv.reader([next(lines, "").lstrip("\ufeff")]), []) for _ in range(2))
+    except csv.Error:  # a cell of more than 131,072 characters, which no table of numbers has
+        return False
     has_header = not all(map(_is_number, head))
     has_names = not {cell.strip() for cell in head}.isdisjoint(names)
     return has_header and (has_names or (takes_text and not all(map(_is_number, first))))

@@ -60,6 +60,8 @@ def test_each_option_of_each_command_is_shown(pages):
     assert {*COMMANDS, "input write", "records convert", "records verify"} <= sections.keys()
     for name, context in shown:
         for parameter in context.command.get_params(context):
+            if getattr(parameter, "hidden", False):
+                continue
             text = (
                 max(parameter.opts, key=len)
                 if parameter.param_type_name == "option"

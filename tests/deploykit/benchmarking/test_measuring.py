@@ -11,7 +11,6 @@ from deploykit.benchmarking.measuring import measure_models, spill
 from deploykit.benchmarking.seating import MOST_SESSIONS, Contestant, Course
 from deploykit.benchmarking.settings import Settings
 from deploykit.freezing.open_model import open_model
-from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.benchmarking.made_up_process import take_made_up_processes
 from tests.deploykit.benchmarking.nets import dense, written
 
@@ -182,12 +181,6 @@ def test_an_interruption_before_the_first_round_is_one(asked, when):
 def test_names_tell_measurements_apart(asked, models, settings, names):
     result = benchmark({model: dense() for model in models}, settings, runs=1)
     assert [each.name for each in result.measurements] == names
-
-
-def test_an_input_of_unknown_shape_starts_no_process(asked):
-    with pytest.raises(GraphError, match="--shape x="):
-        benchmark({"a": dense(shape=(-1, -1))})
-    assert asked == []
 
 
 def test_the_sum_is_that_of_the_file(tmp_path):

@@ -237,7 +237,10 @@ def test_side_effect_ops_are_refused_where_the_graph_would_run(deploykit, tmp_pa
 
 def test_data_that_does_not_fit(deploykit, small, tmp_path):
     cases = {
-        "wrong name": ({"images": np.zeros((2, 8, 8, 3), np.float32)}, "input 'x'"),
+        "wrong name": (
+            {n: np.zeros((2, 8, 8, 3), np.float32) for n in ("images", "y")},
+            "input 'x'",
+        ),
         "wrong shape": ({"x": np.zeros((2, 9, 8, 3), np.float32)}, "shape"),
         "wrong type": ({"x": np.array([["a"]])}, "takes float32"),
     }

@@ -314,8 +314,8 @@ def test_every_fourth_sample_is_held_out():
     assert calibrating.count == held_out.count == 7
     assert note.startswith("7 samples are too few to hold some out")
     assert Samples.of(classifier(), {"x": X[:8]}).split().note == ""
-    with pytest.raises(GraphError, match="no array for input 'x'; it has: y"):
-        Samples.of(classifier(), {"y": X})
+    with pytest.raises(GraphError, match="no array for input 'x'; it has: y, z"):
+        Samples.of(classifier(), {"y": X, "z": X})
 
 
 def test_samples_at_even_distances():

@@ -280,7 +280,7 @@ def test_models_of_other_types(in_process, kind):
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ({"y": samples()}, "no array for input 'x'; it has: y"),
+        ({"y": samples(), "z": samples()}, "no array for input 'x'; it has: y, z"),
         ({"x": samples()[:, :5]}, r"has shape \[7, 5, 7, 2\], but it takes \[None, 6, 7, 2\]"),
         ({"x": samples().astype("c8")}, "is complex64, but it takes float32"),
         ({"x": samples()[:0]}, "hold no samples"),

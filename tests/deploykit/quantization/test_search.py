@@ -407,7 +407,7 @@ def test_the_result_runs_in_stock_tensorflow(net, data, clock, tmp_path):
     ("change", "said"),
     [
         (lambda x: {"x": x[:0]}, "the data hold no samples"),
-        (lambda x: {"y": x}, "no array for input 'x'; it has: y"),
+        (lambda x: {"y": x, "z": x}, "no array for input 'x'; it has: y, z"),
         (lambda x: {"x": x[:, :4]}, r"shape \[64, 4, 8, 3\], but it takes \[None, 8, 8, 3\]"),
         (lambda x: {"x": x.astype(str)}, "but it takes float32"),
         (lambda x: {"x": np.where(x == x[9, 0, 0, 0], np.nan, x)}, "hold NaN in sample 9 "),

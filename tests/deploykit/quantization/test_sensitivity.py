@@ -183,7 +183,7 @@ def test_what_the_command_refuses(deploykit, tmp_path):
     save_graph(classifier(), model)
     np.savez(data, x=X)
     other.write_text(calibrated_elsewhere())
-    np.savez(tmp_path / "wrong.npz", y=X)
+    np.savez(tmp_path / "wrong.npz", y=X, z=X)
     for arguments, status, said in [
         ((), 2, "--calibration"),
         (("--calibration", tmp_path / "none.npz"), 4, "No such file"),

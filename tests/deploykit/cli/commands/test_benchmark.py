@@ -270,16 +270,15 @@ def test_wrong_tuned_files(net, deploykit, content):
 
 
 def test_what_cannot_be_made_up_is_asked_for(deploykit, tmp_path):
-    for shape, example in (((-1, -1, -1, 3), "--shape x=1,224,224,3"), ((), None)):
-        node = placeholder(*shape, dtype="float32" if shape else "resource")
-        graph = Graph([node, Node("out", "Identity", ("x",)).with_attrs(T=node.attrs["dtype"])])
-        path = written(graph, tmp_path / "net.pb")
-        for command in ("benchmark", "tune", "placement"):
-            found = deploykit(command, path)
-            assert (found.status, found.stdout) == (2, ""), command
-            assert "input 'x' is " in found.stderr
-            assert (example or "so it cannot be made up; give --data FILE.npz") in found.stderr
-            assert found.stderr.count("\n") == 1
+    node = placeholder(dtype="resource")
+    graph = Graph([node, Node("out", "Identity", ("x",)).with_attrs(T=node.attrs["dtype"])])
+    path = written(graph, tmp_path / "net.pb")
+    for command in ("benchmark", "tune", "placement"):
+        found = deploykit(command, path)
+        assert (found.status, found.stdout) == (2, ""), command
+        assert "input 'x' is " in found.stderr
+        assert "so it cannot be made up; give --data FILE.npz" in found.stderr
+        assert found.stderr.count("\n") == 1
 
 
 def test_an_op_that_ends_the_process_is_refused(deploykit, tmp_path):
@@ -306,7 +305,7 @@ def test_a_crash_of_tensorflow_is_one_sentence(deploykit, tmp_path, command):
 
 def test_a_model_that_hangs_is_given_up(deploykit, tmp_path):
     path = written(hanging(), tmp_path / "hang.pb")
-    found = deploykit("benchmark", path, "--timeout=4")
+    found = deploykit("benchmark", path, "--timeout=4", "--allow-op=QueueDequeueV2")
     assert (found.status, found.stdout) == (6, "")
     assert found.stderr == (
         "deploykit: error: hang.pb: TensorFlow did not finish within 4 seconds (--timeout)\n"
