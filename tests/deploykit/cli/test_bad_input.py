@@ -242,7 +242,7 @@ def test_data_that_does_not_fit(deploykit, small, tmp_path):
             "input 'x'",
         ),
         "wrong shape": ({"x": np.zeros((2, 9, 8, 3), np.float32)}, "shape"),
-        "wrong type": ({"x": np.array([["a"]])}, "takes float32"),
+        "wrong type": ({"x": np.full((2, 8, 8, 3), "a")}, "takes float32"),
     }
     for arrays, message in cases.values():
         data = tmp_path / "data.npz"

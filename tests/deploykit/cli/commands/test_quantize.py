@@ -280,7 +280,7 @@ def test_the_modes_without_calibration(deploykit, net):
         (["--calibration=data.npz", "--budget=0"], "0 is not a number above 0"),
         (["--calibration=data.npz", "--keep-float=cnov"], "no layer 'cnov' (did you mean conv"),
         (["--calibration=data.npz", "--eval=other.npz"], "other.npz: the data has no array for"),
-        (["--calibration=other.npz"], "other.npz: the data has no array for input 'x'; it has: y, z"),
+        (["--calibration=other.npz"], "the data has no array for input 'x'; it has: y, z"),
         (["--calibration=broken.npz"], "broken.npz: this is no .npz file of plain arrays"),
         (["--calibration=short.npz"], "short.npz: the data hold 3 labels for 9 samples"),
         (["--calibration=nan.npz"], "nan.npz: the data for input 'x' hold NaN in sample 0"),
