@@ -15,6 +15,7 @@ from deploykit.freezing.sidecar import (
 )
 from deploykit.freezing.unknown_ops import leave_out_unknown_ops
 from deploykit.storage.files import MAX_BYTES, read_bytes, write
+from deploykit.transforms.core.checks.graph_parts import GraphParts
 from deploykit.transforms.core.checks.text_form import binary_form
 from deploykit.transforms.core.checks.validate import check_ends, read_graph
 from deploykit.transforms.core.checks.wire import check_growth, decoded
@@ -134,7 +135,7 @@ def _loaded(
         check_ends(graph)
         is_cut = leave_out_unknown_ops(graph)
         if tensorflow is not None:
-            tensorflow.check(light_form(graph, graph.library, graph.versions))
+            tensorflow.check(light_form(GraphParts.of(graph)))
     return graph, is_cut
 
 

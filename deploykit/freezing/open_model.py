@@ -28,6 +28,7 @@ from deploykit.freezing.sidecar import About, SignatureNames, about
 from deploykit.freezing.unknown_ops import leave_out_unknown_ops
 from deploykit.storage.parameters import with_options
 from deploykit.storage.resume_file import digest
+from deploykit.transforms.core.checks.graph_parts import GraphParts
 from deploykit.transforms.core.checks.side_effects import Effect, effects_in, refuse
 from deploykit.transforms.core.checks.validate import check_ends, read_graph
 from deploykit.transforms.core.display.as_html import AsHtml
@@ -199,7 +200,7 @@ def open_files(files: ModelFiles, source: Source, needs_output: bool = True) -> 
         with ImportCheck() as tensorflow:
             graph = freeze_files(files, source)
             with naming(files.path):
-                tensorflow.check(light_form(graph, graph.library, graph.versions))
+                tensorflow.check(light_form(GraphParts.of(graph)))
         signatures = _signatures(files, source, graph)
         graph.about = About(signatures)
         return _opened(graph, source, files.path, files)

@@ -7,7 +7,7 @@ from typing import Any
 from deploykit.freezing.initializers import init_ops
 from deploykit.freezing.meta_graphs import meta_graph_nodes, signature_tensors, tags_of
 from deploykit.text.tables import size
-from deploykit.transforms.core.checks.graph_parts import LIBRARY, GraphParts
+from deploykit.transforms.core.checks.graph_parts import GraphParts
 from deploykit.transforms.core.checks.side_effects import (
     READING_OPS,
     SAVING_OPS,
@@ -15,13 +15,13 @@ from deploykit.transforms.core.checks.side_effects import (
     effect_of,
 )
 from deploykit.transforms.core.checks.validate import check_ends, survey
-from deploykit.transforms.core.checks.wire import decoded, field_bytes
+from deploykit.transforms.core.checks.wire import decoded
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.functions import reachable
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, producer_name
 from deploykit.transforms.core.ops import VARIABLE_OPS
-from deploykit.transforms.core.protos import FunctionDefLibrary, MetaGraphDef
+from deploykit.transforms.core.protos import MetaGraphDef
 from deploykit.transforms.core.running.importing import ImportCheck, light_form
 
 _LISTED = 1000  # ops, and nodes of each
@@ -123,9 +123,7 @@ def graph_facts(
         facts.call_depth, facts.expanded_nodes = expansion.depth, expansion.nodes
         excused = _Excused(decoded(meta, MetaGraphDef)) if meta is not None else None
         if not seen.custom:  # TensorFlow would name the first one, and no more
-            parts = GraphParts.read(graph_def)
-            library = decoded(field_bytes(graph_def, LIBRARY), FunctionDefLibrary)
-            tensorflow.check(light_form(parts.nodes(), library, parts.versions))
+            tensorflow.check(light_form(GraphParts.read(graph_def)))
     except GraphError as error:
         facts.problems.append(str(error))
         excused = None

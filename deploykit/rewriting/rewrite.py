@@ -14,6 +14,7 @@ from deploykit.rewriting.proof import Proof
 from deploykit.rewriting.step_report import StepReport
 from deploykit.rewriting.transform import run_steps
 from deploykit.text.progress import Work
+from deploykit.transforms.core.checks.graph_parts import GraphParts
 from deploykit.transforms.core.errors import CrashError, LoadError, StepError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.ops import op_defs
@@ -137,7 +138,7 @@ def _check_import(model: OpenedModel, result: Graph) -> None:
         return
     with ImportCheck() as tensorflow:
         try:
-            tensorflow.check(light_form(result, result.library, result.versions))
+            tensorflow.check(light_form(GraphParts.of(result)))
         except (LoadError, CrashError) as error:
             raise LoadError(
                 f"{model.source}: the transforms made a graph that TensorFlow cannot import: "

@@ -164,7 +164,7 @@ class Graph(NodeIndex, AsHtml):
         for consumer in touched:
             node = self._nodes[consumer]
             if any(tensor in moved for tensor in node.inputs):
-                self.replace(node, node.rewired(lambda tensor: _follow(tensor, moved)))
+                self.replace(node, node.rewired(lambda tensor: follow(tensor, moved)))
 
     def absorb(self, nodes: Sequence[Node], into: Node) -> Node:
         """Let one node do what several did, and lose nothing that was waited for; return it.
@@ -373,7 +373,7 @@ def _names_again(node: Node, tensor: str) -> bool:
     return node.op == "Identity" and split(tensor)[1] == 0
 
 
-def _follow(tensor: str, moved: dict[str, list[str]]) -> list[str]:
+def follow(tensor: str, moved: dict[str, list[str]]) -> list[str]:
     """Return where a tensor's readers end up, and shorten the way there for those that follow."""
     path = []
     while tensor in moved and len(moved[tensor]) == 1:

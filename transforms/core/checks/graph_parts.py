@@ -11,12 +11,12 @@ from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import MAX_PORTS
-from deploykit.transforms.core.protos import FunctionDef, NodeDef, VersionDef
+from deploykit.transforms.core.protos import FunctionDef, FunctionDefLibrary, NodeDef, VersionDef
 
 MAX_FUNCTIONS = 100_000  # nothing honest comes near, and each takes 1000 bytes and more
 
 _LONG_NODE = 1 << 20  # bytes; of a shorter node the inputs need not be counted
-_NODE, LIBRARY, _VERSIONS = 1, 2, 4  # the fields of a GraphDef
+_NODE, _LIBRARY, _VERSIONS = 1, 2, 4  # the fields of a GraphDef
 _FUNCTION, _BODY = 1, 3  # of a FunctionDefLibrary, and of a FunctionDef
 _INPUT = 3  # of a NodeDef
 
@@ -42,17 +42,19 @@ class GraphParts:
     nodes: Callable[[], Iterator[Node]]
     functions: Sequence[FunctionParts]
     versions: VersionDef
+    library: Callable[[], FunctionDefLibrary]
+    """The functions with their nodes, all decoded."""
 
     @classmethod
     def of(cls, graph: Graph) -> "GraphParts":
         """Return the parts of a graph."""
         functions = [_of_function(function) for function in graph.library.function]
-        return cls(lambda: iter(graph), functions, graph.versions)
+        return cls(lambda: iter(graph), functions, graph.versions, lambda: graph.library)
 
     @classmethod
     def read(cls, content: bytes) -> "GraphParts":
         """Return the parts of a serialised GraphDef. GraphError: it is damaged."""
-        library = field_bytes(content, LIBRARY)
+        library = field_bytes(content, _LIBRARY)
         count = sum(1 for _ in fields(library, _FUNCTION))
         if count > MAX_FUNCTIONS:
             raise GraphError(
@@ -60,7 +62,12 @@ class GraphParts:
             )
         functions = [_read_function(library[b:e]) for _, b, e in fields(library, _FUNCTION)]
         versions = decoded(field_bytes(content, _VERSIONS), VersionDef)
-        return cls(lambda: _nodes(content, _NODE), functions, versions)
+        return cls(
+            lambda: _nodes(content, _NODE),
+            functions,
+            versions,
+            lambda: decoded(library, FunctionDefLibrary),
+        )
 
 
 def _of_function(function: FunctionDef) -> FunctionParts:

@@ -12,15 +12,14 @@ from dataclasses import replace
 
 from deploykit.transforms.core.checks.calls import Calls, Expansion, called, expansion
 from deploykit.transforms.core.checks.edges import Edges, no_such_output
-from deploykit.transforms.core.checks.graph_parts import LIBRARY, FunctionParts, GraphParts
+from deploykit.transforms.core.checks.graph_parts import FunctionParts, GraphParts
 from deploykit.transforms.core.checks.node_rules import NodeRules
-from deploykit.transforms.core.checks.wire import decoded, field_bytes
 from deploykit.transforms.core.display.escaped import escaped
 from deploykit.transforms.core.errors import GraphError, nearest
 from deploykit.transforms.core.graph import Graph, no_collection
 from deploykit.transforms.core.node import Node, split
 from deploykit.transforms.core.ops import GRAPH_VERSION, op_defs
-from deploykit.transforms.core.protos import FunctionDefLibrary, VersionDef
+from deploykit.transforms.core.protos import VersionDef
 
 # Is told of each sound node: the function it is in or "", the node, whether its op is known.
 See = Callable[[str, Node, bool], None]
@@ -54,8 +53,7 @@ def read_graph(content: bytes, *, allow_unknown_ops: bool = False) -> Graph:
     with printable(), no_collection():
         parts = GraphParts.read(content)
         _check(replace(parts, nodes=noted), _ignore if allow_unknown_ops else None)
-        library = decoded(field_bytes(content, LIBRARY), FunctionDefLibrary)
-        return Graph(nodes, versions=parts.versions, library=library)
+        return Graph(nodes, versions=parts.versions, library=parts.library())
 
 
 def _ignore(function: str, node: Node, is_known: bool) -> None:

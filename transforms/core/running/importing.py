@@ -7,18 +7,13 @@ and adds nothing to what they accept.
 import contextlib
 import ctypes
 import importlib.util
-from collections.abc import Iterable
 from pathlib import Path
 
+from deploykit.transforms.core.checks.graph_parts import GraphParts
 from deploykit.transforms.core.errors import LoadError
+from deploykit.transforms.core.graph import follow
 from deploykit.transforms.core.node import Node, delimited
-from deploykit.transforms.core.protos import (
-    AttrValue,
-    FunctionDefLibrary,
-    GraphDef,
-    TensorProto,
-    VersionDef,
-)
+from deploykit.transforms.core.protos import AttrValue, GraphDef, TensorProto
 from deploykit.transforms.core.running.child import Worker, call
 from deploykit.transforms.core.running.session import Session, refusal
 
@@ -61,20 +56,20 @@ class ImportCheck:
             call(f"{__name__}:import_in_python", graph_def)
 
 
-def light_form(nodes: Iterable[Node], library: FunctionDefLibrary, versions: VersionDef) -> bytes:
+def light_form(graph: GraphParts) -> bytes:
     """Return the bytes of a GraphDef that TensorFlow's importer refuses where it refuses the graph.
 
     Large constants are zeros of the same type and shape, as the importer looks at none of their
     values. Nodes that keep the shape of what they read are left out, as they refuse no shape. The
     graph must be one that `validate` finds sound.
     """
-    kept = list(map(_without_values, nodes))
+    kept = list(map(_without_values, graph.nodes()))
     named = {tensor[1:] for node in kept for tensor in node.control_inputs}
     for node in kept:
         if "_class" in node.attrs:  # another node is placed where this one is
             named.update(text.decode(errors="replace")[5:] for text in node.attrs["_class"].list.s)
     passed = {
-        node.name: node.inputs[0]
+        node.name: [node.inputs[0]]
         for node in kept
         if node.op in _SAME_SHAPE and node.attrs.keys() == {"T"} and node.name not in named
         if len(node.inputs) == 1 and not node.device
@@ -83,9 +78,9 @@ def light_form(nodes: Iterable[Node], library: FunctionDefLibrary, versions: Ver
     for node in kept:
         if node.name not in passed:
             if not passed.keys().isdisjoint(node.inputs):
-                node = node.rewired(lambda tensor: [_source(tensor, passed)])
+                node = node.rewired(lambda tensor: follow(tensor, passed))
             pieces += delimited(1, node.serialized())
-    rest = GraphDef(library=library, versions=versions)
+    rest = GraphDef(library=graph.library(), versions=graph.versions)
     return b"".join([*pieces, rest.SerializeToString()])
 
 
@@ -98,16 +93,6 @@ def _without_values(node: Node) -> Node:
         return node
     zeros = TensorProto(dtype=tensor.dtype, tensor_shape=tensor.tensor_shape)
     return node.with_attrs(value=AttrValue(tensor=zeros))
-
-
-def _source(tensor: str, passed: dict[str, str]) -> str:
-    """Return where a tensor comes from, and shorten the way there for the next one."""
-    path = []
-    while tensor in passed:
-        path.append(tensor)
-        tensor = passed[tensor]
-    passed.update(dict.fromkeys(path, tensor))
-    return tensor
 
 
 class Importer:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from deploykit.transforms.core.checks.graph_parts import GraphParts
 from deploykit.transforms.core.checks.validate import validate
 from deploykit.transforms.core.errors import CrashError, GraphError, LoadError
 from deploykit.transforms.core.graph import Graph
@@ -219,7 +220,7 @@ def test_ops_that_python_brings_are_known():
 
 
 def light(graph):
-    return light_form(graph, graph.library, graph.versions)
+    return light_form(GraphParts.of(graph))
 
 
 def test_the_light_form_holds_no_large_constant():
