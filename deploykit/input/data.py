@@ -10,10 +10,11 @@ from deploykit.records.index import END, index_names, load_index, one_set
 from deploykit.records.verify_records import shard_counts
 from deploykit.storage.arrays import load_data
 from deploykit.storage.files import check_regular
-from deploykit.storage.tables import is_table
+from deploykit.storage.tables import is_number, is_table
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.files.reading import text_lines
 from deploykit.transforms.core.graph import Graph
+from deploykit.verification.fitting import only_of_type
 from deploykit.verification.sample_inputs import type_and_shape
 from deploykit.verification.samples import names_of_inputs
 
@@ -53,11 +54,12 @@ class Data:
 
     def only_of_type(self, type_: str) -> list[str]:
         """Return the only feature that is no label, or else the only text or number among them."""
-        found = [name for name in self.features if name not in ("label", "labels")]
-        if len(found) > 1:
-            is_text = type_ == "string"
-            found = [n for n in found if (self.features[n].dtype == "string") is is_text]
-        return found if len(found) == 1 else []
+        return only_of_type({n: self.features[n].dtype == "string" for n in self.unlabelled}, type_)
+
+    @property
+    def unlabelled(self) -> list[str]:
+        """The features that are not labels."""
+        return [name for name in self.features if name not in ("label", "labels")]
 
     @property
     def labelled(self) -> bool:
@@ -189,7 +191,7 @@ def _records(folder: Path, name: str, is_named: bool = False) -> Data:
 
 def _csv(path: str, files: Sequence[Path], columns: Columns | None) -> Data:
     first = _first_line(files[0])
-    header = not all(_is_number(field) for field in first.split(","))
+    header = not all(is_number(field) for field in first.split(","))
     width = first.count(",") + 1
     if columns is None:
         columns = {"x": (0, width - 1), "label": width - 1} if width > 1 else {"x": 0}
@@ -267,11 +269,3 @@ def _first_line(file: Path) -> str:
 
 def _ends(columns: int | tuple[int, int]) -> tuple[int, int]:
     return (columns, columns + 1) if isinstance(columns, int) else columns
-
-
-def _is_number(field: str) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True

@@ -7,7 +7,6 @@ them, alike in every style.
 
 import contextlib
 import json
-import logging
 import os
 import shlex
 from collections.abc import Iterable, Mapping
@@ -26,7 +25,7 @@ from deploykit.transforms.core.files.reading import read_json
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split
 from deploykit.transforms.core.tensors import numpy_type
-from deploykit.verification.fitting import of_type
+from deploykit.verification.fitting import of_type, tell_only
 from deploykit.verification.sample_inputs import type_and_shape
 from deploykit.verification.samples import names_of_inputs
 
@@ -34,9 +33,6 @@ FORMAT = 1
 _SIZES = ("resize", "crop")
 _MOST = 1 << 16  # pixels along a side, and channels: no image has as many
 _INT8, _HALF = PhotoRange(-128.0, 127.0), PhotoRange(0.0, 127.0)
-
-
-logger = logging.getLogger("deploykit")
 
 
 @dataclass(frozen=True)
@@ -395,16 +391,10 @@ def _feature_for(names: tuple[str, ...], inputs: int, data: Data, type_: str) ->
     for name in names:
         if name in data.features:
             return name
-    only = (
-        data.only_of_type(type_)
-        if data.kind == "arrays"
-        else [each for each in data.features if each not in ("label", "labels")]
-    )
+    only = data.only_of_type(type_) if data.kind == "arrays" else data.unlabelled
     if inputs == len(only) == 1:
         if data.kind == "arrays":
-            logger.info(
-                "input '%s' takes the only fitting array of the data, '%s'", names[0], only[0]
-            )
+            tell_only(names[0], only[0])
         return only[0]
     raise GraphError(
         f"{data.path}: there is no feature '{names[0]}' for the input of that name; there are: "

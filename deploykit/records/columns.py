@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from deploykit.records.lines import each_line, first_lines, parts_of, text_of
 from deploykit.records.record_source import Facts, none_found
+from deploykit.storage.tables import is_number
 from deploykit.transforms.core.errors import GraphError, nearest
 
 _INT64 = range(-(1 << 63), 1 << 63)
@@ -98,15 +99,6 @@ def cells(line: bytes, delimiter: str) -> list[str]:
         except csv.Error as error:
             raise ValueError(f"quotes: {error}") from None
     return text.split(delimiter)
-
-
-def is_number(cell: str) -> bool:
-    """Say whether a cell holds a number."""
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def is_whole(cell: str) -> bool:

@@ -13,6 +13,7 @@ from deploykit.records.lines import first_lines
 from deploykit.records.record_source import RecordSource, none_found
 from deploykit.records.tables import Numbers, Texts
 from deploykit.storage.files import check_regular
+from deploykit.storage.tables import is_number
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.files.reading import opened
 
@@ -124,13 +125,5 @@ def _kind_of(path: Path) -> str:
 def _is_table(path: Path) -> bool:
     """Say whether the second line, or the only one, holds numbers."""
     line = first_lines(str(path), 2)[-1]
-    numbers = sum(_is_number(cell) for cell in line.split(b","))
+    numbers = sum(is_number(cell) for cell in line.split(b","))
     return numbers >= max(1, line.count(b","))
-
-
-def _is_number(cell: bytes) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True

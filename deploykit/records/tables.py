@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.records.columns import Columns, columns_of, is_number
+from deploykit.records.columns import Columns, columns_of
 from deploykit.records.features import Feature
 from deploykit.records.lines import each_line, parts_of, text_of
 from deploykit.records.record_source import Problem, Problems, SourcePart, facts_of
+from deploykit.storage.tables import is_number
 from deploykit.transforms.core.tensors import Array
 from deploykit.transforms.core.tfrecord import OVERHEAD
 

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,9 +39,9 @@ def is_table(
         head, first = (next(csv.reader([next(lines, "").lstrip("\ufeff")]), []) for _ in range(2))
     except csv.Error:  # a cell of more than 131,072 characters, which no table of numbers has
         return False
-    has_header = not all(map(_is_number, head))
+    has_header = not all(map(is_number, head))
     has_names = not {cell.strip() for cell in head}.isdisjoint(names)
-    return has_header and (has_names or (takes_text and not all(map(_is_number, first))))
+    return has_header and (has_names or (takes_text and not all(map(is_number, first))))
 
 
 def load_table(path: str | os.PathLike[str]) -> dict[str, Array]:
@@ -131,9 +132,10 @@ def _of_arrow(values: list[object]) -> Array:
     return found
 
 
-def _is_number(cell: str) -> bool:
+def is_number(cell: Any) -> bool:
+    """Say whether a cell of a table, text or a value of Python, is a number."""
     try:
         float(cell)
-    except ValueError:
+    except (TypeError, ValueError):
         return False
     return True

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from deploykit.storage.tables import is_number
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tensors import Array, numpy_type
 
@@ -25,14 +26,29 @@ def name_in(
     if found is not None:
         return found
     others = [] if labels is None else [each for each in data if each not in labels]
-    if len(others) > 1:
-        is_text = type_ == "string"
-        others = [n for n in others if (np.asarray(data[n]).dtype.kind in "OSUV") is is_text]
-    if len(others) != 1:
+    are_texts = {each: np.asarray(data[each]).dtype.kind in "OSUV" for each in others}
+    only = only_of_type(are_texts, type_)
+    if not only:
         known = ", ".join(sorted(data))
         raise GraphError(f"the data has no array for input '{names[0]}'; it has: {known}")
-    logger.info("input '%s' takes the only fitting array of the data, '%s'", names[0], others[0])
-    return others[0]
+    tell_only(names[0], only[0])
+    return only[0]
+
+
+def only_of_type(are_texts: Mapping[str, bool], type_: str) -> list[str]:
+    """Return the only name, or else the only one of texts, or of numbers, as an input takes them.
+
+    `are_texts` says of each name whether it is of texts.
+    """
+    found = list(are_texts)
+    if len(found) > 1:
+        found = [name for name, is_text in are_texts.items() if is_text is (type_ == "string")]
+    return found if len(found) == 1 else []
+
+
+def tell_only(name: str, array: str) -> None:
+    """Say that an input takes an array of another name."""
+    logger.info("input '%s' takes the only fitting array of the data, '%s'", name, array)
 
 
 def of_type(name: str, array: Array, type_: str) -> Array:
@@ -46,7 +62,7 @@ def of_type(name: str, array: Array, type_: str) -> Array:
     if np.can_cast(array.dtype, wanted, "same_kind"):
         return array.astype(wanted, copy=False)
     if array.dtype.kind == "O" and wanted.kind in "biufc":
-        value = next((each for each in array.reshape(-1) if not _is_number(each)), "")
+        value = next((each for each in array.reshape(-1) if not is_number(each)), "")
         shown = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
         raise GraphError(
             f"the data for input '{name}' is string, but it takes {type_}: '{shown[:80]}' is not a "
@@ -80,14 +96,6 @@ def _bytes_of(array: Array) -> Array:
     if array.dtype.kind == "V" or any(b"\0" in each for each in found):
         found[:] = [flat[n : n + 1].tobytes() for n in range(len(flat))]
     return found.reshape(array.shape)
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def of_rank(name: str, array: Array, shape: tuple[int, ...] | None) -> Array:
