@@ -4,9 +4,9 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import metadata
 from pathlib import Path
 
+from deploykit import __version__
 from deploykit.benchmarking.settings import Settings
 from deploykit.benchmarking.tuning.for_server import check_served
 from deploykit.exporting.in_turn import refused_in_turn
@@ -99,7 +99,7 @@ class Manifests:
             tcmalloc=self.settings.allocator == "tcmalloc",
             openvino=any((folder / ENGINE).is_dir() for folder in models.values()),
             environment=self._environment(),
-            deploykit=metadata.version("deploykit"),
+            deploykit=__version__,
         )
         if deployment.openvino and deployment.tcmalloc and "docker" in self.kinds:
             words = "%s recommends tcmalloc, under which OpenVINO ends: not in Dockerfile.deploykit"

@@ -5,10 +5,10 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from deploykit import __version__
 from deploykit.benchmarking.results import check_tuned
 from deploykit.exporting.class_names import LABELS
 from deploykit.exporting.client_names import signature_names, with_aliases, with_names
@@ -36,6 +36,7 @@ from deploykit.serving.saved_model.write_version import check_free, check_name, 
 from deploykit.storage.files import check_output_folder
 from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.engines.engine_folder import files as engine_files
+from deploykit.transforms.core.engines.engines import TENSORFLOW, version_of
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.tensors import Array
@@ -266,7 +267,7 @@ def _provenance(
         "format": FORMAT,
         "kind": "export",
         "source": origin,
-        "versions": {each: metadata.version(each) for each in ("deploykit", "tensorflow")},
+        "versions": {"deploykit": __version__, "tensorflow": version_of(TENSORFLOW)},
         "signatures": described(signatures),
         "warm_up_requests": warm_up_requests,
         "saved_model": digest,

@@ -103,7 +103,7 @@ def _values(deployment: Deployment) -> dict[str, object]:
         "version": deployment.version,
         "image": f"{deployment.app}:{deployment.version}",
         "serving_image": SERVING_IMAGE,
-        "wheel": f"deploykit-{deployment.deploykit}-py3-none-any.whl",
+        "wheel": f"tf_deploykit-{deployment.deploykit}-py3-none-any.whl",
         "configs": [*configs, *session, "/models/"],
         "own_configs": [*configs, "/models/"],
         "flags": [

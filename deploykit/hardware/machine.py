@@ -8,13 +8,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from deploykit import __version__
+from deploykit.transforms.core.engines.tensorflow_wheel import tensorflow_wheel
+
 FLAGS = (
     "avx", "avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16",
     "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16",
     "asimd", "asimddp", "asimdhp", "i8mm", "bf16", "sve", "sve2",
 )  # fmt: skip
 """Of a CPU: those that TensorFlow's kernels ask for."""
-WHEELS = ("tensorflow", "tensorflow-cpu", "tf-nightly", "tf-nightly-cpu", "intel-tensorflow")
 _VARIABLES = (
     "CUDA_", "DNNL_", "GLIBC_TUNABLES", "GOMP_", "KERAS_", "KMP_", "LD_LIBRARY_PATH", "LD_PRELOAD",
     "MALLOC_", "NVIDIA_", "OMP_", "ONEDNN_", "TF_CPP_", "TF_CUDNN_", "TF_DISABLE_", "TF_ENABLE_",
@@ -63,12 +65,13 @@ def environment() -> dict[str, str]:
 
 def versions() -> dict[str, str | None]:
     """Return the versions of what is installed; `wheel` is the distribution with TensorFlow."""
-    wheel = next((name for name in WHEELS if _version(name)), None)
-    names = ("deploykit", "keras", "numpy", "protobuf", "grpcio")
+    wheel = tensorflow_wheel()
+    names = ("keras", "numpy", "protobuf", "grpcio")
     return {
         "python": platform.python_version(),
-        "tensorflow": wheel and _version(wheel),
-        "wheel": wheel,
+        "tensorflow": wheel.version if wheel else None,
+        "wheel": wheel.name if wheel else None,
+        "deploykit": __version__,
         **{name: _version(name) for name in names},
     }
 

@@ -5,16 +5,17 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from deploykit import __version__
 from deploykit.hardware.machine import environment, machine
 from deploykit.shipping.stage import ShipStage
 from deploykit.shipping.stage_result import FOLDER, Outcome, StageResult
 from deploykit.storage.documents import FORMAT
 from deploykit.storage.files import write
 from deploykit.storage.resume_file import digest, pieces
+from deploykit.transforms.core.engines.engines import TENSORFLOW, version_of
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.files.reading import read_json
 from deploykit.verification.samples import Samples
@@ -119,7 +120,7 @@ def key_of(stage: ShipStage, inputs: Mapping[str, Any], needed: Mapping[str, str
         "stage": stage.name,
         "inputs": {name: inputs[name] for name in ("model", *stage.options)},
         "needs": {name: needed[name] for name in stage.needs},
-        "versions": [metadata.version(name) for name in ("deploykit", "tensorflow")],
+        "versions": [__version__, version_of(TENSORFLOW)],
     }
     if stage.measures:
         here = machine()

@@ -1,10 +1,10 @@
 """A frozen graph and its signatures as the bytes of a `saved_model.pb`, without TensorFlow."""
 
 from collections.abc import Iterable, Mapping
-from importlib import metadata
 
 from deploykit.serving.protocol.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
 from deploykit.serving.protocol.signatures import SERVE, Tensor
+from deploykit.transforms.core.engines.engines import TENSORFLOW, version_of
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import delimited, split, tensor_name
@@ -78,7 +78,7 @@ def saved_model(graph: Graph, signatures: Mapping[str, SignatureDef]) -> list[by
     """
     about = MetaGraphDef.MetaInfoDef(
         tags=[SERVE],
-        tensorflow_version=metadata.version("tensorflow"),
+        tensorflow_version=version_of(TENSORFLOW),
     )
     rest = MetaGraphDef(signature_def=signatures)
     meta = [  # its fields 1, 2 and 5; so no second copy of the graph is ever held

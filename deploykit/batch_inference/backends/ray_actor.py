@@ -5,10 +5,10 @@ die alone and ends with the actor, which Ray ends with its driver.
 """
 
 import socket
-from dataclasses import dataclass, field
-from importlib import metadata
+from dataclasses import dataclass
 from typing import Any
 
+from deploykit import __version__
 from deploykit.batch_inference.backends.process_backend import ProcessBackend
 from deploykit.batch_inference.infer_task import InferTask
 from deploykit.transforms.core.errors import BugError, Error
@@ -18,20 +18,12 @@ Outcome = tuple[str, Any]
 """`value` and what a method returned, or `error` and what it raised, which Ray would wrap."""
 
 
-def own_version() -> str:
-    """Return which deploykit is installed here; of a clone that is only run, nothing."""
-    try:
-        return metadata.version("deploykit")
-    except metadata.PackageNotFoundError:
-        return ""
-
-
 @dataclass(frozen=True)
 class ActorPlace:
     """Where a worker is, and which deploykit is there."""
 
     where: str
-    version: str = field(default_factory=own_version)
+    version: str = __version__
 
 
 class PartActor:

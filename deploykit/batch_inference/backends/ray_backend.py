@@ -15,8 +15,9 @@ from typing import Any
 
 import ray
 
+from deploykit import __version__
 from deploykit.batch_inference.backends.backend import LostWorkerError
-from deploykit.batch_inference.backends.ray_actor import ActorPlace, PartActor, own_version
+from deploykit.batch_inference.backends.ray_actor import ActorPlace, PartActor
 from deploykit.batch_inference.infer_task import InferTask
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.running.child import limits
@@ -117,9 +118,9 @@ def cpus() -> int:
 
 def _checked(place: ActorPlace) -> str:
     """Return where a worker is. GraphError: another deploykit is there."""
-    if place.version != own_version():
+    if place.version != __version__:
         raise GraphError(
-            f"{place.where}: deploykit {place.version} is there, but {own_version()} here; all "
+            f"{place.where}: deploykit {place.version} is there, but {__version__} here; all "
             "machines of the cluster need the same"
         )
     return place.where
@@ -135,7 +136,7 @@ def _losing(where: str) -> Iterator[None]:
         if getattr(error, "actor_init_failed", False):
             raise GraphError(
                 f"the cluster cannot start a worker ({lines[-1].strip()[:200]}); all its machines "
-                f"need deploykit {own_version()}, in the Python that runs Ray there"
+                f"need deploykit {__version__}, in the Python that runs Ray there"
             ) from None
         kinds = [how for kind, how in _LOST if isinstance(error, kind)]
         raise LostWorkerError(f"{where}: {kinds[0] if kinds else lines[0][:200]}") from None

@@ -189,7 +189,7 @@ def _plan(root: Descriptor) -> Plan:
                 _growth(field),
             )
             for wire_type in _WIDTHS:
-                plan[field.number << 3 | wire_type] = (None, 8 if field.is_repeated else 0, 0)
+                plan[field.number << 3 | wire_type] = (None, 8 if _is_repeated(field) else 0, 0)
     return plans[root.full_name]
 
 
@@ -197,11 +197,11 @@ def _size(field: FieldDescriptor) -> int:
     """Return about what an element of a field takes by itself in protobuf's memory."""
     message: Any = field.message_type
     if message is None:
-        return 32 + _PLACE if field.type in _TEXT and field.is_repeated else 0
+        return 32 + _PLACE if field.type in _TEXT and _is_repeated(field) else 0
     if message.GetOptions().map_entry:
         return 64
-    texts = sum(each.type in _TEXT and not each.is_repeated for each in message.fields)
-    place = _PLACE if field.is_repeated else 0
+    texts = sum(each.type in _TEXT and not _is_repeated(each) for each in message.fields)
+    place = _PLACE if _is_repeated(field) else 0
     return 24 + 8 * (len(message.fields) + texts) + place
 
 
@@ -212,3 +212,9 @@ def _growth(field: FieldDescriptor) -> int:
     if field.type in _TEXT or field.type in _FIXED or field.type == FieldDescriptor.TYPE_BOOL:
         return 1
     return 8 if field.type in _LONG else 4
+
+
+def _is_repeated(field: FieldDescriptor) -> bool:
+    """Say whether a field is a list. Protobuf 5 has no `is_repeated`, protobuf 8 no `label`."""
+    found = getattr(field, "is_repeated", None)
+    return bool(field.label == FieldDescriptor.LABEL_REPEATED if found is None else found)

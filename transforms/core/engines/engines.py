@@ -7,6 +7,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from deploykit.transforms.core.engines.tensorflow_wheel import tensorflow_wheel
 from deploykit.transforms.core.errors import GraphError
 
 TENSORFLOW, OPENVINO = "tensorflow", "openvino"
@@ -21,7 +22,8 @@ PRECISIONS = ("f32", "bf16")
 MOST_THREADS, MOST_REQUESTS, MOST_BATCH = 4096, 1024, 1 << 20
 """What an option or a file may request at most: threads of each kind, requests at the same time,
 and samples in a batch. Beyond the first two, processes die while they start threads."""
-INSTALL = "pip install 'deploykit[openvino]'"
+INSTALL = "in a clone of deploykit: pip install '.[openvino]'"
+INSTALL_TENSORFLOW = "in a clone of deploykit: pip install '.[tf]'"
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,12 @@ def _has_tcmalloc(maps: Path = Path("/proc/self/maps")) -> bool:
 
 def version_of(engine: str) -> str:
     """Return the version of an engine that is installed."""
-    return metadata.version(engine)
+    if engine != TENSORFLOW:
+        return metadata.version(engine)
+    wheel = tensorflow_wheel()
+    if wheel is None:
+        raise GraphError(f"TensorFlow is not installed ({INSTALL_TENSORFLOW})")
+    return wheel.version
 
 
 def check_engine(engine: str) -> None:

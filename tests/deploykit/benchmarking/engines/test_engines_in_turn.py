@@ -116,7 +116,7 @@ def test_a_machine_without_openvino_says_so_before_anything_is_read(
     found = deploykit("benchmark", tmp_path / "no.pb", "--engine", "tensorflow,openvino")
     assert found.status == 2
     assert "the engine openvino cannot be had here" in found.stderr
-    assert "pip install 'deploykit[openvino]'" in found.stderr
+    assert "pip install '.[openvino]'" in found.stderr
 
 
 def test_a_model_is_measured_in_the_engine_that_it_was_written_for(

@@ -28,7 +28,7 @@ def test_what_is_no_use_is_refused(document):
 
 def test_an_engine_that_is_not_there_is_refused_with_what_installs_it(monkeypatch):
     monkeypatch.setattr(engines.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(GraphError, match=r"pip install 'deploykit\[openvino\]'"):
+    with pytest.raises(GraphError, match=r"pip install '\.\[openvino\]'"):
         engines.check_engine("openvino")
     with pytest.raises(GraphError, match="there is no engine 'tflite'; there are: tensorflow"):
         engines.check_engine("tflite")
