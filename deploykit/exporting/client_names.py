@@ -4,10 +4,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from deploykit.exporting.named_model import NamedModel
-from deploykit.serving.protocol.protos import SignatureDef
 from deploykit.serving.protocol.signatures import DEFAULT, Tensor
 from deploykit.transforms.core.errors import GraphError, nearest
 from deploykit.transforms.core.node import normal
+from deploykit.transforms.core.protos import (
+    SignatureDef,
+)
 
 
 def with_aliases(

@@ -11,7 +11,6 @@ import numpy as np
 from deploykit.exporting.named_model import NamedModel
 from deploykit.freezing.sidecar import about
 from deploykit.rewriting.int8_graph import onednn_graph
-from deploykit.serving.protocol.protos import SignatureDef
 from deploykit.serving.protocol.signatures import Tensor, tensor_of
 from deploykit.transforms.core.engines.engine_cut import MODEL, is_cut
 from deploykit.transforms.core.engines.engine_folder import MOST_ANSWERS
@@ -38,6 +37,9 @@ from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.int8.stored_codes import holds_codes
 from deploykit.transforms.core.node import normal, producer_name
 from deploykit.transforms.core.ops import FEEDABLE_OPS
+from deploykit.transforms.core.protos import (
+    SignatureDef,
+)
 from deploykit.transforms.core.tensors import Array
 from deploykit.verification.engines.engine_cases import EngineCase
 from deploykit.verification.engines.engine_check import EngineCheck, compared_in

@@ -27,7 +27,6 @@ from deploykit.freezing.open_model import OpenedModel
 from deploykit.freezing.sidecar import about
 from deploykit.input.preprocessing import Preprocessing, declared_for
 from deploykit.serving.protocol.photo_names import TENSORS
-from deploykit.serving.protocol.protos import SignatureDef
 from deploykit.serving.protocol.signatures import CLASSES, PREDICT, described, sizes
 from deploykit.serving.saved_model.proto import saved_model
 from deploykit.serving.saved_model.warmup_limits import MOST, USUAL
@@ -39,6 +38,9 @@ from deploykit.transforms.core.engines.engine_folder import files as engine_file
 from deploykit.transforms.core.engines.engines import TENSORFLOW, version_of
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.protos import (
+    SignatureDef,
+)
 from deploykit.transforms.core.tensors import Array
 
 STEPS = "assets.extra/preprocessing.json"

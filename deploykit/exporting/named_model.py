@@ -16,12 +16,16 @@ from deploykit.freezing.model_files import ModelFiles
 from deploykit.freezing.open_model import OpenedModel, open_files, open_model
 from deploykit.freezing.saved_models import function_to_load
 from deploykit.freezing.sidecar import SignatureNames
-from deploykit.serving.protocol.protos import MetaGraphDef, SignatureDef, TensorInfo
 from deploykit.serving.protocol.signatures import DEFAULT, PREDICT, Tensor, tensor_of
 from deploykit.serving.saved_model.proto import tensors_of
 from deploykit.transforms.core.errors import GraphError, naming, nearest
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, normal, producer_name, split
+from deploykit.transforms.core.protos import (
+    MetaGraphDef,
+    SignatureDef,
+    TensorInfo,
+)
 from deploykit.transforms.core.tensors import DType
 
 

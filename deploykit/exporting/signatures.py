@@ -6,7 +6,6 @@ from deploykit.exporting.class_names import best_classes
 from deploykit.exporting.named_model import NamedModel
 from deploykit.exporting.photo_inputs import PhotoSides
 from deploykit.serving.protocol.photo_names import PIXELS, TENSORS
-from deploykit.serving.protocol.protos import SignatureDef
 from deploykit.serving.protocol.signatures import (
     CLASSES,
     CLASSIFY,
@@ -22,6 +21,9 @@ from deploykit.serving.protocol.signatures import (
 from deploykit.serving.saved_model.parse_examples import parse_in_front
 from deploykit.serving.saved_model.proto import signature_def
 from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.protos import (
+    SignatureDef,
+)
 from deploykit.transforms.core.tensors import DType
 
 METHODS = {"predict": PREDICT, "classify": CLASSIFY, "regress": REGRESS}

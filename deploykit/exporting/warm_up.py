@@ -12,12 +12,14 @@ from deploykit.input.data import is_arrays
 from deploykit.input.preprocessing import Preprocessing, Steps, declared_for
 from deploykit.input.samples import open_feeds
 from deploykit.serving.protocol.photo_names import TENSORS
-from deploykit.serving.protocol.protos import SignatureDef
 from deploykit.serving.protocol.signatures import DEFAULT, PREDICT
 from deploykit.serving.saved_model.warmup_requests import requests, some, write_requests
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node, normal, producer_name
+from deploykit.transforms.core.protos import (
+    SignatureDef,
+)
 from deploykit.transforms.core.tensors import Array, DType
 
 Feeds = Iterable[Mapping[str, Array]]

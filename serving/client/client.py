@@ -13,21 +13,29 @@ from deploykit.serving.client.requests import Features, examples_input, model_sp
 from deploykit.serving.protocol.codec import decode
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.protos import (
+    MODEL_SERVICE,
+    PREDICTION_SERVICE,
     ClassificationRequest,
+    ClassificationResponse,
     GetModelMetadataRequest,
+    GetModelMetadataResponse,
     GetModelStatusRequest,
-    MetaGraphDef,
+    GetModelStatusResponse,
     ModelServerConfig,
-    ModelServiceStub,
     ModelVersionStatus,
-    PredictionServiceStub,
+    PredictResponse,
     RegressionRequest,
+    RegressionResponse,
     ReloadConfigRequest,
+    ReloadConfigResponse,
     SignatureDefMap,
 )
 from deploykit.serving.protocol.signatures import Signature, signatures_of
 from deploykit.serving.protocol.version_status import VersionStatus
 from deploykit.transforms.core.errors import Error
+from deploykit.transforms.core.protos import (
+    MetaGraphDef,
+)
 from deploykit.transforms.core.tensors import Array
 
 _HEALTH = {b"\x08\x01": "SERVING", b"\x08\x02": "NOT_SERVING"}  # a HealthCheckResponse, whole
@@ -58,8 +66,6 @@ class Client:
         """
         self._endpoint = Endpoint(address, replace(connection, **options))
         self._channel = self._endpoint.channel()
-        self._prediction = PredictionServiceStub(self._channel)
-        self._models = ModelServiceStub(self._channel)
 
     def predict(
         self,
@@ -77,7 +83,7 @@ class Client:
         CallError: there is no such server, model or version, or the model refuses the inputs.
         """
         request = predict_request(model, inputs, version, label, signature, outputs)
-        answer = self._endpoint.call(self._prediction.Predict, request)
+        answer = self._call(PREDICTION_SERVICE, "Predict", request, PredictResponse)
         return {alias: self._decoded(proto, alias) for alias, proto in answer.outputs.items()}
 
     def classify(
@@ -98,7 +104,7 @@ class Client:
             model_spec=model_spec(model, version, label, signature),
             input=examples_input(examples, context),
         )
-        answer = self._endpoint.call(self._prediction.Classify, request)
+        answer = self._call(PREDICTION_SERVICE, "Classify", request, ClassificationResponse)
         return [
             [(each.label, each.score) for each in example.classes]
             for example in answer.result.classifications
@@ -119,7 +125,7 @@ class Client:
             model_spec=model_spec(model, version, label, signature),
             input=examples_input(examples, context),
         )
-        answer = self._endpoint.call(self._prediction.Regress, request)
+        answer = self._call(PREDICTION_SERVICE, "Regress", request, RegressionResponse)
         return np.array([each.value for each in answer.result.regressions], np.float32)
 
     def metadata(
@@ -129,11 +135,13 @@ class Client:
         request = GetModelMetadataRequest(
             model_spec=model_spec(model, version, label), metadata_field=["signature_def"]
         )
-        answer = self._endpoint.call(self._prediction.GetModelMetadata, request)
+        answer = self._call(
+            PREDICTION_SERVICE, "GetModelMetadata", request, GetModelMetadataResponse
+        )
         found, meta = SignatureDefMap(), MetaGraphDef()
         answer.metadata["signature_def"].Unpack(found)
         for name, signature in found.signature_def.items():
-            meta.signature_def[name].CopyFrom(signature)
+            meta.signature_def[name].ParseFromString(signature.SerializeToString())
         return signatures_of(meta)
 
     def status(
@@ -141,7 +149,7 @@ class Client:
     ) -> list[VersionStatus]:
         """Return the versions of a model that the server knows of. CallError: as `predict`."""
         request = GetModelStatusRequest(model_spec=model_spec(model, version, label))
-        answer = self._endpoint.call(self._models.GetModelStatus, request)
+        answer = self._call(MODEL_SERVICE, "GetModelStatus", request, GetModelStatusResponse)
         return [
             VersionStatus(
                 each.version,
@@ -165,7 +173,10 @@ class Client:
         except text_format.ParseError as error:
             raise Error(f"the text is no models.config: {error}") from None
         request = ReloadConfigRequest(config=parsed)
-        status = self._endpoint.call(self._models.HandleReloadConfigRequest, request).status
+        answer = self._call(
+            MODEL_SERVICE, "HandleReloadConfigRequest", request, ReloadConfigResponse
+        )
+        status = answer.status
         if status.error_code:
             code = _code_name(status.error_code)
             raise CallError(f"{self._endpoint.address}: {status.error_message} ({code})", code)
@@ -194,6 +205,15 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _call(self, service: str, method: str, request: Any, response: Any) -> Any:
+        """Return the response of a method. CallError: there is none."""
+        call = self._channel.unary_unary(
+            f"/{service}/{method}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=response.FromString,
+        )
+        return self._endpoint.call(call, request)
 
     def _decoded(self, proto: Any, alias: str) -> Array:
         try:

@@ -7,11 +7,13 @@ the process over a shape that they were not made for: only inputs that reach non
 
 from collections.abc import Mapping
 
-from deploykit.serving.protocol.protos import MetaGraphDef
 from deploykit.serving.protocol.signatures import Signature, Tensor
 from deploykit.transforms.core.functions import CALL_OPS
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import producer_name
+from deploykit.transforms.core.protos import (
+    MetaGraphDef,
+)
 
 _ELEMENTWISE = frozenset(
     ("Abs", "Add", "AddV2", "Exp", "Identity", "Maximum", "Minimum", "Mul", "Neg", "RealDiv",

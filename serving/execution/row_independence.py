@@ -10,7 +10,6 @@ from deploykit.serving.execution.batch_rows import may_share
 from deploykit.serving.execution.row_kinds import Kind, Rows, What, must, same
 from deploykit.serving.execution.row_moves import MOVING
 from deploykit.serving.execution.row_rules import COMPUTING, WITH_RANGES
-from deploykit.serving.protocol.protos import MetaGraphDef
 from deploykit.serving.protocol.signatures import Signature
 from deploykit.transforms.core.control_flow import CASE_OPS, CONTROL_FLOW_OPS, IF_OPS
 from deploykit.transforms.core.errors import GraphError
@@ -23,6 +22,9 @@ from deploykit.transforms.core.ops import (
     acts,
     op_defs,
     output_types,
+)
+from deploykit.transforms.core.protos import (
+    MetaGraphDef,
 )
 from deploykit.transforms.core.shapes.known_shapes import Shapes
 from deploykit.transforms.core.shapes.sizes import Shape, require

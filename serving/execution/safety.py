@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from deploykit.serving.protocol.protos import MetaGraphDef
 from deploykit.serving.protocol.signatures import HIDDEN
 from deploykit.transforms.core.checks.side_effects import (
     READING_FILES,
@@ -21,6 +20,9 @@ from deploykit.transforms.core.checks.vocabularies import Vocabularies
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.files.checkpoint_index import check_index
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.protos import (
+    MetaGraphDef,
+)
 from deploykit.transforms.inline_functions import inline_functions
 
 _INIT = "__saved_model_init_op"

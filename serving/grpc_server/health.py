@@ -13,10 +13,7 @@ from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.names import check_name
 from deploykit.serving.protocol.protos import MODEL_SERVICE, PREDICTION_SERVICE
 
-SERVICES = (
-    MODEL_SERVICE.services_by_name["ModelService"].full_name,
-    PREDICTION_SERVICE.services_by_name["PredictionService"].full_name,
-)
+SERVICES = (MODEL_SERVICE, PREDICTION_SERVICE)
 _NAMES = ("", *SERVICES, *(name.rpartition(".")[2] for name in SERVICES))
 """Those that mean the whole server; TensorFlow Serving answers for the short ones alone."""
 

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import grpc
+from google.protobuf import descriptor_pool
+from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import SERVICE_NAME as HEALTH
 from grpc_reflection.v1alpha import reflection
 from grpc_reflection.v1alpha import reflection_pb2 as messages
@@ -12,6 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2 as messages
 from deploykit.serving.grpc_server.health import SERVICES
 from deploykit.serving.grpc_server.threads import CallThreads, answered_by
 from deploykit.serving.protocol.errors import ServingError
+from deploykit.serving.protocol.protos import PredictRequest
 
 _V1 = "grpc.reflection.v1.ServerReflection"  # the messages of v1alpha, renamed
 _PATHS = {f"/{name}/ServerReflectionInfo" for name in (reflection.SERVICE_NAME, _V1)}
@@ -29,7 +32,8 @@ class Reflection(grpc.GenericRpcHandler):  # type: ignore[misc]
         """Answer about the services of a server; there is no thread yet."""
         self.threads = CallThreads(0, "reflection", patience=0, arriving=_OPEN)
         """One for each stream."""
-        servicer = reflection.ReflectionServicer((*SERVICES, HEALTH, reflection.SERVICE_NAME))
+        names = (*SERVICES, HEALTH, reflection.SERVICE_NAME)
+        servicer = reflection.ReflectionServicer(names, pool=_pool())
 
         def answer(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
             return servicer.ServerReflectionInfo(self._questions(requests, context), context)
@@ -51,3 +55,12 @@ class Reflection(grpc.GenericRpcHandler):  # type: ignore[misc]
         with contextlib.suppress(ServingError):  # it had to make room
             while (question := self.threads.awaited(requests, context)) is not None:
                 yield question
+
+
+def _pool() -> Any:
+    """Return a pool of all that this server speaks; the messages may come from a private one."""
+    pool = PredictRequest.DESCRIPTOR.file.pool
+    if pool is not descriptor_pool.Default():
+        for file in (health_pb2.DESCRIPTOR, messages.DESCRIPTOR):
+            pool.AddSerializedFile(file.serialized_pb)
+    return pool

@@ -40,9 +40,8 @@ from deploykit.serving.protocol.protos import (
     RegressionResult,
     ReloadConfigRequest,
     ReloadConfigResponse,
-    SignatureDefMap,
 )
-from deploykit.serving.protocol.signatures import CLASSIFY
+from deploykit.serving.protocol.signatures import CLASSIFY, signature_map
 
 SIGNATURE_DEF = "signature_def"
 Reload = Callable[[Any, str, float | None], None]
@@ -60,7 +59,7 @@ class PredictionService:
     def methods(self) -> dict[str, Method]:
         """Return the methods by their paths."""
         return _by_path(
-            PREDICTION_SERVICE.services_by_name["PredictionService"].full_name,
+            PREDICTION_SERVICE,
             {
                 "Predict": Method(self._predict, computes=True),
                 "Classify": _computing(ClassificationRequest, self._classify),
@@ -113,11 +112,8 @@ class PredictionService:
                 words = f"Metadata field {field} is not supported"
                 raise ServingError("INVALID_ARGUMENT", words)
         answer, signatures = self._plane.signatures(target)
-        found = SignatureDefMap()
-        for name, signature in signatures.items():
-            found.signature_def[name].CopyFrom(signature.proto)
         response = GetModelMetadataResponse(model_spec=_spec(answer))
-        response.metadata[SIGNATURE_DEF].Pack(found)
+        response.metadata[SIGNATURE_DEF].Pack(signature_map(signatures))
         return response
 
 
@@ -132,7 +128,7 @@ class ModelService:
     def methods(self) -> dict[str, Method]:
         """Return the methods by their paths."""
         return _by_path(
-            MODEL_SERVICE.services_by_name["ModelService"].full_name,
+            MODEL_SERVICE,
             {
                 "GetModelStatus": _asking(GetModelStatusRequest, self._status),
                 "HandleReloadConfigRequest": _asking(ReloadConfigRequest, self._reload_config),

@@ -5,10 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploykit.serving.protocol.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
+from deploykit.serving.protocol.protos import SignatureDefMap
 from deploykit.transforms.core.checks.wire import check_growth, decoded
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.files.reading import read_bytes
+from deploykit.transforms.core.protos import (
+    MetaGraphDef,
+    SavedModel,
+    SignatureDef,
+    TensorInfo,
+)
 from deploykit.transforms.core.tensors import type_name
 
 SERVE = "serve"
@@ -69,6 +75,14 @@ def signatures_of(meta: MetaGraphDef) -> dict[str, Signature]:
         for name, proto in sorted(meta.signature_def.items())
         if not name.startswith(HIDDEN)
     }
+
+
+def signature_map(signatures: Mapping[str, Signature]) -> SignatureDefMap:
+    """Return signatures as TensorFlow Serving sends them."""
+    found = SignatureDefMap()
+    for name, signature in signatures.items():  # of another class where the pools differ
+        found.signature_def[name].ParseFromString(signature.proto.SerializeToString())
+    return found
 
 
 def _tensors(infos: Mapping[str, TensorInfo]) -> dict[str, Tensor]:

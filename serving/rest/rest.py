@@ -19,7 +19,8 @@ from deploykit.serving.execution.spent_memory import spent
 from deploykit.serving.execution.uploads import SMALL, Upload, Uploads
 from deploykit.serving.lifecycle.models import Models
 from deploykit.serving.protocol.errors import ServingError, code_of, reported
-from deploykit.serving.protocol.protos import ModelSpec, SignatureDefMap
+from deploykit.serving.protocol.protos import ModelSpec
+from deploykit.serving.protocol.signatures import signature_map
 from deploykit.serving.rest.connection import Response, error_response
 from deploykit.serving.rest.http_requests import Buffer, HttpError, HttpLimits, Request, too_large
 from deploykit.serving.rest.json_outputs import write_classes, write_outputs, write_values
@@ -252,11 +253,11 @@ class Rest:
 
     def _metadata(self, target: Target) -> bytes:
         answer, signatures = self._plane.signatures(target)
-        found = SignatureDefMap()
-        for name, signature in signatures.items():
-            found.signature_def[name].CopyFrom(signature.proto)
         return orjson.dumps(
-            {"model_spec": _plain(_spec(answer)), "metadata": {"signature_def": _plain(found)}}
+            {
+                "model_spec": _plain(_spec(answer)),
+                "metadata": {"signature_def": _plain(signature_map(signatures))},
+            }
         )
 
     @contextmanager

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 
-from deploykit.serving.protocol.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo
 from deploykit.serving.protocol.signatures import SERVE, Tensor
 from deploykit.transforms.core.engines.engines import TENSORFLOW, version_of
 from deploykit.transforms.core.errors import GraphError
@@ -13,6 +12,12 @@ from deploykit.transforms.core.ops import (
     LAST_VERSION_WITHOUT_SCALARS,
     op_defs,
     output_types,
+)
+from deploykit.transforms.core.protos import (
+    MetaGraphDef,
+    SavedModel,
+    SignatureDef,
+    TensorInfo,
 )
 from deploykit.transforms.core.shapes.static_shapes import static_shapes
 from deploykit.transforms.core.tensors import type_number

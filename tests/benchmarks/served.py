@@ -209,7 +209,7 @@ def _check(server: Server, body: PredictRequest) -> None:
 def _predicts(server: Server) -> Iterator[Any]:
     import grpc
 
-    from deploykit.serving.protocol.protos import PredictionServiceStub
+    from tests.serving.official_stubs import PredictionServiceStub
 
     with grpc.insecure_channel(server.address) as channel:
         yield PredictionServiceStub(channel).Predict

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploykit.serving.protocol.protos import SavedModel
 from deploykit.transforms.core.engines.engine_folder import write
 from deploykit.transforms.core.engines.engine_manifest import (
     EngineAnswer,
@@ -17,7 +16,10 @@ from deploykit.transforms.core.engines.engine_manifest import (
 from deploykit.transforms.core.engines.engines import EngineUse
 from deploykit.transforms.core.engines.proof import FLOAT_BAR
 from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.protos import GraphDef
+from deploykit.transforms.core.protos import (
+    GraphDef,
+    SavedModel,
+)
 from deploykit.transforms.core.tensors import DType
 from tests.serving.small_models import half_plus
 

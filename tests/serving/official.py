@@ -11,16 +11,18 @@ from deploykit.serving.protocol.protos import (
     ClassificationResponse,
     GetModelMetadataResponse,
     GetModelStatusResponse,
-    ModelServiceServicer,
-    PredictionServiceServicer,
     PredictResponse,
     RegressionResponse,
     ReloadConfigResponse,
     SignatureDefMap,
+)
+from tests.serving.certificates import Authority
+from tests.serving.official_stubs import (
+    ModelServiceServicer,
+    PredictionServiceServicer,
     add_ModelServiceServicer_to_server,
     add_PredictionServiceServicer_to_server,
 )
-from tests.serving.certificates import Authority
 
 
 class Official(PredictionServiceServicer, ModelServiceServicer):

@@ -12,8 +12,11 @@ from typing import Any
 
 import grpc
 
-from deploykit.serving.protocol.protos import ModelServiceStub, PredictionServiceStub
 from tests.documents import pinned
+from tests.serving.official_stubs import (
+    ModelServiceStub,
+    PredictionServiceStub,
+)
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,7 +1,8 @@
 """TensorFlow's protobuf classes without TensorFlow's start, which takes seconds.
 
-A placeholder stands for the package `tensorflow` on `sys.modules` while the generated modules load,
-so that its `__init__` does not run. A later `import tensorflow` works and shares the classes.
+Where TensorFlow is installed, the classes are its own: a placeholder stands for the package
+`tensorflow` on `sys.modules` while the generated modules load, so that its `__init__` does not run.
+A later `import tensorflow` works and shares the classes. Elsewhere they come from a private pool.
 """
 
 import importlib.util
@@ -9,6 +10,10 @@ import sys
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from deploykit.transforms.core.engines.tensorflow_wheel import package_folder
+from deploykit.transforms.core.protobuf.private_pool import private_messages
 
 
 @contextmanager
@@ -27,21 +32,6 @@ def without_tensorflow_start() -> Iterator[None]:
         del sys.modules["tensorflow"]
 
 
-with without_tensorflow_start():
-    from tensorflow.core.example.example_pb2 import Example
-    from tensorflow.core.framework.attr_value_pb2 import AttrValue, NameAttrList
-    from tensorflow.core.framework.function_pb2 import FunctionDef, FunctionDefLibrary
-    from tensorflow.core.framework.graph_pb2 import GraphDef
-    from tensorflow.core.framework.node_def_pb2 import NodeDef
-    from tensorflow.core.framework.op_def_pb2 import OpDef, OpList
-    from tensorflow.core.framework.tensor_pb2 import TensorProto
-    from tensorflow.core.framework.tensor_shape_pb2 import TensorShapeProto
-    from tensorflow.core.framework.variable_pb2 import VariableDef
-    from tensorflow.core.framework.versions_pb2 import VersionDef
-    from tensorflow.core.protobuf.meta_graph_pb2 import AssetFileDef, MetaGraphDef
-    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
-    from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto, BundleHeaderProto
-
 __all__ = [
     "AssetFileDef",
     "AttrValue",
@@ -57,8 +47,33 @@ __all__ = [
     "OpDef",
     "OpList",
     "SavedModel",
+    "SignatureDef",
+    "TensorInfo",
     "TensorProto",
     "TensorShapeProto",
     "VariableDef",
     "VersionDef",
 ]
+
+if TYPE_CHECKING or package_folder() is not None:
+    with without_tensorflow_start():
+        from tensorflow.core.example.example_pb2 import Example
+        from tensorflow.core.framework.attr_value_pb2 import AttrValue, NameAttrList
+        from tensorflow.core.framework.function_pb2 import FunctionDef, FunctionDefLibrary
+        from tensorflow.core.framework.graph_pb2 import GraphDef
+        from tensorflow.core.framework.node_def_pb2 import NodeDef
+        from tensorflow.core.framework.op_def_pb2 import OpDef, OpList
+        from tensorflow.core.framework.tensor_pb2 import TensorProto
+        from tensorflow.core.framework.tensor_shape_pb2 import TensorShapeProto
+        from tensorflow.core.framework.variable_pb2 import VariableDef
+        from tensorflow.core.framework.versions_pb2 import VersionDef
+        from tensorflow.core.protobuf.meta_graph_pb2 import (
+            AssetFileDef,
+            MetaGraphDef,
+            SignatureDef,
+            TensorInfo,
+        )
+        from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+        from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto, BundleHeaderProto
+else:
+    globals().update(private_messages("tensorflow", __all__))

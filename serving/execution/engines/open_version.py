@@ -16,7 +16,6 @@ from deploykit.serving.execution.quick_calls import QuickCalls
 from deploykit.serving.execution.row_independence import unmixed
 from deploykit.serving.execution.safety import check_safe
 from deploykit.serving.execution.servable import Servable
-from deploykit.serving.protocol.protos import MetaGraphDef
 from deploykit.serving.protocol.signatures import (
     Signature,
     Tensor,
@@ -28,6 +27,9 @@ from deploykit.transforms.core.engines.engine_folder import FOLDER, SAVED_MODEL,
 from deploykit.transforms.core.engines.engine_manifest import EngineFolder, EngineTensor
 from deploykit.transforms.core.engines.engines import AUTO, OPENVINO, TENSORFLOW, lacking
 from deploykit.transforms.core.errors import Error, GraphError, MismatchError
+from deploykit.transforms.core.protos import (
+    MetaGraphDef,
+)
 
 logger = logging.getLogger("deploykit")
 

@@ -13,12 +13,14 @@ from deploykit.serving.execution.engines.engine import HERE
 from deploykit.serving.execution.engines.openvino_engine import OpenVinoEngine
 from deploykit.serving.execution.engines.tensorflow_engine import TensorFlowEngine
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.serving.protocol.protos import MetaGraphDef
 from deploykit.serving.protocol.signatures import Signature, Tensor
 from deploykit.transforms.core.engines.engine_cut import is_cut
 from deploykit.transforms.core.engines.engine_manifest import EngineSignature, EngineTensor
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import normal
+from deploykit.transforms.core.protos import (
+    MetaGraphDef,
+)
 from deploykit.transforms.core.tensors import Array, DType
 
 

@@ -13,10 +13,12 @@ from deploykit.serving.execution.empty_batches import needs_rows
 from deploykit.serving.execution.engines.engine import ALL, HERE, Loading
 from deploykit.serving.execution.free_shapes import free_inputs
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.serving.protocol.protos import MetaGraphDef
 from deploykit.serving.protocol.signatures import SERVE, Signature
 from deploykit.transforms.core.engines.engines import TENSORFLOW, version_of
 from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.protos import (
+    MetaGraphDef,
+)
 from deploykit.transforms.core.running.free_memory import give_back
 from deploykit.transforms.core.running.quiet import quiet
 from deploykit.transforms.core.running.session import full_name

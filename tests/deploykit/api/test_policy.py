@@ -5,11 +5,13 @@ import pytest
 
 import deploykit
 from deploykit.freezing.open_model import OpenedModel
-from deploykit.serving.protocol.protos import SavedModel
 from deploykit.transforms.core.errors import RefusedError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.protos import FunctionDefLibrary
+from deploykit.transforms.core.protos import (
+    FunctionDefLibrary,
+    SavedModel,
+)
 from deploykit.transforms.core.tensors import DType
 
 F32 = DType("float32")

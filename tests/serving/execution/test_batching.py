@@ -10,8 +10,10 @@ from deploykit.serving.execution.batch_rows import rows_of
 from deploykit.serving.execution.batching import Batches
 from deploykit.serving.protocol.batching_parameters import Batching
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.serving.protocol.protos import SignatureDef
 from deploykit.serving.protocol.signatures import Signature, Tensor
+from deploykit.transforms.core.protos import (
+    SignatureDef,
+)
 from tests.waiting import until
 
 MODEL = object()

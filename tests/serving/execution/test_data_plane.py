@@ -15,8 +15,10 @@ from deploykit.serving.execution.data_plane import Plane, Requester, Target
 from deploykit.serving.execution.engines.engine import HERE
 from deploykit.serving.protocol.batching_parameters import Batching
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.serving.protocol.protos import SignatureDef
 from deploykit.serving.protocol.signatures import Signature, Tensor
+from deploykit.transforms.core.protos import (
+    SignatureDef,
+)
 
 X = {"x": np.ones((1, 1), np.float32)}
 

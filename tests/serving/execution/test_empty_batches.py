@@ -11,9 +11,11 @@ import pytest
 from deploykit.serving.client.client import Client
 from deploykit.serving.execution.empty_batches import needs_rows, one_row, without_row
 from deploykit.serving.protocol.errors import ServingError
-from deploykit.serving.protocol.protos import MetaGraphDef
 from deploykit.serving.protocol.signatures import Tensor
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.protos import (
+    MetaGraphDef,
+)
 from deploykit.transforms.core.tensors import DType
 from tests.serving.served import Served, free_port
 from tests.support import build, transform

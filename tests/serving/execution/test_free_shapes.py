@@ -3,8 +3,10 @@
 import pytest
 
 from deploykit.serving.execution.free_shapes import free_inputs
-from deploykit.serving.protocol.protos import MetaGraphDef
 from deploykit.serving.protocol.signatures import Signature, Tensor
+from deploykit.transforms.core.protos import (
+    MetaGraphDef,
+)
 
 
 def free(make, shape) -> bool:

@@ -15,15 +15,17 @@ from deploykit.serving.protocol.batching_parameters import Batching
 from deploykit.serving.protocol.codec import encode
 from deploykit.serving.protocol.protos import (
     GetModelStatusRequest,
-    ModelServiceStub,
     PredictionLog,
-    PredictionServiceStub,
     PredictRequest,
 )
 from deploykit.serving.saved_model.warmup_requests import FILE, write_requests
 from deploykit.serving.server.config_files import Monitoring
 from deploykit.serving.server.server import Server
 from deploykit.serving.server.settings import ServerSettings
+from tests.serving.official_stubs import (
+    ModelServiceStub,
+    PredictionServiceStub,
+)
 from tests.serving.slow_model import LONG, slow
 from tests.serving.small_models import half_plus
 from tests.waiting import until

@@ -12,9 +12,7 @@ from deploykit.serving.protocol.protos import (
     Example,
     GetModelMetadataRequest,
     GetModelStatusRequest,
-    ModelServiceStub,
     MultiInferenceRequest,
-    PredictionServiceStub,
     PredictRequest,
     RegressionRequest,
     ReloadConfigRequest,
@@ -22,6 +20,10 @@ from deploykit.serving.protocol.protos import (
 )
 from deploykit.serving.protocol.signatures import CLASSIFY, REGRESS
 from deploykit.serving.server.server import Server, ServerSettings
+from tests.serving.official_stubs import (
+    ModelServiceStub,
+    PredictionServiceStub,
+)
 from tests.serving.small_models import half_plus
 
 

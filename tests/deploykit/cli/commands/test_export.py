@@ -13,7 +13,6 @@ import deploykit as public
 from deploykit.benchmarking.settings import Settings
 from deploykit.serving.execution.engines.engine import Loading
 from deploykit.serving.execution.engines.open_version import open_version
-from deploykit.serving.protocol.protos import SavedModel
 from deploykit.serving.protocol.signatures import read_meta_graph, signatures_of
 from deploykit.serving.saved_model.warmup_requests import FILE as WARM_UP
 from deploykit.serving.saved_model.warmup_requests import read_requests
@@ -21,6 +20,9 @@ from deploykit.storage.arrays import load_data
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.protos import (
+    SavedModel,
+)
 from deploykit.transforms.core.tensors import DType, decode
 from tests.deploykit.conftest import FASHION
 from tests.loading import answers

@@ -1,0 +1,1 @@
+"""Protobuf messages of TensorFlow and TensorFlow Serving where their classes are missing."""
