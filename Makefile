@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check docs golden bench fuzz ops clean
+.PHONY: help setup demo test test-slow check docs golden bench fuzz ops protos clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -60,6 +60,9 @@ fuzz: setup  ## change sound files at random for MINUTES=10, and keep in .fuzz/ 
 
 ops: setup  ## rewrite the table of ops from the installed TensorFlow
 	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m deploykit.transforms.core.ops
+
+protos: setup  ## rewrite the descriptors of messages from the installed packages
+	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m deploykit.serving.protocol.write_descriptors
 
 clean:  ## remove .venv and what tools left behind
 	rm -rf $(VENV) build dist .demo .mypy_cache .pytest_cache .ruff_cache .hypothesis .fuzz

@@ -18,7 +18,7 @@ from deploykit.transforms.core.protos import without_tensorflow_start
 
 MODEL_SERVICE = "tensorflow.serving.ModelService"
 PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
-_GENERATED = re.compile(r"^# Protobuf Python Version: (\d+)\.(\d+)", re.M)
+_GENERATED = re.compile(r"^# Protobuf Python Version: (\d+)\.(\d+)\.(\d+)", re.M)
 
 
 def has_official_messages() -> bool:
@@ -37,16 +37,16 @@ def can_load(module: str, version: str) -> bool:
     """Say whether a version of protobuf loads the text of a generated module.
 
     Modules before protobuf 5.26 do not state their version; those with services fail with every
-    protobuf that TensorFlow 2.16 or later accepts. Others load with their own major version from
-    their minor version on, and with the next major version.
+    protobuf that TensorFlow 2.16 or later accepts. Others load with their own version or a
+    later one, up to the end of the next major version.
     https://protobuf.dev/support/cross-version-runtime-guarantee
     """
     found = _GENERATED.search(module)
     if found is None:
         return False
-    generated = (int(found[1]), int(found[2]))
-    major, minor = (int(number) for number in version.split(".")[:2])
-    return generated <= (major, minor) and major <= generated[0] + 1
+    generated = [int(number) for number in found.groups()]
+    installed = [int(number) for number in re.findall(r"\d+", version)[:3]]
+    return generated <= installed and installed[0] <= generated[0] + 1
 
 
 __all__ = [

@@ -9,7 +9,6 @@ whichever of them a program imports first. Its classes are not theirs: only byte
 
 import functools
 import gzip
-import importlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -38,21 +37,3 @@ def private_messages(package: str, names: Iterable[str]) -> dict[str, type[Messa
         name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}"))
         for name in names
     }
-
-
-def write_descriptors(modules: Iterable[str]) -> None:
-    """Write the descriptors of generated modules, and of all that they import."""
-    found: dict[str, Any] = {}
-
-    def add(descriptor: Any) -> None:
-        if descriptor.name not in found:
-            for each in descriptor.dependencies:
-                add(each)
-            found[descriptor.name] = descriptor
-
-    for module in modules:
-        add(importlib.import_module(module).DESCRIPTOR)
-    files = descriptor_pb2.FileDescriptorSet()
-    for descriptor in found.values():
-        descriptor.CopyToProto(files.file.add())
-    DESCRIPTORS.write_bytes(gzip.compress(files.SerializeToString(deterministic=True), mtime=0))

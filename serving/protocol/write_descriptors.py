@@ -1,0 +1,48 @@
+"""Write the descriptors of the private pool from the installed packages: `make protos`."""
+
+import gzip
+import sys
+from typing import Any
+
+from google.protobuf import descriptor_pb2
+
+from deploykit.serving.protocol import protos as serving_protos
+from deploykit.transforms.core import protos
+from deploykit.transforms.core.errors import Error
+from deploykit.transforms.core.protobuf.private_pool import DESCRIPTORS
+
+
+def main() -> None:
+    """Write them. Error: tensorflow-serving-api is missing, or protobuf cannot load it."""
+    if not serving_protos.has_official_messages():
+        raise Error("install tensorflow and a tensorflow-serving-api that protobuf can load")
+    import tensorflow  # noqa: F401  the modules of services need it
+    from tensorflow_serving.apis import model_service_pb2, prediction_service_pb2
+
+    found: dict[str, Any] = {}
+    for module in (protos, serving_protos):
+        for each in (getattr(module, name) for name in module.__all__):
+            if hasattr(each, "DESCRIPTOR"):
+                found |= _with_imports(each.DESCRIPTOR.file, found)
+    for service in (model_service_pb2, prediction_service_pb2):
+        found |= _with_imports(service.DESCRIPTOR, found)
+    files = descriptor_pb2.FileDescriptorSet()
+    for file in found.values():
+        file.CopyToProto(files.file.add())
+    content = files.SerializeToString(deterministic=True)
+    DESCRIPTORS.write_bytes(gzip.compress(content, 9, mtime=0))
+    sys.stdout.write(f"{DESCRIPTORS}: {len(found)} files\n")
+
+
+def _with_imports(file: Any, known: dict[str, Any]) -> dict[str, Any]:
+    """Return a file behind all that it imports, by name, without those that are known."""
+    if file.name in known:
+        return {}
+    found: dict[str, Any] = {}
+    for each in file.dependencies:
+        found |= _with_imports(each, {**known, **found})
+    return {**found, file.name: file}
+
+
+if __name__ == "__main__":
+    main()
