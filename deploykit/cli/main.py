@@ -14,6 +14,7 @@ from deploykit.cli.progress import watcher
 from deploykit.text.progress import watch_with
 from deploykit.transforms.core.display.escaped import escaped
 from deploykit.transforms.core.display.log_format import log_to_stderr
+from deploykit.transforms.core.engines.extras import missing_package
 from deploykit.transforms.core.errors import BugError, Error, FileError, PipelineError, lacks_memory
 
 COMMANDS = (
@@ -103,6 +104,9 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
+        if isinstance(error, ImportError) and (missing := missing_package(error)) is not None:
+            _complain(f"error: {missing}")
+            return missing.exit_status
         if lacks_memory(error):
             _complain(f"error: {_OUT_OF_MEMORY}")
             return 6

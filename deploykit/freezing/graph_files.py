@@ -19,6 +19,7 @@ from deploykit.transforms.core.checks.graph_parts import GraphParts
 from deploykit.transforms.core.checks.text_form import binary_form
 from deploykit.transforms.core.checks.validate import check_ends, read_graph
 from deploykit.transforms.core.checks.wire import check_growth, decoded
+from deploykit.transforms.core.engines.tensorflow_wheel import package_folder
 from deploykit.transforms.core.errors import FileError, GraphError, naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.protos import GraphDef
@@ -111,6 +112,8 @@ def load_importable_graph(
 
     GraphError, too: TensorFlow refuses the graph, or dies of it.
     """
+    if package_folder() is None:  # what reads a graph alone works without TensorFlow
+        return _loaded(Path(path), inputs, outputs, needs_output)
     with ImportCheck() as tensorflow:
         return _loaded(Path(path), inputs, outputs, needs_output, tensorflow)
 

@@ -56,6 +56,10 @@ class PipelineError(Error):
         super().__init__(message)
 
 
+class MissingPackageError(Error):
+    """An optional package is not installed; the text names the extra that brings it."""
+
+
 class RefusedError(Error):
     """What was asked for is possible but unsafe or unwise, so it is not done."""
 

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from deploykit.cli.options.conditions import check_conditions
+from deploykit.transforms.core.engines.extras import require
 
 _FIRST = ("Model", "Data")
 _LAST = ("Limits", "Output")
@@ -25,15 +26,22 @@ class Helped(click.Command):
     """A command whose help lists options under headings, and examples."""
 
     def __init__(
-        self, *arguments: Any, heading: str = "", examples: Sequence[str] = (), **attributes: Any
+        self,
+        *arguments: Any,
+        heading: str = "",
+        examples: Sequence[str] = (),
+        requires: Sequence[str] = (),
+        **attributes: Any,
     ) -> None:
-        """Take what click takes, the heading of plain options, and command lines."""
+        """Take what click takes, the heading of plain options, command lines, and packages."""
         super().__init__(*arguments, **attributes)
         self.heading = heading
         self.examples = tuple(examples)
+        self.requires = tuple(requires)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, unless an option that was given has no effect beside the others."""
+        require(*self.requires)
         check_conditions(ctx)
         return super().invoke(ctx)
 
@@ -72,10 +80,18 @@ def under(heading: str) -> Callable[..., Callable[[Any], Any]]:
 
 
 def command(
-    heading: str = "", examples: Sequence[str] = (), **attributes: Any
+    heading: str = "",
+    examples: Sequence[str] = (),
+    requires: Sequence[str] = (),
+    **attributes: Any,
 ) -> Callable[[Callable[..., Any]], Helped]:
-    """Return a decorator that makes a command, whose own options come under this heading."""
-    return click.command(cls=Helped, heading=heading, examples=examples, **attributes)
+    """Return a decorator that makes a command, whose own options come under this heading.
+
+    `requires` names the optional packages without which the command cannot do anything.
+    """
+    return click.command(
+        cls=Helped, heading=heading, examples=examples, requires=requires, **attributes
+    )
 
 
 model_option = under("Model")

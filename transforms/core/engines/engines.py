@@ -1,14 +1,14 @@
 """The engines by name, and which of them this machine has."""
 
-import importlib.util
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from deploykit.transforms.core.engines.extras import how_to_install, is_installed
 from deploykit.transforms.core.engines.tensorflow_wheel import tensorflow_wheel
-from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.errors import GraphError, MissingPackageError
 
 TENSORFLOW, OPENVINO = "tensorflow", "openvino"
 ENGINES = (TENSORFLOW, OPENVINO)
@@ -22,8 +22,6 @@ PRECISIONS = ("f32", "bf16")
 MOST_THREADS, MOST_REQUESTS, MOST_BATCH = 4096, 1024, 1 << 20
 """What an option or a file may request at most: threads of each kind, requests at the same time,
 and samples in a batch. Beyond the first two, processes die while they start threads."""
-INSTALL = "in a clone of deploykit: pip install '.[openvino]'"
-INSTALL_TENSORFLOW = "in a clone of deploykit: pip install '.[tf]'"
 
 
 @dataclass(frozen=True)
@@ -61,8 +59,8 @@ class EngineUse:
 
 def lacking(engine: str) -> str:
     """Say why an engine cannot be had on this machine; nothing: it is there. It is not imported."""
-    if engine == OPENVINO and importlib.util.find_spec("openvino") is None:
-        return f"OpenVINO is not installed ({INSTALL})"
+    if engine == OPENVINO and not is_installed("openvino"):
+        return how_to_install("openvino")
     if engine == OPENVINO and _has_tcmalloc():
         return "OpenVINO ends or stops a process where tcmalloc gives the memory; do without it"
     return ""
@@ -82,7 +80,7 @@ def version_of(engine: str) -> str:
         return metadata.version(engine)
     wheel = tensorflow_wheel()
     if wheel is None:
-        raise GraphError(f"TensorFlow is not installed ({INSTALL_TENSORFLOW})")
+        raise MissingPackageError(how_to_install("tensorflow"))
     return wheel.version
 
 

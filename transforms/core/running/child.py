@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from deploykit.transforms.core.engines.extras import missing_package
 from deploykit.transforms.core.errors import (
     BugError,
     CrashError,
@@ -270,6 +271,8 @@ def _outcome(act: Callable[[], Any]) -> tuple[str, Any]:
     except Error as error:
         return "error", error
     except Exception as error:  # whatever the user can act on is an Error
+        if isinstance(error, ImportError) and (missing := missing_package(error)) is not None:
+            return "error", missing
         if lacks_memory(error):
             return "error", LimitError("the memory cap was reached (--memory-limit)")
         bug = BugError(f"{type(error).__name__}: {error}")
