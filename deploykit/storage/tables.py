@@ -12,6 +12,7 @@ import numpy as np
 
 from deploykit.storage.files import read_bytes
 from deploykit.storage.room import check_room
+from deploykit.transforms.core.engines.extras import how_to_install
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.files.reading import text_lines
 from deploykit.transforms.core.tensors import Array
@@ -92,7 +93,7 @@ def _parquet(path: str | os.PathLike[str]) -> dict[str, Array]:
     except ImportError as error:
         raise GraphError(
             f"{path}: reading a Parquet file takes pyarrow, which cannot be imported ({error}); "
-            "install deploykit[parquet], or give a .npz or CSV file"
+            f"{how_to_install('pyarrow')}, or give a .npz or CSV file"
         ) from None
     try:
         source = pq.ParquetFile(pa.BufferReader(content))

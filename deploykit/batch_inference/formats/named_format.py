@@ -5,6 +5,7 @@ from typing import cast
 
 from deploykit.batch_inference.formats.part_table import PartFormat
 from deploykit.batch_inference.infer_options import FORMATS
+from deploykit.transforms.core.engines.extras import how_to_install
 from deploykit.transforms.core.errors import GraphError, nearest
 
 _NEEDED = {"parquet": "pyarrow"}
@@ -24,8 +25,8 @@ def format_named(name: str) -> PartFormat:
         except ImportError as error:
             others = ", ".join(each for each in FORMATS if each not in _NEEDED)
             raise GraphError(
-                f"--format {name} takes {package}, which cannot be imported ({error}); install "
-                f"deploykit[{name}], or give one of {others}"
+                f"--format {name} takes {package}, which cannot be imported ({error}); "
+                f"{how_to_install(package)}, or give one of {others}"
             ) from None
     module = importlib.import_module(f"deploykit.batch_inference.formats.{name}")
     return cast(PartFormat, module)

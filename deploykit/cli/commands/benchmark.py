@@ -15,6 +15,7 @@ from deploykit.input.piping import Piping
 
 @options.command(
     "Measuring",
+    requires=("tensorflow",),
     examples=(
         "deploykit benchmark fashion.pb optimized.pb --batch 1,32 --duration 5",
         "deploykit benchmark fashion.pb --runs 50 --profile --top 5",

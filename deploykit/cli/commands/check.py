@@ -7,7 +7,7 @@ from deploykit.cli.options.headings import limit_option
 from deploykit.cli.options.types import PathName
 
 
-@options.command("")
+@options.command("", requires=("tensorflow",))
 @click.argument("model", type=PathName())
 @limit_option("--allow-op", "allowed_ops", metavar="OP", multiple=True, help="Accept this op "
               "although it acts on files, the network or processes; may be repeated.")  # fmt: skip

@@ -10,6 +10,7 @@ from deploykit.freezing.interface import Source
 
 @options.command(
     "Kept beside the graph",
+    requires=("tensorflow",),
     examples=(
         "deploykit freeze models/fashion/fashion.keras -o fashion.pb",
         "deploykit freeze models/fashion/tf1/model.ckpt -o checkpoint.pb",

@@ -15,6 +15,7 @@ _workers = options.under("Workers")
 
 @options.command(
     "Results",
+    requires=("tensorflow",),
     examples=(
         "deploykit infer fashion.pb models/fashion/test_1000.npz answers --top 1",
         "deploykit infer shipped photos answers --top 5 --format csv",
@@ -27,7 +28,7 @@ _workers = options.under("Workers")
 @click.argument("out", type=PathName())
 @_workers("--engine", type=click.Choice(ENGINES), default=InferOptions.engine, show_default=True,
           help="What runs the workers: processes of this machine, or Ray, on this machine or on a "
-          "cluster (deploykit[ray]).")  # fmt: skip
+          "cluster (pip install '.[ray]').")  # fmt: skip
 @_workers("--address", metavar="local|HOST:PORT", help="Ray: a cluster that runs already, or "
           "local, which starts one on this machine for this run alone [default: RAY_ADDRESS, or "
           "local].")  # fmt: skip
@@ -50,7 +51,7 @@ _workers = options.under("Workers")
               "model].")  # fmt: skip
 @click.option("--format", type=click.Choice(FORMATS), default=InferOptions.format,
               show_default=True, help="Of the files that are written; parquet takes "
-              "deploykit[parquet].")  # fmt: skip
+              "pip install '.[parquet]'.")  # fmt: skip
 @click.option("--name", metavar="NAME", help="What the files are called: "
               "NAME-00003-of-00013.npz [default: as the data].")  # fmt: skip
 @options.allowed_ops

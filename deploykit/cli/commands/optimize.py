@@ -13,6 +13,7 @@ logger = logging.getLogger("deploykit")
 
 @options.command(
     "Check",
+    requires=("tensorflow",),
     examples=(
         "deploykit optimize fashion.pb -o optimized.pb",
         "deploykit optimize fashion.pb -o a.pb --data models/fashion/test_1000.npz",

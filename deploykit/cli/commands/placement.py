@@ -10,7 +10,7 @@ from deploykit.freezing.interface import Source
 from deploykit.transforms.core.engines.engines import ENGINES, MOST_BATCH
 
 
-@options.command("Running")
+@options.command("Running", requires=("tensorflow",))
 @options.part
 @options.feeding
 @click.option("--batch", type=Whole(1, MOST_BATCH), metavar="N", help="Samples in a batch "

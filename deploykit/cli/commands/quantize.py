@@ -34,6 +34,7 @@ _weights = options.under("Without --calibration")
 
 @options.command(
     "Quantization",
+    requires=("tensorflow",),
     examples=(
         "deploykit quantize fashion.pb -o weights.pb",
         "deploykit quantize fashion.pb -o int8.pb \\\n"

@@ -7,7 +7,7 @@ from deploykit.cli.options.outputs import writes
 from deploykit.cli.options.types import PathName
 
 
-@options.command("Report")
+@options.command("Report", requires=("matplotlib",))
 @click.argument("results", type=PathName(), metavar="DIR|RESULT.json...", nargs=-1, required=True)
 @writes(
     options.output_option("-o", "--output", type=PathName("FILE.html"), help="File to write "

@@ -15,6 +15,7 @@ _run = options.under("Run")
 
 @click.command(
     cls=WithProjectFile,
+    requires=("tensorflow", "matplotlib"),
     heading="What is shipped",
     examples=(
         "deploykit ship shapes.keras --calibration photos/train --eval photos/val",

@@ -33,6 +33,7 @@ _check = options.under("Check")
 
 @options.command(
     "Transforms",
+    requires=("tensorflow",),
     examples=(
         "deploykit transform --in_graph=fashion.pb --out_graph=folded.pb \\\n"
         "      --transforms='fold_constants fold_batch_norms' --verify",

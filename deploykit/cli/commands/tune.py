@@ -13,7 +13,7 @@ from deploykit.freezing.interface import Source
 from deploykit.transforms.core.engines.engines import CHOICES, MOST_BATCH
 
 
-@options.command("Search")
+@options.command("Search", requires=("tensorflow",))
 @options.part
 @options.feeding
 @click.option("--batch", type=Counts(MOST_BATCH), default=(), help="Batches to try; the lowest "
