@@ -10,6 +10,7 @@ from deploykit.serving.lifecycle.model_config import ModelSettings
 from deploykit.serving.lifecycle.version_folders import Specific, VersionFolders
 from deploykit.serving.protocol.errors import ServingError
 from deploykit.serving.protocol.version_status import AVAILABLE, END, LOADING, START, VersionStatus
+from deploykit.transforms.core.engines.extras import missing_package
 from deploykit.transforms.core.errors import Error, FileError
 
 logger = logging.getLogger("deploykit")
@@ -209,5 +210,7 @@ def failure(error: Exception) -> tuple[str, str]:
         return "FAILED_PRECONDITION", str(error)
     if isinstance(error, MemoryError):
         return "RESOURCE_EXHAUSTED", "There is not enough memory to load it"
+    if isinstance(error, ImportError) and (missing := missing_package(error)) is not None:
+        return "FAILED_PRECONDITION", str(missing)
     logger.error("loading a version failed in a way nobody foresaw", exc_info=error)
     return "INTERNAL", f"{type(error).__name__}: {error}"

@@ -69,7 +69,7 @@ def load_model(path: str, architecture: bytes | None) -> Any:
     with ExitStack() as files:
         try:
             return _load(Path(path), architecture, files)
-        except Error:
+        except (Error, ModuleNotFoundError):
             raise
         except Exception as error:  # Keras raises whatever the damage happens to cause
             raise failed(f"Keras cannot load the model: {_text(error)}", error) from None

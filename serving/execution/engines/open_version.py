@@ -7,6 +7,7 @@ from pathlib import Path
 
 from deploykit.serving.execution.batch_parts import BatchParts
 from deploykit.serving.execution.engines.engine import Engine, Loading
+from deploykit.serving.execution.engines.missing_engine import MissingEngine
 from deploykit.serving.execution.engines.openvino_engine import OpenVinoEngine
 from deploykit.serving.execution.engines.split_engine import SplitEngine, split_signatures
 from deploykit.serving.execution.engines.tensorflow_engine import TensorFlowEngine, Traits
@@ -26,6 +27,7 @@ from deploykit.transforms.core.engines.engine_cut import MODEL
 from deploykit.transforms.core.engines.engine_folder import FOLDER, SAVED_MODEL, read
 from deploykit.transforms.core.engines.engine_manifest import EngineFolder, EngineTensor
 from deploykit.transforms.core.engines.engines import AUTO, OPENVINO, TENSORFLOW, lacking
+from deploykit.transforms.core.engines.extras import is_installed
 from deploykit.transforms.core.errors import Error, GraphError, MismatchError
 from deploykit.transforms.core.protos import (
     MetaGraphDef,
@@ -48,6 +50,11 @@ def open_version(folder: Path, name: str, version: int, loading: Loading) -> Ser
     if (found := _openvino(folder, signatures, loading)) is not None:
         engines |= {name: found for name in found.signatures if name in signatures}
     left = {each: signatures[each] for each in signatures if each not in engines}
+    if left and engines and not is_installed(TENSORFLOW):
+        words = "%s: TensorFlow is not installed, so signatures that need it are refused: %s"
+        logger.warning(words, folder, ", ".join(left))
+        engines |= dict.fromkeys(left, MissingEngine())
+        left = {}
     if not left:
         parts = BatchParts(signatures, (), [n for n, each in engines.items() if each.spreads])
         return Servable(folder, name, version, signatures, engines, QuickCalls(meta), parts)
