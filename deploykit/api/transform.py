@@ -54,6 +54,8 @@ def transform(
         False
     """
     (how,) = with_options("transform", options, how)
+    if not verify:
+        how.refuse_unused()
     target = OutputFiles(output, force, as_text, dump)
     target.check(model)
     with working("transform") as work:
