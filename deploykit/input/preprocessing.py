@@ -447,16 +447,8 @@ def result_of(steps: Steps, feature: Feature) -> Feature:
     return Feature(steps.dtype, shape)
 
 
-def _check(
-    data: Data,
-    tensor: str,
-    steps: Steps,
-    feature: Feature,
-    type_: str,
-    shape: tuple[int, ...] | None,
-) -> None:
-    """Raise GraphError if the result of the steps cannot be computed, or cannot be fed."""
-    where = f"{data.path}: feature '{steps.feature}' for input '{tensor}'"
+def _refuse_unfit(where: str, steps: Steps, feature: Feature) -> None:
+    """Raise GraphError for a step that cannot be done with a feature."""
     is_text = feature.dtype == "string" and not feature.content
     rank = 3 if feature.content == "image" else len(feature.shape)
     for is_wrong, why in (
@@ -468,6 +460,20 @@ def _check(
     ):  # fmt: skip
         if is_wrong:
             raise GraphError(f"{where} is {feature}, so it {why}")
+
+
+def _check(
+    data: Data,
+    tensor: str,
+    steps: Steps,
+    feature: Feature,
+    type_: str,
+    shape: tuple[int, ...] | None,
+) -> None:
+    """Raise GraphError if the result of the steps cannot be computed, or cannot be fed."""
+    where = f"{data.path}: feature '{steps.feature}' for input '{tensor}'"
+    is_text = feature.dtype == "string" and not feature.content
+    _refuse_unfit(where, steps, feature)
     if (
         steps.crop
         and steps.resize
