@@ -37,6 +37,12 @@ def number(value: float) -> str:
     return f"{value:.{max(0, 2 - exponent)}f}"
 
 
+def sentence(text: str) -> str:
+    """Return a text that begins with a capital, unless a name may be its first word."""
+    first = text.split(maxsplit=1)[0].rstrip(",:;") if text.strip() else ""
+    return f"{text[0].upper()}{text[1:]}" if first.isalpha() else text
+
+
 def shortened(text: str, width: int) -> str:
     """Return the start and the end of a text, with one `…` between them, in so many columns."""
     if _length(text) <= width:

@@ -169,7 +169,7 @@ def test_the_first_screen_shows_five_figures_before_and_after():
         "p50": figure(after={"value": 0.291, "low": 0.285, "high": 0.297},
                       ratio={"value": 2.1, "low": 2.04, "high": 2.17}, verdict="faster: x"),
         "rate": figure(unit="items/s", after=None, before=None, ratio=None,
-                       verdict="not measured: no time"),
+                       verdict="Not measured: no time"),
         "cpu": figure(unit="ms/item", ratio={"value": 0.5, "low": 0.4, "high": 0.6}),
     }  # fmt: skip
     html = page_of(document)
@@ -182,7 +182,7 @@ def test_the_first_screen_shows_five_figures_before_and_after():
         "3.23 \N{MULTIPLICATION SIGN}",
         "0.291",
         "2.10 \N{MULTIPLICATION SIGN} (2.04 to 2.17)",
-        "not measured: no time",
+        "Not measured: no time",
     ):
         assert said in found.texts, said
     cards = re.findall(r'class="card (\w*)"', html)
@@ -200,7 +200,7 @@ def test_the_first_screen_names_batch_threads_machine_and_date():
         : page.index("five figures") if "five figures" in page else page.index("Accuracy<")
     ]
     for each in ("batch 8, threads 2x1, 3 concurrent requests", "Some Processor 9, 2 CPUs",
-                 "25 November 2026, 19:04"):  # fmt: skip
+                 "25 November 2026, 19:04 UTC"):  # fmt: skip
         assert each in first
     document["measured"] = {"batch": 1, "threads": None, "concurrency": 1}
     assert "batch 1, the default threads<" in page_of(document)
