@@ -3,9 +3,10 @@
 import contextlib
 from collections.abc import Iterable, Sequence
 
+from deploykit.transforms.core.checks.side_effects import WAITS, effect_of
 from deploykit.transforms.core.errors import GraphError, nearest
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, split
+from deploykit.transforms.core.node import Node, producer_name, split
 from deploykit.transforms.core.ops import (
     FEEDABLE_OPS,
     PLACEHOLDER_OPS,
@@ -33,8 +34,18 @@ _NO_ANSWER_SCOPES = ("gradients", "save", "report_uninitialized_variables")
 
 
 def guess_inputs(graph: Graph) -> tuple[str, ...]:
-    """Return the placeholders."""
-    return tuple(node.name for node in graph if node.op in PLACEHOLDER_OPS)
+    """Return the placeholders, and the switches that take from a queue where nothing is fed."""
+    return tuple(
+        node.name for node in graph if node.op in PLACEHOLDER_OPS or _is_queue_switch(graph, node)
+    )
+
+
+def _is_queue_switch(graph: Graph, node: Node) -> bool:
+    """Say whether a node passes on what a queue holds where no one feeds it."""
+    if node.op != "PlaceholderWithDefault" or producer_name(node.inputs[0]) not in graph:
+        return False
+    default = graph.producer(node.inputs[0])
+    return effect_of(default.op, default.attrs) == WAITS
 
 
 def guess_outputs(graph: Graph) -> tuple[str, ...]:

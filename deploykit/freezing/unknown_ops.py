@@ -48,9 +48,12 @@ def leave_out_unknown_ops(graph: Graph) -> bool:
 
 def _unknown(graph: Graph) -> list[tuple[str, str]]:
     """Return name and op of each node whose op neither TensorFlow nor the library has."""
-    functions = {function.signature.name for function in graph.library.function}
-    nodes: list[tuple[str, str]] = [(node.name, node.op) for node in graph]
-    for function in graph.library.function:
-        nodes += [(f"{function.signature.name}/{n.name}", n.op) for n in function.node_def]
-    known = op_defs()
-    return [(name, op) for name, op in nodes if op not in known and op not in functions]
+    library = graph.library.function
+    known = op_defs().keys() | {function.signature.name for function in library}
+    found = []
+    if not graph.ops <= known:  # nearly always they are, of up to millions of nodes
+        found = [(node.name, node.op) for node in graph if node.op not in known]
+    for function in library:
+        name = function.signature.name
+        found += [(f"{name}/{n.name}", n.op) for n in function.node_def if n.op not in known]
+    return found

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from deploykit.transforms.core.errors import RefusedError
 from deploykit.transforms.core.functions import reachable
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import producer_name
+from deploykit.transforms.core.node import producer_name, split
 from deploykit.transforms.core.protos import AttrValue
 
 WAITS = "waits for another thread or run, and may hang the process"
@@ -100,6 +100,8 @@ class Effect:
     """The node, and the function that it is in."""
     op: str
     does: str
+    tensors: tuple[str, ...] = ()
+    """What other nodes read of it."""
 
     def __str__(self) -> str:
         """Say what is done where."""
@@ -114,15 +116,14 @@ def effects_in(graph: Graph) -> list[Effect]:
     is run.
     """
     found = list(_effects(graph))
-    run = {node.name for node in _run(graph)} if found and graph.outputs else None
-    fed = set(map(producer_name, graph.inputs))
+    run = _needed(graph) if found and graph.outputs else None
     return [
         effect
         for name, effect in found
         if not (effect.does == WAITS or effect.op in CHECKPOINT_OPS)
         or run is None
         or name is None
-        or name in run - fed
+        or name in run
     ]
 
 
@@ -149,8 +150,12 @@ def refuse(effects: Iterable[Effect], allowed: Iterable[str] = ()) -> None:
     allowed = frozenset(allowed)
     for effect in effects:
         if effect.op not in allowed:
-            cut = "name --inputs behind it, or " if effect.does == WAITS else ""
+            cut = f"feed the model with {_cut(effect)}, or " if effect.does == WAITS else ""
             raise RefusedError(f"{effect} ({cut}allow it with --allow-op {effect.op})")
+
+
+def _cut(effect: Effect) -> str:
+    return f"--inputs {','.join(effect.tensors) or 'behind it'}"
 
 
 def may_act(op: str) -> bool:
@@ -159,12 +164,25 @@ def may_act(op: str) -> bool:
 
 
 def _run(graph: Graph) -> Graph:
-    """Return the part of a graph that its outputs need; without outputs, all of it."""
+    """Return the part of a graph that runs for its outputs; without outputs, all of it."""
     if not graph.outputs:
         return graph
-    run = graph.copy()
-    run.prune()
-    return run
+    needed = _needed(graph)
+    return Graph([node for node in graph if node.name in needed], library=graph.library)
+
+
+def _needed(graph: Graph) -> set[str]:
+    """Return the nodes that run for the outputs: none that only what is fed is computed from."""
+    fed = set(map(split, graph.inputs))
+    fed |= {(name, -1) for name, _ in fed}
+    found: set[str] = set()
+    waiting = list(map(split, graph.outputs))
+    while waiting:
+        name, port = waiting.pop()
+        if (name, port) not in fed and name not in found and name in graph:
+            found.add(name)
+            waiting += map(split, graph[name].inputs)
+    return found
 
 
 def _effects(graph: Graph) -> Iterator[tuple[str | None, Effect]]:
@@ -172,7 +190,8 @@ def _effects(graph: Graph) -> Iterator[tuple[str | None, Effect]]:
     acting = {op for op in graph.ops if may_act(op)}
     for node in graph if acting else ():
         if node.op in acting and (does := effect_of(node.op, node.attrs)) is not None:
-            yield node.name, Effect(f"node '{node.name}'", node.op, does)
+            read = _read(graph, node.name) if does == WAITS else ()
+            yield node.name, Effect(f"node '{node.name}'", node.op, does, read)
     used = reachable(graph) if graph.library.function else ()
     for function in graph.library.function:
         if function.signature.name in used:
@@ -180,3 +199,14 @@ def _effects(graph: Graph) -> Iterator[tuple[str | None, Effect]]:
                 if (does := effect_of(body_node.op, body_node.attr)) is not None:
                     where = f"function '{function.signature.name}', node '{body_node.name}'"
                     yield None, Effect(where, body_node.op, does)
+
+
+def _read(graph: Graph, name: str) -> tuple[str, ...]:
+    """Return the tensors of a node that other nodes read; a switch stands for what is behind it."""
+    found: dict[str, None] = {}
+    for consumer in graph.consumers(name):
+        if consumer.op == "PlaceholderWithDefault":
+            found[consumer.name] = None
+        else:
+            found |= {t: None for t in consumer.inputs if t[:1] != "^" and producer_name(t) == name}
+    return tuple(sorted(found))
