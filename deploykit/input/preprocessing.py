@@ -493,12 +493,11 @@ def _check(
     computed = feature.content == "image" or steps.resize or steps.scale or steps.mean or steps.std
     # The numbers of a CSV file have no type of their own.
     cast = is_text or computed or data.kind == "csv"
-    if not cast and not np.can_cast(
-        numpy_type(feature.dtype), numpy_type(result.dtype), "same_kind"
-    ):
-        if data.kind != "arrays":
-            raise GraphError(f"{where} is {feature.dtype}, but it takes {result.dtype}")
-        # GraphError: a value is not whole, so that nothing is cut off later.
+    types = numpy_type(feature.dtype), numpy_type(result.dtype)
+    if not cast and data.kind != "arrays" and not np.can_cast(*types, "same_kind"):
+        raise GraphError(f"{where} is {feature.dtype}, but it takes {result.dtype}")
+    if not cast and data.kind == "arrays" and not np.can_cast(*types, "safe"):
+        # GraphError: a value changes in another type, so that nothing is cut off later.
         of_type(split(tensor)[0], load_data(data.path)[steps.feature], result.dtype)
     for name, values in (("mean", steps.mean), ("std", steps.std)):
         last = result.shape[-1] if result.shape else None

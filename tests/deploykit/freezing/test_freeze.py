@@ -103,7 +103,9 @@ def test_contents_that_no_file_holds_are_refused_by_name(tmp_path):
 
     path = written(tmp_path / "graph.pb", build(body))
     message = r"node 'queue' \(FIFOQueueV2\) holds the elements of a queue, .*name --inputs behind"
-    with pytest.raises(RefusedError, match=r"QueueDequeueV2 waits for .* --inputs QueueDequeueV2, or "):
+    with pytest.raises(
+        RefusedError, match=r"QueueDequeueV2 waits for .* --inputs QueueDequeueV2, or "
+    ):
         freeze(path, outputs=["y"])
     with pytest.raises(GraphError, match=message):
         freeze(path, outputs=["y"], allowed_ops=["QueueDequeueV2"])
