@@ -7,7 +7,7 @@ from typing import Any
 from deploykit.freezing.checkpoints import Checkpoint, meta_bytes
 from deploykit.freezing.freeze import naming_errors
 from deploykit.freezing.graph_files import graph_bytes
-from deploykit.freezing.interface import Source, source_of
+from deploykit.freezing.interface import Interface, Source, source_of
 from deploykit.freezing.model_files import ModelFiles
 from deploykit.freezing.model_path import Location
 from deploykit.freezing.open_model import open_model, path_of
@@ -75,15 +75,17 @@ def check(model: Any, *, allowed_ops: Collection[str] = ()) -> Soundness:
     The bytes of its files are looked at before they are decoded, and then TensorFlow's own importer
     is asked in a child process. All nodes count, and those of all functions, also what no output
     needs; of a SavedModel and a checkpoint all graphs, but not what stores their variables. A file
-    of Keras has no graph of its own: it is frozen first.
+    of Keras has no graph of its own: it is frozen first. So is a model with ops that TensorFlow
+    does not have: they are warnings where the outputs do not need them.
 
     Args:
-        model: whatever `open_model` takes.
+        model: whatever `open_model` takes; a `Source` may name outputs.
         allowed_ops: ops that may act on files, the network or processes.
 
     A model that is not sound raises nothing: the result has `problems`, and `error` is what to
     raise. FileError: a file is missing or unreadable, those with the values of variables among
-    them. RefusedError: an asset file lies elsewhere.
+    them. GraphError: it has no such input, output, tags or signature. RefusedError: an asset file
+    lies elsewhere.
 
     Example:
         >>> found = deploykit.check("fashion.keras")
@@ -95,14 +97,37 @@ def check(model: Any, *, allowed_ops: Collection[str] = ()) -> Soundness:
         if not path_of(source):
             opened = open_model(source)
             content = b"".join(opened.graph.serialized())
-            return Soundness(opened.source, (graph_facts(content, tensorflow, allowed_ops),))
+            facts = graph_facts(content, tensorflow, allowed_ops)
+            facts.judge_custom_ops(are_needed=True)
+            return Soundness(opened.source, (facts,))
         files = ModelFiles(source)
         with naming_errors(files.path):
             try:
                 graphs = _graphs(files, source, tensorflow, allowed_ops)
             except GraphError as error:
                 graphs = (GraphFacts(problems=[str(error).removeprefix(f"{files.path}: ")]),)
+        are_needed = _needs_custom_ops(source, graphs)
+        for facts in graphs:
+            facts.judge_custom_ops(are_needed)
         return Soundness(files.path, graphs, files.bytes)
+
+
+def _needs_custom_ops(source: Source, graphs: Sequence[GraphFacts]) -> bool:
+    """Say whether outputs need an op that TensorFlow does not have.
+
+    GraphError: what the source names is not there.
+    """
+    is_named = source.interface != Interface()
+    custom = [use.op for facts in graphs for use in facts.custom_ops]
+    if any(facts.problems for facts in graphs) or not (custom or is_named):
+        return True
+    try:
+        open_model(source)
+    except GraphError as error:
+        if is_named and not any(op in str(error) for op in custom):
+            raise
+        return True
+    return False
 
 
 def _graphs(

@@ -2,31 +2,32 @@
 
 An update that no answer needs is dropped, and what reads a variable behind an update reads the new
 value. An answer that depends on what an earlier call left behind changes from call to call; it is
-refused, unless what is left behind settles, as the power iteration of a spectral norm does.
+refused, unless what is left behind settles, as the power iteration of a spectral norm does, or is
+multiplied by 0 and stays finite.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from deploykit.freezing.variable_updates.function_updates import FunctionUses
-from deploykit.freezing.variable_updates.held import EPSILON, Carried, Held, changes_answers
+from deploykit.freezing.variable_updates.held import Carried, Held, changes_answers
 from deploykit.freezing.variable_updates.lifting import Lifting, Needs
-from deploykit.freezing.variable_updates.update_values import is_zero
+from deploykit.freezing.variable_updates.repeated_calls import (
+    repeat_calls,
+    settles,
+    stays_finite,
+)
+from deploykit.freezing.variable_updates.zero_products import ZeroProducts
+from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.layers.affine import FUSED_BATCH_NORM_OPS
 from deploykit.transforms.core.layers.random_ops import draw_without_seeds
 from deploykit.transforms.core.node import Node, split
-from deploykit.transforms.core.running.child import call
 from deploykit.transforms.core.stateful_ops import FILLED_OPS
-from deploykit.transforms.core.tensors import Array, DType
+from deploykit.transforms.core.tensors import DType
 
 logger = logging.getLogger("deploykit")
-
-_PRODUCTS = frozenset({"Mul", "MulNoNan"})
-_CALLS = 100  # after so many, what settles has settled
 
 
 @dataclass
@@ -39,51 +40,42 @@ class Updates:
     """Updates inside functions that no answer needs, each by its function and its node."""
     carried: list[Carried] = field(default_factory=list)
 
+    times_zero: list[Carried] = field(default_factory=list)
+    """Those that answers read only as factors of products by 0."""
+    factors: list[str] = field(default_factory=list)
+    """These factors: a product by 0 is NaN where they are not finite."""
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The tensors that `check_settled` compares from call to call."""
+        return (*(each.left for each in (*self.carried, *self.times_zero)), *self.factors)
+
     def check_settled(self, graph: Graph) -> None:
         """Raise GraphError if answers of a filled graph would change from call to call for good."""
-        if not self.carried:
+        if not self.kept:
             return
-        left = [each.left for each in self.carried]
-        graph.outputs = tuple(tensor for tensor in graph.outputs if tensor not in left)
-        calls = graph.copy()
-        calls.inputs, calls.outputs = (), tuple(left)
-        calls.prune()
-        content = b"".join(calls.serialized())
-        values = {each.variable: graph[each.variable].value for each in self.carried}
-        found = call("deploykit.freezing.updates:repeat", content, values, left, _CALLS)
-        for each, (at_first, first, before_last, last) in zip(self.carried, found, strict=True):
-            noise = 4 * EPSILON[last.dtype.name] * _size(last)
-            if not _size(last - before_last) <= max(1e-3 * _size(first - at_first), noise):
-                raise changes_answers(each.update, each.variable, graph)
+        graph.outputs = tuple(tensor for tensor in graph.outputs if tensor not in self.kept)
+        left = {each.variable: each.left for each in (*self.carried, *self.times_zero)}
+        try:
+            variables, factors = repeat_calls(graph, left, self.factors)
+        except GraphError:
+            if not self.times_zero:
+                raise
+            raise _changes(self.times_zero[0], graph) from None
+        for each, history in zip(self.carried, variables, strict=False):
+            if not settles(history):
+                raise _changes(each, graph)
             logger.warning(
                 "variable '%s' changes at each call until it settles; the frozen graph answers as "
                 "the first call does",
                 each.variable,
             )
+        if not all(map(stays_finite, factors)):
+            raise _changes(self.times_zero[0], graph)
 
 
-def _size(values: Array) -> float:
-    return float(np.abs(values.astype(np.float64)).max(initial=0.0))
-
-
-def repeat(
-    content: bytes, values: dict[str, Array], left: list[str], calls: int
-) -> list[list[Array]]:
-    """Call a graph again and again; return what each call leaves behind of variables, at first.
-
-    This is done in a child process. The first values and those of the first call and of the last
-    two are returned.
-    """
-    from deploykit.transforms.core.running.session import Session
-
-    session = Session(content)
-    names = [name for name in values if session.has(name)]
-    seen = [list(values.values())]
-    for _ in range(calls):
-        now = dict(zip(values, seen[-1], strict=True))
-        seen.append(session.run(left, {name: now[name] for name in names}))
-        seen[2:-2] = []
-    return [list(of_variable) for of_variable in zip(*seen, strict=True)]
+def _changes(carried: Carried, graph: Graph) -> GraphError:
+    return changes_answers(carried.update, carried.variable, graph)
 
 
 def settle_updates(graph: Graph) -> Updates:
@@ -104,14 +96,30 @@ def settle_updates(graph: Graph) -> Updates:
         for each in now:
             found.states |= each.let_read_updates()
         reached = _reached(graph, lifting)  # what was put in may come from others that are updated
-    needed = _reached(graph, lifting, through_zeros=False) if held else set()
+    if held:
+        _note_carried(graph, held, lifting, found)
     for each in held:
-        if each.is_needed(needed):
-            found.carried.append(each.carried())
         each.drop_updates()
         found.idle |= {(function, node.name) for function, node in each.updates_inside}
-    graph.outputs = (*graph.outputs, *(each.left for each in found.carried))
+    graph.outputs = (*graph.outputs, *found.kept)
     return found
+
+
+def _note_carried(graph: Graph, held: Sequence[Held], lifting: Lifting, found: Updates) -> None:
+    """Note what a call leaves behind for the next one's answers, also as factors beside a 0."""
+    zeros = ZeroProducts(graph)
+    needed = _reached(graph, lifting, ends=zeros.names)
+    multiplied = _reached(graph, lifting, ends=zeros.certain)
+    factors_of: set[str] = set()
+    for each in held:
+        if each.is_needed(needed):
+            each.check_may_settle()
+            found.carried.append(each.carried())
+        elif each.is_needed(multiplied):
+            found.times_zero.append(each.carried())
+            products = multiplied & zeros.names - zeros.certain
+            factors_of |= {p for p in products if each.is_needed(graph.ancestors([p]))}
+    found.factors = zeros.watched(factors_of)
 
 
 def _lifted(graph: Graph, held: list[Held], lifting: Lifting) -> list[Held]:
@@ -141,12 +149,12 @@ def _updated(graph: Graph) -> "list[Held]":
 
 
 def _reached(
-    graph: Graph, lifting: Lifting, held: Sequence[Held] = (), through_zeros: bool = True
+    graph: Graph, lifting: Lifting, held: Sequence[Held] = (), ends: Collection[str] = ()
 ) -> set[str]:
     """Return the names of the nodes that the graph's outputs are computed from.
 
-    The updates of what is `held` count as outputs if an output needs it. Without `through_zeros`,
-    what is multiplied by 0 does not count: no output depends on its value.
+    The updates of what is `held` count as outputs if an output needs it. What the nodes `ends` are
+    computed from does not count.
     """
     found: set[str] = set()
     needs = Needs(graph)
@@ -154,10 +162,9 @@ def _reached(
     while waiting:
         name, port = split(waiting.pop())
         found.add(name)
-        node = graph[name]
-        is_product = not through_zeros and node.op in _PRODUCTS
-        if is_product and any(is_zero(graph, tensor) for tensor in node.data_inputs):
+        if name in ends:
             continue
+        node = graph[name]
         inputs = _inputs_of(node, port)
         if name in lifting.nodes:
             inputs = tuple(node.data_inputs[i] for i in needs.of_node(node, port))

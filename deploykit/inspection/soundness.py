@@ -58,12 +58,26 @@ class GraphFacts:
     largest_constant: str | None = None
     largest_constant_bytes: int = 0
     custom_ops: list[OpUse] = field(default_factory=list)
+    unlisted_nodes: int = 0
+    """How many nodes are of still more custom ops."""
     effects: list[OpUse] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    """What is wrong with nodes that no output needs."""
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data."""
         return asdict(self)
+
+    def judge_custom_ops(self, are_needed: bool) -> None:
+        """Note custom ops as problems, or as warnings where no output needs them."""
+        found = [_unknown(use) for use in self.custom_ops]
+        if self.unlisted_nodes:
+            found.append(f"{self.unlisted_nodes} nodes are of still more custom ops")
+        if are_needed:
+            self.problems += found
+        else:
+            self.warnings += [f"{each}; no output needs it" for each in found]
 
 
 class _Survey:
@@ -73,7 +87,6 @@ class _Survey:
         self._facts = facts
         self._functions: set[str] = set()
         self.custom: dict[str, list[str]] = {}
-        self.unlisted = 0  # nodes of still more custom ops
         self.effects: dict[tuple[str, str], list[tuple[str, str]]] = {}
 
     def __call__(self, function: str, node: Node, is_known: bool) -> None:
@@ -89,7 +102,7 @@ class _Survey:
         if not is_known and (node.op in self.custom or len(self.custom) < _LISTED):
             self.custom.setdefault(node.op, []).append(name)
         elif not is_known:
-            self.unlisted += 1
+            facts.unlisted_nodes += 1
         if effect := effect_of(node.op, node.attrs):
             self.effects.setdefault((node.op, effect), []).append((function, node.name))
         if node.op == "Const" and node.attrs["value"].ByteSize() > facts.largest_constant_bytes:
@@ -112,6 +125,7 @@ def graph_facts(
 ) -> GraphFacts:
     """Return what is in the bytes of a GraphDef, which may be that of a MetaGraphDef.
 
+    Custom ops are listed, but not yet judged.
     LimitError: TensorFlow took more time or memory than allowed.
     """
     facts = GraphFacts(bytes=len(graph_def))
@@ -130,9 +144,6 @@ def graph_facts(
     facts.custom_ops = [
         OpUse(op, len(names), tuple(names[:_LISTED])) for op, names in sorted(seen.custom.items())
     ]
-    facts.problems += [_unknown(use) for use in facts.custom_ops]
-    if seen.unlisted:
-        facts.problems.append(f"{seen.unlisted} nodes are of still more custom ops")
     for (op, effect), places in sorted(seen.effects.items()):
         left = [
             place
@@ -208,6 +219,8 @@ def _graph_lines(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"effect:     {_used(use)} {use['effect']}{allowed}"
     for problem in facts["problems"]:
         yield f"problem:    {problem}"
+    for warning in facts["warnings"]:
+        yield f"warning:    {warning}"
 
 
 def _used(use: Mapping[str, Any]) -> str:

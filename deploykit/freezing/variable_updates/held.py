@@ -126,12 +126,16 @@ class Held:
         return name
 
     def carried(self) -> Carried:
-        """Return what a call leaves behind for the next. GraphError: it depends on the inputs."""
-        graph, update = self._graph, self._graph[self.updates[-1]]
+        """Return what a call leaves behind for the next."""
+        update = self._graph[self.updates[-1]]
+        return Carried(self.node.name, self._origin(update), self.left)
+
+    def check_may_settle(self) -> None:
+        """Raise GraphError if what a call leaves behind depends on the inputs, or is no float."""
+        graph = self._graph
         sources = {graph[name].op for name in graph.ancestors([self.left])}
         if not sources.isdisjoint(FEEDABLE_OPS) or self.node.attr("dtype") not in EPSILON:
-            raise self._refusal(update)
-        return Carried(self.node.name, self._origin(update), self.left)
+            raise self._refusal(graph[self.updates[-1]])
 
     def drop_updates(self) -> None:
         """Put a node that does nothing in the place of each update whose result nobody reads."""

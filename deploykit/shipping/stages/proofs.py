@@ -106,7 +106,7 @@ def loses_too_much(shipment: Shipment) -> bool:
     if found.get("metric") is None or first is None or last is None:
         return False
     drop = last - first if found["metric"] in LOWER_IS_BETTER else first - last
-    return float(drop) > shipment.how.max_drop
+    return not float(drop) <= shipment.how.max_drop  # NaN loses too much
 
 
 def _no_evaluation(shipment: Shipment) -> str:
