@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,6 +15,7 @@ from deploykit.serving.rest.connection import Response
 from deploykit.serving.rest.listener import Listener
 from deploykit.serving.server.settings import ServerSettings
 from deploykit.serving.server.standby import Standby
+from tests.serving.certificates import Authority
 from tests.serving.served import Served, free_port
 from tests.serving.server.test_workers import ALONE, workers
 from tests.waiting import until
@@ -82,6 +84,24 @@ def test_workers_get_every_connection_while_one_is_ready(standby):
     assert {asked(port)[0] for _ in range(10)} == {503}, "before the parent knows that it died"
     standby.count(-1)
     assert {asked(port)[0] for _ in range(10)} == {503}
+
+
+def test_no_worker_is_said_over_tls(tmp_path):
+    authority = Authority(tmp_path)
+    tls = authority.tls()
+    trusted = grpc.ssl_channel_credentials(authority.certificate.encode())
+    settings = ServerSettings((), port=free_port(), rest_api_port=free_port(), workers=2, tls=tls)
+    with Standby(settings):
+        with grpc.secure_channel(f"localhost:{settings.port}", trusted, ALONE) as channel:
+            call = code_over(channel)
+        context = ssl.create_default_context(cadata=authority.certificate)
+        connection = http.client.HTTPSConnection(
+            "localhost", settings.rest_api_port, context=context, timeout=30
+        )
+        connection.request("GET", "/v1/models")
+        assert connection.getresponse().status == 503
+        connection.close()
+    assert call == grpc.StatusCode.UNAVAILABLE
 
 
 def test_a_client_that_stays_connected_comes_to_a_worker(standby):
