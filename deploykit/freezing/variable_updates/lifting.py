@@ -4,6 +4,7 @@ The functions take a variable's value instead of its handle and return the value
 behind. The node that calls them reads the variable before and assigns it after.
 """
 
+import logging
 from dataclasses import replace
 
 from deploykit.freezing.variable_updates.body_graphs import graph_of, written
@@ -18,6 +19,8 @@ from deploykit.transforms.core.ops import op_defs, output_types
 from deploykit.transforms.core.protos import AttrValue
 from deploykit.transforms.core.stateful_ops import takes_handle
 from deploykit.transforms.core.tensors import DType
+
+logger = logging.getLogger("deploykit")
 
 
 class Lifting:
@@ -36,7 +39,8 @@ class Lifting:
         trial = self._graph.copy()
         try:
             lifted = _lift(trial, variable)
-        except GraphError:
+        except GraphError as error:
+            logger.debug("updates of variable '%s' stay in functions: %s", variable.name, error)
             return False
         self.nodes |= lifted.keys()
         self.origins |= dict(lifted.values())

@@ -111,6 +111,13 @@ def read_first(m, x):
     return y
 
 
+def update_in_a_condition(m, x):
+    import tensorflow as tf
+
+    m.number.assign(0.0)
+    return tf.while_loop(lambda _: m.number.assign_add(1.0) < 3.0, lambda y: (y + x,), (x,))[0]
+
+
 def save(function, folder) -> str:
     import tensorflow as tf
 
@@ -144,3 +151,12 @@ def test_every_call_answers_as_tensorflow(function, tmp_path):
 def test_what_an_earlier_call_may_have_left_behind_is_refused(function, tmp_path):
     with pytest.raises(GraphError, match="at each call, and the answers depend on that"):
         deploykit.freeze(save(function, tmp_path))
+
+
+def test_why_updates_are_not_lifted_is_logged(tmp_path, caplog):
+    caplog.set_level("DEBUG", "deploykit")
+    with pytest.raises(GraphError):
+        deploykit.freeze(save(update_in_a_condition, tmp_path))
+    [line] = [each for each in caplog.messages if "stay in functions" in each]
+    assert line.startswith("updates of variable '")
+    assert line.endswith(": the condition of a loop updates a variable")
