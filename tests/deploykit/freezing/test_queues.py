@@ -139,3 +139,15 @@ def test_a_graph_without_its_checkpoint_lacks_the_values_of_variables(tmp_path):
         GraphError, match=r"'weights' is a variable .* nothing initialises.*--graph"
     ):
         deploykit.freeze(str(tmp_path / "graph.pb"), outputs=["scores"])
+
+
+@pytest.mark.parametrize(("feed", "waits"), [("queue", ["batch"]), ("placeholder", [])])
+def test_check_lists_the_queues_and_savers_that_outputs_need(feed, waits, tmp_path):
+    trained(tmp_path, feed)
+    found = deploykit.check(str(tmp_path / "graph.pb"))
+    assert [node for use in found.graphs[0].effects for node in use.nodes] == waits
+    if not waits:
+        assert found.error is None
+        return
+    with pytest.raises(RefusedError, match=r"node 'batch': .* \(freeze it with --inputs batch, or"):
+        raise found.error
