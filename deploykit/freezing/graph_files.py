@@ -13,7 +13,7 @@ from deploykit.freezing.sidecar import (
     sidecar,
     sidecar_path,
 )
-from deploykit.freezing.unknown_ops import leave_out_unknown_ops
+from deploykit.freezing.unknown_ops import leave_out_unknown_ops, unknown_ops
 from deploykit.storage.files import MAX_BYTES, read_bytes, write
 from deploykit.transforms.core.checks.graph_parts import GraphParts
 from deploykit.transforms.core.checks.text_form import binary_form
@@ -134,7 +134,7 @@ def _loaded(
             graph.outputs = guess_outputs(graph)
         check_ends(graph)
         is_cut = leave_out_unknown_ops(graph)
-        if tensorflow is not None:
+        if tensorflow is not None and (graph.outputs or not unknown_ops(graph)):
             tensorflow.check(light_form(GraphParts.of(graph)))
     return graph, is_cut
 

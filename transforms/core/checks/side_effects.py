@@ -183,7 +183,9 @@ def inputs_behind(graph: Graph, sources: Container[str]) -> tuple[str, ...]:
             elif not (is_wait and graph.is_input(name)):
                 waiting += read
     behind = sorted(found - fed)
-    return (*(tensor for tensor in graph.inputs if tensor in found), *behind) if behind else ()
+    if not behind or not found.isdisjoint({*graph.outputs} - fed):
+        return ()
+    return (*(tensor for tensor in graph.inputs if tensor in found), *behind)
 
 
 def may_act(op: str) -> bool:
