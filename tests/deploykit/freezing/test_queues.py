@@ -151,3 +151,22 @@ def test_check_lists_the_queues_and_savers_that_outputs_need(feed, waits, tmp_pa
         return
     with pytest.raises(RefusedError, match=r"node 'batch': .* \(freeze it with --inputs batch, or"):
         raise found.error
+
+
+def test_the_same_inputs_name_a_graph_before_and_after_the_cut(tmp_path):
+    def make():
+        import tensorflow.compat.v1 as tf
+
+        queue = tf.FIFOQueue(9, [tf.float32, tf.float32], [[8], [8]])
+        x, gain = queue.dequeue_many(4, name="taken")
+        tf.subtract(x, gain, name="y")
+
+    graph, path, cut = build(make), tmp_path / "net.pb", tmp_path / "cut.pb"
+    path.write_bytes(b"".join(graph.serialized()))
+    named = {"inputs": ["taken:0", "taken:1"], "outputs": ["y"]}
+    deploykit.optimize(deploykit.Source(path, **named), output=cut)
+    first, second = (deploykit.open_model(each, **named) for each in (path, cut))
+    assert (first.graph.inputs, second.graph.inputs) == (
+        ("taken", "taken:1"), ("taken", "taken_1"),
+    )  # fmt: skip
+    assert not deploykit.verify(first, second).differs
