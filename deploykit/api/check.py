@@ -2,11 +2,12 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from deploykit.freezing.checkpoints import Checkpoint, meta_bytes
 from deploykit.freezing.freeze import naming_errors
-from deploykit.freezing.graph_files import graph_bytes
+from deploykit.freezing.graph_files import graph_bytes, load_graph
 from deploykit.freezing.interface import Interface, Source, source_of
 from deploykit.freezing.model_files import ModelFiles
 from deploykit.freezing.model_path import Location
@@ -15,6 +16,7 @@ from deploykit.freezing.saved_models import meta_graph_bytes
 from deploykit.inspection.soundness import GraphFacts, graph_facts, meta_graph_facts
 from deploykit.storage.files import read_bytes
 from deploykit.text.progress import working
+from deploykit.transforms.core.checks.side_effects import cut_off
 from deploykit.transforms.core.checks.vocabularies import Vocabularies
 from deploykit.transforms.core.checks.wire import decoded
 from deploykit.transforms.core.display.as_html import AsHtml
@@ -54,9 +56,11 @@ class Soundness(AsHtml):
         if self.refused_ops:
             options = " ".join(f"--allow-op {op}" for op in self.refused_ops)
             uses = [use for graph in self.graphs for use in graph.effects if not use.allowed]
+            feed = next((graph.feed for graph in self.graphs if graph.feed), ())
+            cut = f"freeze it with {cut_off(feed)}, or " if feed else ""
             return RefusedError(
                 f"{self.source}: node '{uses[0].nodes[0]}': it acts beyond its graph: "
-                f"{', '.join(self.refused_ops)} (allow it with {options})"
+                f"{', '.join(self.refused_ops)} ({cut}allow it with {options})"
             )
         return None
 
@@ -71,6 +75,8 @@ class Soundness(AsHtml):
 
 def check(model: Any, *, allowed_ops: Collection[str] = ()) -> Soundness:
     """Say whether a model is sound, and what it would do beyond its graph. Nothing of it runs.
+
+    Queues and savers in a GraphDef count only where its outputs need them.
 
     The bytes of its files are looked at before they are decoded, and then TensorFlow's own importer
     is asked in a child process. All nodes count, and those of all functions, also what no output
@@ -147,7 +153,8 @@ def _graphs(
             Vocabularies.of(decoded(each, MetaGraphDef), files.location.path)
         _check_values(files.location, graphs)
         return graphs
-    return (graph_facts(content, tensorflow, allowed_ops),)
+    answering = partial(load_graph, path, source.inputs, source.outputs)
+    return (graph_facts(content, tensorflow, allowed_ops, answering=answering),)
 
 
 def _check_values(location: Location, graphs: Sequence[GraphFacts]) -> None:

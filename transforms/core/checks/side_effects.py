@@ -1,12 +1,12 @@
 """Whether running a graph reaches beyond it: to files, the network, Python or the process."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from deploykit.transforms.core.errors import RefusedError
 from deploykit.transforms.core.functions import reachable
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import producer_name, split
+from deploykit.transforms.core.node import normal, producer_name, split
 from deploykit.transforms.core.protos import AttrValue
 
 WAITS = "waits for another thread or run, and may hang the process"
@@ -101,7 +101,7 @@ class Effect:
     op: str
     does: str
     tensors: tuple[str, ...] = ()
-    """What other nodes read of it."""
+    """What to feed in its place, and in that of others that wait: with the graph's inputs."""
 
     def __str__(self) -> str:
         """Say what is done where."""
@@ -117,14 +117,15 @@ def effects_in(graph: Graph) -> list[Effect]:
     """
     found = list(_effects(graph))
     run = _needed(graph) if found and graph.outputs else None
-    return [
-        effect
+    found = [
+        (name, effect)
         for name, effect in found
         if not (effect.does == WAITS or effect.op in CHECKPOINT_OPS)
         or run is None
         or name is None
         or name in run
     ]
+    return _with_a_cut(graph, found)
 
 
 def effect_of(op: str, attrs: Mapping[str, AttrValue]) -> str | None:
@@ -142,7 +143,7 @@ def refuse_side_effects(graph: Graph, allowed: Iterable[str] = ()) -> None:
     `allowed` are the ops that may do so. Nodes and functions that no output needs do not count.
     """
     if any(_effects(graph)):
-        refuse((effect for _, effect in _effects(_run(graph))), allowed)
+        refuse(_with_a_cut(graph, list(_effects(run_part(graph)))), allowed)
 
 
 def refuse(effects: Iterable[Effect], allowed: Iterable[str] = ()) -> None:
@@ -150,12 +151,41 @@ def refuse(effects: Iterable[Effect], allowed: Iterable[str] = ()) -> None:
     allowed = frozenset(allowed)
     for effect in effects:
         if effect.op not in allowed:
-            cut = f"feed the model with {_cut(effect)}, or " if effect.does == WAITS else ""
+            cut = f"feed the model with {cut_off(effect.tensors)}, or " * (effect.does == WAITS)
             raise RefusedError(f"{effect} ({cut}allow it with --allow-op {effect.op})")
 
 
-def _cut(effect: Effect) -> str:
-    return f"--inputs {','.join(effect.tensors) or 'behind it'}"
+def cut_off(tensors: Iterable[str]) -> str:
+    """Return the option that feeds these tensors, or what to name where they are not known."""
+    return f"--inputs {','.join(tensors) or 'behind it'}"
+
+
+def inputs_behind(graph: Graph, sources: Container[str]) -> tuple[str, ...]:
+    """Return what to feed so that the outputs need none of these nodes: inputs, then the others.
+
+    A PlaceholderWithDefault is fed itself. Nothing is returned where no tensor cuts a node off.
+    """
+    fed = set(graph.inputs)
+    found: set[str] = set()
+    seen: set[str] = set()
+    waiting = list(graph.outputs)
+    while waiting:
+        tensor = normal(waiting.pop())
+        name, is_wait = producer_name(tensor), tensor[:1] == "^"
+        if tensor in fed or (name in sources and not is_wait):
+            found.add(tensor)
+        elif name in graph and name not in seen and name not in sources:
+            seen.add(name)
+            read = graph[name].inputs
+            is_switch = graph[name].op == "PlaceholderWithDefault"
+            if is_switch and producer_name(read[0]) in sources:
+                found.add(name)
+            elif not (is_wait and graph.is_input(name)):
+                waiting += read
+    behind = sorted(found - fed)
+    if not behind or not found.isdisjoint({*graph.outputs} - fed):
+        return ()
+    return (*(tensor for tensor in graph.inputs if tensor in found), *behind)
 
 
 def may_act(op: str) -> bool:
@@ -163,7 +193,7 @@ def may_act(op: str) -> bool:
     return op in _EFFECT_OF_OP or op in ("PrintV2", "FixedUnigramCandidateSampler")
 
 
-def _run(graph: Graph) -> Graph:
+def run_part(graph: Graph) -> Graph:
     """Return the part of a graph that runs for its outputs; without outputs, all of it."""
     if not graph.outputs:
         return graph
@@ -190,8 +220,7 @@ def _effects(graph: Graph) -> Iterator[tuple[str | None, Effect]]:
     acting = {op for op in graph.ops if may_act(op)}
     for node in graph if acting else ():
         if node.op in acting and (does := effect_of(node.op, node.attrs)) is not None:
-            read = _read(graph, node.name) if does == WAITS else ()
-            yield node.name, Effect(f"node '{node.name}'", node.op, does, read)
+            yield node.name, Effect(f"node '{node.name}'", node.op, does)
     used = reachable(graph) if graph.library.function else ()
     for function in graph.library.function:
         if function.signature.name in used:
@@ -201,12 +230,8 @@ def _effects(graph: Graph) -> Iterator[tuple[str | None, Effect]]:
                     yield None, Effect(where, body_node.op, does)
 
 
-def _read(graph: Graph, name: str) -> tuple[str, ...]:
-    """Return the tensors of a node that other nodes read; a switch stands for what is behind it."""
-    found: dict[str, None] = {}
-    for consumer in graph.consumers(name):
-        if consumer.op == "PlaceholderWithDefault":
-            found[consumer.name] = None
-        else:
-            found |= {t: None for t in consumer.inputs if t[:1] != "^" and producer_name(t) == name}
-    return tuple(sorted(found))
+def _with_a_cut(graph: Graph, found: list[tuple[str | None, Effect]]) -> list[Effect]:
+    """Return effects; those that wait with what to feed in place of all of them."""
+    waits = {name for name, effect in found if effect.does == WAITS and name is not None}
+    tensors = inputs_behind(graph, waits) if waits else ()
+    return [replace(effect, tensors=tensors) if name in waits else effect for name, effect in found]
