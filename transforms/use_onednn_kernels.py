@@ -48,7 +48,8 @@ def use_onednn_kernels(graph: Graph, *, matmul: bool = False, skip: tuple[str, .
     private to TensorFlow, without a promise for later versions. It pays where layers are large and
     oneDNN is off: each op costs 55 to 85 us whatever its size, so nets of a few small layers get
     slower, and TensorFlow turns oneDNN on by itself on newer CPUs. Fold batch norms first. A NaN
-    before a Relu becomes 0, as under that flag. GraphError: `skip` names no node.
+    before a Relu becomes 0, as under that flag. A batch of 0 gives a convolution the shape of its
+    input, as under that flag, so that layers behind it may fail. GraphError: `skip` names no node.
 
     Args:
         matmul: also MatMul, which pays at batches of 8 or more; at batch 1 it is mostly slower.

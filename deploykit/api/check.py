@@ -2,12 +2,13 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from deploykit.freezing.checkpoints import Checkpoint, meta_bytes
 from deploykit.freezing.freeze import naming_errors
-from deploykit.freezing.graph_files import graph_bytes
-from deploykit.freezing.interface import Source, source_of
+from deploykit.freezing.graph_files import graph_bytes, load_graph
+from deploykit.freezing.interface import Interface, Source, source_of
 from deploykit.freezing.model_files import ModelFiles
 from deploykit.freezing.model_path import Location
 from deploykit.freezing.open_model import open_model, path_of
@@ -15,6 +16,7 @@ from deploykit.freezing.saved_models import meta_graph_bytes
 from deploykit.inspection.soundness import GraphFacts, graph_facts, meta_graph_facts
 from deploykit.storage.files import read_bytes
 from deploykit.text.progress import working
+from deploykit.transforms.core.checks.side_effects import cut_off
 from deploykit.transforms.core.checks.vocabularies import Vocabularies
 from deploykit.transforms.core.checks.wire import decoded
 from deploykit.transforms.core.display.as_html import AsHtml
@@ -54,9 +56,11 @@ class Soundness(AsHtml):
         if self.refused_ops:
             options = " ".join(f"--allow-op {op}" for op in self.refused_ops)
             uses = [use for graph in self.graphs for use in graph.effects if not use.allowed]
+            feed = next((graph.feed for graph in self.graphs if graph.feed), ())
+            cut = f"freeze it with {cut_off(feed)}, or " if feed else ""
             return RefusedError(
                 f"{self.source}: node '{uses[0].nodes[0]}': it acts beyond its graph: "
-                f"{', '.join(self.refused_ops)} (allow it with {options})"
+                f"{', '.join(self.refused_ops)} ({cut}allow it with {options})"
             )
         return None
 
@@ -72,18 +76,22 @@ class Soundness(AsHtml):
 def check(model: Any, *, allowed_ops: Collection[str] = ()) -> Soundness:
     """Say whether a model is sound, and what it would do beyond its graph. Nothing of it runs.
 
+    Queues and savers in a GraphDef count only where its outputs need them.
+
     The bytes of its files are looked at before they are decoded, and then TensorFlow's own importer
     is asked in a child process. All nodes count, and those of all functions, also what no output
     needs; of a SavedModel and a checkpoint all graphs, but not what stores their variables. A file
-    of Keras has no graph of its own: it is frozen first.
+    of Keras has no graph of its own: it is frozen first. So is a model with ops that TensorFlow
+    does not have: they are warnings where the outputs do not need them.
 
     Args:
-        model: whatever `open_model` takes.
+        model: whatever `open_model` takes; a `Source` may name outputs.
         allowed_ops: ops that may act on files, the network or processes.
 
     A model that is not sound raises nothing: the result has `problems`, and `error` is what to
     raise. FileError: a file is missing or unreadable, those with the values of variables among
-    them. RefusedError: an asset file lies elsewhere.
+    them. GraphError: it has no such input, output, tags or signature. RefusedError: an asset file
+    lies elsewhere.
 
     Example:
         >>> found = deploykit.check("fashion.keras")
@@ -95,14 +103,37 @@ def check(model: Any, *, allowed_ops: Collection[str] = ()) -> Soundness:
         if not path_of(source):
             opened = open_model(source)
             content = b"".join(opened.graph.serialized())
-            return Soundness(opened.source, (graph_facts(content, tensorflow, allowed_ops),))
+            facts = graph_facts(content, tensorflow, allowed_ops)
+            facts.judge_custom_ops(are_needed=True)
+            return Soundness(opened.source, (facts,))
         files = ModelFiles(source)
         with naming_errors(files.path):
             try:
                 graphs = _graphs(files, source, tensorflow, allowed_ops)
             except GraphError as error:
                 graphs = (GraphFacts(problems=[str(error).removeprefix(f"{files.path}: ")]),)
+        are_needed = _needs_custom_ops(source, graphs)
+        for facts in graphs:
+            facts.judge_custom_ops(are_needed)
         return Soundness(files.path, graphs, files.bytes)
+
+
+def _needs_custom_ops(source: Source, graphs: Sequence[GraphFacts]) -> bool:
+    """Say whether outputs need an op that TensorFlow does not have.
+
+    GraphError: what the source names is not there.
+    """
+    is_named = source.interface != Interface()
+    custom = [use.op for facts in graphs for use in facts.custom_ops]
+    if any(facts.problems for facts in graphs) or not (custom or is_named):
+        return True
+    try:
+        open_model(source)
+    except GraphError as error:
+        if is_named and not any(op in str(error) for op in custom):
+            raise
+        return True
+    return False
 
 
 def _graphs(
@@ -122,7 +153,8 @@ def _graphs(
             Vocabularies.of(decoded(each, MetaGraphDef), files.location.path)
         _check_values(files.location, graphs)
         return graphs
-    return (graph_facts(content, tensorflow, allowed_ops),)
+    answering = partial(load_graph, path, source.inputs, source.outputs)
+    return (graph_facts(content, tensorflow, allowed_ops, answering=answering),)
 
 
 def _check_values(location: Location, graphs: Sequence[GraphFacts]) -> None:

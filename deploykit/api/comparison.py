@@ -1,8 +1,10 @@
 """How two graphs are compared: on which inputs, and against which bar."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
+
+from deploykit.transforms.core.errors import GraphError
 
 if TYPE_CHECKING:
     from deploykit.freezing.open_model import OpenedModel
@@ -38,6 +40,13 @@ class Comparison:
     allow_unverified: bool = False
     """Whether it counts as right where nothing could be compared."""
 
+    def refuse_unused(self) -> None:
+        """Raise GraphError for what has no effect where nothing is compared."""
+        for name in (each.name for each in fields(self) if each.name != "allowed_ops"):
+            value, default = getattr(self, name), getattr(DEFAULT, name)
+            if value is not default and (name in _VALUES or value != default):
+                raise GraphError(f"{name} has no effect here, only with verify=True")
+
     def ready(self, reference: "Graph", min_sqnr: float | None = None) -> "Compare":
         """Read the data, once, and return what compares a graph with this reference, or its like.
 
@@ -45,7 +54,6 @@ class Comparison:
         RefusedError, now or then: a graph acts on files or processes.
         """
         from deploykit.transforms.core.checks.side_effects import refuse_side_effects
-        from deploykit.transforms.core.errors import GraphError
         from deploykit.verification.verify import IN_MEMORY, Stored, verify
 
         if self.preprocess is not None and self.data is None:
@@ -97,3 +105,4 @@ class Comparison:
 
 
 DEFAULT = Comparison()
+_VALUES = ("data", "preprocess", "labels")  # which may be arrays, that cannot be compared with None

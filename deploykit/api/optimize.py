@@ -46,10 +46,11 @@ def optimize(
     (how,) = with_options("optimize", options, how)
     target = OutputFiles(output, force)
     target.check(model)
+    is_compared = verify or how.data is not None or output is not None
+    if not is_compared:
+        how.refuse_unused()
     with working("optimize") as work:
         opened = open_model(model)
         opened.refuse_effects(how.allowed_ops)
-        proof = None
-        if verify or how.data is not None or output is not None:
-            proof = how.proof(opened)
+        proof = how.proof(opened) if is_compared else None
         return rewrite(opened, opened.frozen, OPTIMIZE, target, work, proof)

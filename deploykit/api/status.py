@@ -1,10 +1,14 @@
 """How a server and its models are."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from deploykit.calling.server_status import ModelVersions, ServerHealth
+from deploykit.calling.server_status import ModelVersions, ServedModels, ServerHealth
 from deploykit.serving.client.client import Client
 from deploykit.serving.client.connection import DEFAULT_CONNECTION, Connection
+from deploykit.serving.client.endpoint import CallError
+from deploykit.serving.client.rest_client import RestClient, is_rest
+from deploykit.serving.protocol.version_status import AVAILABLE, VersionStatus
 from deploykit.storage.parameters import with_options
 from deploykit.transforms.core.errors import Error
 
@@ -17,16 +21,16 @@ def status(
     version_label: str = "",
     connection: Connection = DEFAULT_CONNECTION,
     **options: Any,
-) -> ServerHealth | ModelVersions:
+) -> ServerHealth | ServedModels | ModelVersions:
     """Say how a server is, or the versions of one of its models and what they take.
 
     Where the server does not serve, or no version of the model answers, the result has a `problem`,
     with which the command ends.
 
     Args:
-        address: `host:port` of gRPC, or `unix:path`.
-        model: the name under which it is served; default: the server's health service is asked,
-            which TensorFlow Serving has on request alone.
+        address: `host:port` or `unix:path` of gRPC, or a URL of REST: `http://host:port`.
+        model: the name under which it is served; default: over REST, all models, which a server of
+            deploykit lists; over gRPC, the health service, which TensorFlow Serving has on request.
         version: one version alone; default: all.
         version_label: the label of the version instead, such as `stable`.
         connection: how the server is spoken to.
@@ -45,10 +49,31 @@ def status(
     (connection,) = with_options("status", options, connection)
     if model is None and (version is not None or version_label):
         raise Error("--version and --version-label are of a model, but none is named")
+    if is_rest(address):
+        rest = RestClient(address, connection)
+        if model is None:
+            return ServedModels(address, {name: _versions(rest, name) for name in rest.models()})
+        states = rest.status(model, version, version_label)
+        signatures = rest.metadata(model, version, version_label) if _ready(states) else {}
+        return ModelVersions(address, model, states, signatures)
     with Client(address, connection) as client:
         if model is None:
             return ServerHealth(address, client.health())
         states = client.status(model, version=version, label=version_label)
-        ready = any(each.state == "AVAILABLE" for each in states)
+        ready = _ready(states)
         signatures = client.metadata(model, version=version, label=version_label) if ready else {}
         return ModelVersions(address, model, states, signatures)
+
+
+def _ready(states: Sequence[VersionStatus]) -> bool:
+    return any(each.state == AVAILABLE for each in states)
+
+
+def _versions(rest: RestClient, model: str) -> list[VersionStatus]:
+    """Return the versions of a model that is listed; it may have none."""
+    try:
+        return rest.status(model)
+    except CallError as error:
+        if error.code == "NOT_FOUND":
+            return []
+        raise

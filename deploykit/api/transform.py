@@ -54,11 +54,13 @@ def transform(
         False
     """
     (how,) = with_options("transform", options, how)
+    if not verify:
+        how.refuse_unused()
     target = OutputFiles(output, force, as_text, dump)
     target.check(model)
     with working("transform") as work:
         opened = open_model(model)
-        opened.refuse_effects(how.allowed_ops)
+        opened.refuse_effects(how.allowed_ops, runs=verify)
         check_ranges_of(transforms, opened.source, opened.sha256)
         proof = how.proof(opened, reference=opened.graph) if verify else None
         return rewrite(opened, opened.graph, transforms, target, work, proof)

@@ -79,6 +79,8 @@ def write_input(
     for each in fields(Piping):
         if each.name not in WRITTEN and getattr(piping, each.name) != getattr(PLAIN, each.name):
             raise GraphError(f"{each.name} does not go with a pipeline that is written")
+    if model is None and part:
+        raise GraphError(f"{next(iter(part))} has no effect here, only with model")
     if style not in STYLES:
         raise GraphError(f"the style '{style}' is none of: {', '.join(STYLES)}")
     if output is not None:

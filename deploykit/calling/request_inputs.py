@@ -63,13 +63,17 @@ def arrays_from(
 
     FileError, GraphError: an input is missing or not known, or what is given does not fit it.
     """
-    declared = Preprocessing() if preprocess is None else preprocessing_of(preprocess)
+    declared = Preprocessing()
+    if preprocess is not None:
+        declared = preprocessing_of(preprocess).among(placeholders(signature))
     fed: dict[str, str] = {}
     found: dict[str, Array] = {}
+    has_image = False
     for alias, value, name in _named(given, signature):
         is_photo = takes_files(signature.inputs[alias]) and isinstance(value, os.PathLike)
         if alias in found and not is_photo:
             raise GraphError(f"input '{alias}' is given twice")
+        has_image = has_image or _is_image(value, signature.inputs[alias])
         with naming(name):
             array, text = _array(alias, value, signature, declared)
             array = _fitted(array, alias, signature)
@@ -83,6 +87,8 @@ def arrays_from(
         raise GraphError(
             f"input '{missing[0]}' is missing; the model takes {listed(signature.inputs)} (--input)"
         )
+    if declared != Preprocessing() and not has_image:
+        raise GraphError("--preprocess has no effect here, only on images that are given as files")
     say(fed)
     return found, fed
 
@@ -189,9 +195,15 @@ def _array(
         return array, f"{kind_of(str(array.dtype), array.shape, path)}, as they are"
     if is_text:
         return np.array([read_bytes(path)], object), f"the bytes of {Path(path).name}, as they are"
-    if path.lower().endswith(IMAGE_ENDS):
+    if _is_image(value, signature.inputs[alias]):
         return _of_image(alias, path, signature, declared)
     raise GraphError(f"expected a .npy file or an image ({' '.join(IMAGE_ENDS)})")
+
+
+def _is_image(value: Any, tensor: Tensor) -> bool:
+    """Return whether a value is the path of an image that is decoded here."""
+    is_path = isinstance(value, str | os.PathLike) and tensor.dtype != "string"
+    return is_path and os.fspath(value).lower().endswith(IMAGE_ENDS)
 
 
 def _of_photo(alias: str, path: str, declared: Preprocessing) -> tuple[Array, str]:

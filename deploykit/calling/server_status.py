@@ -6,7 +6,7 @@ from typing import Any
 
 from deploykit.serving.protocol.photo_names import photos_in_words
 from deploykit.serving.protocol.signatures import Signature
-from deploykit.serving.protocol.version_status import VersionStatus
+from deploykit.serving.protocol.version_status import AVAILABLE, VersionStatus
 from deploykit.transforms.core.display.as_html import AsHtml
 
 
@@ -29,6 +29,30 @@ class ServerHealth(AsHtml):
 
 
 @dataclass(frozen=True)
+class ServedModels(AsHtml):
+    """All models that a server lists, each with the versions that it knows of."""
+
+    address: str
+    models: Mapping[str, Sequence[VersionStatus]]
+
+    @property
+    def problem(self) -> str:
+        """Which models are of no use now, in a sentence."""
+        down = [name for name, found in self.models.items() if not _answers(found)]
+        return f"{self.address}: no version answers now of: {', '.join(down)}" if down else ""
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "address": self.address,
+            "models": [
+                {"model": name, "versions": [asdict(each) for each in found]}
+                for name, found in self.models.items()
+            ],
+        }
+
+
+@dataclass(frozen=True)
 class ModelVersions(AsHtml):
     """The versions of a model that a server knows of, and how the one that answers is called."""
 
@@ -40,7 +64,7 @@ class ModelVersions(AsHtml):
     @property
     def problem(self) -> str:
         """Why it is of no use now, in a sentence."""
-        if any(each.state == "AVAILABLE" for each in self.versions):
+        if _answers(self.versions):
             return ""
         return f"{self.address}: no version of {self.model} answers now"
 
@@ -63,3 +87,7 @@ class ModelVersions(AsHtml):
                 for name, each in self.signatures.items()
             },
         }
+
+
+def _answers(versions: Sequence[VersionStatus]) -> bool:
+    return any(each.state == AVAILABLE for each in versions)

@@ -64,7 +64,8 @@ class Report:
     def made(self, made: Any) -> None:
         """Take the facts of the report of a graph, which may not be written."""
         self.of(made.model)
-        self.inputs, self.outputs = made.model.frozen.inputs, made.model.frozen.outputs
+        before = getattr(made, "before", None) or made.model.frozen
+        self.inputs, self.outputs = before.inputs, before.outputs
         self.nodes_in = made.nodes
         self.steps = getattr(made, "steps", None) or None
         self.verification = getattr(made, "verification", None)

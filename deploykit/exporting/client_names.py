@@ -4,12 +4,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from deploykit.exporting.named_model import NamedModel
-from deploykit.serving.protocol.signatures import DEFAULT, Tensor
+from deploykit.serving.protocol.signatures import DEFAULT, HIDDEN, Tensor
 from deploykit.transforms.core.errors import GraphError, nearest
 from deploykit.transforms.core.node import normal
 from deploykit.transforms.core.protos import (
     SignatureDef,
 )
+
+_RESERVED = HIDDEN.rstrip("_")
 
 
 def with_aliases(
@@ -32,7 +34,10 @@ def with_aliases(
 
 
 def signature_names(given: str | Sequence[str] | None) -> list[str]:
-    """Return the names that a signature gets. GraphError: one is given twice, or is empty."""
+    """Return the names that a signature gets.
+
+    GraphError: one is given twice, is empty, or is reserved by TensorFlow.
+    """
     if given is None:
         return []
     names = [given] if isinstance(given, str) else list(given)
@@ -40,6 +45,11 @@ def signature_names(given: str | Sequence[str] | None) -> list[str]:
         raise GraphError("--signature-name names no signature; expected NAME or NAME,NAME")
     for name in names:
         _check_name("--signature-name", name)
+        if name.startswith(_RESERVED):
+            raise GraphError(
+                f"--signature-name: TensorFlow reserves names that begin with '{_RESERVED}', such "
+                f"as '{name}'; choose another name"
+            )
         if names.count(name) > 1:
             raise GraphError(f"--signature-name: '{name}' is given twice; give each name once")
     return names

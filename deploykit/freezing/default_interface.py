@@ -3,9 +3,10 @@
 import contextlib
 from collections.abc import Iterable, Sequence
 
+from deploykit.transforms.core.checks.side_effects import WAITS, effect_of
 from deploykit.transforms.core.errors import GraphError, nearest
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import Node, split
+from deploykit.transforms.core.node import Node, producer_name, split
 from deploykit.transforms.core.ops import (
     FEEDABLE_OPS,
     PLACEHOLDER_OPS,
@@ -33,15 +34,26 @@ _NO_ANSWER_SCOPES = ("gradients", "save", "report_uninitialized_variables")
 
 
 def guess_inputs(graph: Graph) -> tuple[str, ...]:
-    """Return the placeholders."""
-    return tuple(node.name for node in graph if node.op in PLACEHOLDER_OPS)
+    """Return the placeholders, and the switches that take from a queue where nothing is fed."""
+    return tuple(
+        node.name for node in graph if node.op in PLACEHOLDER_OPS or _is_queue_switch(graph, node)
+    )
+
+
+def _is_queue_switch(graph: Graph, node: Node) -> bool:
+    """Say whether a node passes on what a queue holds where no one feeds it."""
+    if node.op != "PlaceholderWithDefault" or producer_name(node.inputs[0]) not in graph:
+        return False
+    default = graph.producer(node.inputs[0])
+    return effect_of(default.op, default.attrs) == WAITS
 
 
 def guess_outputs(graph: Graph) -> tuple[str, ...]:
     """Return the nodes that depend on an input and that nobody reads.
 
     Of a training graph, only what answers: no gradient, update, saving or summary, and nothing that
-    needs more inputs than another answer does, as the loss needs the labels.
+    needs more inputs than another answer does, as the loss needs the labels. Without an input, what
+    depends on a queue or an iterator.
     GraphError: there is no such node.
     """
     fed = _fed(graph)
@@ -50,7 +62,10 @@ def guess_outputs(graph: Graph) -> tuple[str, ...]:
     unread = [node for node in ends if _answers(node)]
     if training:
         unread = _least_fed(graph, unread)
-    unread = unread or [n for n in graph if not graph.has_consumers(n.name) and _answers(n)]
+    if not unread:
+        taken = graph.descendants([n.name for n in graph if _takes(n)], control=False)
+        ends = [n for n in graph if not graph.has_consumers(n.name) and _answers(n)]
+        unread = [node for node in ends if node.name in taken] or ends
     if not unread:
         raise GraphError("no node looks like an output; name one with --outputs")
     return tuple(node.name for node in unread)
@@ -87,6 +102,11 @@ def _fed(graph: Graph) -> set[str]:
     """Return the names of the nodes that depend on a placeholder other than a boolean switch."""
     fed = [n.name for n in graph if n.op in FEEDABLE_OPS and n.attr("dtype") != "bool"]
     return graph.descendants(fed, control=False)
+
+
+def _takes(node: Node) -> bool:
+    """Say whether a node takes samples from a queue, a reader or an iterator."""
+    return node.op.startswith("IteratorGetNext") or effect_of(node.op, node.attrs) == WAITS
 
 
 def _read(graph: Graph, node: Node, training: bool) -> bool:

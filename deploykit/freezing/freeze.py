@@ -5,7 +5,6 @@ import logging
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from deploykit.freezing.initializers import Initialisers
@@ -19,6 +18,7 @@ from deploykit.freezing.training_switches import is_training_switch, tell_what_h
 from deploykit.freezing.updates import settle_updates
 from deploykit.freezing.xla_convolutions import mark_convolutions, rewrite_convolutions
 from deploykit.transforms.core import pipeline
+from deploykit.transforms.core.checks.side_effects import cut_off, inputs_behind, run_part
 from deploykit.transforms.core.checks.vocabularies import Vocabularies
 from deploykit.transforms.core.errors import Error, GraphError
 from deploykit.transforms.core.functions import Library, reachable
@@ -95,6 +95,7 @@ def _frozen(frozen: Graph, initialisers: Initialisers, source: Source) -> Graph:
     about = frozen.about
     _tell_what_is_dropped(frozen, initialisers)
     frozen = _resolved(frozen, dict(source.pins), tuple(source.inputs))
+    frozen.prune()  # no call runs the savers and optimizers beside its outputs
     updates = settle_updates(frozen)
     _forget_idle_waits(frozen)
     frozen.prune()
@@ -120,13 +121,9 @@ def _check_whole(graph: Graph) -> None:
                 f"its input '{tensor}' is a {types[port]}, a handle to what is not in the graph, "
                 "so no caller could feed it; name other --inputs, or export the model again"
             )
-    running = graph.copy()
-    for node in map(graph.producer, graph.inputs):  # what is fed runs nothing
-        running.replace(node, replace(node, inputs=()))
-    running.inputs = ()
-    running.prune()
+    running = run_part(graph)
     functions = Library(graph).functions
-    nodes = [(node.name, node.op) for node in running if not graph.is_input(node.name)]
+    nodes = [(node.name, node.op) for node in running]
     for name in sorted(reachable(running)):
         nodes += [(f"{name}/{node.name}", node.op) for node in functions[name].node_def]
     for name, op in nodes:
@@ -134,13 +131,19 @@ def _check_whole(graph: Graph) -> None:
         if contents == "refused":
             raise GraphError(
                 f"node '{name}' ({op}) holds {held_by(op)}, which no frozen graph brings along; "
-                "name --inputs behind it"
+                f"feed the model with {cut_off(_behind_contents(graph))}"
             )
         if op == "VarHandleOp" or (contents == "filled" and name not in graph):
             raise GraphError(
                 f"node '{name}' ({op}) is a variable or table in a function that is not inlined, "
                 "which cannot be filled; make it outside of the function and save the model again"
             )
+
+
+def _behind_contents(graph: Graph) -> tuple[str, ...]:
+    """Return what to feed in place of what takes from a queue, an iterator or the like."""
+    holding = [node.name for node in graph if contents_of(node.op) == "refused"]
+    return inputs_behind(graph, {node.name for name in holding for node in graph.consumers(name)})
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from deploykit.freezing.sidecar import (
     sidecar,
     sidecar_path,
 )
-from deploykit.freezing.unknown_ops import leave_out_unknown_ops
+from deploykit.freezing.unknown_ops import leave_out_unknown_ops, unknown_ops
 from deploykit.storage.files import MAX_BYTES, read_bytes, write
 from deploykit.transforms.core.checks.graph_parts import GraphParts
 from deploykit.transforms.core.checks.text_form import binary_form
@@ -22,6 +22,7 @@ from deploykit.transforms.core.checks.wire import check_growth, decoded
 from deploykit.transforms.core.engines.tensorflow_wheel import package_folder
 from deploykit.transforms.core.errors import FileError, GraphError, naming
 from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import split
 from deploykit.transforms.core.protos import GraphDef
 from deploykit.transforms.core.running.importing import ImportCheck, light_form
 
@@ -129,7 +130,8 @@ def _loaded(
     with naming(path):
         graph = read_graph(graph_bytes(content), allow_unknown_ops=True)
         known_inputs, known_outputs, graph.about = load_sidecar(path, content) or ((), (), None)
-        graph.inputs = tuple(inputs) or tuple(known_inputs) or guess_inputs(graph)
+        named = tuple(_name_after_a_cut(graph, tensor) for tensor in inputs)
+        graph.inputs = named or tuple(known_inputs) or guess_inputs(graph)
         outputs = tuple(outputs)
         check_outputs(graph, outputs, tuple(known_outputs))
         graph.outputs = outputs or tuple(known_outputs)
@@ -137,9 +139,17 @@ def _loaded(
             graph.outputs = guess_outputs(graph)
         check_ends(graph)
         is_cut = leave_out_unknown_ops(graph)
-        if tensorflow is not None:
+        if tensorflow is not None and (graph.outputs or not unknown_ops(graph)):
             tensorflow.check(light_form(GraphParts.of(graph)))
     return graph, is_cut
+
+
+def _name_after_a_cut(graph: Graph, tensor: str) -> str:
+    """Return the Placeholder NODE_PORT that `strip_unused_nodes` made of NODE:PORT, if it did."""
+    name, port = split(tensor)
+    cut = [name, f"{name}_{port}"]
+    is_cut = port > 0 and all(n in graph and graph[n].op == "Placeholder" for n in cut)
+    return cut[1] if is_cut else tensor
 
 
 def save_graph(

@@ -83,7 +83,8 @@ class Initialisers:
             what = "variable" if node.op in VARIABLE_OPS else "table"
             raise GraphError(
                 f"node '{node.name}' is a {what} ({node.op}) that nothing initialises{more}, so "
-                "the graph is not frozen; give the checkpoint or SavedModel with its contents"
+                "the graph is not frozen; give the checkpoint or SavedModel with its contents "
+                "(--graph names the graph of a checkpoint without a .meta file)"
             )
         values = {name: contents[key][0] for name, key in variables.items()}
         fill_variables(graph, values, updates.states, updates.idle)

@@ -1,6 +1,7 @@
 """A model that was opened: read once, whatever it is, and handed through all that is done."""
 
 import functools
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -29,12 +30,14 @@ from deploykit.freezing.unknown_ops import leave_out_unknown_ops
 from deploykit.storage.parameters import with_options
 from deploykit.storage.resume_file import digest
 from deploykit.transforms.core.checks.graph_parts import GraphParts
-from deploykit.transforms.core.checks.side_effects import Effect, effects_in, refuse
+from deploykit.transforms.core.checks.side_effects import WAITS, Effect, effects_in, refuse
 from deploykit.transforms.core.checks.validate import check_ends, read_graph
 from deploykit.transforms.core.display.as_html import AsHtml
 from deploykit.transforms.core.errors import GraphError, naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.importing import ImportCheck, light_form
+
+logger = logging.getLogger("deploykit")
 
 
 @dataclass(frozen=True)
@@ -101,10 +104,16 @@ class OpenedModel(AsHtml):
             return effects_in(self.graph)
         return [*effects_in(self.graph), *initial_effects(self.files)]
 
-    def refuse_effects(self, allowed: Iterable[str] = ()) -> None:
-        """Raise RefusedError if it acts on files, the network or processes, by another op."""
+    def refuse_effects(self, allowed: Iterable[str] = (), *, runs: bool = True) -> None:
+        """Raise RefusedError if it acts on files, the network or processes, by another op.
+
+        `runs`: whether it is run; where it is not, ops that wait for others are only logged.
+        """
+        waits = [each for each in self.effects if each.does == WAITS and not runs]
+        for each in waits:
+            logger.info("%s: %s", self.source, each)
         with naming_errors(self.source):
-            refuse(self.effects, allowed)
+            refuse((each for each in self.effects if each not in waits), allowed)
 
     @property
     def about(self) -> About:

@@ -17,6 +17,7 @@ CALL = "__call__"
 _SERVE = "serve"
 _SERVING = frozenset({_SERVE})
 _UNUSABLE = ("tpu", "train")  # tags of graphs that do not run here, or that train; the worst first
+_NOT_FOR_SERVING = frozenset({*_UNUSABLE, "eval"})
 
 _META_GRAPHS = 2  # the field of a SavedModel
 
@@ -43,38 +44,50 @@ def parse_saved_model(path: Path, tags: Sequence[str] = ()) -> MetaGraphDef:
     """Return the MetaGraphDef of a `saved_model.pb` or `.pbtxt` that has exactly these tags.
 
     An empty tag names the graph without tags. Without tags: the one for `serve`, or the only one
-    that can run here; then a message names it.
+    that can run here; then a message names it. Of several with the same tags it is the first one,
+    as in TensorFlow, with a warning.
     GraphError: the file is damaged, or no MetaGraphDef has the tags; it lists those there are.
     """
-    by_tags = {frozenset(tags_of(meta)): meta for meta in meta_graph_bytes(path)}
-    if not tags:
-        return read_meta_graph(by_tags[_default_tags(list(by_tags))])
-    wanted = frozenset(filter(None, tags))
+    by_tags: dict[frozenset[str], list[bytes]] = {}
+    for meta in meta_graph_bytes(path):
+        by_tags.setdefault(frozenset(tags_of(meta)), []).append(meta)
+    wanted = frozenset(filter(None, tags)) if tags else _default_tags(list(by_tags))
     if wanted not in by_tags:
         raise GraphError(f"it has no graph with {_shown(wanted)}; {_listed(by_tags)}")
-    return read_meta_graph(by_tags[wanted])
+    first, *others = by_tags[wanted]
+    if others:
+        logger.warning(
+            "the SavedModel has %d graphs with %s: using the first one, as TensorFlow does",
+            len(others) + 1,
+            _shown(wanted),
+        )
+    return read_meta_graph(first)
 
 
 def _default_tags(known: Sequence[frozenset[str]]) -> frozenset[str]:
     """Return the tags of the graph to use where the caller names none.
 
-    TF1 Hub modules have a graph without tags and one for `train`. GraphError: several remain.
+    A graph that has `serve` among its tags comes first. TF1 Hub modules have a graph without tags
+    and one for `train`. GraphError: several remain.
     """
     if _SERVING in known:
         return _SERVING
-    left = list(known)
+    left = [tags for tags in known if tags >= _SERVING] or list(known)
     for unusable in _UNUSABLE:
         left = [tags for tags in left if unusable not in tags] or left
-    left = [tags for tags in left if tags >= _SERVING] or left
     if len(left) > 1:
         raise GraphError(
-            f"choose one of its graphs with --tags, as none is tagged '{_SERVE}'; {_listed(known)}"
+            f"choose one of its graphs with --tags, as none has exactly the tag '{_SERVE}'; "
+            f"{_listed(known)}"
         )
     chosen = ",".join(sorted(left[0]))
-    logger.info(
-        "no graph of the SavedModel is tagged '%s': using the graph %s (--tags \"%s\")",
+    unfit = ", ".join(sorted(left[0] & _NOT_FOR_SERVING))
+    logger.log(
+        logging.WARNING if unfit else logging.INFO,
+        "no graph has exactly the tag '%s': using the one %s%s (--tags \"%s\")",
         _SERVE,
         f"tagged '{chosen}'" if chosen else "without tags",
+        f", though graphs for {unfit} may give other outputs, or fail" if unfit else "",
         chosen,
     )
     return left[0]

@@ -2,6 +2,7 @@
 
 import logging
 
+from deploykit.transforms.core.checks.side_effects import cut_off, inputs_behind
 from deploykit.transforms.core.checks.validate import validate
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
@@ -15,25 +16,27 @@ logger = logging.getLogger("deploykit")
 def leave_out_unknown_ops(graph: Graph) -> bool:
     """Cut a graph to what its outputs need where it holds an op that TensorFlow does not have.
 
-    Return whether it does.
+    Return whether it does. A graph without outputs, which no one runs, stays as it is.
 
     GraphError: the outputs need such an op; it names the ways around it.
     """
-    unknown = _unknown(graph)
-    if not unknown:
+    unknown = unknown_ops(graph)
+    if not unknown or not graph.outputs:
         return False
     graph.prune()
     remove_unused_functions(graph)
-    if _unknown(graph):
+    if unknown_ops(graph):
         strip_unused_nodes(graph)  # what is fed, or what only an input is computed from
         remove_unused_functions(graph)
-    left = _unknown(graph)
+    left = unknown_ops(graph)
     if left:
         try:
             validate(graph)
         except GraphError as error:
+            behind = inputs_behind(graph, {name for name, _ in left})
+            such = f", such as {cut_off(behind)}" if behind else ""
             raise GraphError(
-                f"{error}. Name --inputs behind the node, or --outputs that do not need it."
+                f"{error}. Name --inputs behind the node{such}, or --outputs that do not need it."
             ) from None
     name, op = unknown[0]
     more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
@@ -46,11 +49,14 @@ def leave_out_unknown_ops(graph: Graph) -> bool:
     return True
 
 
-def _unknown(graph: Graph) -> list[tuple[str, str]]:
+def unknown_ops(graph: Graph) -> list[tuple[str, str]]:
     """Return name and op of each node whose op neither TensorFlow nor the library has."""
-    functions = {function.signature.name for function in graph.library.function}
-    nodes: list[tuple[str, str]] = [(node.name, node.op) for node in graph]
-    for function in graph.library.function:
-        nodes += [(f"{function.signature.name}/{n.name}", n.op) for n in function.node_def]
-    known = op_defs()
-    return [(name, op) for name, op in nodes if op not in known and op not in functions]
+    library = graph.library.function
+    known = op_defs().keys() | {function.signature.name for function in library}
+    found = []
+    if not graph.ops <= known:  # nearly always they are, of up to millions of nodes
+        found = [(node.name, node.op) for node in graph if node.op not in known]
+    for function in library:
+        name = function.signature.name
+        found += [(f"{name}/{n.name}", n.op) for n in function.node_def if n.op not in known]
+    return found

@@ -217,7 +217,7 @@ class _Functions:
         result.signature.name = name
         for argument, dtype in form.values:
             changed = [result.signature.input_arg[argument]]
-            _state_shape(result, argument)
+            state_shape(result, argument)
             if form.is_body:  # what comes in at a port of a loop's body goes out there
                 changed.append(result.signature.output_arg[argument])
             for each in changed:
@@ -278,7 +278,7 @@ class _Functions:
         return [after[output] for output in passed_on]
 
 
-def _state_shape(function: FunctionDef, argument: int) -> None:
+def state_shape(function: FunctionDef, argument: int) -> None:
     """Let a function state the shape of a variable's value for an argument that held its handle.
 
     A handle is a scalar, and TensorFlow's loader would give the value that shape.

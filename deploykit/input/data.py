@@ -14,6 +14,7 @@ from deploykit.storage.tables import is_number, is_table
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.files.reading import text_lines
 from deploykit.transforms.core.graph import Graph
+from deploykit.verification import samples
 from deploykit.verification.fitting import only_of_type
 from deploykit.verification.sample_inputs import type_and_shape
 from deploykit.verification.samples import names_of_inputs
@@ -59,7 +60,7 @@ class Data:
     @property
     def unlabelled(self) -> list[str]:
         """The features that are not labels."""
-        return [name for name in self.features if name not in ("label", "labels")]
+        return [name for name in self.features if name not in samples.LABELS]
 
     @property
     def labelled(self) -> bool:
@@ -119,7 +120,8 @@ def _is_table(path: str, graph: Graph | None) -> bool:
     if graph is None:
         return is_table(path)
     names = {name for names in names_of_inputs(graph).values() for name in names}
-    return is_table(path, names, any(type_and_shape(graph, t)[0] == "string" for t in graph.inputs))
+    takes_text = any(type_and_shape(graph, t)[0] == "string" for t in graph.inputs)
+    return is_table(path, names, takes_text, samples.LABELS if len(graph.inputs) == 1 else None)
 
 
 def _with_rows(data: Data, graph: Graph | None) -> Data:
@@ -131,9 +133,14 @@ def _with_rows(data: Data, graph: Graph | None) -> Data:
         known = [name for name in names if name in features]
         if not known and len(inputs) == 1:
             known = data.only_of_type(type_)
-        if known and shape is not None and len(shape) == 2 and shape[1] in (-1, 1):
-            feature = features[known[0]]
-            features[known[0]] = replace(feature, shape=feature.shape or (1,))
+        if not known:
+            continue
+        feature = features[known[0]]
+        if type_ == "string" and data.path.endswith(".csv"):  # cells as they are written
+            feature = replace(feature, dtype="string")
+        if shape is not None and len(shape) == 2 and shape[1] in (-1, 1):
+            feature = replace(feature, shape=feature.shape or (1,))
+        features[known[0]] = feature
     return replace(data, features=features)
 
 

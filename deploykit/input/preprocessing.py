@@ -315,11 +315,24 @@ def plan(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[str, 
         if feature.content == "image":
             steps = declared.of_photos(known[tensor])
         steps = _completed(replace(steps, feature=name), feature, type_, shape)
+        if declared.why != BESIDE:
+            _refuse_unused(data, steps, feature)
         _check(data, tensor, steps, feature, type_, shape)
         if feature.content == "image":
             steps, why = _valued(steps, data, graph, tensor, declared)
         found[tensor] = Planned(steps, why)
     return found
+
+
+def _refuse_unused(data: Data, steps: Steps, feature: Feature) -> None:
+    """Raise GraphError for a step that has no effect on a feature."""
+    for name, is_given, is_used, where in (
+        ("channels", steps.channels is not None, feature.content == "image", "on encoded images"),
+        ("corners", steps.corners, steps.resize is not None, "with resize"),
+    ):
+        if is_given and not is_used:
+            raise GraphError(f"{data.path}: '{name}' of feature '{steps.feature}' ({feature}) has "
+                             f"no effect here, only {where} (--preprocess)")  # fmt: skip
 
 
 def steps_for(data: Data, graph: Graph | None, declared: Preprocessing) -> dict[str, Steps]:
@@ -434,6 +447,21 @@ def result_of(steps: Steps, feature: Feature) -> Feature:
     return Feature(steps.dtype, shape)
 
 
+def _refuse_unfit(where: str, steps: Steps, feature: Feature) -> None:
+    """Raise GraphError for a step that cannot be done with a feature."""
+    is_text = feature.dtype == "string" and not feature.content
+    rank = 3 if feature.content == "image" else len(feature.shape)
+    for is_wrong, why in (
+        ((steps.resize or steps.crop) and rank != 3, "cannot be resized or cropped like an image"),
+        (steps.split is not None and not (is_text and rank == 0), "cannot be split into tokens"),
+        (steps.length is not None and steps.split is None and feature.shape != (None,),
+         "has no tokens to leave out"),
+        (is_text and steps.state_values, "cannot be scaled, or have mean and std"),
+    ):  # fmt: skip
+        if is_wrong:
+            raise GraphError(f"{where} is {feature}, so it {why}")
+
+
 def _check(
     data: Data,
     tensor: str,
@@ -445,13 +473,7 @@ def _check(
     """Raise GraphError if the result of the steps cannot be computed, or cannot be fed."""
     where = f"{data.path}: feature '{steps.feature}' for input '{tensor}'"
     is_text = feature.dtype == "string" and not feature.content
-    rank = 3 if feature.content == "image" else len(feature.shape)
-    if (steps.resize or steps.crop) and rank != 3:
-        raise GraphError(f"{where} is {feature}, so it cannot be resized or cropped like an image")
-    if steps.split is not None and not (is_text and rank == 0):
-        raise GraphError(f"{where} is {feature}, so it cannot be split into tokens")
-    if steps.length is not None and steps.split is None and feature.shape != (None,):
-        raise GraphError(f"{where} is {feature}, so it has no tokens to leave out")
+    _refuse_unfit(where, steps, feature)
     if (
         steps.crop
         and steps.resize
@@ -471,12 +493,11 @@ def _check(
     computed = feature.content == "image" or steps.resize or steps.scale or steps.mean or steps.std
     # The numbers of a CSV file have no type of their own.
     cast = is_text or computed or data.kind == "csv"
-    if not cast and not np.can_cast(
-        numpy_type(feature.dtype), numpy_type(result.dtype), "same_kind"
-    ):
-        if data.kind != "arrays":
-            raise GraphError(f"{where} is {feature.dtype}, but it takes {result.dtype}")
-        # GraphError: a value is not whole, so that nothing is cut off later.
+    types = numpy_type(feature.dtype), numpy_type(result.dtype)
+    if not cast and data.kind != "arrays" and not np.can_cast(*types, "same_kind"):
+        raise GraphError(f"{where} is {feature.dtype}, but it takes {result.dtype}")
+    if not cast and data.kind == "arrays" and not np.can_cast(*types, "safe"):
+        # GraphError: a value changes in another type, so that nothing is cut off later.
         of_type(split(tensor)[0], load_data(data.path)[steps.feature], result.dtype)
     for name, values in (("mean", steps.mean), ("std", steps.std)):
         last = result.shape[-1] if result.shape else None

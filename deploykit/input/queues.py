@@ -9,7 +9,7 @@ import numpy as np
 from deploykit.input.parsing import decoded_lines, example_spec, inputs_of
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import result_of
-from deploykit.input.reading import as_objects
+from deploykit.input.reading import as_declared
 from deploykit.storage.arrays import load_data
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tensors import Array
@@ -92,7 +92,9 @@ class _Filler:
 
         arrays = load_data(pipeline.data.path)
         self._pipeline = pipeline
-        self._arrays = {name: as_objects(arrays[name]) for name in pipeline.features}
+        self._arrays = {
+            name: as_declared(pipeline.data, name, arrays) for name in pipeline.features
+        }
         self._slots = {
             name: tf.compat.v1.placeholder(
                 tf.string if array.dtype == object else array.dtype, (None, *array.shape[1:])

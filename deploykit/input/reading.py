@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from deploykit.input.data import Data
 from deploykit.storage.arrays import load_data
 from deploykit.storage.files import read_bytes
+from deploykit.storage.tables import column
 from deploykit.transforms.core.errors import FileError, GraphError
 from deploykit.transforms.core.files.reading import BOM, lines
 from deploykit.transforms.core.tensors import Array
@@ -44,7 +45,7 @@ def _arrays(
     data: Data, features: tuple[str, ...], shuffled: random.Random | None
 ) -> Iterator[Record]:
     arrays = load_data(data.path)
-    chosen = {name: as_feature(data, name, arrays[name]) for name in features}
+    chosen = {name: as_feature(data, name, arrays) for name in features}
     order = list(range(data.records or 0))
     if shuffled is not None:
         shuffled.shuffle(order)
@@ -53,9 +54,14 @@ def _arrays(
         yield f"{data.path}: sample {number}", found
 
 
-def as_feature(data: Data, name: str, array: Array) -> Array:
-    """Return a feature of arrays as TensorFlow takes it; a value of a column may be a row."""
-    array = as_objects(array)
+def as_declared(data: Data, name: str, arrays: Mapping[str, Array]) -> Array:
+    """Return a feature of arrays as TensorFlow takes it."""
+    return as_objects(column(arrays, name, data.features[name].dtype == "string"))
+
+
+def as_feature(data: Data, name: str, arrays: Mapping[str, Array]) -> Array:
+    """Return a feature of arrays likewise; a value of a column may be a row."""
+    array = as_declared(data, name, arrays)
     is_row = array.ndim == 1 and data.features[name].shape == (1,)
     return array[:, None] if is_row else array
 
@@ -123,12 +129,12 @@ def _wrong(data: Data, fields: list[str]) -> str:
         return f"has no label, expected it in column {label}"
     if len(fields) != data.width:
         return f"has {len(fields)} numbers, expected {data.width}"
-    for column, field in enumerate(fields):
+    for place, field in enumerate(fields):
         try:
             float(field)
         except ValueError:
-            hint = "; deploykit records makes numbers of class names" if column == label else ""
-            return f"has {field[:40]!r} in column {column}, expected a number{hint}"
+            hint = "; deploykit records makes numbers of class names" if place == label else ""
+            return f"has {field[:40]!r} in column {place}, expected a number{hint}"
     return "cannot be read"
 
 

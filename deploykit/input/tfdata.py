@@ -12,7 +12,7 @@ from deploykit.input.own_pipeline import OwnDataset
 from deploykit.input.parsing import example_spec, inputs_of, parsed_lines
 from deploykit.input.pipeline import Pipeline
 from deploykit.input.preprocessing import result_of
-from deploykit.input.reading import as_objects
+from deploykit.input.reading import as_declared
 from deploykit.input.service import distributed
 from deploykit.storage.arrays import load_data
 from deploykit.transforms.core.errors import FileError, GraphError
@@ -121,7 +121,7 @@ def _records(pipeline: Pipeline, feeds: dict[Any, Array]) -> Any:
     if data.kind == "arrays":
         arrays = load_data(data.path)
         found = tf.data.Dataset.from_tensor_slices(
-            {name: _slot(as_objects(arrays[name]), feeds) for name in pipeline.features}
+            {name: _slot(as_declared(data, name, arrays), feeds) for name in pipeline.features}
         )
     elif data.kind == "images":
         listed = (list(data.files), list(data.labels))

@@ -4,16 +4,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from deploykit.inspection.summary import shape_text, tensor_facts
+from deploykit.inspection.summary import shape_text, tensor_facts, weights_in
 from deploykit.text.tables import size
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.tensors import Array
 
 
 def overview(first: Graph, second: Graph) -> dict[str, Any]:
     """Return what two graphs hold as plain values; each pair is (in the first, in the second)."""
     ops = [Counter(node.op for node in graph) for graph in (first, second)]
-    arrays = [list(_constants(graph)) for graph in (first, second)]
+    weights = [weights_in(graph) for graph in (first, second)]
     return {
         "nodes": [len(first), len(second)],
         "ops": {
@@ -21,15 +20,11 @@ def overview(first: Graph, second: Graph) -> dict[str, Any]:
             for op in sorted({*ops[0], *ops[1]})
             if ops[0][op] != ops[1][op]
         },
-        "weights": [sum(array.size for array in each) for each in arrays],
-        "weight_bytes": [sum(array.nbytes for array in each) for each in arrays],
+        "weights": [values for values, _ in weights],
+        "weight_bytes": [held for _, held in weights],
         "inputs": [[tensor_facts(graph, t) for t in graph.inputs] for graph in (first, second)],
         "outputs": [[tensor_facts(graph, t) for t in graph.outputs] for graph in (first, second)],
     }
-
-
-def _constants(graph: Graph) -> Iterator[Array]:
-    return (node.attr("value") for node in graph if node.op == "Const")
 
 
 def overview_lines(found: Mapping[str, Any]) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Whether a model is sound, and what it would do: found out of its bytes, before anything runs."""
 
-from collections.abc import Collection, Iterator, Mapping
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -9,10 +10,13 @@ from deploykit.freezing.meta_graphs import meta_graph_nodes, signature_tensors, 
 from deploykit.text.tables import size
 from deploykit.transforms.core.checks.graph_parts import GraphParts
 from deploykit.transforms.core.checks.side_effects import (
+    CHECKPOINT_OPS,
     READING_OPS,
     SAVING_OPS,
     WAITS,
+    Effect,
     effect_of,
+    effects_in,
 )
 from deploykit.transforms.core.checks.validate import check_ends, survey
 from deploykit.transforms.core.checks.wire import decoded
@@ -58,12 +62,30 @@ class GraphFacts:
     largest_constant: str | None = None
     largest_constant_bytes: int = 0
     custom_ops: list[OpUse] = field(default_factory=list)
+    unlisted_nodes: int = 0
+    """How many nodes are of still more custom ops."""
     effects: list[OpUse] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    """What is wrong with nodes that no output needs."""
+
+    def __post_init__(self) -> None:
+        """Start without tensors to feed, which the document does not list."""
+        self.feed: tuple[str, ...] = ()  # in place of the ops that wait
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data."""
         return asdict(self)
+
+    def judge_custom_ops(self, are_needed: bool) -> None:
+        """Note custom ops as problems, or as warnings where no output needs them."""
+        found = [_unknown(use) for use in self.custom_ops]
+        if self.unlisted_nodes:
+            found.append(f"{self.unlisted_nodes} nodes are of still more custom ops")
+        if are_needed:
+            self.problems += found
+        else:
+            self.warnings += [f"{each}; no output needs it" for each in found]
 
 
 class _Survey:
@@ -73,7 +95,6 @@ class _Survey:
         self._facts = facts
         self._functions: set[str] = set()
         self.custom: dict[str, list[str]] = {}
-        self.unlisted = 0  # nodes of still more custom ops
         self.effects: dict[tuple[str, str], list[tuple[str, str]]] = {}
 
     def __call__(self, function: str, node: Node, is_known: bool) -> None:
@@ -89,7 +110,7 @@ class _Survey:
         if not is_known and (node.op in self.custom or len(self.custom) < _LISTED):
             self.custom.setdefault(node.op, []).append(name)
         elif not is_known:
-            self.unlisted += 1
+            facts.unlisted_nodes += 1
         if effect := effect_of(node.op, node.attrs):
             self.effects.setdefault((node.op, effect), []).append((function, node.name))
         if node.op == "Const" and node.attrs["value"].ByteSize() > facts.largest_constant_bytes:
@@ -109,10 +130,15 @@ def graph_facts(
     tensorflow: ImportCheck,
     allowed_ops: Collection[str],
     meta: bytes | None = None,
+    answering: Callable[[], Graph] | None = None,
 ) -> GraphFacts:
     """Return what is in the bytes of a GraphDef, which may be that of a MetaGraphDef.
 
+    Custom ops are listed, but not yet judged.
     LimitError: TensorFlow took more time or memory than allowed.
+
+    `answering` returns the graph of a bare GraphDef with its inputs and outputs: queues and savers
+    that these do not need are not listed.
     """
     facts = GraphFacts(bytes=len(graph_def))
     seen = _Survey(facts)
@@ -121,7 +147,7 @@ def graph_facts(
             facts.tags = tuple(tags_of(meta))
         expansion = survey(graph_def, seen)
         facts.call_depth, facts.expanded_nodes = expansion.depth, expansion.nodes
-        excused = _Excused(decoded(meta, MetaGraphDef)) if meta is not None else None
+        excused = _excused(meta, answering if seen.effects else None)
         if not seen.custom:  # TensorFlow would name the first one, and no more
             tensorflow.check(light_form(GraphParts.read(graph_def)))
     except GraphError as error:
@@ -130,9 +156,7 @@ def graph_facts(
     facts.custom_ops = [
         OpUse(op, len(names), tuple(names[:_LISTED])) for op, names in sorted(seen.custom.items())
     ]
-    facts.problems += [_unknown(use) for use in facts.custom_ops]
-    if seen.unlisted:
-        facts.problems.append(f"{seen.unlisted} nodes are of still more custom ops")
+    facts.feed = excused.feed if excused is not None else ()
     for (op, effect), places in sorted(seen.effects.items()):
         left = [
             place
@@ -149,6 +173,31 @@ def graph_facts(
 def _unknown(use: OpUse) -> str:
     more = f" and {use.count - 1} more" if use.count > 1 else ""
     return f"node '{use.nodes[0]}'{more}: {use.op} is no op of TensorFlow, but a custom one"
+
+
+def _excused(
+    meta: bytes | None, answering: Callable[[], Graph] | None
+) -> "_Excused | _ExcusedBeside | None":
+    if meta is not None:
+        return _Excused(decoded(meta, MetaGraphDef))
+    if answering is not None:
+        with contextlib.suppress(GraphError):  # the caller finds out on its own what is not sound
+            return _ExcusedBeside(effects_in(answering()))
+    return None
+
+
+class _ExcusedBeside:
+    """Tells the queues and savers of a GraphDef that run for its outputs from those beside them."""
+
+    def __init__(self, effects: list[Effect]) -> None:
+        self._running = {(effect.op, effect.where) for effect in effects}
+        self.feed = next((effect.tensors for effect in effects if effect.tensors), ())
+
+    def is_harmless(self, op: str, effect: str, function: str, name: str) -> bool:
+        """Say whether a node waits, saves or restores where no output needs it."""
+        if function or not (op in CHECKPOINT_OPS or effect == WAITS):
+            return False
+        return (op, f"node '{name}'") not in self._running
 
 
 class _Excused:
@@ -171,6 +220,7 @@ class _Excused:
         live.prune()
         self._functions = reachable(live) | called
         self._nodes = {node.name for node in live}
+        self.feed: tuple[str, ...] = ()
 
     def is_harmless(self, op: str, effect: str, function: str, name: str) -> bool:
         """Say whether a node reads the model's own files, or acts only where no one asks for it."""
@@ -208,6 +258,8 @@ def _graph_lines(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"effect:     {_used(use)} {use['effect']}{allowed}"
     for problem in facts["problems"]:
         yield f"problem:    {problem}"
+    for warning in facts["warnings"]:
+        yield f"warning:    {warning}"
 
 
 def _used(use: Mapping[str, Any]) -> str:

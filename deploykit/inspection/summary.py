@@ -14,6 +14,7 @@ from deploykit.transforms.core.layers.layers import LAYER_OPS
 from deploykit.transforms.core.node import Node, split
 from deploykit.transforms.core.ops import VARIABLE_OPS, op_defs, output_types
 from deploykit.transforms.core.shapes.known_shapes import Shapes, variable_shape
+from deploykit.transforms.core.tensors import numpy_type
 from deploykit.transforms.fold_batch_norms import foldable
 
 _NO_OUTPUT_OPS = frozenset({"Assign", "Const", "NoOp", "Placeholder"})  # as summarize_graph has it
@@ -32,7 +33,7 @@ def inspect_graph(graph: Graph, top: int = 10) -> dict[str, Any]:
         "output_tensors": [tensor_facts(graph, name) for name in graph.outputs],
         "possible_inputs": [n.name for n in nodes if n.op == "Placeholder"],
         "possible_outputs": [n.name for n in nodes if _may_be_output(graph, n)],
-        "parameters": sum(math.prod(n.shape) for n in _constants(nodes)),
+        "parameters": weights_in(nodes)[0],
         "variables": variables,
         "variable_parameters": sum(math.prod(v["shape"]) for v in variables if v["shape"]),
         "layers": sum(node.op in LAYER_OPS for node in nodes),
@@ -65,8 +66,16 @@ def _effects(graph: Graph) -> list[dict[str, Any]]:
     ]
 
 
-def _constants(nodes: list[Node]) -> list[Node]:
-    return [node for node in nodes if node.op == "Const" and "value" in node.attrs]
+def weights_in(nodes: Iterable[Node]) -> tuple[int, int]:
+    """Return how many values the constants hold, and their bytes in memory; no value is decoded.
+
+    A string counts as a reference to it.
+    """
+    found = [node for node in nodes if node.op == "Const" and "value" in node.attrs]
+    sizes = [math.prod(node.shape) for node in found]
+    types = [numpy_type(node.attr("dtype")) for node in found]
+    held = sum(size * type_.itemsize for size, type_ in zip(sizes, types, strict=True))
+    return sum(sizes), held
 
 
 def _variable(node: Node) -> dict[str, Any]:

@@ -79,6 +79,8 @@ class Rewriting:
     dump: tuple[Path, ...] = ()
     bytes: int | None = None
     """Of the file that was written."""
+    before: Graph | None = None
+    """What was rewritten; None: the frozen model."""
 
 
 def rewrite(
@@ -125,7 +127,7 @@ def rewrite(
 
     count, verification = target.write(result, None if proof is None else check)
     files = () if dumped is None else tuple(dumped.files)
-    result.report = Rewriting(model, len(graph), tuple(steps), verification, files, count)
+    result.report = Rewriting(model, len(graph), tuple(steps), verification, files, count, graph)
     return result
 
 

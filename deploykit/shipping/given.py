@@ -11,7 +11,7 @@ from deploykit.freezing.open_model import path_of
 from deploykit.input.data import is_arrays
 from deploykit.shipping.kept import digest_of
 from deploykit.shipping.ship_options import ShipOptions
-from deploykit.storage.arrays import load_data
+from deploykit.storage.arrays import load_forms
 from deploykit.transforms.core.errors import Error
 from deploykit.verification.samples import Samples
 
@@ -35,15 +35,13 @@ def _form(data: Any) -> Any:
     """Return names, types and shapes of samples in arrays; of files, that they are files."""
     if data is None:
         return None
-    arrays: Mapping[str, Any] = {}
+    forms: Mapping[str, tuple[Any, tuple[int, ...]]] = {}
     if isinstance(data, Samples):
-        arrays = data.arrays
+        arrays = {name: np.asarray(each) for name, each in data.arrays.items()}
+        forms = {name: (each.dtype, each.shape) for name, each in arrays.items()}
     elif is_arrays(data):
         try:
-            arrays = load_data(data)
+            forms = load_forms(data)
         except Error:
             return "unreadable"
-    return {
-        name: [str(each.dtype), *each.shape[1:]]
-        for name, each in ((name, np.asarray(each)) for name, each in arrays.items())
-    }
+    return {name: [str(dtype), *shape[1:]] for name, (dtype, shape) in forms.items()}

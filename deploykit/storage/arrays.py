@@ -5,9 +5,10 @@ numpy.load takes the header at its word, and raises whatever its parser happens 
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from deploykit.storage.tables import TABLE_ENDS, load_table
 from deploykit.transforms.core.errors import GraphError, LimitError
 from deploykit.transforms.core.files.reading import cannot_be_read, opened, said
 from deploykit.transforms.core.tensors import Array
+
+T = TypeVar("T")
 
 MAGIC = b"\x93NUMPY"
 MOST_AXES = 32  # which older versions of NumPy stop at; no tensor has as many
@@ -38,6 +41,21 @@ def load_data(path: str | os.PathLike[str]) -> dict[str, Array]:
     """
     if Path(path).suffix in TABLE_ENDS:
         return load_table(path)
+    return _each(path, _read)
+
+
+def load_forms(path: str | os.PathLike[str]) -> dict[str, tuple[Any, tuple[int, ...]]]:
+    """Return type and shape of each array by name: of a `.npz` file, no value is read for it.
+
+    Errors are those of `load_data`.
+    """
+    if Path(path).suffix in TABLE_ENDS:
+        return {name: (each.dtype, each.shape) for name, each in load_table(path).items()}
+    return {name: (each.dtype, each.shape) for name, each in _each(path, read_header).items()}
+
+
+def _each(path: str | os.PathLike[str], read: Callable[[IO[bytes], int, str], T]) -> dict[str, T]:
+    """Return what is read of each array of a `.npz` file, by name."""
     if _begins_with(path, MAGIC):
         raise GraphError(f"{path}: this is a single array, expected a .npz file by name")
     found = {}
@@ -45,7 +63,7 @@ def load_data(path: str | os.PathLike[str]) -> dict[str, Array]:
         for entry in archive.infolist():
             with archive.open(entry) as file:
                 name = entry.filename.removesuffix(".npy")
-                found[name] = _read(file, entry.file_size, f"{path}: array '{name[:100]}'")
+                found[name] = read(file, entry.file_size, f"{path}: array '{name[:100]}'")
     return found
 
 

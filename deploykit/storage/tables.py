@@ -3,8 +3,9 @@
 import csv
 import io
 import logging
+import operator
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,16 @@ TABLE_ENDS = (".csv", *_PARQUET)
 
 
 def is_table(
-    path: str | os.PathLike[str], names: Collection[str] = (), takes_text: bool = False
+    path: str | os.PathLike[str],
+    names: Collection[str] = (),
+    takes_text: bool = False,
+    labels: Collection[str] | None = None,
 ) -> bool:
     """Say whether the columns of a file are arrays by name.
 
     They are in a Parquet file, and in a CSV file whose header names one of `names`, or where texts
-    are expected (`takes_text`) and the first line below the header holds one.
+    are expected (`takes_text`) and the first line below the header holds one. If one array is
+    expected, `labels` are the names of other columns: a header of one name beside them will do.
     """
     if Path(path).suffix in _PARQUET:
         return True
@@ -41,12 +46,15 @@ def is_table(
     except csv.Error:  # a cell of more than 131,072 characters, which no table of numbers has
         return False
     has_header = not all(map(is_number, head))
-    has_names = not {cell.strip() for cell in head}.isdisjoint(names)
+    found = {cell.strip() for cell in head}
+    has_names = not found.isdisjoint(names) or (
+        labels is not None and len(found - set(labels)) == 1 and len(found) > 1
+    )
     return has_header and (has_names or (takes_text and not all(map(is_number, first))))
 
 
 def load_table(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """Return the columns of a table by name: int64, float64, bool or texts; lists have more axes.
+    """Return the columns of a table by name: numbers, bool or texts; lists have more axes.
 
     Columns of a Parquet file with gaps or of other types are left out, which is logged.
     FileError: it cannot be read. GraphError: it is damaged, or pyarrow is missing.
@@ -58,6 +66,7 @@ def _csv(path: str | os.PathLike[str]) -> dict[str, Array]:
     content = read_bytes(path)
     check_room(8 * len(content), f"{path}: the table")
     try:
+        csv.field_size_limit(max(len(content), csv.field_size_limit()))
         rows = list(csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
         raise GraphError(f"{path}: the file is not a CSV file in UTF-8 ({error})") from None
@@ -70,19 +79,47 @@ def _csv(path: str | os.PathLike[str]) -> dict[str, Array]:
             raise GraphError(
                 f"{path}: row {number} has {len(row)} values, but the header {len(names)} names"
             )
-    return {name: _column([row[n] for row in rows[1:]]) for n, name in enumerate(names)}
+    return CsvTable({name: [row[n] for row in rows[1:]] for n, name in enumerate(names)})
 
 
-def _column(cells: list[str]) -> Array:
-    """Return the values of a column: whole numbers, numbers, or texts."""
-    for dtype in (np.int64, np.float64):
-        try:
-            return np.array([dtype(cell) for cell in cells], dtype)
-        except (ValueError, OverflowError):
-            continue
+class CsvTable(dict[str, Array]):
+    """The columns of a CSV file by name: numbers where all cells are numbers, else texts."""
+
+    def __init__(self, cells: Mapping[str, list[str]]) -> None:
+        """Take the cells of each column."""
+        super().__init__({
+            name: numbers_of(each) if all(map(is_number, each)) else texts_of(each)
+            for name, each in cells.items()
+        })  # fmt: skip
+        self.cells = cells
+
+
+def column(data: Mapping[str, Array], name: str, is_text: bool) -> Array:
+    """Return an array of `data`; of a CSV file, texts are the cells as they are written."""
+    if is_text and isinstance(data, CsvTable):
+        return texts_of(data.cells[name])
+    return data[name]
+
+
+def texts_of(cells: Sequence[str | bytes]) -> Array:
+    """Return texts as an array of bytes."""
     found = np.empty(len(cells), object)
-    found[:] = [cell.encode() for cell in cells]
+    found[:] = [cell.encode() if isinstance(cell, str) else cell for cell in cells]
     return found
+
+
+def _whole(cell: Any) -> int:
+    return int(cell) if isinstance(cell, str | bytes) else operator.index(cell)
+
+
+def numbers_of(cells: Sequence[Any]) -> Array:
+    """Return numbers, which may be texts, as int64 or uint64 if these hold them, else float64."""
+    for dtype in (np.int64, np.uint64):
+        try:
+            return np.array([_whole(cell) for cell in cells], dtype)
+        except (OverflowError, TypeError, ValueError):
+            continue
+    return np.array([float(cell) for cell in cells])
 
 
 def _parquet(path: str | os.PathLike[str]) -> dict[str, Array]:
@@ -103,19 +140,29 @@ def _parquet(path: str | os.PathLike[str]) -> dict[str, Array]:
     except (pa.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())[:200]
         raise GraphError(f"{path}: the file is not a Parquet file, or damaged ({reason})") from None
+    if len(set(table.column_names)) < len(table.column_names):
+        raise GraphError(f"{path}: two columns have the same name")
     found = {}
-    for name in table.column_names:
+    for name, values in zip(table.column_names, table.columns, strict=True):
         try:
-            found[name] = _of_arrow(table.column(name).to_pylist())
+            found[name] = _of_arrow(values)
         except ValueError as error:
             logger.info("%s: column '%s' is not used: it holds %s", path, name[:100], error)
     return found
 
 
-def _of_arrow(values: list[object]) -> Array:
+def _of_arrow(column: Any) -> Array:
     """Return the values of a column as an array. ValueError: there is no such array."""
-    if None in values:
-        raise ValueError(f"no value in row {values.index(None)} (from 0)")
+    import pyarrow as pa
+
+    if column.null_count:
+        raise ValueError(f"no value in row {column.is_null().index(True).as_py()} (from 0)")
+    is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    if is_number:
+        return np.asarray(column.to_numpy())
+    values = column.to_pylist()
+    if all(isinstance(each, str | bytes) for each in values):  # NumPy would make all as long
+        return texts_of(values)
     try:
         found = np.array(values)
     except ValueError:
@@ -139,4 +186,4 @@ def is_number(cell: Any) -> bool:
         float(cell)
     except (TypeError, ValueError):
         return False
-    return True
+    return "_" not in str(cell)  # which Python takes between digits

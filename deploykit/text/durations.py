@@ -22,7 +22,7 @@ def rounded_up(seconds: float) -> int:
 
 
 def date(started: str) -> str:
-    """Return a time in ISO format as people write it, `25 November 2026, 19:04`.
+    """Return a time in ISO format as people write it, `25 November 2026, 19:04 UTC`.
 
     A text that is not such a time is returned as it is.
     """
@@ -30,4 +30,4 @@ def date(started: str) -> str:
         found = datetime.fromisoformat(started)
     except ValueError:
         return started
-    return f"{found.day} {MONTHS[found.month - 1]} {found.year}, {found:%H:%M}"
+    return f"{found.day} {MONTHS[found.month - 1]} {found.year}, {found:%H:%M %Z}".rstrip()

@@ -16,8 +16,22 @@ def health_lines(found: Mapping[str, Any]) -> list[str]:
     return [
         f"{found['address']}: a server answers there; {said}",
         "name a model to see its versions; a server of deploykit lists its models over REST: "
-        "curl http://HOST:REST_PORT/v1/models",
+        "deploykit status http://HOST:REST_PORT",
     ]
+
+
+def model_lines(found: Mapping[str, Any]) -> "list[str | Table]":
+    """Return the document of all models as a table of their versions, and the errors of these."""
+    if not found["models"]:
+        return [f"{found['address']}: the server has no models"]
+    table, errors = new_table("model", "version", "state"), []
+    for model in found["models"]:
+        for each in model["versions"] or [{"version": "none", "state": "", "code": "OK"}]:
+            table.add_row(model["model"], str(each["version"]), each["state"])
+            if each["code"] != "OK":
+                errors.append(f"{model['model']}, version {each['version']}: {each['code']}: "
+                              f"{each['message']}")  # fmt: skip
+    return [table, *errors]
 
 
 def version_tables(found: Mapping[str, Any]) -> "list[str | Table]":

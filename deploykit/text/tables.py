@@ -37,6 +37,12 @@ def number(value: float) -> str:
     return f"{value:.{max(0, 2 - exponent)}f}"
 
 
+def sentence(text: str) -> str:
+    """Return a text that begins with a capital, unless a name may be its first word."""
+    first = text.split(maxsplit=1)[0].rstrip(",:;") if text.strip() else ""
+    return f"{text[0].upper()}{text[1:]}" if first.isalpha() else text
+
+
 def shortened(text: str, width: int) -> str:
     """Return the start and the end of a text, with one `…` between them, in so many columns."""
     if _length(text) <= width:
@@ -73,9 +79,35 @@ class Table:
     def lines(self, width: int | None = None) -> Iterator[str]:
         """Yield the table, no wider than this if names can be cut so; the second is the heading."""
         if width is not None and self._needed() > width:
-            yield from self._without_prefix()._lines(width)
+            for part in self._without_prefix()._parts_within(width):
+                yield from part._lines(width)
+            if self.caption:
+                yield self.caption
         else:
             yield from self._lines(width)
+            if self.caption:
+                yield self.caption
+
+    def _parts_within(self, width: int) -> "Iterator[Table]":
+        """Yield it in tables that are no wider, if its columns are not: each with the names."""
+        widths = self._widths(width)
+        left = width - 1 - widths[0]
+        columns, room = [0], left
+        for number in range(1, len(widths)):
+            room -= len(_GAP) + widths[number]
+            if room < 0 and len(columns) > 1:
+                yield self._of_columns(columns)
+                columns, room = [0], left - len(_GAP) - widths[number]
+            columns.append(number)
+        yield self if len(columns) == len(widths) else self._of_columns(columns)
+
+    def _of_columns(self, columns: Sequence[int]) -> "Table":
+        """Return it with some of its columns."""
+        found = copy.copy(self)
+        found.headings = tuple(self.headings[each] for each in columns)
+        found.rows = [tuple(row[each] for each in columns) for row in self.rows]
+        found.texts = [n for n, each in enumerate(columns) if each in self.texts]
+        return found
 
     def _lines(self, width: int | None) -> Iterator[str]:
         widths = self._widths(width)
@@ -87,8 +119,6 @@ class Table:
                 yield ""
             yield from self._drawn(row, widths)
         yield ""
-        if self.caption:
-            yield self.caption
 
     def _needed(self) -> int:
         """Return the width of the whole table."""
@@ -127,6 +157,8 @@ class Table:
             True,
             key=lambda width: len({shortened(name, width) for name in names}) == len(names),
         )
+        for each in self.texts[1:]:  # names that would look alike took room of theirs
+            found[each] = max(min(found[each], NARROW), found[each] - max(0, sum(found) - left))
         return found
 
     def _columns(self) -> list[tuple[str, ...]]:

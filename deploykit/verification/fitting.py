@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from deploykit.storage.tables import is_number
+from deploykit.storage.tables import is_number, numbers_of
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.tensors import Array, numpy_type
 
@@ -54,39 +54,83 @@ def tell_only(name: str, array: str) -> None:
 def of_type(name: str, array: Array, type_: str) -> Array:
     """Return an array in the type of an input. GraphError: it holds other values.
 
-    Floats that are whole numbers become integers.
+    No value changes but by rounding: floats become integers where they are whole numbers, integers
+    narrower ones where they are in range, 0 and 1 bool, and texts the numbers that they are.
     """
     wanted = numpy_type(type_)
     if wanted.kind == "O" and array.dtype.kind in "SV":
         return _bytes_of(array)
-    if np.can_cast(array.dtype, wanted, "same_kind"):
+    if wanted.kind != "O" and array.dtype.kind in "OSU":
+        array = _numbers_of(name, array, type_)
+    if array.dtype == wanted or (wanted.kind == "O" and array.dtype.kind in "OU"):
         return array.astype(wanted, copy=False)
-    if array.dtype.kind == "O" and wanted.kind in "biufc":
-        value = next((each for each in array.reshape(-1) if not is_number(each)), "")
-        shown = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-        raise GraphError(
-            f"the data for input '{name}' is string, but it takes {type_}: '{shown[:80]}' is not a "
-            "number"
-        )
-    if array.dtype.kind != "f" or wanted.kind not in "iu":
+    is_real = array.dtype.kind in "biuf" and wanted.kind in "biuf"
+    if wanted.kind == "O" or not (is_real or np.can_cast(array.dtype, wanted, "same_kind")):
         raise GraphError(f"the data for input '{name}' is {array.dtype}, but it takes {type_}")
-    limits = np.iinfo(wanted)
-    with np.errstate(invalid="ignore"):
-        fits = (array == np.rint(array)) & (array >= limits.min) & (array <= limits.max)
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = array.astype(wanted)
+        fits = _is_kept(array, found)
     if not fits.all():
         place = tuple(np.argwhere(~fits)[0].tolist())
         raise GraphError(
             f"the data for input '{name}' is {array.dtype}, but it takes {type_}: the value "
-            f"{array[place]} at index {list(place)} is not a whole number of this type. Round the "
-            "data, or convert it"
+            f"{array[place]} at index {list(place)} {_MISFITS.get(wanted.kind, _TOO_LARGE)}"
         )
-    logger.info(
-        "input '%s' takes %s: the %s values are whole numbers and are converted",
-        name,
-        type_,
-        array.dtype,
+    if array.dtype.kind == "f" and wanted.kind in "iu":
+        logger.info(
+            "input '%s' takes %s: the %s values are whole numbers and are converted",
+            name,
+            type_,
+            array.dtype,
+        )
+    return found
+
+
+_TOO_LARGE = "is beyond the range of this type. Scale the data, or convert it"
+_WHOLE = "is not a whole number of this type. Round the data, or convert it"
+_MISFITS = {"i": _WHOLE, "u": _WHOLE, "b": "is neither 0 nor 1"}
+
+
+def _is_kept(array: Array, found: Array) -> Array:
+    """Say of each value whether it is the same in another type, but for rounding to a float."""
+    kind = found.dtype.kind
+    if array.dtype.kind == "b":
+        fits = np.ones(array.shape, bool)
+    elif kind == "b":
+        fits = (array == 0) | (array == 1)
+    elif kind in "iu":
+        limits = np.iinfo(found.dtype)
+        fits = (array >= limits.min) & (array <= limits.max)
+        if array.dtype.kind == "f":  # in which the largest integer may be rounded up
+            fits = (array >= float(limits.min)) & (array < float(limits.max) + 1)
+            fits &= array == np.rint(array)
+    else:
+        fits = np.isfinite(found) | ~np.isfinite(array)
+    return np.asarray(fits)
+
+
+_WORDS = {"true": 1, "false": 0}
+
+
+def _numbers_of(name: str, array: Array, type_: str) -> Array:
+    """Return texts as the numbers that they are. GraphError: one is not a number."""
+    cells = [
+        each.encode() if isinstance(each, str) else each for each in array.reshape(-1).tolist()
+    ]
+    if type_ == "bool":
+        cells = [
+            _WORDS.get(str(each, "latin-1").lower(), each) if type(each) is bytes else each
+            for each in cells
+        ]
+    wrong = next((n for n, each in enumerate(cells) if not is_number(each)), None)
+    if wrong is None:
+        return numbers_of(cells).reshape(array.shape)
+    shown = cells[wrong]
+    shown = shown.decode(errors="replace") if isinstance(shown, bytes) else str(shown)
+    raise GraphError(
+        f"the data for input '{name}' is string, but it takes {type_}: '{shown[:80]}' is not a "
+        f"number (value {wrong}, from 0)"
     )
-    return array.astype(wanted)
 
 
 def _bytes_of(array: Array) -> Array:
@@ -110,6 +154,9 @@ def of_rank(name: str, array: Array, shape: tuple[int, ...] | None) -> Array:
     if shape == () and array.ndim == 1:
         return array
     if array.ndim == 1 and len(shape) == 2 and shape[1] in (-1, 1):
+        if shape[1] < 0:
+            words = "the data for input '%s' has one axis: it is read as %d samples of 1 value"
+            logger.warning(words, name, len(array))
         return array[:, None]  # a column of a table: rows of one value
     raise GraphError(
         f"the data for input '{name}' has shape {list(array.shape)}, "

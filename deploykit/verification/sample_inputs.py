@@ -21,7 +21,7 @@ from deploykit.transforms.core.ops import (
     op_defs,
     output_types,
 )
-from deploykit.transforms.core.shapes.known_shapes import Shapes
+from deploykit.transforms.core.shapes.known_shapes import Shapes, element_shapes
 from deploykit.transforms.core.shapes.sizes import Shape
 from deploykit.transforms.core.tensors import Array, numpy_type
 from deploykit.verification.open_sizes import OpenSizes
@@ -48,6 +48,8 @@ def type_and_shape(graph: Graph, tensor: str) -> tuple[str, tuple[int, ...] | No
     shape = node.attr("shape") if node.op in ("Placeholder", "PlaceholderWithDefault") else None
     if node.op == "Const":
         shape = node.shape
+    elif elements := element_shapes(graph, node):
+        shape = elements[port]
     return types[port].removesuffix("_ref"), shape, ""
 
 

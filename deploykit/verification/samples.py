@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from deploykit.storage.tables import column
 from deploykit.transforms.core.errors import GraphError, naming
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import split
@@ -221,7 +222,8 @@ def _array(graph: Graph, tensor: str, data: Mapping[str, Array], names: Sequence
     only = LABELS if len(graph.inputs) == 1 else None
     type_, shape, _ = type_and_shape(graph, tensor)
     found = name_in(data, names, type_, only)
-    array = of_rank(names[0], np.asarray(data[found]), shape)
+    array = np.asarray(column(data, found, is_text=type_ == "string"))
+    array = of_rank(names[0], array, shape)
     return of_type(names[0], array, type_) if type_ else array
 
 

@@ -157,10 +157,16 @@ class CallThreads(ThreadPoolExecutor):
 def _end(context: grpc.ServicerContext) -> None:
     """End a call whose handler waits for its request, and tell the client why.
 
-    `context.cancel()` would send CANCELLED, which says that the client cancelled it.
+    No public method of gRPC does that: `abort` raises in the thread that calls it and does not wake
+    the handler, and `cancel` sends CANCELLED, which says that the client cancelled the call. A gRPC
+    without the private method still ends the call, with `cancel`.
     """
-    call = context._rpc_event.call  # no public method of gRPC ends a call with a status
-    call.cancel(grpc.StatusCode.UNAVAILABLE.value[0], TOO_SLOW)
+    call = getattr(getattr(context, "_rpc_event", None), "call", None)
+    end = getattr(call, "cancel", None)
+    if end is None:
+        context.cancel()
+    else:
+        end(grpc.StatusCode.UNAVAILABLE.value[0], TOO_SLOW)
 
 
 def answered_by(threads: ThreadPoolExecutor, behavior: Behavior) -> Behavior:

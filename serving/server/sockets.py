@@ -22,6 +22,13 @@ _LOOK_SECONDS = 0.01
 _SHUT = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 
 
+def listening_sockets(port: int) -> Iterator[socket.socket]:
+    """Yield copies of the sockets that listen on a port, each open until the next one."""
+    for _, found in _sockets(port, "", listening=True):
+        with found:
+            yield found
+
+
 def refuse_connections(port: int, path: str = "") -> None:
     """Let nobody connect to a port, or to a Unix socket, that gRPC listens on.
 

@@ -2,7 +2,8 @@
 
 Each has its own TensorFlow, its own copy of the models, and its own look at their folders: while a
 version is swapped, for about as long as a poll takes, some workers answer with the old one and
-others with the new one. The kernel spreads connections over the workers, not calls.
+others with the new one. The kernel spreads connections over the workers, not calls. While none is
+ready, this process answers that (`standby`).
 """
 
 import contextlib
@@ -26,6 +27,7 @@ from deploykit.serving.server.process import Ready, RunningServer, next_of, own_
 from deploykit.serving.server.process import start as start_alone
 from deploykit.serving.server.settings import ServerSettings
 from deploykit.serving.server.signals import at_hangup, forget_hangup
+from deploykit.serving.server.standby import Standby
 from deploykit.transforms.core.display.log_format import log_to_stderr
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.running.child import python_path
@@ -55,8 +57,10 @@ def start(settings: ServerSettings) -> RunningServer:
     reports: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
     with contextlib.ExitStack() as undo:
         reserved = undo.enter_context(_reserved(settings))
-        workers = [_Worker(number, reserved, reports) for number in range(settings.workers)]
+        standby = Standby(reserved)
+        workers = [_Worker(i, reserved, reports, standby) for i in range(settings.workers)]
         undo.callback(_stop, workers, settings, False)
+        undo.callback(standby.close)
         for worker in workers:
             worker.start()
         ready = _all_ready(reports, len(workers))
@@ -71,6 +75,7 @@ def start(settings: ServerSettings) -> RunningServer:
 
         def end(lame_duck: bool) -> None:
             with held:
+                standby.close()
                 _stop(workers, settings, lame_duck)
 
         return RunningServer(settings, ready, end)
@@ -127,9 +132,14 @@ class _Worker:
     """Keeps one process running until it is told to stop."""
 
     def __init__(
-        self, number: int, settings: ServerSettings, reports: "queue.SimpleQueue[tuple[str, str]]"
+        self,
+        number: int,
+        settings: ServerSettings,
+        reports: "queue.SimpleQueue[tuple[str, str]]",
+        standby: Standby,
     ) -> None:
         self._number, self._settings, self._reports = number, settings, reports
+        self._standby = standby
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
@@ -183,6 +193,7 @@ class _Worker:
 
     def _serves(self, serves: bool) -> None:
         with self._lock:
+            self._standby.count(int(serves) - int(self._serving))
             self._serving = serves
             self._pass_on()
 

@@ -14,7 +14,8 @@ import pytest
 from deploykit.calling import label_image
 from deploykit.cli import main
 from deploykit.exporting import photo_inputs
-from deploykit.freezing import initializers, resaving, updates
+from deploykit.freezing import initializers, resaving
+from deploykit.freezing.variable_updates import repeated_calls
 from deploykit.transforms.core.display.log_format import log_to_stderr
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.running.child import Limits
@@ -76,7 +77,7 @@ def command_line(*arguments: object) -> Outcome:
 def in_process(monkeypatch):
     """Run TensorFlow in this process: one start for all, not one for each call of a child."""
 
-    for module in (initializers, label_image, photo_inputs, resaving, updates, verify):
+    for module in (initializers, label_image, photo_inputs, repeated_calls, resaving, verify):
         monkeypatch.setattr(module, "call", call_here)
 
 

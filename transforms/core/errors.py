@@ -159,4 +159,27 @@ def nearest(name: str, known: list[str] | tuple[str, ...]) -> str:
 
     close = difflib.get_close_matches(name, known[:20_000], n=3, cutoff=0.6)
     close = close or [each for each in known if name and each.startswith(name)][:3]
+    return _hint(close)
+
+
+def misspelt(name: str, known: list[str] | tuple[str, ...]) -> str:
+    """Return such a hint for names one or two letters away; of short names, one."""
+    import difflib
+
+    most = 2 if len(name) > 5 else 1
+    close = difflib.get_close_matches(name, known[:20_000], n=3, cutoff=0.6)
+    return _hint([each for each in close if _distance(name, each) <= most])
+
+
+def _hint(close: list[str]) -> str:
     return f" (did you mean {' or '.join(close)}?)" if close else ""
+
+
+def _distance(one: str, other: str) -> int:
+    """Return how many letters must be put in, left out or replaced."""
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(one, 1):
+        before, row = row, [i]
+        for j, each in enumerate(other, 1):
+            row.append(min(before[j] + 1, row[-1] + 1, before[j - 1] + (letter != each)))
+    return row[-1]

@@ -111,7 +111,7 @@ class ArrayReader:
             for name in self._data.features:
                 if name not in table or len(table[name]) != rows:
                     raise FileError(f"{file}: column '{name[:100]}' is gone or shorter; {CHANGED}")
-                self._arrays[name] = _ColumnRows(as_feature(self._data, name, table[name]))
+                self._arrays[name] = _ColumnRows(as_feature(self._data, name, table))
             self._file = file
             return
         with _naming(file), contextlib.ExitStack() as stack:

@@ -11,6 +11,7 @@ from deploykit.serving.client.connection import Connection
     examples=(
         "deploykit status localhost:8500",
         "deploykit status localhost:8500 fashion",
+        "deploykit status http://localhost:8501",
     ),
 )
 @click.argument("address")
@@ -29,16 +30,18 @@ def status(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Show whether a server is healthy, or a model is served.
+    """Show whether a server is healthy, or which models and versions it serves.
 
-    With MODEL, its versions and their inputs and outputs are shown; the TensorFlow Serving API
-    cannot list the models of a server. Without MODEL, the server's health service is asked, which
-    TensorFlow Serving offers only if it was started so. Exit status 5: the server is not serving,
-    or no version of the model is available.
+    ADDRESS is host:port of gRPC, or a URL of REST. With MODEL, its versions and their inputs and
+    outputs are shown. Without MODEL, REST lists all models of a server of deploykit; TensorFlow
+    Serving has no such list. gRPC asks the health service, which TensorFlow Serving offers only if
+    it was started so. Exit status 5: the server is not serving, or a model has no available
+    version.
     """
     import deploykit
     from deploykit.cli.report import Report, show
-    from deploykit.text.server_status import health_lines, version_tables
+    from deploykit.serving.client.rest_client import is_rest
+    from deploykit.text.server_status import health_lines, model_lines, version_tables
     from deploykit.transforms.core.errors import VerificationError
 
     report = Report("status")
@@ -46,7 +49,8 @@ def status(
         address, model, version=version, version_label=version_label, connection=connection
     )
     report.more = found.document()
-    text = health_lines if model is None else version_tables
+    listed = model_lines if is_rest(address) else health_lines
+    text = listed if model is None else version_tables
     show(report, as_json, text=text(report.more), output=output, force=force)
     if found.problem:
         raise VerificationError(found.problem)

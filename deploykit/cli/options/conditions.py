@@ -1,8 +1,10 @@
 """Options that only have an effect together with others: elsewhere they are an error.
 
-Each condition stands for the options of one command, or of all commands that have these options.
+Each condition stands for the options of one command. A flag of TensorFlow Serving gives a warning
+instead, so that its command lines still start a server.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +13,8 @@ import click
 from click.core import ParameterSource
 
 Values = Mapping[str, Any]
+
+logger = logging.getLogger("deploykit")
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,8 @@ class Condition:
     """Returns something true where they have one."""
     where: str
     """That in words, behind "they have an effect": `with --profile`."""
+    is_warning: bool = False
+    """Whether the command runs nevertheless."""
 
 
 def _with(option: str, *names: str) -> Condition:
@@ -36,36 +42,90 @@ def _without(option: str, *names: str) -> Condition:
     return Condition(names, lambda values: values[name] in (None, (), False), f"without {option}")
 
 
+def _writing(*options: str) -> Condition:
+    """Return the condition that `--force` is given with a file to write."""
+    names = [_OUTPUTS.get(each, each.lstrip("-")) for each in options]
+    words = f"{', '.join(options[:-1])} or {options[-1]}" if len(options) > 1 else options[0]
+    return Condition(("force",), lambda v: any(v[name] for name in names), f"with {words}")
+
+
+_OUTPUTS = {
+    "-o": "output",
+    "--csv": "csv_file",
+    "--plot": "plot_file",
+    "--trace": "trace_file",
+}
 _ENCRYPTED = (
     _with("--certificate", "key"),
     Condition(("server_name",), lambda v: v["tls"] or v["ca"] or v["certificate"],
               "with --tls, --ca or --certificate"),
 )  # fmt: skip
 _NO_DATA = _without("--data", "input_range", "shapes")
+_RESULT = _writing("-o")
+
+
+def _serves_others(values: Values) -> bool:
+    """Return whether requests of other machines reach a server that takes new models."""
+    host = str(values["host"]).strip("[]")
+    return values["workers"] == 1 and host not in ("localhost", "::1") and host[:4] != "127."
+
+
+_REST = "with --rest_api_port"
+_SERVE = (
+    Condition(("model_config_file_poll_wait_seconds",), lambda v: v["model_config_file"],
+              "with --model_config_file", is_warning=True),
+    Condition(("model_name",), lambda v: not v["model_config_file"],
+              "without --model_config_file", is_warning=True),
+    Condition(("rest_api_timeout_in_ms", "rest_api_enable_cors_support", "monitoring_config_file"),
+              lambda v: v["rest_api_port"], _REST, is_warning=True),
+    Condition(("max_json_mb",), lambda v: v["rest_api_port"], _REST),
+    Condition(("load_retry_interval_micros",), lambda v: v["max_num_load_retries"] != 0,
+              "with --max_num_load_retries above 0", is_warning=True),
+    Condition(("num_request_iterations_for_warmup",), lambda v: v["enable_model_warmup"],
+              "with --enable_model_warmup", is_warning=True),
+    Condition(("allow_reload",), _serves_others,
+              "with --workers=1 and a --host that other machines reach"),
+)  # fmt: skip
 CONDITIONS: Mapping[str, tuple[Condition, ...]] = {
+    "accuracy": (_RESULT,),
     "benchmark": (
         _NO_DATA,
         Condition(("top",), lambda v: v["profile"] or v["trace_file"],
                   "with --profile or --trace"),
         _without("--runs", "seconds"),
+        _writing("-o", "--csv", "--plot", "--trace"),
     ),
+    "check": (_RESULT,),
+    "compare": (_RESULT,),
+    "diff": (_RESULT,),
+    "doctor": (_RESULT,),
     "export": (
         _with("--warmup", "warmup_samples", "warmup_preprocess"),
         _with("--preprocess", "most_pixels"),
+        Condition(("force",), lambda v: v["manifests"] or v["batching"],
+                  "with --manifests or --batching"),
     ),
     "freeze": (_NO_DATA,),
+    "input write": (
+        _with("--model", "inputs", "outputs", "tags", "signature"),
+        _RESULT,
+    ),
+    "inspect": (_RESULT,),
+    "label": (_RESULT,),
     "load-test": (
         *_ENCRYPTED,
         Condition(("concurrency",), lambda v: v["rate"] is None and v["latency_limit_ms"] is None,
                   "without --rate and --search-latency-limit"),
         Condition(("rate",), lambda v: v["latency_limit_ms"] is None,
                   "without --search-latency-limit"),
+        _writing("-o", "--plot"),
     ),
     "optimize": (_NO_DATA,),
     "placement": (
         _NO_DATA,
         Condition(("cpu_devices", "no_soft_placement"), lambda v: v["engine"] != "openvino",
                   "with --engine tensorflow"),
+        _RESULT,
     ),
     "plan": (
         *_ENCRYPTED,
@@ -73,45 +133,67 @@ CONDITIONS: Mapping[str, tuple[Condition, ...]] = {
                    "version_label", "tls", "ca", "certificate", "key", "server_name", "timeout"),
                   lambda v: v["model"] is not None, "where a server is measured: ADDRESS MODEL"),
         Condition(("zones",), lambda v: v["survive"] == "zone", "with --survive zone"),
+        _writing("-o", "--plot"),
     ),
-    "predict": _ENCRYPTED,
-    "status": (
-        *_ENCRYPTED,
-        Condition(("version", "version_label"), lambda v: v["model"], "with MODEL"),
-    ),
+    "predict": (*_ENCRYPTED, _RESULT),
     "quantize": (Condition(("input_range",), lambda v: v["data"] is None, "without --data"),),
+    "sensitivity": (_RESULT,),
+    "serve": _SERVE,
     "ship": (
         Condition(("max_drop",), lambda v: v["evaluation"] and v["calibration"],
                   "with --calibration and --eval"),
     ),
+    "status": (
+        *_ENCRYPTED,
+        Condition(("version", "version_label"), lambda v: v["model"], "with MODEL"),
+        _RESULT,
+    ),
     "transform": (
         _NO_DATA,
-        _with("--verify", "tolerance"),
+        _with("--verify", "tolerance", "data", "preprocess", "labels", "shapes", "input_range",
+              "allow_unverified"),
     ),
+    "transforms": (_RESULT,),
     "tune": (_NO_DATA,),
     "verify": (
         _NO_DATA,
         _without("--min-sqnr", "tolerance"),
+        _RESULT,
     ),
 }  # fmt: skip
+"""By the words of the command behind `deploykit`."""
 
 
 def check_conditions(context: click.Context) -> None:
     """Raise UsageError for an option that was given and has no effect in this combination."""
-    for condition in CONDITIONS.get(str(context.command.name), ()):
+    for condition in CONDITIONS.get(_words(context), ()):
+        if condition.holds(context.params):
+            continue
         for option in _given(context, condition):
-            if not condition.holds(context.params):
-                raise click.UsageError(
-                    f"{option} has no effect here, only {condition.where}; leave it out or change "
-                    "the other options",
-                    context,
-                )
+            text = f"{option} has no effect here, only {condition.where}"
+            if not condition.is_warning:
+                raise click.UsageError(f"{text}; leave it out or change the other options", context)
+            logger.warning("%s", text)
+
+
+def _words(context: click.Context) -> str:
+    """Return the words of a command behind `deploykit`, such as `records verify`."""
+    words: list[str] = []
+    here: click.Context | None = context
+    while here is not None and (here.parent is not None or not words):
+        words.insert(0, str(here.command.name))
+        here = here.parent
+    return " ".join(words)
 
 
 def _given(context: click.Context, condition: Condition) -> Iterator[str]:
-    """Yield the options of a condition that the command line or deploykit.toml gives."""
+    """Yield the options of a condition that the command line or deploykit.toml gives.
+
+    A switch that is off asks for nothing.
+    """
     stated = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
     for parameter in context.command.params:
         name = str(parameter.name)
-        if name in condition.options and context.get_parameter_source(name) in stated:
+        is_given = context.get_parameter_source(name) in stated
+        if name in condition.options and is_given and context.params[name] is not False:
             yield parameter.opts[0]

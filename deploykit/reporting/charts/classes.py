@@ -36,7 +36,7 @@ def draw_classes(sheet: Sheet, place: Place, rows: Sequence[BarRow], names: Sequ
     top = draw_bars(sheet, place, shown, names, kind, most)
     if len(shown) == len(rows):
         return top
-    told = wrapped(f"the worst {len(shown)} of {len(rows)} classes", SMALL, place.width, 2)
+    told = wrapped(f"The worst {len(shown)} of {len(rows)} classes", SMALL, place.width, 2)
     return sheet.write_lines(place.below(top), told, size=SMALL, colour=MUTED)
 
 

@@ -15,7 +15,7 @@ from deploykit.text.tables import number
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-KEY = "above 1 is better; whisker: where it lies; grey: it may be 1"
+KEY = "Above 1 is better; whisker: where it lies; grey: it may be 1"
 _BETTER, _WORSE, _OPEN = SERIES[2], SERIES[1], MUTED
 _HIGH = 10.0  # points, of a bar
 _MOST_ROWS = 40

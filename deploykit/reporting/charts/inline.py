@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from deploykit.reporting.charts.lettering import clean
+from deploykit.reporting.charts.stretched import stretched
 from deploykit.reporting.charts.style import (
     GRID,
     INK,
@@ -44,7 +45,7 @@ CSS = (
 """Rules that set the variables of charts, light and dark; paper is always light in print."""
 
 
-def svg(figure: "Figure", label: str) -> str:
+def svg(figure: "Figure", label: str, stretch: bool = False) -> str:
     """Return a chart as an `<svg>` element for a page.
 
     It is as wide as its place and at most 30 letters' heights, has neither ids nor styles that
@@ -54,6 +55,7 @@ def svg(figure: "Figure", label: str) -> str:
     Args:
         figure: a chart.
         label: what it shows, for those who cannot see it.
+        stretch: whether it is as wide as the page, its letters as high as ever; for bar charts.
     """
     file = io.BytesIO()
     nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
@@ -62,10 +64,17 @@ def svg(figure: "Figure", label: str) -> str:
     root = ElementTree.fromstring(file.getvalue())
     label = escape(clean(label), quote=True)
     box = " ".join(_short(float(each)) for each in root.attrib["viewBox"].split())
+    width, height = box.split()[2:]
+    elements = "".join(_elements(root))
+    if stretch:
+        size, view = f"height:{height}px;overflow:visible", 'class="stretch"'
+        elements = stretched(elements, float(width))
+    else:
+        size, view = "max-width:30rem;height:auto", f'viewBox="{box}"'
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" role="img" aria-label="{label}" '
-        f'style="width:100%;max-width:30rem;height:auto;font-size:{TEXT:g}px;fill:var({VARIABLES[INK]},{INK})">'
-        f"<title>{label}</title>{''.join(_elements(root))}</svg>"
+        f'<svg xmlns="http://www.w3.org/2000/svg" {view} role="img" aria-label="{label}" '
+        f'style="width:100%;{size};font-size:{TEXT:g}px;fill:var({VARIABLES[INK]},{INK})">'
+        f"<title>{label}</title>{elements}</svg>"
     )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_ROWS = 40
-KEY = "latency of a call: line p50, dashes p99, ticks slower calls"
+KEY = "Latency of a call: line p50, dashes p99, ticks slower calls"
 _HIGH = 26.0  # points, of a strip
 _MOST_TICKS = 60
 _BINS = 900  # of all strips together, so that the picture stays small

@@ -18,7 +18,7 @@ _KERNELS = {"eigen_us": "float, Eigen", "onednn_us": "float, oneDNN", "float_us"
             "int8_us": "8 bits"}  # fmt: skip
 _STATES = (("int8", "computes in 8 bits", "round"), ("float", "stays float", "square"))
 _HIGH, _NAMED, _MOST_LAYERS = 200.0, 6, 400
-KEY = "numbers: the layers with the most noise, below"
+KEY = "Numbers: the layers with the most noise, below"
 
 
 def layer_noise(quantized: Mapping[str, Any]) -> "Figure | None":
@@ -50,7 +50,7 @@ def draw_layer_noise(
         Scale.even([number for number, _ in layers], "number"),
         Scale.even([layer["sqnr_db"] for _, layer in layers], "plain"),
     )
-    titles = "layer, in the order of execution", "signal over noise of the outputs in dB"
+    titles = "Layer, in the order of execution", "Signal over noise of the outputs in dB"
     plane = draw_plane(sheet, place, scales, titles, _HIGH)
     spots = [plane.spot(number, layer["sqnr_db"]) for number, layer in shown]
     entries = []

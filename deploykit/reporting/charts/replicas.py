@@ -31,7 +31,7 @@ def draw_replicas(sheet: Sheet, place: Place, found: Mapping[str, Any]) -> float
         Scale.over([0.0, *rates], "count", zero=True),
         Scale.over([*times, limit], "ms", zero=True),
     )
-    titles = "calls a second to each replica", "p99 of a call"
+    titles = "Calls a second to each replica", "p99 of a call"
     plane = draw_plane(sheet, place, scales, titles, _HIGH)
     seen = _draw_curve(sheet, plane, curve)
     left, right = plane.spot(0.0, limit), (plane.inside[2], plane.spot(0.0, limit)[1])

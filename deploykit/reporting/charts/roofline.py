@@ -22,7 +22,7 @@ _NAMED, _OPS = 6, 5
 _SIZES = ((0.1, 9.0), (0.02, 6.5), (0.0, 4.0))
 """Marks of nodes that take such a share of the time or more, in points."""
 _MOST_NODES = 300
-KEY = "line: what the machine can do; size: share of the time; numbers: the costliest nodes, below"
+KEY = "Line: what the machine can do; size: share of the time; numbers: the costliest nodes, below"
 
 Node = Mapping[str, Any]
 
@@ -55,7 +55,7 @@ def draw_roofline(sheet: Sheet, place: Place, profile: Mapping[str, Any]) -> flo
         Scale.over([*dense, ridge / 4, 4 * ridge], "count"),
         Scale.over([*reached, peak["gflops"] / 4, 1.2 * peak["gflops"]], "count"),
     )
-    titles = "operations for each byte read or written", "billion operations a second"
+    titles = "Operations for each byte read or written", "Billion operations a second"
     plane = draw_plane(sheet, place, scales, titles, _HIGH)
     _draw_roof(sheet, plane, peak)
     spots = [plane.spot(x, y) for x, y in zip(dense, reached, strict=True)]

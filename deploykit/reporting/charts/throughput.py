@@ -70,7 +70,7 @@ def trials(found: Mapping[str, Any]) -> "Figure | None":
     all else that was tried. None: there are no figures.
     """
     clouds = _trial_points(found)
-    titles = "latency of a call: p50, whisker to p99", "items a second"
+    titles = "Latency of a call: p50, whisker to p99", "Items a second"
     if not clouds:
         return None
     return chart(lambda sheet, place: draw_curves(sheet, place, clouds, titles, joined=False))
@@ -134,7 +134,7 @@ def draw_throughput(sheet: Sheet, place: Place, measurements: Sequence[Measureme
             points.append(CurvePoint(label, figures.p50, figures.p99, figures.items_per_second))
         curves.append((line.name, points))
     numbers = f"; numbers: {along}" if along else ""
-    titles = f"latency of a call: p50, whisker to p99{numbers}", "items a second"
+    titles = f"Latency of a call: p50, whisker to p99{numbers}", "Items a second"
     return draw_curves(sheet, place, curves, titles)
 
 
@@ -151,7 +151,7 @@ def load_curves(found: Sequence[Mapping[str, Any]]) -> list[Curve]:
 
 def draw_loads(sheet: Sheet, place: Place, found: Mapping[str, Any]) -> float:
     """Draw what a server answered, and what limits it; return where that ends."""
-    titles = "latency of a call: p50, whisker to p99", "answers a second"
+    titles = "Latency of a call: p50, whisker to p99", "Answers a second"
     bottom = draw_curves(sheet, place, load_curves(found["loads"]), titles)
     notes = []
     if unanswered := sum(not each["latency_ms"] for each in found["loads"]):
@@ -203,7 +203,7 @@ def draw_curves(
     bottom = sheet.legend(place.below(plane.bottom + 4), entries)
     if len(shown) == len(curves):
         return bottom
-    told = [f"the first {len(shown)} of {len(curves)} lines are shown"]
+    told = [f"The first {len(shown)} of {len(curves)} lines are shown"]
     return sheet.write_lines(place.below(bottom), told, size=SMALL, colour=MUTED)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from deploykit.transforms.core.tensors import Array
 
 KEY = (
-    "latency of a call over the time since the first run, on a logarithmic axis; dashes: p50 later"
+    "Latency of a call over the time since the first run, on a logarithmic axis; dashes: p50 later"
 )
 _HIGH, _INDENT = 30.0, 6.0  # points: of a strip, and of its axis
 _MOST_SPOTS = 120
@@ -67,7 +67,7 @@ def _seconds(measurement: Measurement) -> float:
 def _figures(measurement: Measurement) -> str:
     calls = len(measurement.warm_up_ms)
     then = f"then {calls} call{'s' * (calls != 1)} in {amount(_seconds(measurement), 'seconds')}"
-    first = f"first run {amount(measurement.first_run_ms, 'ms')}"
+    first = f"First run {amount(measurement.first_run_ms, 'ms')}"
     later = f"p50 later {amount(summary(measurement).p50, 'ms')}"
     return ", ".join([first, *([then] if calls else []), later])
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from deploykit.reporting.page.amounts import NOTHING
 from deploykit.reporting.page.part import DocumentPart
+from deploykit.text.tables import sentence
 
 _EMPTY = ("", NOTHING, (NOTHING, ""), ("", ""))
 MOST_ROWS = 60
@@ -118,7 +119,7 @@ class SectionDraft:
     def say(self, text: str, tone: str = "") -> None:
         """Add a paragraph, if there is anything to say."""
         if text:
-            self.blocks.append(Words(text, tone))
+            self.blocks.append(Words(sentence(text), tone))
 
     def facts(self, part: DocumentPart, *rows: tuple[str, str]) -> None:
         """Add the names that have a value."""

@@ -13,7 +13,14 @@ from deploykit.reporting.page.blocks import (
     SectionDraft,
     Words,
 )
-from deploykit.reporting.page.first_screen import Card, ends, figure_cards, verdict
+from deploykit.reporting.page.first_screen import (
+    Card,
+    conditions,
+    ends,
+    engine_name,
+    figure_cards,
+    verdict,
+)
 from deploykit.reporting.page.part import DocumentPart, shown
 from deploykit.reporting.page.sections.accuracy import accuracy, judged
 from deploykit.reporting.page.sections.input import input_styles
@@ -29,6 +36,7 @@ from deploykit.reporting.page.sections.stages import stages
 from deploykit.reporting.page.sections.verification import by_step, steps, verification
 from deploykit.storage.documents import FORMAT
 from deploykit.text.durations import date
+from deploykit.text.tables import sentence
 from deploykit.transforms.core.errors import GraphError
 
 
@@ -100,6 +108,8 @@ class Chapter:
     after: tuple[tuple[str, str], ...] = ()
     """What came out."""
     cards: tuple[Card, ...] = ()
+    measured: tuple[tuple[str, str], ...] = ()
+    """Batch, threads and machine, of a single result."""
 
 
 def kind_of(document: Any, file: str) -> str:
@@ -147,7 +157,7 @@ def chapter(document: Mapping[str, Any], file: str, pictures: Pictures) -> Chapt
     sections = tuple(chain.from_iterable(drawer(part, pictures) for drawer in found.drawers))
     if not sections:
         sections = (_empty(part, "This document holds no figures."),)
-    return Chapter(found.title, file, kind, started, sections)
+    return Chapter(found.title, file, kind, started, sections, measured=conditions(part, kind))
 
 
 def _ship(part: DocumentPart, pictures: Pictures) -> Iterator[Section]:
@@ -162,7 +172,7 @@ def _ship(part: DocumentPart, pictures: Pictures) -> Iterator[Section]:
         if name == "verify":
             drawn = [by_step(part)]
         if name == "benchmark":
-            drawn = [_benchmark(document, pictures)]
+            drawn = [_benchmark(document, pictures, engine_name(part))]
         yield from _stage(stage, title, chain.from_iterable(drawn))
     yield from stages(part, pictures)
     yield from machine(part, pictures)
@@ -178,7 +188,7 @@ def _stage(stage: DocumentPart, title: str, sections: Iterable[Section]) -> Iter
     found = False
     for section in sections:
         if why and not found and title == "Speed":
-            section = replace(section, blocks=(Words(why), *section.blocks))
+            section = replace(section, blocks=(Words(sentence(why)), *section.blocks))
         found = True
         yield section
     if not found:
@@ -187,12 +197,14 @@ def _stage(stage: DocumentPart, title: str, sections: Iterable[Section]) -> Iter
         yield _empty(stage, f"{words[:1].upper()}{words[1:]}", title)
 
 
-def _benchmark(part: DocumentPart, pictures: Pictures) -> Iterator[Section]:
+def _benchmark(part: DocumentPart, pictures: Pictures, engine: str) -> Iterator[Section]:
     """Yield the sections of the stage that measures models alone, and behind files."""
     models = part["models"] if part["models"] else part
     yield from speed(models, pictures)
-    yield from profiles(models, pictures)
-    yield from profiles(part["profiled"], pictures)
+    measured = models["measurements"]
+    shipped = measured[len(measured) - 1]["name"].text if measured else ""
+    yield from profiles(models, pictures, shipped)
+    yield from profiles(part["profiled"], pictures, elsewhere=engine)
     yield from input_styles(part["input"], pictures)
 
 

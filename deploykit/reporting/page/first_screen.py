@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from deploykit.reporting.page.amounts import NOTHING, amount, gain, interval, plain, volume, whole
 from deploykit.reporting.page.part import DocumentPart
+from deploykit.text.tables import sentence
 
 FIGURES = ("accuracy", "size", "p50", "rate", "cpu")
 _TITLES = {"accuracy": "accuracy", "size": "size", "p50": "latency (p50)", "rate": "throughput",
@@ -56,10 +57,9 @@ def ends(part: DocumentPart) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[s
         ("outputs", model["outputs"].words),
         ("SHA-256", model["sha256"].text[:16]),
     )
-    engine = part["engine"].text
     after = (
         ("result", _result(part)),
-        ("computed by", _ENGINES.get(engine, engine)),
+        ("computed by", engine_name(part)),
         ("size", volume(size["after"]["value"].number)),
         ("served as", part["name"].text),
         ("stages", _outcomes(part["stages"])),
@@ -67,6 +67,12 @@ def ends(part: DocumentPart) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[s
         ("machine", _machine(part["machine"])),
     )
     return _known(before), _known(after)
+
+
+def engine_name(part: DocumentPart) -> str:
+    """Return what runs the shipped model, as it is called."""
+    engine = part["engine"].text
+    return _ENGINES.get(engine, engine)
 
 
 def _measured(part: DocumentPart) -> str:
@@ -79,6 +85,29 @@ def _measured(part: DocumentPart) -> str:
     threads = f"threads {whole(intra)}x{whole(inter)}" if known else "the default threads"
     more = f", {whole(concurrency)} concurrent requests" if (concurrency or 1) > 1 else ""
     return f"batch {whole(batch)}, {threads}{more}"
+
+
+def conditions(part: DocumentPart, kind: str) -> tuple[tuple[str, str], ...]:
+    """Return the batches, threads and machine of a result that was measured, as far as known."""
+    if kind not in ("benchmark", "input", "tuned"):
+        return ()
+    machine = ("machine", _machine(part["machine"]))
+    if kind == "input":
+        return _known((("batch", part["batch"].words), machine))
+    if kind == "tuned":
+        settings = dict(part["settings"].named())
+        named = ((name, settings[name].words) for name in ("batch", "threads") if name in settings)
+        return _known((*named, machine))
+    found = list(part["measurements"])
+    batches = dict.fromkeys(whole(each["samples"].number) for each in found)
+    threads = dict.fromkeys(_threads(each["facts"]) for each in found)
+    return _known((("batch", ", ".join(batches)), ("threads", ", ".join(threads)), machine))
+
+
+def _threads(facts: DocumentPart) -> str:
+    """Return the threads inside an op and the ops at the same time; 0 of both is the default."""
+    known = [facts[f"{each}_op_threads"].number for each in ("intra", "inter")]
+    return "x".join(map(whole, known)) if any(known) else "default"
 
 
 def _machine(part: DocumentPart) -> str:
@@ -130,7 +159,7 @@ def _card(name: str, part: DocumentPart) -> Card:
     if shown is not None and unit not in ("share", "bytes"):
         value, sign = amount(shown, ""), unit
     return Card(name, part["title"].text or _TITLES[name], value, sign, change, tone,
-                tuple(_bars(before, after, unit)), said, part.place)  # fmt: skip
+                tuple(_bars(before, after, unit)), sentence(said), part.place)  # fmt: skip
 
 
 def _bars(before: DocumentPart, after: DocumentPart, unit: str) -> Iterator[ValueBar]:

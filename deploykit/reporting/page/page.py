@@ -49,7 +49,10 @@ def html_of(
     GraphError: a document is of another kind or format; the sentence names its file.
     """
     names = [*files, *["document"] * (len(documents) - len(files))]
-    chapters = [chapter(*each, pictures) for each in zip(documents, names, strict=True)]
+    chapters = [
+        _numbered(number if len(documents) > 1 else 0, *each, pictures)
+        for number, each in enumerate(zip(documents, names, strict=True), 1)
+    ]
     few = chapters[:_MOST_CHAPTERS]
     title = shown(few[0].title) if len(few) == 1 else f"{len(chapters)} results"
     environment = _environment()
@@ -64,6 +67,18 @@ def html_of(
         level=level,
         charts_css=CSS,
     )
+
+
+def _numbered(number: int, document: Mapping[str, Any], file: str, pictures: Pictures) -> Chapter:
+    """Return a chapter; of several, its title and those of its pictures hold its number."""
+    if not number:
+        return chapter(document, file, pictures)
+
+    def numbered(name: str, document: Mapping[str, Any], of: str) -> Iterable[tuple[str, str]]:
+        return pictures(name, document, f"{of}, result {number}" if of else f"result {number}")
+
+    found = chapter(document, file, numbered)
+    return replace(found, title=f"{number}. {found.title}")
 
 
 def _written(chapters: Sequence[Chapter], level: int) -> list[list[_SectionText]]:

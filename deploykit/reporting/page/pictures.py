@@ -15,6 +15,8 @@ from deploykit.reporting.charts.throughput import loads, throughput
 from deploykit.reporting.charts.warm_ups import warm_ups
 from deploykit.transforms.core.errors import GraphError
 
+_BARS = frozenset(("gains", "ops", "nodes", "layer times", "classes"))
+"""Charts that are as wide as the page."""
 MOST_BYTES = 60_000
 """A larger picture is left out: the table beside it says the same."""
 
@@ -47,7 +49,7 @@ def pictures(name: str, document: Mapping[str, Any], of: str) -> Iterator[tuple[
     label = f"{label}: {of}" if of else label
     try:
         figure = draw(document)
-        drawn = "" if figure is None else svg(figure, label)
+        drawn = "" if figure is None else svg(figure, label, stretch=name in _BARS)
     except (GraphError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
         return
     if drawn and len(drawn.encode()) <= MOST_BYTES:

@@ -1,6 +1,5 @@
 """The file that is shipped, held against the model as it came."""
 
-import hashlib
 import json
 from dataclasses import replace
 from typing import Any
@@ -19,6 +18,7 @@ from deploykit.shipping.stages.graphs import SIDECAR
 from deploykit.storage.files import write
 from deploykit.storage.ship_report import MODEL
 from deploykit.transforms.core.errors import UnverifiedError, VerificationError
+from deploykit.transforms.core.files.reading import sha256_of
 from deploykit.transforms.core.graph import Graph
 from deploykit.verification.verify import ADVICE
 
@@ -71,8 +71,7 @@ def _describe(shipment: Shipment) -> Outcome:
     """Write what is known of the shipped file next to it, and its labels."""
     graph, path = _labelled(shipment), shipment.path(MODEL)
     labels = about(graph).labels
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    write(sidecar_path(path), sidecar(graph, sha256), force=True)
+    write(sidecar_path(path), sidecar(graph, sha256_of(path)), force=True)
     shipment.forget(MODEL)
     shipment.path(LABELS).unlink(missing_ok=True)
     if not labels:
@@ -107,7 +106,7 @@ def loses_too_much(shipment: Shipment) -> bool:
     if found.get("metric") is None or first is None or last is None:
         return False
     drop = last - first if found["metric"] in LOWER_IS_BETTER else first - last
-    return float(drop) > shipment.how.max_drop
+    return not float(drop) <= shipment.how.max_drop  # NaN loses too much
 
 
 def _no_evaluation(shipment: Shipment) -> str:

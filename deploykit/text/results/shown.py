@@ -119,6 +119,7 @@ DRAWN: Mapping[str, Callable[[Any], Text]] = {
     "RecordsVerification": _by("text.results.records", "verification_lines"),
     "RunningServer": _of_document("text.server_start"),
     "Sensitivity": lambda value: _by("text.results.sensitivity")(value, _source(value)),
+    "ServedModels": _of_document("text.server_status", "model_lines"),
     "ServerHealth": _of_document("text.server_status", "health_lines"),
     "Settings": lambda value: [str(value), *_by("text.results.tuning", "to_copy")("MODEL", value)],
     "Shipped": lambda value: _by("text.results.shipped")(value.document(), str(value.folder)),

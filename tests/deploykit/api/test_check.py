@@ -1,5 +1,7 @@
 """What `deploykit.check` finds in models of every form."""
 
+import hashlib
+import json
 import shutil
 
 import numpy as np
@@ -65,6 +67,60 @@ def test_all_custom_ops_are_named_and_their_readers_are_not(path):
     assert isinstance(found.error, GraphError)
     assert str(found.error).startswith(f"{path}: node 'a'")
     assert "(and 2 problems more)" in str(found.error)
+
+
+SIDE = [X, relu("r", "x"), Node("u", "Mine", ("r",)), relu("y", "r")]
+FRONT = [X, Node("u", "Mine", ("x",)), relu("h", "u:1"), relu("y", "h")]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "named", "is_sound"),
+    [
+        (SIDE, {"outputs": ["y"]}, True),
+        (SIDE, {}, False),  # no node reads `u`, so it counts as an output
+        (SIDE, {"outputs": ["y", "u"]}, False),
+        (FRONT, {"outputs": ["y"]}, False),
+        (FRONT, {"inputs": ["h"], "outputs": ["y"]}, True),
+        ([X, relu("r", "x"), Node("u", "Mine", ("r",)), relu("y", "r", "^u")],
+         {"outputs": ["y"]}, False),
+    ],
+)  # fmt: skip
+def test_a_custom_op_that_no_output_needs_is_a_warning(path, nodes, named, is_sound):
+    found = deploykit.check(deploykit.Source(written(path, nodes), **named))
+    (facts,) = found.graphs
+    custom = "node 'u': Mine is no op of TensorFlow, but a custom one"
+    assert facts.problems == ([] if is_sound else [custom])
+    assert facts.warnings == ([f"{custom}; no output needs it"] if is_sound else [])
+    assert [use.op for use in facts.custom_ops] == ["Mine"]
+
+
+def test_outputs_beside_a_graph_tell_whether_a_custom_op_is_needed(path):
+    nodes = [X, relu("y", "x")]
+    graph = Graph(nodes)
+    graph.inputs, graph.outputs = ("x",), ("y",)
+    deploykit.save_graph(graph, path)
+    sidecar = path.with_name(f"{path.name}.json")
+    written(path, [*nodes, Node("u", "Mine", ("x",))])
+    document = json.loads(sidecar.read_text())
+    document["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    sidecar.write_text(json.dumps(document))
+    assert deploykit.check(path).error is None
+
+
+def test_an_output_that_is_not_there_is_an_error(path):
+    for nodes in (SIDE, [X, relu("y", "x")]):
+        with pytest.raises(GraphError, match="has no node 'z', named as output"):
+            deploykit.check(deploykit.Source(written(path, nodes), outputs=["z"]))
+
+
+def test_a_custom_op_beside_the_signatures_of_a_saved_model_is_a_warning(saved, tmp_path):
+    def edit(model):
+        node = Node("u", "Mine", ("serving_default_x",)).to_proto()
+        model.meta_graphs[0].graph_def.node.append(node)
+
+    found = deploykit.check(changed(saved, tmp_path, edit))
+    assert found.error is None
+    assert "node 'u': Mine" in found.graphs[0].warnings[0]
 
 
 def test_all_effects_are_named_live_or_not_and_in_functions(path):
@@ -225,7 +281,7 @@ def test_all_graphs_of_a_saved_model_are_looked_at(saved, tmp_path):
 
     found = deploykit.check(changed(saved, tmp_path, edit))
     assert [graph.tags for graph in found.graphs] == [("serve",), ("train",)]
-    assert [len(graph.problems) for graph in found.graphs] == [0, 1]
+    assert [len(graph.warnings) for graph in found.graphs] == [0, 1]
 
 
 def test_a_checkpoint_is_looked_at_through_its_meta_file(tmp_path):

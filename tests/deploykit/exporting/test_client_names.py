@@ -100,6 +100,8 @@ def two_ends(tmp_path):
             "another signature of that name",
         ),
         (["--signature-name="], "names no signature"),
+        (["--signature-name=__saved_model_init_op"], "TensorFlow reserves names"),
+        (["--signature-name=p,__saved_model_train_op"], "'__saved_model_train_op'; choose"),
     ],
 )
 def test_wrong_names(deploykit, two_ends, tmp_path, options, said):

@@ -29,24 +29,49 @@ def saved(folder, *graphs: tuple[str, ...], signatures: tuple[str, ...] = ("defa
 
 
 @pytest.mark.parametrize(
-    ("graphs", "output", "named"),
+    ("graphs", "output", "named", "level"),
     [
-        ([()], "y0", "without tags"),
-        ([("train",), ()], "y1", "without tags"),
-        ([("train",)], "y0", "tagged 'train'"),
-        ([("train",), ("tpu",)], "y0", "tagged 'train'"),
-        ([("train",), ("gpu", "serve"), ("serve", "tpu")], "y1", "tagged 'gpu,serve'"),
-        ([("eval",), ("gpu", "serve")], "y1", "tagged 'gpu,serve'"),
-        ([(), ("serve",)], "y1", ""),
+        ([()], "y0", "without tags", "INFO"),
+        ([("train",), ()], "y1", "without tags", "INFO"),
+        ([("train",)], "y0", "tagged 'train'", "WARNING"),
+        ([("eval",)], "y0", "tagged 'eval'", "WARNING"),
+        ([("train",), ("tpu",)], "y0", "tagged 'train'", "WARNING"),
+        ([("train",), ("eval",)], "y1", "tagged 'eval'", "WARNING"),
+        ([("train",), ("serve", "tpu")], "y1", "tagged 'serve,tpu'", "WARNING"),
+        ([("serve", "train"), ()], "y0", "tagged 'serve,train'", "WARNING"),
+        ([("train",), ("gpu", "serve"), ("serve", "tpu")], "y1", "tagged 'gpu,serve'", "INFO"),
+        ([("eval",), ("gpu", "serve")], "y1", "tagged 'gpu,serve'", "INFO"),
+        ([(), ("serve",)], "y1", "", ""),
     ],
 )
-def test_the_only_graph_that_can_run_is_used(graphs, output, named, tmp_path, caplog):
+def test_the_only_graph_that_can_run_is_used(graphs, output, named, level, tmp_path, caplog):
     caplog.set_level("INFO", "deploykit")
     graph = deploykit.open_model(saved(tmp_path, *graphs)).graph
     assert graph.outputs == (output,)
-    assert [f"using the graph {named}" in each for each in caplog.messages if "tagged" in each] == (
-        [True] if named else []
-    )
+    said = [(each.levelname, each.message) for each in caplog.records if "tag" in each.message]
+    begin = f"no graph has exactly the tag 'serve': using the one {named}"
+    assert [(at, text[: len(begin)]) for at, text in said] == ([(level, begin)] if named else [])
+
+
+def test_of_graphs_with_the_same_tags_the_first_counts_as_in_tensorflow(tmp_path, caplog):
+    path = saved(tmp_path, ("gpu", "serve"), ("serve", "gpu"), ("serve",), ("serve",), ("serve",))
+    assert loaded_outputs(path, ["serve"]) == deploykit.freeze(path).outputs == ("y2",)
+    expected = "the SavedModel has 3 graphs with the tags serve: using the first one"
+    assert expected in caplog.text
+    caplog.clear()
+    tags = ["serve", "gpu"]
+    assert loaded_outputs(path, tags) == deploykit.freeze(path, tags=tags).outputs == ("y0",)
+    assert "has 2 graphs with the tags gpu,serve: using the first one" in caplog.text
+
+
+def loaded_outputs(path: str, tags: list[str]) -> tuple[str, ...]:
+    """Return the output of the graph that TensorFlow loads."""
+    import tensorflow.compat.v1 as tf
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        meta = tf.saved_model.load(session, tags, path)
+        (signature,) = (each for name, each in meta.signature_def.items() if name == "default")
+        return tuple(each.name.removesuffix(":0") for each in signature.outputs.values())
 
 
 def test_graphs_are_named_by_their_tags_or_by_none(tmp_path):

@@ -1,9 +1,12 @@
 """Ops that this TensorFlow does not have: they matter only where the outputs need them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import deploykit
+from deploykit.freezing.unknown_ops import unknown_ops
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
@@ -72,15 +75,33 @@ def test_strip_unused_nodes_gives_the_shape_of_a_cut(path):
 
 
 @pytest.mark.parametrize(
-    ("outputs", "op"), [(["scores"], "SentenceTokens"), (["logged"], "LogScores")]
-)
-def test_an_unknown_op_that_outputs_need_is_refused(path, outputs, op):
-    with pytest.raises(
-        GraphError, match=rf"{op} is neither an op .* Name --inputs behind the node"
-    ):
-        deploykit.open_model(
-            path, outputs=outputs, inputs=["tokens:1", "tokens:2"] if op[0] == "L" else []
-        )
+    ("inputs", "outputs", "op", "such"),
+    [([], "scores", "SentenceTokens", ", such as --inputs tokens:1,tokens:2"),
+     (["tokens:1", "tokens:2"], "logged", "LogScores", "")],
+)  # fmt: skip
+def test_an_unknown_op_that_outputs_need_is_refused(path, inputs, outputs, op, such):
+    hint = f"Name --inputs behind the node{such}, or --outputs that do not need it"
+    with pytest.raises(GraphError, match=rf"{op} is neither an op .* {hint}"):
+        deploykit.open_model(path, outputs=[outputs], inputs=inputs)
+
+
+def test_diff_compares_unknown_ops_too(path, tmp_path):
+    graph = net()
+    graph.replace(graph["logged"], replace(graph["logged"], op="PrintScores"))
+    other = tmp_path / "other.pb"
+    other.write_bytes(b"".join(graph.serialized()))
+    assert deploykit.diff(path, path).equal
+    assert not deploykit.diff(path, other).equal
+
+
+def test_nodes_are_looked_at_only_where_an_op_is_unknown(monkeypatch):
+    graph = build(lambda: None)
+    graph.add(Node("x", "NoOp"))
+    monkeypatch.setattr(Graph, "__iter__", lambda graph: pytest.fail("nodes were looked at"))
+    assert unknown_ops(graph) == []
+    graph.add(Node("y", "LogScores"))
+    monkeypatch.undo()
+    assert unknown_ops(graph) == [("y", "LogScores")]
 
 
 def test_a_function_with_an_unknown_op_that_nothing_calls(path, tmp_path):

@@ -9,6 +9,7 @@ from deploykit.batch_inference.reading.cutting import cut_parts
 from deploykit.batch_inference.reading.readers import reader_for
 from deploykit.input.data import open_data
 from deploykit.input.input_benchmark import pipeline_for
+from deploykit.input.reading import records
 from deploykit.input.samples import open_samples
 from deploykit.transforms.core.errors import GraphError
 from deploykit.transforms.core.graph import Graph
@@ -80,3 +81,20 @@ def test_a_value_that_is_not_whole_is_named(houses):
 def test_a_text_for_a_number_is_named(houses):
     with pytest.raises(GraphError, match="is string, but it takes float32: 'a' is not a number"):
         open_samples(houses, graph(city=("float32", (-1,))))
+
+
+@pytest.mark.parametrize("name", ["zip", "other"])
+def test_numbers_that_an_input_takes_as_texts_are_the_cells(name, tmp_path):
+    """However they are read: whole, one by one, or in parts."""
+    path = tmp_path / "zips.csv"
+    path.write_text("zip,label\n01234,1\n00777,0\n")
+    model = graph(**{name: ("string", (-1,))})
+    expected = [b"01234", b"00777"]
+    assert open_samples(str(path), model).arrays[name].tolist() == expected
+    data = open_data(str(path), None, model)
+    assert pipeline_for(data, model, batch=2).features["zip"].dtype == "string"
+    (part,) = cut_parts(data, None)
+    (batch,) = reader_for(data).batches(part, 8)
+    assert batch.arrays["zip"].tolist() == expected
+    found = [each["zip"] for _, each in records(data, ("zip",))]
+    assert found == expected

@@ -42,14 +42,14 @@ def test_an_svg_holds_the_names_and_figures():
     assert any(each.startswith("p50 6.00 ms, p99 ") for each in found)
     assert any(each.startswith("p50 3.00 ms, p99 ") for each in found)
     assert "AMD EPYC 7R13 Processor, 2 cores, TensorFlow 2.21.0, oneDNN on" in found
-    assert {"Latencies", "Warm-up", "first run 444 ms, then 3 calls in 39.0 ms, p50 later 6.00 ms",
+    assert {"Latencies", "Warm-up", "First run 444 ms, then 3 calls in 39.0 ms, p50 later 6.00 ms",
             } <= set(found)  # fmt: skip
-    assert "items a second" not in found
+    assert "Items a second" not in found
 
 
 def test_a_curve_goes_along_batches():
     found = words(plot(result(*BATCHES), "a.svg"))
-    assert {"items a second", "1", "8", "32", "Throughput over latency, by batch"} <= set(found)
+    assert {"Items a second", "1", "8", "32", "Throughput over latency, by batch"} <= set(found)
 
 
 def test_a_curve_has_a_line_for_each_model_and_setting():

@@ -1,7 +1,6 @@
 """Only the stages whose inputs changed run again, and wrong inputs change nothing."""
 
 import json
-import os
 
 import numpy as np
 import pytest
@@ -9,9 +8,7 @@ import pytest
 from deploykit.shipping.kept import Kept, full_key
 from deploykit.shipping.stage_result import Outcome, StageResult
 from tests.deploykit.benchmarking.nets import dense, written
-from tests.deploykit.conftest import command_line
-
-OPTIONS = ("--budget=0.3", "--engine=tensorflow")
+from tests.deploykit.shipping.test_ship import OPTIONS, run
 
 
 def samples(path, count, seed, **more):
@@ -31,15 +28,6 @@ def home(tmp_path_factory):
     found = run(folder, "net.pb", "--eval=eval.npz", "--labels=labels.txt", *OPTIONS)
     assert found.status == 0, found.stderr
     return folder
-
-
-def run(home, *words):
-    before = os.getcwd()
-    os.chdir(home)
-    try:
-        return command_line("ship", *words, "--json")
-    finally:
-        os.chdir(before)
 
 
 def runs(home, *words):

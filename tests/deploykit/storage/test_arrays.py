@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from deploykit.storage import archives
-from deploykit.storage.arrays import load_array, load_data
+from deploykit.storage.arrays import load_array, load_data, load_forms
 from deploykit.transforms.core.errors import Error, FileError, GraphError, LimitError
 from deploykit.transforms.core.running.child import Limits
 
@@ -261,3 +261,20 @@ def test_files_that_are_none(tmp_path):
         for path in ("/dev/zero", tmp_path, tmp_path / "gone"):
             with pytest.raises(FileError):
                 load(path)
+
+
+def test_types_and_shapes_are_read_without_values(tmp_path):
+    path = tmp_path / "x.npz"
+    texts = np.array(["a", "bcd"])
+    wide = np.asfortranarray(np.ones((500, 400), np.float32))
+    np.savez(path, texts=texts, wide=wide, one=np.int8(3))
+    expected = {name: (each.dtype, each.shape) for name, each in load_data(path).items()}
+    assert load_forms(path) == expected
+    assert expected["wide"] == (np.dtype(np.float32), (500, 400))
+    content = bytearray(path.read_bytes())
+    begin = content.index(b"wide.npy") + 1000  # among the values
+    content[begin : begin + 20] = bytes(20)
+    path.write_bytes(content)
+    with pytest.raises(GraphError):
+        load_data(path)
+    assert load_forms(path) == expected

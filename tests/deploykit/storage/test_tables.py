@@ -8,7 +8,7 @@ import pyarrow.parquet
 import pytest
 
 from deploykit.storage.arrays import load_data
-from deploykit.storage.tables import is_table
+from deploykit.storage.tables import column, is_table
 from deploykit.transforms.core.errors import GraphError
 
 
@@ -94,3 +94,51 @@ def test_parquet_without_pyarrow_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(GraphError, match=r"install deploykit\[parquet\]"):
         load_data(path)
+
+
+@pytest.mark.parametrize(
+    "cells", [["01234", "00777"], ["1e5", "2.50"], ["18446744073709551615", "7"]]
+)
+def test_texts_are_the_cells_as_they_are_written(cells, tmp_path):
+    table = load_data(csv(tmp_path, "zip,n\n" + "".join(f"{each},1\n" for each in cells)))
+    assert column(table, "zip", is_text=True).tolist() == [each.encode() for each in cells]
+    assert column(table, "zip", is_text=False).dtype.kind in "iuf"
+    assert column({"zip": table["zip"]}, "zip", is_text=True) is table["zip"]  # not of a CSV file
+
+
+def test_digits_beyond_int64_are_kept_and_underscores_make_texts(tmp_path):
+    table = load_data(csv(tmp_path, "a,b\n18446744073709551615,1_0\n"))
+    assert table["a"].tolist() == [2**64 - 1]
+    assert table["b"].tolist() == [b"1_0"]
+
+
+def test_a_long_cell_is_read(tmp_path):
+    table = load_data(csv(tmp_path, f"a,b\n{'x' * 200_000},1\n"))
+    assert len(table["a"][0]) == 200_000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("id,label\n5,1\n", True), ("id,age,label\n5,3,1\n", False), ("id\n5\n", False)],
+)
+def test_one_name_beside_the_label_makes_columns(text, expected, tmp_path):
+    assert is_table(csv(tmp_path, text), ("ids",), labels=("label", "labels")) is expected
+    assert not is_table(csv(tmp_path, text), ("ids",))
+
+
+def test_columns_of_parquet_keep_their_types_and_their_size(tmp_path):
+    texts = ["a"] * 30_000 + ["b" * 2_000_000]  # of one width, they would take 60 GB
+    small, half = [3] * 30_001, [0.5] * 30_001
+    types = {"text": pyarrow.string(), "small": pyarrow.uint8(), "half": pyarrow.float32()}
+    table = pyarrow.table({"text": texts, "small": small, "half": half}, pyarrow.schema(types))
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    found = load_data(tmp_path / "t.parquet")
+    assert [str(found[name].dtype) for name in types] == ["object", "uint8", "float32"]
+    assert len(found["text"][-1]) == 2_000_000
+
+
+def test_two_columns_of_one_name_in_parquet_are_refused(tmp_path):
+    table = pyarrow.table([[1], [2]], names=["a", "a"])
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(GraphError, match="two columns have the same name"):
+        load_data(tmp_path / "t.parquet")

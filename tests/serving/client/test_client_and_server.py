@@ -13,7 +13,7 @@ from tests.serving.small_models import half_plus
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     folder = half_plus(tmp_path_factory.mktemp("models") / "half_plus_two", 2.0)
-    server = Served(folder, "--allow_reload")
+    server = Served(folder)
     yield server
     server.kill()
 

@@ -159,3 +159,27 @@ def test_a_server_that_ends_refuses_what_comes_and_answers_what_is_there(served)
     assert served.ask("Probe").result() == b"ab"
     served.going.set()
     assert begun.result() == b"ba"
+
+
+class _Stalled:
+    """A call of a gRPC without the private method that ends a call with a status."""
+
+    def __init__(self, **attributes: object) -> None:
+        vars(self).update(attributes)
+        self.is_cancelled = threading.Event()
+        self.cancel = self.is_cancelled.set
+
+    def requests(self) -> Iterator[bytes]:
+        self.is_cancelled.wait(10)
+        yield from ()
+
+
+@pytest.mark.parametrize("attributes", [{}, {"_rpc_event": SimpleNamespace(call=None)}])
+def test_a_stalled_call_ends_without_the_private_method_of_grpc(attributes):
+    threads, context = CallThreads(IN_FLIGHT), _Stalled(**attributes)
+    result = threads.submit(threads.awaited, context.requests(), context)
+    until(lambda: threads.waiting())
+    threads.end(context)
+    assert context.is_cancelled.is_set()
+    with pytest.raises(ServingError, match=TOO_SLOW):
+        result.result(10)

@@ -125,7 +125,12 @@ TABLE = [
     # What we refuse, as TensorFlow Serving answers something else than was sent.
     Row("beyond float32", '{"inputs": [1e39]}', 200, [INFINITE], here="out of the range"),
     Row("beyond uint8", f'{{{NAMED}"uint8", "inputs": [300]}}', 200, [44], here="out of the range"),
+    # Its flags lack kParseValidateEncodingFlag: bytes of strings pass through. Clients send others
+    # than UTF-8 as {"b64": ...}.
     Row("not UTF-8", b'{"a": "\xff", "inputs": [2.0]}', 200, [3.0], here="not valid UTF-8"),
+    Row("a text not in UTF-8", b'{"signature_name": "pairs", "inputs": {"number": [1], '
+        b'"word": ["\xff"]}}', 200, {"twice": [2], "word_bytes": [{"b64": "/w=="}]},
+        here="not valid UTF-8"),
 ]  # fmt: skip
 
 

@@ -159,6 +159,6 @@ def test_a_worker_that_is_killed_again_and_again_comes_back_soon(tmp_path):
             [killed] = found
         status, said = server.end()
         assert status == 0
-        assert said.count("worker 1 ended with SIGKILL; it is replaced") == 7
+        assert said.count("ended with SIGKILL; it is replaced") == 7
     finally:
         server.kill()

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from deploykit.records.pickles import read_pickle
-from deploykit.transforms.core.errors import GraphError, LimitError, failed
+from deploykit.transforms.core.errors import GraphError, LimitError, failed, misspelt
 from deploykit.transforms.core.graph import Graph
 from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.ops import op_defs
 from deploykit.transforms.core.running.session import Session
 from deploykit.transforms.core.tensors import DType
 
@@ -59,3 +60,20 @@ def test_a_pickle_that_asks_for_too_much(tmp_path, monkeypatch):
     (tmp_path / "p").write_bytes(b"\x80\x02].")
     with pytest.raises(LimitError):
         read_pickle(tmp_path / "p")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("MyOp", ""),
+        ("FancyMatMul", ""),
+        ("SentencepieceOp", ""),
+        ("Reluu", "Relu"),
+        ("Conv2d", "Conv2D"),
+        ("MatMull", "MatMul"),
+        ("SoftMaxx", "Softmax"),
+    ],
+)
+def test_a_hint_is_given_for_misspelt_ops_and_not_for_custom_ones(name, hint):
+    said = misspelt(name, tuple(op_defs()))
+    assert hint in said if hint else not said

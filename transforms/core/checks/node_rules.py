@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from deploykit.transforms.core.checks.attributes import AttrRule, content_fault
 from deploykit.transforms.core.checks.ports import OpPorts, Ports
-from deploykit.transforms.core.errors import GraphError, nearest
+from deploykit.transforms.core.errors import GraphError, misspelt, nearest
 from deploykit.transforms.core.functions import functions_in
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.ops import MAX_PORTS, op_defs
@@ -115,7 +115,7 @@ class NodeRules:
             if op_def is None and node.op in self.functions:
                 op_def = self.functions[node.op].signature
             if op_def is None:
-                hint = nearest(node.op, (*self.functions, *op_defs()))
+                hint = misspelt(node.op, (*self.functions, *op_defs()))
                 raise GraphError(
                     f"node '{node.name}': {node.op} is neither an op of TensorFlow nor a function "
                     f"of the graph's library{hint}"

@@ -1,12 +1,12 @@
 """Whether running a graph reaches beyond it: to files, the network, Python or the process."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from deploykit.transforms.core.errors import RefusedError
 from deploykit.transforms.core.functions import reachable
 from deploykit.transforms.core.graph import Graph
-from deploykit.transforms.core.node import producer_name
+from deploykit.transforms.core.node import normal, producer_name, split
 from deploykit.transforms.core.protos import AttrValue
 
 WAITS = "waits for another thread or run, and may hang the process"
@@ -100,6 +100,8 @@ class Effect:
     """The node, and the function that it is in."""
     op: str
     does: str
+    tensors: tuple[str, ...] = ()
+    """What to feed in its place, and in that of others that wait: with the graph's inputs."""
 
     def __str__(self) -> str:
         """Say what is done where."""
@@ -114,16 +116,16 @@ def effects_in(graph: Graph) -> list[Effect]:
     is run.
     """
     found = list(_effects(graph))
-    run = {node.name for node in _run(graph)} if found and graph.outputs else None
-    fed = set(map(producer_name, graph.inputs))
-    return [
-        effect
+    run = _needed(graph) if found and graph.outputs else None
+    found = [
+        (name, effect)
         for name, effect in found
         if not (effect.does == WAITS or effect.op in CHECKPOINT_OPS)
         or run is None
         or name is None
-        or name in run - fed
+        or name in run
     ]
+    return _with_a_cut(graph, found)
 
 
 def effect_of(op: str, attrs: Mapping[str, AttrValue]) -> str | None:
@@ -141,7 +143,7 @@ def refuse_side_effects(graph: Graph, allowed: Iterable[str] = ()) -> None:
     `allowed` are the ops that may do so. Nodes and functions that no output needs do not count.
     """
     if any(_effects(graph)):
-        refuse((effect for _, effect in _effects(_run(graph))), allowed)
+        refuse(_with_a_cut(graph, list(_effects(run_part(graph)))), allowed)
 
 
 def refuse(effects: Iterable[Effect], allowed: Iterable[str] = ()) -> None:
@@ -149,8 +151,41 @@ def refuse(effects: Iterable[Effect], allowed: Iterable[str] = ()) -> None:
     allowed = frozenset(allowed)
     for effect in effects:
         if effect.op not in allowed:
-            cut = "name --inputs behind it, or " if effect.does == WAITS else ""
+            cut = f"feed the model with {cut_off(effect.tensors)}, or " * (effect.does == WAITS)
             raise RefusedError(f"{effect} ({cut}allow it with --allow-op {effect.op})")
+
+
+def cut_off(tensors: Iterable[str]) -> str:
+    """Return the option that feeds these tensors, or what to name where they are not known."""
+    return f"--inputs {','.join(tensors) or 'behind it'}"
+
+
+def inputs_behind(graph: Graph, sources: Container[str]) -> tuple[str, ...]:
+    """Return what to feed so that the outputs need none of these nodes: inputs, then the others.
+
+    A PlaceholderWithDefault is fed itself. Nothing is returned where no tensor cuts a node off.
+    """
+    fed = set(graph.inputs)
+    found: set[str] = set()
+    seen: set[str] = set()
+    waiting = list(graph.outputs)
+    while waiting:
+        tensor = normal(waiting.pop())
+        name, is_wait = producer_name(tensor), tensor[:1] == "^"
+        if tensor in fed or (name in sources and not is_wait):
+            found.add(tensor)
+        elif name in graph and name not in seen and name not in sources:
+            seen.add(name)
+            read = graph[name].inputs
+            is_switch = graph[name].op == "PlaceholderWithDefault"
+            if is_switch and producer_name(read[0]) in sources:
+                found.add(name)
+            elif not (is_wait and graph.is_input(name)):
+                waiting += read
+    behind = sorted(found - fed)
+    if not behind or not found.isdisjoint({*graph.outputs} - fed):
+        return ()
+    return (*(tensor for tensor in graph.inputs if tensor in found), *behind)
 
 
 def may_act(op: str) -> bool:
@@ -158,13 +193,26 @@ def may_act(op: str) -> bool:
     return op in _EFFECT_OF_OP or op in ("PrintV2", "FixedUnigramCandidateSampler")
 
 
-def _run(graph: Graph) -> Graph:
-    """Return the part of a graph that its outputs need; without outputs, all of it."""
+def run_part(graph: Graph) -> Graph:
+    """Return the part of a graph that runs for its outputs; without outputs, all of it."""
     if not graph.outputs:
         return graph
-    run = graph.copy()
-    run.prune()
-    return run
+    needed = _needed(graph)
+    return Graph([node for node in graph if node.name in needed], library=graph.library)
+
+
+def _needed(graph: Graph) -> set[str]:
+    """Return the nodes that run for the outputs: none that only what is fed is computed from."""
+    fed = set(map(split, graph.inputs))
+    fed |= {(name, -1) for name, _ in fed}
+    found: set[str] = set()
+    waiting = list(map(split, graph.outputs))
+    while waiting:
+        name, port = waiting.pop()
+        if (name, port) not in fed and name not in found and name in graph:
+            found.add(name)
+            waiting += map(split, graph[name].inputs)
+    return found
 
 
 def _effects(graph: Graph) -> Iterator[tuple[str | None, Effect]]:
@@ -180,3 +228,10 @@ def _effects(graph: Graph) -> Iterator[tuple[str | None, Effect]]:
                 if (does := effect_of(body_node.op, body_node.attr)) is not None:
                     where = f"function '{function.signature.name}', node '{body_node.name}'"
                     yield None, Effect(where, body_node.op, does)
+
+
+def _with_a_cut(graph: Graph, found: list[tuple[str | None, Effect]]) -> list[Effect]:
+    """Return effects; those that wait with what to feed in place of all of them."""
+    waits = {name for name, effect in found if effect.does == WAITS and name is not None}
+    tensors = inputs_behind(graph, waits) if waits else ()
+    return [replace(effect, tensors=tensors) if name in waits else effect for name, effect in found]

@@ -18,13 +18,14 @@ from deploykit.transforms.core.tensors import Array
 
 ROUNDING = "FakeQuantWithMinMaxVars"
 ROUNDS = "_rounds"
-SIGNED = "_signed"  # of a rounding: its codes are -128 to 127, without an offset
 """The attribute of nodes that came with 8-bit layers: models have roundings of their own."""
 OF_A_LAYER, FROM_FLOATS, SHIFTED, WEIGHTS = "made", "read", "shifted", "weights"
 """Its values: what an 8-bit layer makes, what is made in float and read by one, the same where zero
 has no code, and the weights that codes stand for."""
 APART = "apart"
 """As well: what stands before and behind a rounding, so that it is not fused."""
+SIGNED = "_signed"
+"""The attribute of a rounding whose codes are -128 to 127, without an offset."""
 _CLOSE = 1e-3  # of a step: numbers are stored as float32
 
 

@@ -65,7 +65,8 @@ class Shapes:
         name, port = split(tensor)
         if port == 0 or (name in self._shapes and self._graph[name].op in _EVERY_PORT):
             return self._shapes.get(name)
-        return None
+        elements = element_shapes(self._graph, self._graph[name]) if port > 0 else ()
+        return elements[port] if port < len(elements) else None
 
     def full_shape(self, tensor: str) -> Shape | None:
         """Return a tensor's shape, or None where not all of it is known."""
@@ -78,6 +79,8 @@ class Shapes:
             handle = self._graph.producer(node.data_inputs[0])
             held: Shape | None = handle.attr("shape") if handle.op == "VarHandleOp" else None
             return held
+        if elements := element_shapes(self._graph, node):
+            return elements[0]
         rule = RULES.get(node.op)
         if rule is None or node.attr("data_format") == "NCHW_VECT_C":
             return None
@@ -117,6 +120,24 @@ class Shapes:
         if any(map(is_partial, known)) and not _only_moves(node, known):
             return None
         return compute(node, known)
+
+
+def element_shapes(graph: Graph, node: Node) -> Sequence[Shape | None]:
+    """Return the shape of each output of a node that takes from a queue or an iterator.
+
+    They are as the queue or the node declares them. Nothing is returned where none does, and for
+    any other node.
+    """
+    if node.op.startswith("IteratorGetNext"):
+        return tuple(node.attr("output_shapes") or ())
+    if not node.op.startswith("QueueDequeue"):
+        return ()
+    shapes = tuple(graph.producer(node.data_inputs[0]).attr("shapes") or ())
+    if node.op in ("QueueDequeue", "QueueDequeueV2"):
+        return shapes
+    count = graph.constant(node.data_inputs[1]) if "Many" in node.op else None
+    batch = -1 if count is None else int(count.value)
+    return tuple(None if shape is None else (batch, *shape) for shape in shapes)
 
 
 def variable_shape(node: Node) -> Shape | None:

@@ -1,6 +1,6 @@
 """What the time of a call goes to: by op, by node, and beside what the machine could do at most."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from deploykit.reporting.page.amounts import NOTHING, plain, share, volume, whole
 from deploykit.reporting.page.blocks import Pictures, Section, SectionDraft
@@ -9,21 +9,40 @@ from deploykit.reporting.page.part import DocumentPart
 _MOST_PROFILES, _MOST_OPS, _MOST_NODES = 4, 15, 20
 
 
-def profiles(part: DocumentPart, pictures: Pictures) -> Iterable[Section]:
-    """Show the profiles of a document of `deploykit benchmark --profile`."""
+def profiles(
+    part: DocumentPart, pictures: Pictures, shipped: str = "", elsewhere: str = ""
+) -> Iterable[Section]:
+    """Show the profiles of a document of `deploykit benchmark --profile`.
+
+    Args:
+        part: the document.
+        pictures: draws.
+        shipped: the name of the measurement of what is shipped, if it is among these.
+        elsewhere: the engine that runs what is shipped, if that is not among these.
+    """
     found = [each for each in part["measurements"] if each["profile"]]
     few = found[:_MOST_PROFILES]
-    draft = SectionDraft("Time by op and node", part)
+    of = f", TensorFlow graphs (the shipped one runs in {elsewhere})" if elsewhere else ""
+    draft = SectionDraft(f"Time by op and node{of}", part)
+    if few and elsewhere:
+        draft.say(f"These are the float32 graphs in TensorFlow: what is shipped runs in "
+                  f"{elsewhere}, whose time is not measured by op.", "doubt")  # fmt: skip
     if len(found) > len(few):
         draft.say(f"{len(few)} of {len(found)} profiles are shown; all of them are in "
                   f"{part['measurements'].place} in {part.file}.")  # fmt: skip
-    draft.draw(pictures, part, "ops")
-    for each in few:
-        profile = each["profile"]
-        _by_op(draft, each["name"].text, profile)
-        _by_node(draft, each["name"].text, profile)
+    names = [_name(each, shipped) for each in few]
+    draft.draw(pictures, part, "ops", of=", ".join(names) + of)
+    for name, each in zip(names, few, strict=True):
+        _by_op(draft, name, each["profile"])
+        _by_node(draft, name, each["profile"])
     yield from draft.done()
-    yield from _roofline(part, few, pictures)
+    yield from _roofline(part, dict(zip(names, few, strict=True)), pictures, of)
+
+
+def _name(part: DocumentPart, shipped: str) -> str:
+    """Return what a measurement is called, and whether it is what is shipped."""
+    name = part["name"].text
+    return f"{name} (shipped)" if name == shipped else name
 
 
 def _by_op(draft: SectionDraft, name: str, part: DocumentPart) -> None:
@@ -35,7 +54,7 @@ def _by_op(draft: SectionDraft, name: str, part: DocumentPart) -> None:
         for _, each in zip(range(_MOST_OPS), ops, strict=False)
     ]  # fmt: skip
     headings = ("op", "calls", "ms", "share", "memory", "GFLOP/s")
-    draft.grid(f"{name}: by op", ops, headings, rows)
+    draft.grid(f"By op: {name}", ops, headings, rows)
 
 
 def _by_node(draft: SectionDraft, name: str, part: DocumentPart) -> None:
@@ -47,27 +66,27 @@ def _by_node(draft: SectionDraft, name: str, part: DocumentPart) -> None:
         for _, each in zip(range(_MOST_NODES), nodes, strict=False)
     ]  # fmt: skip
     headings = ("node", "ms", "share", "GFLOP/s", "of the peak", "bound by")
-    draft.grid(f"{name}: by node", nodes, headings, rows, texts=["bound by"])
+    draft.grid(f"By node: {name}", nodes, headings, rows, texts=["bound by"])
 
 
 def _roofline(
-    part: DocumentPart, few: Iterable[DocumentPart], pictures: Pictures
+    part: DocumentPart, few: Mapping[str, DocumentPart], pictures: Pictures, of: str
 ) -> Iterable[Section]:
     """Show how near the models come to the peak of the machine."""
-    draft = SectionDraft("Roofline", part)
+    draft = SectionDraft(f"Roofline{of}", part)
     rows = []
-    for each in few:
+    for name, each in few.items():
         profile = each["profile"]
         peak = profile["peak"]
-        rows.append((each["name"].text, plain(peak["gflops"].number),
+        rows.append((name, plain(peak["gflops"].number),
                      plain(peak["gigabytes"].number), plain(profile["gflops_per_second"].number),
                      share(profile["share_of_peak"].number),
                      share(profile["idle_share"].number)))  # fmt: skip
     if rows:
         draft.say("The peak is what this machine reached in a multiplication of large float32 "
                   "matrices and in adding large arrays; 8 bits and caches go beyond.")  # fmt: skip
-        for each in few:
-            draft.draw(pictures, each["profile"], "roofline", of=each["name"].text)
+        for name, each in few.items():
+            draft.draw(pictures, each["profile"], "roofline", of=f"{name}{of}")
     headings = ("model", "peak GFLOP/s", "peak GB/s", "reached GFLOP/s", "of the peak",
                 "time without any node")  # fmt: skip
     draft.grid("Beside the peak", part["measurements"], headings, rows, count=len(rows))

@@ -28,11 +28,11 @@ def speed(part: DocumentPart, pictures: Pictures) -> Iterable[Section]:
     for _, each in zip(range(12), compared, strict=False):
         verdict = each["verdict"].text
         tone = TONES.get(verdict.partition(":")[0], "")
-        draft.say(f"{each['b'].text} beside {each['a'].text}: {verdict}", tone)
+        draft.say(f"Speed of {each['b'].text} beside {each['a'].text}: {verdict}", tone)
     if part["interrupted"].holds:
         draft.say("It was interrupted: this is what was measured until then.", "doubt")
     if busy := part["conditions"]["busy"].text:
-        draft.say(f"Measured while {busy}: latencies hold for such a machine.", "doubt")
+        draft.say(f"{busy}; latencies are only valid on a machine this loaded.", "doubt")
     draft.draw(pictures, part, "latencies", "throughput", "gains", "warm-ups")
     few = [each for _, each in zip(range(MOST_ROWS), measured, strict=False)]
     draft.grid("Latency and throughput", measured, _SPEED,

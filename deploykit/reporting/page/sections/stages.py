@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from deploykit.reporting.page.amounts import seconds
 from deploykit.reporting.page.blocks import MOST_ROWS, Pictures, Section, SectionDraft
 from deploykit.reporting.page.part import DocumentPart
+from deploykit.text.tables import sentence
 
 
 def stages(part: DocumentPart, pictures: Pictures) -> Iterable[Section]:
@@ -13,7 +14,7 @@ def stages(part: DocumentPart, pictures: Pictures) -> Iterable[Section]:
     draft = SectionDraft("Stages", found)
     rows = [
         (each["stage"].text, each["outcome"].text, seconds(each["seconds"].number),
-         "kept from before" if each["kept"].holds else "", each["why"].text)
+         "kept from before" if each["kept"].holds else "", sentence(each["why"].text))
         for _, each in zip(range(MOST_ROWS), found, strict=False)
     ]  # fmt: skip
     headings = ("stage", "outcome", "time", "result", "why")

@@ -1,12 +1,15 @@
 """An option without an effect beside the others is an error that says where it has one."""
 
+import contextlib
+import itertools
+
 import click
 import pytest
 
 from deploykit.benchmarking.engines.openvino_runner import check_bf16
-from deploykit.cli.main import COMMANDS, cli
-from deploykit.cli.options.conditions import CONDITIONS
-from deploykit.transforms.core.errors import GraphError
+from deploykit.cli.main import cli
+from deploykit.cli.options.conditions import CONDITIONS, check_conditions
+from deploykit.transforms.core.errors import Error, GraphError
 
 CASES = [
     ("benchmark m.pb --top 3", "--profile or --trace"),
@@ -31,6 +34,15 @@ CASES = [
     ("status a:1 --version 3", "MODEL"),
     ("ship m.pb --max-drop 0.1 --dry-run", "--calibration and --eval"),
     ("quantize m.pb --data x.npz --input-range 0,1", "without --data"),
+    ("transform --in_graph m --out_graph n --transforms fold_constants --data x", "--verify"),
+    ("serve served --max_json_mb=3", "with --rest_api_port"),
+    ("serve served --allow_reload", "other machines"),
+    ("serve served --allow_reload --host=0.0.0.0 --workers=2", "--workers=1"),
+    ("input write data --outputs y", "with --model"),
+    ("verify m.pb n.pb --force", "with -o"),
+    ("benchmark m.pb --force", "with -o, --csv, --plot or --trace"),
+    ("plan l.json --rate 3 --p99 4 --force", "with -o or --plot"),
+    ("export m.pb base --force", "--manifests or --batching"),
 ]
 
 
@@ -50,16 +62,113 @@ def test_a_key_of_the_project_file_without_effect_is_refused(deploykit, tmp_path
     assert "--max-drop has no effect here" in found.stderr
 
 
-def test_conditions_name_parameters_that_the_commands_have():
-    context = click.Context(cli)
-    for name, conditions in CONDITIONS.items():
-        assert name in COMMANDS
-        command = cli.get_command(context, name)
-        known = {each.name for each in command.params}
-        values = dict.fromkeys(known)
-        for condition in conditions:
-            assert {*condition.options} <= known, name
-            condition.holds(values)  # it reads no parameter that the command lacks
+def commands(group=cli, words=()):
+    """Yield the words of every command, and the command."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, (*words, name))
+        else:
+            yield " ".join((*words, name)), command
+
+
+COMMANDS = dict(commands())
+VALUES = ("1", "file.json", "a=1", "1,2", "0,1", "x=1,2", "1..2", "all", "0", "10.0.0.1",
+          "false", "fold_constants")  # fmt: skip
+
+
+def parsed(words, given):
+    """Return the context of a command line; nothing is run."""
+    parent = click.Context(cli)
+    for each in words.split()[:-1]:
+        parent = click.Context(parent.command.get_command(parent, each), parent)
+    return COMMANDS[words].make_context(words.split()[-1], [*given], parent)
+
+
+def spelled(words, parameter):
+    """Yield the words that give a parameter to a command: values that it takes."""
+    if getattr(parameter, "is_flag", False):
+        yield (parameter.opts[0],)
+        return
+    named = (parameter.opts[0],) if isinstance(parameter, click.Option) else ()
+    known = VALUES if parameter.name != "transforms" else VALUES[-1:]
+    for value in (*getattr(parameter.type, "choices", ()), *known):
+        with contextlib.suppress(click.ClickException, Error):
+            parameter.type_cast_value(click.Context(COMMANDS[words]), _one(parameter, value))
+            yield (*named, value)
+
+
+def _one(parameter, value):
+    return (value,) if parameter.multiple or parameter.nargs == -1 else value
+
+
+def lines(words, option):
+    """Yield command lines with an option, and with no other, one other or two others."""
+    parameters = [each for each in COMMANDS[words].params if each.name not in (
+        option.name, "help", "timeout", "memory_limit", "debug", "root_dir")]  # fmt: skip
+    first = [next(spelled(words, each)) for each in parameters if each.required]
+    own = next(spelled(words, option)) if not option.required else ()
+    every = [given for each in parameters if not each.required for given in spelled(words, each)]
+    base = [*itertools.chain(*first), *own]
+    yield base
+    for each in every:
+        yield [*base, *each]
+    for each in itertools.combinations(every, 2):
+        yield [*base, *itertools.chain(*each)]
+
+
+EVERY = [
+    (words, name, condition)
+    for words, several in CONDITIONS.items()
+    for condition in several
+    for name in condition.options
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "condition"), [pytest.param(*each, id="-".join(each[:2])) for each in EVERY]
+)
+def test_each_condition_fires_and_is_met(words, name, condition, caplog):
+    (option,) = (each for each in COMMANDS[words].params if each.name == name)
+    said = f"has no effect here, only {condition.where}"
+    found = set()
+    for line in lines(words, option):
+        with contextlib.suppress(click.ClickException, Error):
+            context = parsed(words, line)
+            fires = said in outcome(context, caplog)
+            assert not (fires and condition.holds(context.params))
+            found |= {fires} if fires or condition.holds(context.params) else set()
+        if len(found) == 2:
+            return
+    raise AssertionError(f"{option.opts[0]}: of fires and is met, only seen: {found}")
+
+
+def outcome(context, caplog):
+    """Return what is said of a command line: errors, and warnings of TensorFlow Serving's flags."""
+    caplog.clear()
+    error = ""
+    try:
+        check_conditions(context)
+    except click.UsageError as found:
+        error = found.message
+    return "\n".join([error, *caplog.messages])
+
+
+def test_every_command_that_need_not_write_has_a_condition_for_force():
+    for words, command in COMMANDS.items():
+        own = {each.name: each for each in command.params}
+        writes_always = (
+            "output" not in own or "default: " in own["output"].help or own["output"].required
+        )
+        if "force" in own and not writes_always:
+            assert any("force" in each.options for each in CONDITIONS[words]), words
+
+
+def test_conditions_are_those_of_commands():
+    assert {*CONDITIONS} <= {*COMMANDS}
+    assert "verify" in CONDITIONS  # which `records verify` has no part in
+    check_conditions(parsed("records verify", ["folder", "--processes", "2"]))
 
 
 def test_verify_of_optimize_is_deprecated(deploykit, small):

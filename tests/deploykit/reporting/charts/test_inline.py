@@ -7,11 +7,16 @@ import pytest
 from matplotlib.figure import Figure
 
 from deploykit.reporting.charts import inline
+from deploykit.reporting.charts.bars import BarRow, draw_bars
+from deploykit.reporting.charts.figures import chart
+from deploykit.reporting.charts.gains import gains
 from deploykit.reporting.charts.latencies import latencies
-from deploykit.reporting.charts.style import VARIABLES
+from deploykit.reporting.charts.sheet import Place, Sheet
+from deploykit.reporting.charts.style import SERIES, VARIABLES
 from deploykit.reporting.charts.throughput import throughput
 from tests.deploykit.benchmarking.made_up_results import measurement, result
 
+SVG = "{http://www.w3.org/2000/svg}"
 PAIR = result(measurement("first.pb"), measurement("second.pb", 3.0))
 
 
@@ -65,3 +70,50 @@ def test_many_calls_make_a_small_chart(calls):
 def test_forty_rows_stay_below_forty_kilobytes():
     rows = [measurement(f"models/the model of number {n}.pb", 1.0 + n) for n in range(40)]
     assert len(inline.svg(latencies(result(*rows)), "x")) < 40_000
+
+
+def test_a_stretched_chart_is_drawn_in_shares_of_the_width_of_its_page():
+    """Bars, whiskers and texts are where they were, but marks and letters keep their size."""
+    found = gains(PAIR)
+    assert found is not None
+    plain = ElementTree.fromstring(inline.svg(found, "x"))
+    stretched = ElementTree.fromstring(inline.svg(found, "x", stretch=True))
+    assert "viewBox" not in stretched.attrib
+    assert "max-width" not in stretched.attrib["style"]
+    width = float(plain.attrib["viewBox"].split()[2])
+    for kind in ("text", "rect", "line"):
+        assert list(stretched.iter(f"{SVG}{kind}")), kind
+    assert not list(stretched.iter(f"{SVG}path"))
+    texts = [list(each.iter(f"{SVG}text")) for each in (plain, stretched)]
+    for before, after in zip(*texts, strict=True):
+        assert before.text == after.text
+        assert before.attrib["y"] == after.attrib["y"]
+        share = float(after.attrib["x"].removesuffix("%"))
+        assert share == pytest.approx(100 * float(before.attrib["x"]) / width, abs=0.01)
+    one, end = (float(re.findall(r"[\d.]+", each)[0]) for each in _bar(stretched))
+    assert 0 <= one < 100
+    assert 0 < end <= 100
+
+
+def _bar(root: ElementTree.Element) -> tuple[str, str]:
+    bar = next(root.iter(f"{SVG}rect"))
+    return bar.attrib["x"], bar.attrib["width"]
+
+
+def test_marks_of_a_legend_are_not_stretched():
+    rows = [BarRow("a", (1.0, 2.0)), BarRow("b", (3.0, None))]
+    figure = chart(lambda sheet, place: draw_bars(sheet, place, rows, ["one", "two"], "ms"))
+    boxes = list(ElementTree.fromstring(inline.svg(figure, "x", stretch=True)).iter(f"{SVG}rect"))
+    wide = [each.attrib["width"] for each in boxes]
+    assert [each.endswith("%") for each in wide] == [False] * 4 + [True] * 3
+    assert float(wide[4][:-1]) * 3 == pytest.approx(float(wide[6][:-1]), rel=0.02)
+
+
+def test_only_charts_of_bars_are_stretched():
+    with pytest.raises(ValueError, match="bars, lines and texts"):
+        inline.svg(chart(_triangle), "x", stretch=True)
+
+
+def _triangle(sheet: Sheet, place: Place) -> float:
+    sheet.marks([(20.0, 20.0)], SERIES[0], 9, "triangle")
+    return 40.0

@@ -12,6 +12,7 @@ from deploykit.reporting.page.chapters import KINDS as SHOWN
 from deploykit.reporting.page.chapters import kind_of
 from deploykit.reporting.page.page import MOST_BYTES, html_of
 from deploykit.reporting.page.pictures import pictures
+from deploykit.text.tables import sentence
 from deploykit.transforms.core.errors import GraphError
 from tests.deploykit.reporting.page.drawn import documents
 from tests.deploykit.reporting.page.reading import at, read
@@ -169,7 +170,7 @@ def test_the_first_screen_shows_five_figures_before_and_after():
         "p50": figure(after={"value": 0.291, "low": 0.285, "high": 0.297},
                       ratio={"value": 2.1, "low": 2.04, "high": 2.17}, verdict="faster: x"),
         "rate": figure(unit="items/s", after=None, before=None, ratio=None,
-                       verdict="not measured: no time"),
+                       verdict="Not measured: no time"),
         "cpu": figure(unit="ms/item", ratio={"value": 0.5, "low": 0.4, "high": 0.6}),
     }  # fmt: skip
     html = page_of(document)
@@ -182,7 +183,7 @@ def test_the_first_screen_shows_five_figures_before_and_after():
         "3.23 \N{MULTIPLICATION SIGN}",
         "0.291",
         "2.10 \N{MULTIPLICATION SIGN} (2.04 to 2.17)",
-        "not measured: no time",
+        "Not measured: no time",
     ):
         assert said in found.texts, said
     cards = re.findall(r'class="card (\w*)"', html)
@@ -200,7 +201,7 @@ def test_the_first_screen_names_batch_threads_machine_and_date():
         : page.index("five figures") if "five figures" in page else page.index("Accuracy<")
     ]
     for each in ("batch 8, threads 2x1, 3 concurrent requests", "Some Processor 9, 2 CPUs",
-                 "25 November 2026, 19:04"):  # fmt: skip
+                 "25 November 2026, 19:04 UTC"):  # fmt: skip
         assert each in first
     document["measured"] = {"batch": 1, "threads": None, "concurrency": 1}
     assert "batch 1, the default threads<" in page_of(document)
@@ -285,3 +286,61 @@ def test_what_is_no_result_is_said_in_one_sentence(document, said):
     with pytest.raises(GraphError, match=said) as caught:
         html_of([document], files=["a.json"])
     assert "\n" not in str(caught.value)
+
+
+def profiled_ship(engine: str) -> dict[str, Any]:
+    """Return a report of what runs in an engine; what is not run in TensorFlow has no profile."""
+    document, benchmark = ship(number) | {"engine": engine}, documents(0)[0]
+    stage = next(each for each in document["stages"] if each["stage"] == "benchmark")
+    profile = next(each["profile"] for each in benchmark["measurements"] if each.get("profile"))
+    benchmark["measurements"] = [each | {"profile": profile} for each in benchmark["measurements"]]
+    models = {"models": benchmark, "profiled": None}
+    if engine != "tensorflow":
+        alone = [each | {"profile": None} for each in benchmark["measurements"]]
+        models = {"models": benchmark | {"measurements": alone}, "profiled": benchmark}
+    stage["document"] |= models
+    return document
+
+
+def test_profiles_say_which_graph_they_show():
+    for engine, said in (("openvino", "the shipped one runs in OpenVINO"), ("tensorflow", "")):
+        found = read(page_of(profiled_ship(engine), pictures=pictures)).texts
+        titles = [each for each in found if each.startswith(("Roofline: node", "Time by op:"))]
+        assert len(titles) >= 2
+        if said:
+            assert all(said in each for each in titles)
+        else:
+            assert any("(shipped)" in each for each in titles)
+        assert not any("(shipped)" in each for each in titles) or engine == "tensorflow"
+
+
+def test_no_two_pictures_have_one_title():
+    twice = [documents(0)[0], documents(0)[0], profiled_ship("openvino")]
+    page = html_of(twice, pictures, ["a.json", "a.json", "b"])
+    titles = re.findall(r"<figcaption>(.*?)</figcaption>", page)
+    assert len(titles) == len(set(titles)) > 8
+    assert len(set(re.findall(r'class="title">(.*?)<', page))) == 3
+
+
+def test_a_benchmark_names_batches_threads_and_machine_first():
+    document = documents(0)[0]
+    document["machine"] = {"cpu": "Some Processor 9", "cpus": 2}
+    for samples, each in zip((1, 8), document["measurements"], strict=False):
+        threads = {"intra_op_threads": 2 * (samples > 1), "inter_op_threads": 0}
+        each |= {"samples": samples, "facts": each["facts"] | threads}
+    page = page_of(document)
+    first = re.sub(r"<.*?>", "", page[page.index("<article>") : page.index("<nav")])
+    for each in ("1, 8", "default, 2x0", "Some Processor 9, 2 CPUs"):
+        assert each in first
+
+
+def test_sentences_begin_with_a_capital():
+    document = ship(number)
+    document["stages"][0] |= {"why": "nothing was left", "outcome": "left out"}
+    document["figures"]["cpu"] |= {"verdict": "less CPU time"}
+    found = read(page_of(document, pictures=pictures)).texts
+    assert {"Nothing was left", "Less CPU time"} <= set(found)
+    benchmark = documents(0)[0]
+    benchmark["conditions"] = {"busy": "measured on a loaded machine"}
+    assert "Measured on a loaded machine; latencies" in read(page_of(benchmark)).text
+    assert sentence("b_1.pb is faster") == "b_1.pb is faster"

@@ -7,7 +7,8 @@ from deploykit.shipping.ship_options import ShipOptions
 from deploykit.shipping.shipment import FROZEN, OPTIMIZED_FILE, Shipment
 from deploykit.shipping.stages.graphs import CHECK, OPTIMIZE
 from deploykit.shipping.stages.proofs import VERIFY
-from deploykit.transforms.core.errors import UnverifiedError
+from deploykit.transforms.core.errors import GraphError, UnverifiedError
+from deploykit.transforms.core.node import Node
 from tests.support import build, random
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -50,3 +51,18 @@ def test_without_a_comparison_nothing_is_written(tmp_path):
     with pytest.raises(UnverifiedError, match=r"--calibration, .*--input-range .*--allow-unver"):
         CHECK.run(shipment(tmp_path))
     assert not (tmp_path / FROZEN).exists()
+
+
+def test_an_op_of_no_tensorflow_matters_where_the_outputs_need_it(tmp_path):
+    graph = shipment(tmp_path).source.model
+    graph.add(Node("u", "Mine", ("out",)))
+    file = tmp_path / "own.pb"
+    file.write_bytes(b"".join(graph.serialized()))
+    how = ShipOptions(input_range=(5.0, 9.0))
+    shipped = Shipment(Source(str(file), outputs=["out"]), tmp_path, tmp_path, "m", how, 1.0)
+    document = CHECK.run(shipped).document
+    assert document["outputs"] == ["out"]
+    assert document["graphs"][0]["warnings"]
+    shipped.source = Source(str(file))
+    with pytest.raises(GraphError, match="Mine is no op of TensorFlow"):
+        CHECK.run(shipped)

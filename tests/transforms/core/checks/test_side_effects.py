@@ -121,6 +121,18 @@ def test_what_waits_counts_where_it_is_run(op):
         refuse(effects_in(graph))
 
 
+@pytest.mark.parametrize(("fed", "runs"), [("x", False), ("n:0,n:1", False), ("n", True)])
+def test_what_waits_does_not_count_where_inputs_cut_it_off(fed, runs):
+    nodes = [Node("n", "QueueDequeueManyV2"), Node("x", "AddV2", ("n", "n:1"))]
+    graph = Graph([*nodes, Node("y", "Relu", ("x",))], fed.split(","), ("y",))
+    assert [effect.tensors for effect in effects_in(graph)] == [("n", "n:1")] * runs
+    if not runs:
+        refuse_side_effects(graph)
+        return
+    with pytest.raises(RefusedError, match="--inputs n,n:1, or allow it"):
+        refuse_side_effects(graph)
+
+
 def test_every_op_with_a_telling_name_has_been_judged():
     judged = set(" ".join(SIDE_EFFECTS.values()).split())
     telling = {op for op in op_defs() if TELLING.search(op) and not HARMLESS.fullmatch(op)}

@@ -1,0 +1,228 @@
+"""What a server says of its models over REST, which can list them; gRPC cannot."""
+
+import contextlib
+import http.client
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import SplitResult, quote, urlsplit
+
+from google.protobuf import json_format
+
+from deploykit.serving.client.connection import Connection
+from deploykit.serving.client.endpoint import CallError
+from deploykit.serving.protocol.protos import MetaGraphDef, SignatureDefMap
+from deploykit.serving.protocol.signatures import Signature, signatures_of
+from deploykit.serving.protocol.version_status import VersionStatus
+from deploykit.transforms.core.errors import Error, FileError
+from deploykit.transforms.core.files.reading import MOST_TEXT
+
+_PAUSE = 0.2  # seconds before a request is retried, then twice as long, and so on
+_CODES = {400: "INVALID_ARGUMENT", 404: "NOT_FOUND", 503: "UNAVAILABLE"}
+_NO_LIST = (
+    "the server does not list its models over REST, as TensorFlow Serving does not: name a model, "
+    "for example: deploykit status {} MODEL"
+)
+
+
+def is_rest(address: str) -> bool:
+    """Return whether an address is a URL of REST."""
+    return address.lower().startswith(("http:", "https:"))
+
+
+class RestClient:
+    """Reads from the REST API of a server, with a new connection for each request."""
+
+    def __init__(self, address: str, connection: Connection) -> None:
+        """Check the address; connect later.
+
+        Error: it is not a URL of a server. FileError: a certificate or key cannot be read.
+        """
+        self._address, self._connection = address, connection
+        self._url = _parsed(address)
+        self._tls = _context(connection) if self._url.scheme == "https" else None
+        if self._tls is None and (connection.tls or connection.ca or connection.certificate):
+            raise Error(f"{address}: http: is not encrypted; write https: to use TLS options")
+
+    def models(self) -> list[str]:
+        """Return the names of all models. CallError: there is no such server, or no such list."""
+        status, document = self._get("/v1/models")
+        if status in (400, 404):
+            raise CallError(f"{self._address}: {_NO_LIST.format(self._address)}", "UNIMPLEMENTED")
+        names = self._field(status, document, "models")
+        if not (isinstance(names, list) and all(isinstance(each, str) for each in names)):
+            raise self._foreign("the response lists no models")
+        return names
+
+    def status(
+        self, model: str, version: int | None = None, label: str = ""
+    ) -> list[VersionStatus]:
+        """Return the versions of a model. CallError: there is no such server, model or version."""
+        found = self._field(*self._get(_path(model, version, label)), "model_version_status")
+        try:
+            return [
+                VersionStatus(int(each["version"]), str(each["state"]), **_error(each))
+                for each in found
+            ]
+        except (TypeError, KeyError, ValueError, AttributeError):
+            raise self._foreign("the response contains no versions") from None
+
+    def metadata(
+        self, model: str, version: int | None = None, label: str = ""
+    ) -> dict[str, Signature]:
+        """Return the signatures of a model by name. CallError: as `status`."""
+        found = self._field(*self._get(f"{_path(model, version, label)}/metadata"), "metadata")
+        signatures, graph = SignatureDefMap(), MetaGraphDef()
+        try:
+            json_format.ParseDict(found["signature_def"], signatures, ignore_unknown_fields=True)
+        except (TypeError, KeyError, json_format.ParseError):
+            raise self._foreign("the response contains no signatures") from None
+        for name, signature in signatures.signature_def.items():
+            graph.signature_def[name].CopyFrom(signature)
+        return signatures_of(graph)
+
+    def _field(self, status: int, document: Any, name: str) -> Any:
+        if status == 200 and isinstance(document, dict) and name in document:
+            return document[name]
+        if isinstance(document, dict) and isinstance(document.get("error"), str):
+            why, code = " ".join(document["error"].split()), _CODES.get(status, "UNKNOWN")
+            raise CallError(f"{self._address}: {why} (status {status})", code)
+        raise self._foreign(f"the response has status {status} and no '{name}'")
+
+    def _foreign(self, why: str) -> CallError:
+        expected = "expected the REST port of a server of the TensorFlow Serving API"
+        return CallError(f"{self._address}: {why}; {expected}", "UNKNOWN")
+
+    def _get(self, path: str) -> tuple[int, Any]:
+        """Return the status and the document of a response; retry while no server is ready."""
+        end = time.monotonic() + self._connection.timeout
+        for attempt in range(self._connection.retries + 1):
+            is_last = attempt == self._connection.retries
+            try:
+                status, page = self._request(path, end)
+                if status != 503 or is_last:
+                    break
+            except ConnectionRefusedError as error:
+                if is_last:
+                    raise self._unreachable(error) from None
+            time.sleep(max(0.0, min(_PAUSE * 2**attempt, end - time.monotonic())))
+        try:
+            return status, json.loads(page)
+        except (ValueError, RecursionError):
+            if status in (400, 404):
+                return status, None
+            raise self._foreign(f"the response (status {status}) is not JSON") from None
+
+    def _request(self, path: str, end: float) -> tuple[int, bytes]:
+        """Return the status and body of a response. ConnectionRefusedError: nothing listens."""
+        late = threading.Event()
+        try:
+            with self._connected(end, late) as connection:
+                connection.request("GET", path, headers={"Connection": "close"})
+                response = connection.getresponse()
+                page = response.read(MOST_TEXT + 1)
+        except ConnectionRefusedError:
+            raise
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            if late.is_set() or isinstance(error, TimeoutError):
+                raise self._late() from None
+            raise self._unreachable(error) from None
+        if late.is_set():
+            raise self._late()
+        if len(page) > MOST_TEXT:
+            raise self._foreign(f"the response is larger than {MOST_TEXT >> 20} MiB")
+        return response.status, page
+
+    @contextlib.contextmanager
+    def _connected(self, end: float, late: threading.Event) -> Iterator[http.client.HTTPConnection]:
+        """Connect; at `end`, shut the connection down, however slowly the server sends."""
+        left = max(end - time.monotonic(), 0.001)
+        host = self._url.hostname or ""
+        port = self._url.port or (80 if self._tls is None else 443)
+        connection = http.client.HTTPConnection(host, port, timeout=left)
+        with contextlib.closing(connection):
+            connection.connect()
+            used = connection.sock
+            if self._tls is not None:
+                name = self._connection.server_name or host
+                used = connection.sock = self._tls.wrap_socket(
+                    used, server_hostname=name, do_handshake_on_connect=False
+                )
+
+            def hang_up() -> None:
+                late.set()
+                with contextlib.suppress(OSError):
+                    socket.socket.shutdown(used, socket.SHUT_RDWR)
+
+            timer = threading.Timer(max(end - time.monotonic(), 0.001), hang_up)
+            timer.daemon = True
+            timer.start()
+            try:
+                if isinstance(used, ssl.SSLSocket):
+                    used.do_handshake()
+                yield connection
+            finally:
+                timer.cancel()
+
+    def _late(self) -> CallError:
+        seconds = f"{self._connection.timeout:g} seconds"
+        return CallError(
+            f"{self._address}: no response within {seconds} (timeout)", "DEADLINE_EXCEEDED"
+        )
+
+    def _unreachable(self, error: Exception) -> CallError:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            why = f"the certificate of the server is refused: {error.verify_message}"
+        elif isinstance(error, ssl.SSLError):
+            why = f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
+        elif isinstance(error, (http.client.HTTPException, ConnectionResetError, ValueError)):
+            why = "the server does not answer HTTP/1.1 (is this the port of gRPC, or of TLS?)"
+        else:
+            why = f"no server can be reached: {getattr(error, 'strerror', None) or error}"
+        return CallError(f"{self._address}: {why} (UNAVAILABLE)", "UNAVAILABLE")
+
+
+def _parsed(address: str) -> SplitResult:
+    """Return the parts of a URL; `rest_url` of a server ends with /v1. Error: it has others."""
+    try:
+        url = urlsplit(address)
+        valid = url.hostname is not None and url.port != 0
+    except ValueError:
+        valid = False
+    valid = valid and address.isascii() and address.isprintable() and not {*address} & {*"@?#"}
+    if valid and url.path.rstrip("/") in ("", "/v1", "/v1/models"):
+        return url
+    raise Error(f"{address}: not the URL of a server, expected one such as http://localhost:8501")
+
+
+def _context(how: Connection) -> ssl.SSLContext:
+    path = how.ca
+    try:
+        context = ssl.create_default_context(cafile=path)
+        if how.certificate is not None:
+            path = how.certificate
+            context.load_cert_chain(path, how.key, password="")
+    except ssl.SSLError as error:
+        words = (error.reason or str(error)).replace("_", " ").lower()
+        raise FileError(f"{path}: cannot be read as PEM: {words}") from None
+    except OSError as error:
+        shown = path if path == how.ca else f"{how.certificate}, {how.key}"
+        raise FileError(f"{shown}: {error.strerror or error}") from None
+    return context
+
+
+def _path(model: str, version: int | None, label: str) -> str:
+    path = f"/v1/models/{quote(model, safe='')}"
+    if version is not None:
+        return f"{path}/versions/{version}"
+    return f"{path}/labels/{quote(label, safe='')}" if label else path
+
+
+def _error(version: Mapping[str, Any]) -> dict[str, str]:
+    status = version.get("status") or {}
+    return {"code": str(status.get("error_code", "OK")),
+            "message": str(status.get("error_message", ""))}  # fmt: skip
