@@ -30,12 +30,9 @@ from deploykit.serving.protocol.protos import (
     ReloadConfigResponse,
     SignatureDefMap,
 )
-from deploykit.serving.protocol.signatures import Signature, signatures_of
+from deploykit.serving.protocol.signatures import Signature, signatures_in
 from deploykit.serving.protocol.version_status import VersionStatus
 from deploykit.transforms.core.errors import Error
-from deploykit.transforms.core.protos import (
-    MetaGraphDef,
-)
 from deploykit.transforms.core.tensors import Array
 
 _HEALTH = {b"\x08\x01": "SERVING", b"\x08\x02": "NOT_SERVING"}  # a HealthCheckResponse, whole
@@ -138,11 +135,9 @@ class Client:
         answer = self._call(
             PREDICTION_SERVICE, "GetModelMetadata", request, GetModelMetadataResponse
         )
-        found, meta = SignatureDefMap(), MetaGraphDef()
+        found = SignatureDefMap()
         answer.metadata["signature_def"].Unpack(found)
-        for name, signature in found.signature_def.items():
-            meta.signature_def[name].ParseFromString(signature.SerializeToString())
-        return signatures_of(meta)
+        return signatures_in(found)
 
     def status(
         self, model: str, *, version: int | None = None, label: str = ""

@@ -15,8 +15,8 @@ from google.protobuf import json_format
 
 from deploykit.serving.client.connection import Connection
 from deploykit.serving.client.endpoint import CallError
-from deploykit.serving.protocol.protos import MetaGraphDef, SignatureDefMap
-from deploykit.serving.protocol.signatures import Signature, signatures_of
+from deploykit.serving.protocol.protos import SignatureDefMap
+from deploykit.serving.protocol.signatures import Signature, signatures_in
 from deploykit.serving.protocol.version_status import VersionStatus
 from deploykit.transforms.core.errors import Error, FileError
 from deploykit.transforms.core.files.reading import MOST_TEXT
@@ -76,14 +76,12 @@ class RestClient:
     ) -> dict[str, Signature]:
         """Return the signatures of a model by name. CallError: as `status`."""
         found = self._field(*self._get(f"{_path(model, version, label)}/metadata"), "metadata")
-        signatures, graph = SignatureDefMap(), MetaGraphDef()
+        signatures = SignatureDefMap()
         try:
             json_format.ParseDict(found["signature_def"], signatures, ignore_unknown_fields=True)
         except (TypeError, KeyError, json_format.ParseError):
             raise self._foreign("the response contains no signatures") from None
-        for name, signature in signatures.signature_def.items():
-            graph.signature_def[name].CopyFrom(signature)
-        return signatures_of(graph)
+        return signatures_in(signatures)
 
     def _field(self, status: int, document: Any, name: str) -> Any:
         if status == 200 and isinstance(document, dict) and name in document:

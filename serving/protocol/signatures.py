@@ -77,6 +77,14 @@ def signatures_of(meta: MetaGraphDef) -> dict[str, Signature]:
     }
 
 
+def signatures_in(found: SignatureDefMap) -> dict[str, Signature]:
+    """Return the signatures by name that TensorFlow Serving sent."""
+    meta = MetaGraphDef()
+    for name, signature in found.signature_def.items():
+        meta.signature_def[name].ParseFromString(signature.SerializeToString())
+    return signatures_of(meta)
+
+
 def signature_map(signatures: Mapping[str, Signature]) -> SignatureDefMap:
     """Return signatures as TensorFlow Serving sends them."""
     found = SignatureDefMap()

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from deploykit.calling.request_inputs import arrays_from
-from deploykit.serving.protocol.protos import SignatureDef
 from deploykit.serving.protocol.signatures import Signature, Tensor
 from deploykit.transforms.core.errors import GraphError
+from deploykit.transforms.core.protos import SignatureDef
 
 VALUES = np.ones((4,), np.float32)
 
