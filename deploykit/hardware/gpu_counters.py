@@ -143,8 +143,10 @@ class _Activity:
 
 def open_devices() -> Sequence[Device]:
     """Return all GPUs of the machine, in NVML's order; none where there is no NVML."""
-    import pynvml
-
+    try:
+        import pynvml
+    except ImportError:  # a GPU's counters are an extra; without them, none is shown
+        return []
     try:
         pynvml.nvmlInit()
         return [NvmlDevice(pynvml, number) for number in range(pynvml.nvmlDeviceGetCount())]

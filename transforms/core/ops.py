@@ -1,16 +1,20 @@
 """What TensorFlow's registry says of each op, read from a table instead of a started TensorFlow.
 
-`ops.pb.gz` is the OpList of TensorFlow 2.21 without its documentation. `python -m
-transforms.core.ops` writes it anew; a test compares it with the TensorFlow that is installed.
+`ops.pb.gz` is an OpList of all ops since TensorFlow 2.16, without documentation, each as the newest
+release defines it. `op_releases.json` has the first release and the first one without it of those
+that are not in all. `make ops`, run with each new release, brings both up to date; a test compares
+them with the TensorFlow that is installed.
 """
 
 import functools
 import gzip
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from deploykit.transforms.core.engines.tensorflow_wheel import tensorflow_wheel
 from deploykit.transforms.core.node import Node
 from deploykit.transforms.core.protos import OpDef, OpList
 from deploykit.transforms.core.tensors import DType, type_name
@@ -40,12 +44,59 @@ _SEEN_OPS = frozenset(
 MAX_PORTS = 1 << 20  # of one node; nothing honest comes near, TensorFlow takes all memory beyond
 GRAPH_VERSION = 2474  # what that TensorFlow calls the form of its graphs
 TABLE = Path(__file__).with_name("ops.pb.gz")
+RELEASES = Path(__file__).with_name("op_releases.json")
+
+Release = tuple[int, int]
+"""Such as (2, 16)."""
+Span = tuple[Release | None, Release | None]
+"""The first release with an op, and the first one without it; None: there is none in the table."""
 
 
 @functools.cache
 def op_defs() -> Mapping[str, OpDef]:
-    """Return the definition of every op by name."""
-    return {op.name: op for op in OpList.FromString(gzip.decompress(TABLE.read_bytes())).op}
+    """Return the definition of every op of the installed TensorFlow by name.
+
+    Without TensorFlow, those of all releases.
+    """
+    wheel = tensorflow_wheel()
+    ops = OpList.FromString(gzip.decompress(TABLE.read_bytes())).op
+    return {
+        op.name: op for op in ops if wheel is None or _has(wheel.numbers, _spans().get(op.name))
+    }
+
+
+def other_release(op: str) -> str:
+    """Say which release has an op that the installed TensorFlow lacks; nothing: none has it."""
+    wheel, span = tensorflow_wheel(), _spans().get(op)
+    if wheel is None or span is None or _has(wheel.numbers, span):
+        return ""
+    since, until = span
+    is_newer = since is not None and wheel.numbers < since
+    which = f">= {_text(since)}" if is_newer else f"< {_text(until)}"
+    return f"{op} needs TensorFlow {which}; this is {wheel.version}"
+
+
+def _has(release: Release, span: Span | None) -> bool:
+    since, until = span or (None, None)
+    return (since is None or since <= release) and (until is None or release < until)
+
+
+@functools.cache
+def _spans() -> Mapping[str, Span]:
+    """Return the releases of the ops that are not in all."""
+    found = json.loads(RELEASES.read_text())
+    return {op: (_release(since), _release(until)) for op, (since, until) in found.items()}
+
+
+def _release(text: str | None) -> Release | None:
+    if text is None:
+        return None
+    major, minor = text.split(".")
+    return int(major), int(minor)
+
+
+def _text(release: Release | None) -> str | None:
+    return None if release is None else "{}.{}".format(*release)
 
 
 def acts(op: str) -> bool:
@@ -124,21 +175,42 @@ def _attr(node: Node, op_def: OpDef, name: str) -> object:
     return None
 
 
-def _registered() -> OpList:
-    """Return the OpList of the TensorFlow that is installed, without its documentation."""
+def merge(ops: Iterable[OpDef], release: Release) -> None:
+    """Bring the table up to date with the ops of a release that is newer than those in it."""
+    table = OpList.FromString(gzip.decompress(TABLE.read_bytes())).op if TABLE.exists() else ()
+    known = {op.name: op for op in table}
+    new = {op.name: op for op in ops}
+    spans = dict(_spans()) if RELEASES.exists() else {}
+    for name in sorted({*known, *new}):
+        since, until = spans.get(name, (None, None))
+        if name not in known and known:
+            spans[name] = release, None
+        elif name not in new and until is None:
+            spans[name] = since, release
+    merged = OpList(op=[op for _, op in sorted({**known, **new}.items())])
+    TABLE.write_bytes(gzip.compress(merged.SerializeToString(deterministic=True), 9, mtime=0))
+    texts = {op: [_text(each) for each in span] for op, span in sorted(spans.items())}
+    RELEASES.write_text(json.dumps(texts, indent=1) + "\n")
+
+
+def registered() -> list[OpDef]:
+    """Return the ops of the TensorFlow that is installed, without their documentation."""
     import tensorflow  # noqa: F401  the registry fills when TensorFlow starts
     from tensorflow.python.client import pywrap_tf_session
 
     buffer = pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList())
-    ops = sorted(OpList.FromString(buffer).op, key=lambda op: op.name)
-    for op in ops:
-        op.ClearField("summary")
-        op.ClearField("description")
-        for described in (*op.input_arg, *op.output_arg, *op.attr):
-            described.ClearField("description")
-    return OpList(op=ops)
+    return [undocumented(op) for op in OpList.FromString(buffer).op]
+
+
+def undocumented(op: OpDef) -> OpDef:
+    """Return a definition without what is only for readers."""
+    for part in (op, *op.input_arg, *op.output_arg, *op.attr):
+        part.ClearField("description")
+    op.ClearField("summary")
+    return op
 
 
 if __name__ == "__main__":
-    table = _registered().SerializeToString(deterministic=True)
-    TABLE.write_bytes(gzip.compress(table, 9, mtime=0))
+    installed = tensorflow_wheel()
+    if installed is not None:
+        merge(registered(), installed.numbers)

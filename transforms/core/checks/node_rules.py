@@ -9,7 +9,7 @@ from deploykit.transforms.core.checks.ports import OpPorts, Ports
 from deploykit.transforms.core.errors import GraphError, misspelt, nearest
 from deploykit.transforms.core.functions import functions_in
 from deploykit.transforms.core.node import Node
-from deploykit.transforms.core.ops import MAX_PORTS, op_defs
+from deploykit.transforms.core.ops import MAX_PORTS, op_defs, other_release
 from deploykit.transforms.core.protos import AttrValue, FunctionDef, OpDef
 from deploykit.transforms.core.tensors import type_name
 
@@ -114,6 +114,8 @@ class NodeRules:
             op_def = op_defs().get(node.op)
             if op_def is None and node.op in self.functions:
                 op_def = self.functions[node.op].signature
+            if op_def is None and (why := other_release(node.op)):
+                raise GraphError(f"node '{node.name}': {why}")
             if op_def is None:
                 hint = misspelt(node.op, (*self.functions, *op_defs()))
                 raise GraphError(
