@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check docs golden bench fuzz ops protos clean
+.PHONY: help setup demo test test-slow test-versions check docs golden bench fuzz ops protos clean
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,6 +34,9 @@ test: setup  ## run the quick tests
 
 test-slow: setup  ## run the long tests
 	$(BIN)/python -m pytest -m slow -rs
+
+test-versions:  ## run the main path in fresh environments of several TensorFlow and Python versions
+	$(PYTHON) -m tests.versions $(PAIRS)
 
 check: setup  ## format, lint, types, and whether the generated pages of docs/ are up to date
 	$(BIN)/ruff format --check .
@@ -65,4 +68,4 @@ protos: setup  ## rewrite the descriptors of messages from the installed package
 	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m deploykit.serving.protocol.write_descriptors
 
 clean:  ## remove .venv and what tools left behind
-	rm -rf $(VENV) build dist .demo .mypy_cache .pytest_cache .ruff_cache .hypothesis .fuzz
+	rm -rf $(VENV) build dist .demo .mypy_cache .pytest_cache .ruff_cache .hypothesis .fuzz .versions

@@ -1,0 +1,1 @@
+"""The main path in fresh environments of several TensorFlow and Python versions."""
