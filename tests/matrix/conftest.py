@@ -2,7 +2,8 @@
 
 import pytest
 
-from deploykit.freezing import initializers, resaving, updates
+from deploykit.freezing import initializers, resaving
+from deploykit.freezing.variable_updates import repeated_calls
 from deploykit.transforms.core.shapes import static_shapes
 from tests.support import call_here
 
@@ -11,6 +12,6 @@ from tests.support import call_here
 def in_process():
     """Run what would start TensorFlow in a child here, where it has been started."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (initializers, resaving, static_shapes, updates):
+        for module in (initializers, resaving, static_shapes, repeated_calls):
             patch.setattr(module, "call", call_here)
         yield

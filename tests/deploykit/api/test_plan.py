@@ -132,5 +132,5 @@ def test_what_people_read(deploykit, quick, tmp_path):
     for words in ("replicas of 1 core", "zone lost", "headroom", "an hour", "compared at 60"):
         assert words in found.stdout
     drawn = plot_plan(api.plan(path, rate=1000, p99_ms=60).document(), "plan.svg").decode()
-    for words in ("replicas, one lost", "measured on one replica", "calls a second to each"):
+    for words in ("replicas, one lost", "measured on one replica", "Calls a second to each"):
         assert words in drawn

@@ -89,7 +89,7 @@ def test_every_function_takes_the_names_of_ops_that_are_allowed(name, tmp_path, 
         FUNCTIONS[name](graph("before"), allowed_ops=["ReadFile", "WriteFile"])
 
 
-def told(self, allowed):
+def told(self, allowed, **_):
     raise RefusedError(f"allowed: {list(allowed)}")
 
 

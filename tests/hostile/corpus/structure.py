@@ -97,7 +97,7 @@ CASES = (
              end="r"), "'m'", "'r'"),
     case("unknown op", net(floats("odd", "Rleu", "x")), "'odd'"),
     case("empty op", net(node("odd", "")), "'odd'"),
-    case("op with a path", net(node("odd", "../../etc/passwd")), "'odd'"),
+    case("op with a path", net(node("odd", "../../etc/passwd")), "'odd'", right=ODD),
     case("op of 100,000 letters", net(node("odd", "A" * 100_000)), "'odd'"),
     case("op of the runtime's own, _Send", net(node("odd", "_ScopedAllocator")), "'odd'"),
     case("empty name", net(node("", "NoOp")), "''"),

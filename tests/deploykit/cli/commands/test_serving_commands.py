@@ -76,7 +76,7 @@ def test_an_image_is_decoded_and_resized(deploykit, official, address, tmp_path)
     official.shapes = {"image": (1, [-1, 4, 6, 3])}
     color = np.array([10, 100, 250], np.uint8)
     (tmp_path / "a.png").write_bytes(png(np.tile(color, (8, 12, 1))))
-    steps = {"format": 1, "inputs": {"image": {"mean": [1.0], "scale": 1.0}, "y": {}}}
+    steps = {"format": 1, "inputs": {"image": {"mean": [1.0], "scale": 1.0}}}
     (tmp_path / "steps.json").write_text(json.dumps(steps))
     asked = ("predict", address, "echo", "--input", f"image={tmp_path}/a.png")
     refused = deploykit(*asked)
