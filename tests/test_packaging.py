@@ -31,7 +31,7 @@ COPIED = (
 NOT_COPIED = shutil.ignore_patterns("__pycache__", ".*_cache", "fetched", "built")
 # Top-level folders, and the package that each is put into.
 PACKAGES = {"deploykit": Path(), "transforms": Path("deploykit"), "serving": Path("deploykit")}
-NAME = f"deploykit-{deploykit.__version__}"
+NAME = f"tf_deploykit-{deploykit.__version__}"
 
 # TensorFlow alone computes y, in a child process.
 GRAPH = """
@@ -51,7 +51,7 @@ from deploykit.transforms.core.running import child
 print(json.dumps({
     "file": deploykit.__file__,
     "file in a child": child.call("pkgutil:resolve_name", "deploykit:__file__"),
-    "versions": [deploykit.__version__, importlib.metadata.version("deploykit")],
+    "versions": [deploykit.__version__, importlib.metadata.version("tf-deploykit")],
     "callable": [name for name in deploykit.__all__ if callable(getattr(deploykit, name))],
     "dir": dir(deploykit),
 }))
@@ -165,7 +165,7 @@ def test_an_sdist_gives_the_same_wheel(built):
 def test_metadata(built):
     text = in_wheel(built.wheel)[f"{NAME}.dist-info/METADATA"].decode()
     metadata = email.parser.HeaderParser().parsestr(text)
-    assert (metadata["Name"], metadata["Version"]) == ("deploykit", deploykit.__version__)
+    assert (metadata["Name"], metadata["Version"]) == ("tf-deploykit", deploykit.__version__)
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Requires-Python"] == ">=3.11"
     found = set(metadata.get_all("Classifier"))

@@ -18,7 +18,7 @@ def test_a_stranger_reads_it_in_three_minutes():
 def test_the_two_commands_are_all_that_a_fresh_machine_needs():
     lines = [line for _, text in blocks(README, "sh") for line in text.splitlines()]
     assert [line.split("#")[0].strip() for line in lines] == [
-        "pip install .", "make demo", "make test",
+        "pip install '.[tf]'", "make demo", "make test",
     ]  # fmt: skip
 
 
