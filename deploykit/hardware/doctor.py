@@ -13,6 +13,7 @@ from typing import Any
 
 from deploykit.hardware.gpu_tools import CUPTI, xla_tools
 from deploykit.hardware.machine import environment, machine, versions
+from deploykit.transforms.core.engines.extras import installed_extras
 from deploykit.transforms.core.errors import Error
 from deploykit.transforms.core.running.child import Worker, limits
 
@@ -43,6 +44,7 @@ def examine() -> dict[str, Any]:
     threads = len(found["affinity"] or ()) or found["cpus"]
     return {
         "machine": found,
+        "extras": installed_extras(),
         "tensorflow": tensorflow,
         "onednn": {
             "on": tensorflow.get("onednn"),

@@ -15,6 +15,7 @@ _WITHOUT = {
 def lines(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield what was found as text; the last line is about the GPU."""
     yield from _machine_lines(found["machine"])
+    yield from _extra_lines(found["extras"])
     yield from _tensorflow_lines(found["tensorflow"], found["onednn"])
     threads, limit = found["threads"], found["machine"]["cpu_limit"]
     yield _row("threads", f"{threads['intra']} inside an op, {threads['inter']} ops at once")
@@ -48,8 +49,14 @@ def _machine_lines(found: Mapping[str, Any]) -> Iterator[str]:
     )
     yield _row("load", ", ".join(f"{each:g}" for each in found["load"]))
     for name, version in found["versions"].items():
-        if name not in ("tensorflow", "wheel"):
+        if name != "tensorflow":
             yield _row(name, version or "not installed")
+
+
+def _extra_lines(found: Mapping[str, bool]) -> Iterator[str]:
+    for title, is_installed in (("extras", True), ("extras missing", False)):
+        names = ", ".join(name for name, is_there in found.items() if is_there is is_installed)
+        yield _row(title, names or "-")
 
 
 def _tensorflow_lines(found: Mapping[str, Any], onednn: Mapping[str, Any]) -> Iterator[str]:

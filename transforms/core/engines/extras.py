@@ -22,6 +22,14 @@ def is_installed(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
+def installed_extras() -> dict[str, bool]:
+    """Say of each extra whether all that it brings can be imported."""
+    found: dict[str, bool] = {}
+    for module, (_, extra) in _EXTRAS.items():
+        found[extra] = found.get(extra, True) and is_installed(module)
+    return dict(sorted(found.items()))
+
+
 def how_to_install(module: str) -> str:
     """Return a sentence about a package that is missing."""
     title, extra = _EXTRAS[module]

@@ -1,0 +1,113 @@
+"""Without TensorFlow and other optional packages: what works, and what each command says."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+
+from deploykit.cli.main import COMMANDS, cli
+from deploykit.freezing.graph_files import save_graph
+from deploykit.transforms.core.engines import extras
+from deploykit.transforms.core.errors import MissingPackageError
+from deploykit.transforms.core.graph import Graph
+from deploykit.transforms.core.node import Node
+from deploykit.transforms.core.tensors import DType
+
+ROOT = Path(__file__).parents[3]
+WITHOUT_TENSORFLOW = {
+    "inspect", "diff", "transforms", "input", "compare", "records", "serve", "predict", "status",
+    "load-test", "plan", "report", "doctor",
+}  # fmt: skip
+HIDING = """
+from importlib.machinery import PathFinder
+
+HIDDEN = "tensorflow tensorflow_serving keras tf_keras matplotlib openvino scipy".split()
+find_spec = PathFinder.find_spec
+PathFinder.find_spec = classmethod(lambda cls, name, path=None, target=None: (
+    None if name.partition(".")[0] in HIDDEN else find_spec(name, path, target)))
+"""
+
+
+def command(name: str) -> click.Command:
+    found = cli.get_command(click.Context(cli), name)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_says_first_what_it_lacks(name, monkeypatch):
+    needed = getattr(command(name), "requires", ())
+    assert ("tensorflow" in needed) is (name not in WITHOUT_TENSORFLOW)
+    for module in needed:
+        missing = {module}
+        monkeypatch.setattr(extras, "is_installed", lambda each, gone=missing: each not in gone)
+        with pytest.raises(MissingPackageError, match="run pip install '"):
+            command(name).invoke(click.Context(command(name)))
+
+
+@pytest.fixture(scope="module")
+def hidden(tmp_path_factory):
+    """Run a command of deploykit in a process without the optional packages."""
+    folder = tmp_path_factory.mktemp("hidden")
+    (folder / "sitecustomize.py").write_text(HIDING)
+    path = os.pathsep.join((str(folder), str(ROOT)))
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "deploykit", *map(str, arguments)],
+            env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    floats = {"dtype": DType("float32")}
+    nodes = [
+        Node("x", "Placeholder").with_attrs(**floats, shape=(-1, 2)),
+        Node("w", "Const").with_attrs(**floats, value=np.ones((2, 3), np.float32)),
+        Node("y", "MatMul", ("x", "w")).with_attrs(
+            T=DType("float32"), transpose_a=False, transpose_b=False
+        ),
+    ]
+    path = tmp_path_factory.mktemp("model") / "model.pb"
+    save_graph(Graph(nodes, ["x"], ["y"]), path)
+    return path
+
+
+def test_graphs_are_read_without_tensorflow(hidden, model):
+    found = hidden("inspect", model)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "MatMul" in found.stdout
+    same = hidden("diff", model, model)
+    assert (same.returncode, same.stdout) == (0, "Graphs are equal: 3 nodes.\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra"),
+    [
+        (("optimize", "MODEL", "-o", "o.pb"), "tf"),
+        (("report", "result.json", "-o", "page.html"), "report"),
+        (("inspect", "/no/model.keras"), ""),
+    ],
+)
+def test_what_is_missing_is_named_with_status_2(hidden, model, arguments, extra):
+    found = hidden(*(model if each == "MODEL" else each for each in arguments))
+    assert found.returncode == (2 if extra else 4)
+    assert "Traceback" not in found.stderr
+    if extra:
+        assert f"in a clone of deploykit, run pip install '.[{extra}]'\n" in found.stderr
+
+
+def test_doctor_lists_the_extras(hidden):
+    found = hidden("doctor")
+    assert found.returncode == 0
+    rows = {line[:18].strip(): line[18:].strip() for line in found.stdout.splitlines()}
+    assert "parquet" in rows["extras"]
+    assert {"tf", "report", "openvino", "keras2"} <= set(rows["extras missing"].split(", "))
+    assert rows["wheel"] == "not installed"
